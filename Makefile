@@ -1,0 +1,50 @@
+# make demo   trains LeNet-5 on scanned digits, audits it, writes report.html
+# make check  format, lint, types, tests
+# make test   the tests alone
+# make bench  the figures of benchmarks/, beside the peers, into docs/results
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: demo check test format lint types bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/margin demo
+
+check: format lint types test
+
+test: $(VENV)/.tested
+	$(BIN)/pytest -n $(WORKERS)
+	MARGIN_CHECK_SHAPES=0 $(BIN)/pytest -n 0 tests/unhooked
+
+format: $(VENV)/.tested
+	$(BIN)/ruff format --check
+
+lint: $(VENV)/.tested
+	$(BIN)/ruff check
+
+types: $(VENV)/.tested
+	$(BIN)/mypy
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.tested: $(VENV)/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+bench: $(VENV)/.installed
+	$(BIN)/pip install --quiet --no-deps --upgrade --target build/peers pyhessian
+	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.loop
+	$(BIN)/python -m benchmarks.perceptron
+	PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.hessian
+	$(BIN)/python -m benchmarks.page
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,5 @@
+"""The checker of annotations in the tests: an int is a float, as PEP 484 has it."""
+
+from beartype import BeartypeConf, beartype
+
+checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
