@@ -1,0 +1,7 @@
+"""``python -m margin``."""
+
+import sys
+
+from margin.cli import main
+
+sys.exit(main())

@@ -1,0 +1,295 @@
+"""The tables from which the command line, the pages and the contract tests are derived.
+
+A row is text: a name, one line of summary, a reference, and dotted paths (``"package.module:name"``)
+to what it names, resolved only when used. Reading every table therefore imports neither torch nor
+numpy. The areas are reached by name alone.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar
+
+PACKAGES = (
+    "foundations",
+    "data",
+    "engine",
+    "theory",
+    "robust",
+    "classic",
+    "feedforward",
+    "vision",
+)
+"""The packages that hold tables, in the order in which they may import each other."""
+
+
+class UnknownName(ValueError):
+    """A name that no table holds; the message gives the nearest."""
+
+
+def resolve(path: str) -> Any:
+    """The object at a dotted path ``"package.module:name"``."""
+    module, _, name = path.partition(":")
+    target: Any = import_module(module)
+    for part in name.split("."):
+        target = getattr(target, part)
+    return target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A named model: how it is built, its task, how it learns, how it cuts data into examples.
+
+    Args:
+        name: ``area/topic``.
+        summary: One line: which mathematical object it is.
+        build: Path of the constructor: positional parameters are dictated by the data, keyword-only
+            ones are the user's.
+        task: Path of its task.
+        reference: Author, year and section, equation or theorem.
+        tiny: Path of a function without arguments that returns the smallest Data it trains on.
+        objective: Path of its objective; "" takes the task's loss.
+        step: Path of a step factory; "" descends on the objective.
+        examples: Path of ``(split) -> Examples``; "" takes the split as it is.
+        optimizers: Submodules with an optimizer of their own; "" is the whole model, () none.
+        parallel: Whether a batch may be divided between processes.
+        defaults: Its own defaults of the training options.
+        covers: Identifiers of the specification that it covers.
+    """
+
+    name: str
+    summary: str
+    build: str
+    task: str
+    reference: str
+    tiny: str
+    objective: str = ""
+    step: str = ""
+    examples: str = ""
+    optimizers: tuple[str, ...] = ("",)
+    parallel: bool = True
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    covers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A step that any entry with a loss can take instead of its own.
+
+    Args:
+        name: ``area/topic``.
+        summary: One line: what the step minimizes or advances.
+        step: Path of the step factory.
+        reference: Author, year and section, equation or theorem.
+        covers: Identifiers of the specification that it covers.
+    """
+
+    name: str
+    summary: str
+    step: str
+    reference: str
+    covers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Something of the catalog that is no model: a layer, a loss, a source of data, a measure, a fact.
+
+    Args:
+        name: ``area/topic``.
+        summary: One line: what it is.
+        kind: layer, loss, optimizer, source, measure, fact, ...
+        target: Path of our object or the library's (``"torch.nn:GELU"``).
+        reference: Author, year and section, equation or theorem; for a source, where it is from.
+        covers: Identifiers of the specification that it covers.
+    """
+
+    name: str
+    summary: str
+    kind: str
+    target: str
+    reference: str
+    covers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a claim needs of its subject; ``text`` completes "does not apply: needs ..."."""
+
+    text: str
+    met: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A named question that returns a finding.
+
+    Args:
+        name: ``area/topic.name``.
+        summary: One line: the question.
+        ask: Path of ``(subject) -> Finding``.
+        demo: Path of a function without arguments that returns a subject whose answer is known.
+        reference: Author, year and section, equation or theorem.
+        needs: What it needs of a subject.
+        covers: Identifiers of the specification that it covers.
+    """
+
+    name: str
+    summary: str
+    ask: str
+    demo: str
+    reference: str
+    needs: tuple[Need, ...] = ()
+    covers: tuple[str, ...] = ()
+
+    def refusal(self, subject: Any) -> str:
+        """Why the question makes no sense for this subject, or ""."""
+        lacking = [need.text for need in self.needs if not resolve(need.met)(subject)]
+        return f"needs {' and '.join(lacking)}" if lacking else ""
+
+
+LABELS = Need("class labels", "margin.findings:has_labels")
+PROBABILITIES = Need("class probabilities", "margin.findings:has_probabilities")
+TARGETS = Need("targets", "margin.findings:has_targets")
+DOMAIN = Need("a domain (where one input may be moved)", "margin.findings:has_domain")
+TRAINING = Need("the training examples", "margin.findings:has_training_batches")
+PARAMETERS = Need("parameters that require a gradient", "margin.findings:has_parameters")
+INDEPENDENT = Need("examples that do not depend on each other", "margin.findings:is_independent")
+
+Row = Entry | Rule | Part | Claim
+T = TypeVar("T")
+
+
+@cache
+def _table(kind: str) -> Mapping[str, Any]:
+    rows: dict[str, Any] = {}
+    for package in PACKAGES:
+        for row in getattr(import_module(f"margin.{package}"), kind, ()):
+            if row.name in rows:
+                raise ValueError(f"two rows of {kind} are named {row.name}")
+            rows[row.name] = row
+    return rows
+
+
+def models() -> Mapping[str, Entry]:
+    """Every entry, by name."""
+    return _table("MODELS")
+
+
+def rules() -> Mapping[str, Rule]:
+    """Every rule, by name."""
+    return _table("RULES")
+
+
+def parts() -> Mapping[str, Part]:
+    """Every part, by name."""
+    return _table("PARTS")
+
+
+def claims() -> Mapping[str, Claim]:
+    """Every claim, by name."""
+    return _table("CLAIMS")
+
+
+def sources() -> Mapping[str, Part]:
+    """The parts that are sources of data, by short name."""
+    return {name.rpartition("/")[2]: part for name, part in parts().items() if part.kind == "source"}
+
+
+def find(rows: Mapping[str, T], name: str, what: str) -> T:
+    """The row of that name; the part after the last ``/`` serves where it is unique.
+
+    Args:
+        rows: A table.
+        name: A full name or a short one.
+        what: How a message calls the kind of row ("model", "rule", "data set").
+
+    Raises:
+        UnknownName: No row has that name, or several do; the message names the nearest.
+    """
+    if name in rows:
+        return rows[name]
+    short = [full for full in rows if full.rpartition("/")[2] == name]
+    if len(short) == 1:
+        return rows[short[0]]
+    if short:
+        raise UnknownName(f"{what} {name!r} could be {', '.join(sorted(short))}: give the full name")
+    if near := nearest(name, rows):
+        raise UnknownName(f"unknown {what} {name!r}; nearest: {', '.join(near)}")
+    raise UnknownName(f"unknown {what} {name!r}; there are: {', '.join(sorted(rows)[:12]) or 'none'}")
+
+
+def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
+    """The names most like ``name``, by their whole or by the part after the last ``/``."""
+    names = list(names)
+    scores = {
+        full: max(
+            1.0 if form.lower().startswith(name.lower()) else _likeness(name, form)
+            for form in (full, full.rpartition("/")[2])
+        )
+        for full in names
+    }
+    return [full for full in sorted(names, key=lambda full: -scores[full]) if scores[full] >= 0.5][:count]
+
+
+def _likeness(name: str, form: str) -> float:
+    return difflib.SequenceMatcher(None, name.lower(), form.lower()).ratio()
+
+
+def dictated(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The positional parameters of a constructor or factory: what the data or the frame dictates."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds)
+
+
+def chosen(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The keyword-only parameters of a constructor or factory: what the user chooses."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
+
+
+def supply(
+    function: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any], what: str
+) -> Any:
+    """Call ``function`` with the positional parameters found in ``given`` and the user's ``options``.
+
+    Args:
+        function: A constructor or factory.
+        given: What the data or the frame offer, by parameter name; the surplus is ignored.
+        options: The user's keyword-only options.
+        what: How a message calls the thing that is built.
+
+    Raises:
+        ValueError: A positional parameter is not given, or an option does not exist.
+    """
+    names = dictated(function)
+    if missing := [name for name in names if given.get(name) is None]:
+        offered = ", ".join(name for name, value in given.items() if value is not None)
+        raise ValueError(f"{what} needs {', '.join(missing)}: the data give {offered or 'nothing'}")
+    check_options(function, options, what)
+    parameters = inspect.signature(function).parameters
+    typed = {name: _as_annotated(value, parameters[name]) for name, value in options.items()}
+    return function(**{name: given[name] for name in names}, **typed)
+
+
+def _as_annotated(value: Any, parameter: inspect.Parameter) -> Any:
+    # YAML and JSON know no tuples: a list stands for one
+    is_tuple = isinstance(value, list) and "tuple[" in str(parameter.annotation)
+    return tuple(value) if is_tuple else value
+
+
+def check_options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
+    """Refuse an option that ``function`` does not have, naming the nearest that it has.
+
+    Raises:
+        ValueError: An option does not exist.
+    """
+    known = chosen(function)
+    for name in options:
+        if name not in known:
+            near = [*nearest(name, known), *known]
+            has = ", ".join(dict.fromkeys(near)) or "none"
+            raise ValueError(f"{what} has no option {name!r}; it has: {has}")

@@ -1,0 +1,275 @@
+"""What a claim is asked of (a subject), what it answers (a finding), and how the verdict follows.
+
+The verdict is computed, never stated: it compares where the measured value may lie with what theory
+promises. See :class:`Finding`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from margin.tasks import Task
+from margin.types import Batch, Domain, Objective
+
+Kind = Literal["exact", "estimate", "lower", "upper"]
+Scope = Literal["always", "probability", "exists", "limit"]
+Status = Literal["proved", "sampled", "assumed", "refuted"]
+
+STANDARD_ERRORS = 4.0
+"""Half-width of the interval of an estimate, in standard errors: 1 normal error in 16,000 is larger."""
+
+
+class Verdict(StrEnum):
+    """What follows from a finding, the gravest first."""
+
+    UNFOUNDED = "unfounded"
+    FAILED = "failed"
+    VIOLATED = "violated"
+    INCONCLUSIVE = "inconclusive"
+    VACUOUS = "vacuous"
+    MEASURED = "measured"
+    HOLDS = "holds"
+
+
+@dataclass(frozen=True, slots=True)
+class Premise:
+    """A hypothesis of a theorem, on this subject.
+
+    Args:
+        text: The hypothesis, as the theorem states it.
+        status: proved, sampled (no counter-example found), assumed (nothing checked) or refuted.
+        evidence: What was looked at; for a refuted premise, the layer or the example.
+    """
+
+    text: str
+    status: Status
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Finding:
+    """A statement, what was measured, what theory promises, and the verdict that follows.
+
+    The value's reach is ``value -+ 4 stderr``, or the stated confidence interval, plus rounding; a
+    ``lower`` (``upper``) estimate reaches to the end of its range. With several elements each has
+    its own verdict and the gravest is the finding's.
+
+    Args:
+        statement: What is claimed, in one sentence.
+        value: What was measured: a scalar, or one element per example or per label.
+        unit: Unit of the value; "1" where it has none.
+        range: The least and largest value possible at all.
+        premises: The theorem's hypotheses on this subject; () declares that it needs none.
+        reference: Author, year and theorem, equation or section.
+        kind: exact, estimate, or a one-sided estimate of the truth (lower, upper).
+        stderr: Standard error of an estimate.
+        interval: A confidence interval of the truth, where a standard error would mislead.
+        failure: Why the method gave no number; "" where it did.
+        low: Promised lower bound.
+        high: Promised upper bound; an identity has low = high.
+        scope: always, with probability, for some member of a class (exists), asymptotically (limit).
+        tolerance: Width by which rounding may widen the promise, in the value's unit.
+        labels: Names of the value's elements.
+        curves: Named tensors that the report draws.
+    """
+
+    statement: str
+    value: Tensor
+    unit: str
+    range: tuple[float, float]
+    premises: tuple[Premise, ...]
+    reference: str
+    kind: Kind = "exact"
+    stderr: Tensor | None = None
+    interval: tuple[Tensor, Tensor] | None = None
+    failure: str = ""
+    low: Tensor | None = None
+    high: Tensor | None = None
+    scope: Scope = "always"
+    tolerance: float = 0.0
+    labels: tuple[str, ...] = ()
+    curves: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.stderr is not None and self.interval is not None:
+            raise ValueError("a finding has a stderr or an interval, not both")
+        if self.kind == "exact" and (self.stderr is not None or self.interval is not None):
+            raise ValueError("an exact value has neither stderr nor interval: use kind='estimate'")
+        if self.labels and len(self.labels) != self.value.numel():
+            raise ValueError(f"one label per element: got {len(self.labels)} for {self.value.numel()}")
+
+    @property
+    def reach(self) -> tuple[Tensor, Tensor]:
+        """The least and largest value that the truth may have, element by element."""
+        value = self.value.double()
+        if self.interval is not None:
+            below, above = (end.double() for end in self.interval)
+        else:
+            stderr = torch.zeros_like(value) if self.stderr is None else self.stderr.double()
+            error = STANDARD_ERRORS * stderr
+            below, above = value - error, value + error
+        if self.value.is_floating_point():
+            rounding = torch.finfo(self.value.dtype).eps * value.abs()
+            below, above = below - rounding, above + rounding
+        if self.kind == "lower":
+            above = torch.full_like(above, self.range[1])
+        if self.kind == "upper":
+            below = torch.full_like(below, self.range[0])
+        return below, above
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdict of each element of the value."""
+        count = self.value.numel()
+        if any(premise.status == "refuted" for premise in self.premises):
+            return [Verdict.UNFOUNDED] * count
+        if self.failure:
+            return [Verdict.FAILED] * count
+        below, above = (end.expand_as(self.value).flatten().tolist() for end in self.reach)
+        low = _bound(self.low, self.value, -math.inf)
+        high = _bound(self.high, self.value, math.inf)
+        value = self.value.double().flatten().tolist()
+        return [self._verdict(*case) for case in zip(value, below, above, low, high, strict=True)]
+
+    def _verdict(self, value: float, below: float, above: float, low: float, high: float) -> Verdict:
+        if not math.isfinite(value) or any(math.isnan(x) for x in (below, above, low, high)):
+            return Verdict.FAILED
+        if math.isinf(low) and math.isinf(high):
+            return Verdict.MEASURED
+        if low <= self.range[0] and high >= self.range[1]:
+            return Verdict.VACUOUS
+        low, high = low - self.tolerance, high + self.tolerance
+        if low <= below and above <= high:
+            return Verdict.HOLDS
+        if self.scope in ("exists", "limit"):
+            return Verdict.MEASURED
+        return Verdict.VIOLATED if above < low or below > high else Verdict.INCONCLUSIVE
+
+    @property
+    def verdict(self) -> Verdict:
+        """The gravest verdict of the elements; a finding without elements failed."""
+        order = list(Verdict)
+        return min(self.verdicts, key=order.index, default=Verdict.FAILED)
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many elements have each verdict, the gravest first."""
+        verdicts = self.verdicts
+        return {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
+
+    @property
+    def assuming(self) -> tuple[str, ...]:
+        """The premises that nothing checked: a verdict of *holds* reads "holds, assuming ..."."""
+        return tuple(premise.text for premise in self.premises if premise.status == "assumed")
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding as JSON values, the verdict included; non-finite numbers become strings."""
+        below, above = self.reach
+        return {
+            "statement": self.statement,
+            "value": _json(self.value),
+            "unit": self.unit,
+            "range": [_number(end) for end in self.range],
+            "kind": self.kind,
+            "stderr": _json(self.stderr),
+            "reach": [_json(below), _json(above)],
+            "low": _json(self.low),
+            "high": _json(self.high),
+            "scope": self.scope,
+            "tolerance": self.tolerance,
+            "failure": self.failure,
+            "premises": [{"text": p.text, "status": p.status, "evidence": p.evidence} for p in self.premises],
+            "reference": self.reference,
+            "labels": list(self.labels),
+            "curves": {name: _json(curve) for name, curve in self.curves.items()},
+            "verdict": str(self.verdict),
+            "verdicts": [str(verdict) for verdict in self.verdicts],
+        }
+
+
+def _bound(bound: Tensor | None, value: Tensor, missing: float) -> list[float]:
+    if bound is None:
+        return [missing] * value.numel()
+    return [float(x) for x in bound.double().expand_as(value).flatten()]
+
+
+def _number(x: float) -> float | str:
+    return x if math.isfinite(x) else str(x)
+
+
+def _json(tensor: Tensor | None) -> Any:
+    return None if tensor is None else _plain(tensor.detach().cpu().tolist())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return _number(value) if isinstance(value, float) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Subject:
+    """A model under audit, in the user's units: preprocessing is its first layer.
+
+    Args:
+        model: The module; a claim leaves no trace in it.
+        test: Batches held out from training, on the model's device, in its dtype.
+        train: Batches it was trained on; () where they are not known.
+        task: How its outputs are read.
+        objective: The loss of each term.
+        domain: Where one input may lie; None: inputs are not points that can be moved.
+        independent: Whether an example's output is independent of the others of its batch.
+        assumed: What was inferred rather than stated; printed first.
+        class_names: Names of the classes, in the order of the labels.
+    """
+
+    model: nn.Module
+    test: Sequence[Batch]
+    task: Task
+    objective: Objective
+    train: Sequence[Batch] = ()
+    domain: Domain | None = None
+    independent: bool = True
+    assumed: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+
+
+def has_labels(subject: Subject) -> bool:
+    """Whether the targets are classes."""
+    return subject.task.classes is not None and has_targets(subject)
+
+
+def has_probabilities(subject: Subject) -> bool:
+    """Whether the model states a probability for each class."""
+    return subject.task.probabilities is not None and has_targets(subject)
+
+
+def has_targets(subject: Subject) -> bool:
+    """Whether the held-out examples come with targets."""
+    return len(subject.test) > 0 and subject.test[0].targets is not None
+
+
+def has_domain(subject: Subject) -> bool:
+    """Whether the box is known in which an input may be moved, and there is one input, of real numbers."""
+    inputs = subject.test[0].inputs if subject.test else ()
+    return subject.domain is not None and len(inputs) == 1 and inputs[0].is_floating_point()
+
+
+def has_training_batches(subject: Subject) -> bool:
+    """Whether the training examples are known."""
+    return len(subject.train) > 0
+
+
+def has_parameters(subject: Subject) -> bool:
+    """Whether a parameter requires a gradient."""
+    return any(parameter.requires_grad for parameter in subject.model.parameters())
+
+
+def is_independent(subject: Subject) -> bool:
+    """Whether examples do not read each other."""
+    return subject.independent

@@ -1,0 +1,1 @@
+"""Functions that all may use: probability, information, algebra, seeds."""

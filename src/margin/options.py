@@ -1,0 +1,139 @@
+"""How a training goes: the options that every model shares. Imports no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+Amount = int | Literal["all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Options of a training; None takes the model's own default, then the house's.
+
+    Args:
+        seed: Seeds weights, order and noise.
+        epochs: Passes over the training examples.
+        max_steps: Steps; overrides epochs.
+        batch_size: Examples a step, or all.
+        optimizer: Name of a class in torch.optim.
+        lr: Learning rate.
+        optimizer_options: Its other arguments.
+        decay_norms: Whether weight decay applies to biases and normalization layers too.
+        schedule: Factor of the learning rate over the training.
+        warmup: Steps over which the learning rate rises from 0.
+        clip: Largest norm of the gradient; inf never clips.
+        accumulate: Pieces into which a batch is cut to save memory; their gradients are summed.
+        average: Decay of a moving average of the weights, 0 for none.
+        until: Stop when a metric of the step is at most this.
+        patience: Stop after so many evaluations without a better validation loss, 0 for never.
+        evaluate_every: Steps between evaluations; an epoch if not given.
+        checkpoint_every: Steps between checkpoints; at each evaluation if not given.
+        precision: Type of the weights, or bfloat16 autocast over float32 weights.
+        device: cpu, cuda, cuda:1, mps.
+        threads: Threads of the CPU; torch's own choice if not given.
+        compile: Whether the model is compiled.
+    """
+
+    seed: int | None = None
+    epochs: int | None = None
+    max_steps: int | None = None
+    batch_size: Amount | None = None
+    optimizer: str | None = None
+    lr: float | None = None
+    optimizer_options: dict[str, Any] | None = None
+    decay_norms: bool | None = None
+    schedule: Literal["constant", "cosine", "linear"] | None = None
+    warmup: int | None = None
+    clip: float | None = None
+    accumulate: int | None = None
+    average: float | None = None
+    until: dict[str, float] | None = None
+    patience: int | None = None
+    evaluate_every: int | None = None
+    checkpoint_every: int | None = None
+    precision: Literal["float32", "float64", "bfloat16"] | None = None
+    device: str | None = None
+    threads: int | None = None
+    compile: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, kinds in _KINDS.items():
+            value = getattr(self, name)
+            wrong = not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
+            if value is not None and wrong:
+                expected = " or ".join(kind.__name__ for kind in kinds)
+                raise ValueError(f"{name} must be {expected}: got {value!r}")
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}: got {value!r}")
+        if isinstance(self.batch_size, str) and self.batch_size != "all":
+            raise ValueError(f"batch_size must be a number or 'all': got {self.batch_size!r}")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not value >= least:
+                raise ValueError(f"{name} must be at least {least}: got {value}")
+        if self.lr is not None and not self.lr > 0:
+            raise ValueError(f"lr must be positive: got {self.lr}")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise ValueError(f"average must be in [0, 1): got {self.average}")
+
+    def over(self, defaults: Mapping[str, Any]) -> "Training":
+        """These options, each that is None taken from ``defaults``, then from the house's."""
+        base = replace(HOUSE, **defaults)
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(base, **given)
+
+    def as_json(self) -> dict[str, Any]:
+        """The options as JSON values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+_WHOLE, _REAL = (int,), (int, float)
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("seed", "epochs", "max_steps", "warmup", "accumulate", "patience"), _WHOLE),
+    **dict.fromkeys(("evaluate_every", "checkpoint_every", "threads"), _WHOLE),
+    **dict.fromkeys(("lr", "clip", "average"), _REAL),
+    **dict.fromkeys(("decay_norms", "compile"), (bool,)),
+    **dict.fromkeys(("optimizer_options", "until"), (dict,)),
+    **dict.fromkeys(("optimizer", "device"), (str,)),
+    "batch_size": (int, str),
+}
+_CHOICES = {
+    "schedule": ("constant", "cosine", "linear"),
+    "precision": ("float32", "float64", "bfloat16"),
+}
+_LEAST = {
+    "epochs": 0,
+    "max_steps": 0,
+    "batch_size": 1,
+    "warmup": 0,
+    "clip": 0,
+    "accumulate": 1,
+    "patience": 0,
+    "evaluate_every": 1,
+    "checkpoint_every": 1,
+    "threads": 1,
+}
+
+HOUSE = Training(
+    seed=0,
+    epochs=10,
+    batch_size=32,
+    optimizer="AdamW",
+    lr=1e-3,
+    optimizer_options={},
+    decay_norms=False,
+    schedule="constant",
+    warmup=0,
+    clip=float("inf"),
+    accumulate=1,
+    average=0.0,
+    until={},
+    patience=0,
+    precision="float32",
+    device="cpu",
+    compile=False,
+)
+"""What a training does where neither the user nor the model says otherwise."""

@@ -1,0 +1,53 @@
+"""The tasks by hand: losses, scores, columns, and what a tie or a NaN counts as."""
+
+import math
+
+import torch
+
+from margin.tasks import CLASSES, HALFSPACE, VALUES, class_accuracy
+
+
+def test_a_row_with_a_nan_is_never_right() -> None:
+    scores = torch.tensor([[0.0, 1.0], [math.nan, 1.0], [0.0, math.nan], [1.0, 0.0]])
+    assert class_accuracy(scores, torch.tensor([1, 1, 1, 1])).tolist() == [1, 0, 0, 0]
+    assert class_accuracy(scores, torch.tensor([0, 0, 0, 0])).tolist() == [0, 0, 0, 1]
+
+
+def test_a_point_on_the_boundary_is_a_mistake_on_either_side() -> None:
+    score, labels = torch.tensor([0.0, 0.0, 2.0, 2.0, -1.0]), torch.tensor([0, 1, 1, 0, 0])
+    assert HALFSPACE.scores["accuracy"](score, labels).tolist() == [0, 0, 1, 0, 1]
+    columns = HALFSPACE.predict(torch.tensor([-1.0, 0.0, 1.0]))
+    assert columns["class"].tolist() == [0, 0, 1]
+    assert columns["score"].tolist() == [-1, 0, 1]
+
+
+def test_the_perceptron_loss_is_the_distance_to_the_right_side() -> None:
+    score, labels = torch.tensor([2.0, 2.0, -3.0, -3.0]), torch.tensor([1, 0, 1, 0])
+    assert HALFSPACE.loss(score, labels).tolist() == [0, 2, 3, 0]
+
+
+def test_its_gradient_step_is_the_mistake_rule() -> None:
+    w = torch.tensor([1.0, -1.0], requires_grad=True)
+    x, labels = torch.tensor([[1.0, 3.0], [2.0, 0.0]]), torch.tensor([1, 1])  # scores -2, 2: one mistake
+    (grad,) = torch.autograd.grad(HALFSPACE.loss(x @ w, labels).sum(), w)
+    assert (w - grad).tolist() == [2, 2]  # w + y x of the first row
+
+
+def test_the_two_sides_differ_by_the_margin() -> None:
+    score, labels = torch.tensor([2.0, -3.0]), torch.tensor([1, 1])
+    sides = HALFSPACE.classes(score)
+    margin = sides.gather(1, labels[:, None]) - sides.gather(1, 1 - labels[:, None])
+    assert margin[:, 0].tolist() == [2, -3]
+
+
+def test_the_probability_is_that_of_the_class_shown() -> None:
+    logits = torch.log(torch.tensor([[0.2, 0.5, 0.3], [0.9, 0.05, 0.05]]))
+    columns = CLASSES.predict(logits)
+    assert columns["class"].tolist() == [1, 0]
+    assert torch.allclose(columns["probability"], torch.tensor([0.5, 0.9]), atol=1e-6)
+
+
+def test_errors_of_values() -> None:
+    outputs, targets = torch.tensor([1.0, -2.0]), torch.tensor([3.0, 1.0])
+    assert VALUES.scores["mse"](outputs, targets).tolist() == [4, 9]
+    assert VALUES.scores["mae"](outputs, targets).tolist() == [2, 3]
