@@ -1,0 +1,356 @@
+"""Examples from arrays: numpy arrays and tensors in memory, ``.npz`` and ``.npy`` files.
+
+Inputs are (N, d), (N, H, W) or (N, C, H, W), channels first; targets are (N,). Nothing is unpickled.
+"""
+
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from margin.data.assembly import Raw, TaskName, assemble
+from margin.data.examples import Data
+from margin.data.splits import Split, check_classes
+
+Array = NDArray[Any] | Tensor | Sequence[Any]
+"""What is taken for an array: numpy's, a tensor, nested lists of numbers."""
+
+BYTES = (0.0, 255.0)
+"""The domain of an image of unsigned bytes."""
+
+
+def from_arrays(  # more than 7 parameters: they are the options of the source
+    x: Array,
+    y: Array,
+    *,
+    name: str = "arrays",
+    task: TaskName | None = None,
+    domain: tuple[float, float] | None = None,
+    test: float = 0.25,
+    val: float = 0.15,
+    split_seed: int = 0,
+    test_arrays: tuple[Array, Array] | None = None,
+) -> Data:
+    """Examples from inputs and targets in memory.
+
+    Integers, strings and booleans mean classes, floats mean values. Integer labels must be 0 .. K-1,
+    each of them present. Images of unsigned bytes have the domain [0, 255].
+
+    Args:
+        x: Inputs (N, d), (N, H, W) or (N, C, H, W); float64 stays float64, all else becomes float32.
+        y: Targets (N,).
+        name: What messages and records call the data.
+        task: Whether targets are classes or values, where their type does not say what is wanted.
+        domain: Least and largest value that a coordinate of an input may take, in its own unit.
+        test: Share of the test part; without effect where there is an official one.
+        val: Share of the validation part.
+        split_seed: Seed of who falls where.
+        test_arrays: Inputs and targets of an official test part, which is kept.
+
+    Returns:
+        Data in the user's units.
+
+    Raises:
+        ValueError: Shapes do not fit, a number is not finite, or labels are out of range.
+    """
+    raw = raw_arrays(name, x, y, task=task, domain=domain, test_arrays=test_arrays)
+    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+
+
+def read_arrays(
+    path: str | os.PathLike[str],
+    *,
+    task: TaskName | None = None,
+    domain: tuple[float, float] | None = None,
+    test: float = 0.25,
+    val: float = 0.15,
+    split_seed: int = 0,
+) -> Data:
+    """Examples from a file of arrays: ``.npz`` with x and y, or ``NAME.npy`` with ``NAME_y.npy`` beside it.
+
+    An ``.npz`` may hold x_test and y_test, an official test part, which is kept, and classes, the
+    names of the classes.
+
+    Args:
+        path: The file.
+        task: Whether targets are classes or values, where their type does not say what is wanted.
+        domain: Least and largest value that a coordinate of an input may take, in its own unit.
+        test: Share of the test part; without effect where there is an official one.
+        val: Share of the validation part.
+        split_seed: Seed of who falls where.
+
+    Returns:
+        Data in the user's units.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is no file of arrays, or as :func:`from_arrays`.
+    """
+    path = Path(path)
+    found = load_arrays(path)
+    if "y" not in found:
+        where = f"{path.stem}_y.npy beside it" if path.suffix == ".npy" else "an array 'y' in it"
+        raise FileNotFoundError(f"{path}: training needs targets, {where}: got {', '.join(found)}")
+    if ("x_test" in found) != ("y_test" in found):
+        raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
+    official = (found["x_test"], found["y_test"]) if "x_test" in found else None
+    classes = tuple(str(name) for name in found.get("classes", ()))
+    raw = raw_arrays(
+        str(path), found["x"], found["y"], task=task, domain=domain, test_arrays=official, classes=classes
+    )
+    return replace(assemble(raw, Split(test=test, val=val, seed=split_seed)), name=path.name)
+
+
+def raw_arrays(
+    name: str,
+    x: Array,
+    y: Array,
+    *,
+    task: TaskName | None,
+    domain: tuple[float, float] | None,
+    test_arrays: tuple[Array, Array] | None,
+    classes: Sequence[str] = (),
+) -> Raw:
+    """The checked examples of arrays, before they are cut; ``classes`` names them where names are known."""
+    inputs = inputs_of(x, name)
+    notes = []
+    if inputs.ndim == 3:
+        inputs = inputs[:, None]
+        notes.append(f"inputs of shape (N, {inputs.shape[2]}, {inputs.shape[3]}) are images of one channel")
+    targets, task, classes = targets_of(y, len(inputs), name, task, classes)
+    if domain is None and inputs.dtype == torch.uint8 and inputs.ndim == 4:
+        domain = BYTES
+        notes.append("images of unsigned bytes lie in [0, 255]")
+    official = None
+    if test_arrays is not None:
+        test_name = f"{name}, test part"
+        test_inputs = fit_shape(inputs_of(test_arrays[0], test_name), inputs.shape[1:], test_name)
+        test_targets = known_targets(test_arrays[1], len(test_inputs), test_name, task, classes)
+        official = (test_inputs, test_targets)
+        notes.append("the official test part is kept")
+    return Raw(
+        name=name,
+        inputs=inputs,
+        targets=targets,
+        task=task,
+        classes=tuple(classes),
+        dtype=inputs.dtype if inputs.dtype == torch.float64 else torch.float32,
+        domain=domain,
+        official=official,
+        notes=tuple(notes),
+    )
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an ``.npz`` or ``.npy`` file by the names x, y, x_test, y_test, classes.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is no file of arrays, or holds pickled objects, which are never read.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    if path.suffix == ".npy":
+        beside = path.with_name(f"{path.stem}_y.npy")
+        files = {"x": path} | ({"y": beside} if beside.is_file() else {})
+        return {key: _load(file) for key, file in files.items()}
+    names = {"X": "x", "X_test": "x_test"}
+    wanted = {"x", "y", "x_test", "y_test", "classes"}
+    with _load(path) as archive:
+        keys = {names.get(key, key): key for key in archive.files}
+        if "x" not in keys:
+            raise ValueError(
+                f"{path}: the inputs must be an array 'x' or 'X': got {', '.join(archive.files)}"
+            )
+        return {name: _member(archive, key, path) for name, key in keys.items() if name in wanted}
+
+
+def _load(path: Path) -> Any:
+    """An archive (``.npz``) or an array (``.npy``), as the ending says."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: not a file of plain arrays: {_first_line(error)}") from None
+    if isinstance(found, np.ndarray) == (path.suffix == ".npz"):
+        raise ValueError(f"{path}: .npz is an archive of arrays, .npy one array: the ending is the wrong one")
+    return found
+
+
+def _member(archive: Any, key: str, path: Path) -> NDArray[Any]:
+    try:
+        return archive[key]
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: array {key!r} cannot be read: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def as_numpy(array: Any, name: str, what: str) -> NDArray[Any]:
+    """A copy in the machine's byte order: what the user changes later does not reach the data."""
+    if isinstance(array, Tensor):
+        return array.detach().cpu().numpy().copy()
+    try:
+        found = np.asarray(array)
+    except ValueError:
+        raise ValueError(f"{name}: the {what} must be one array: got rows of different lengths") from None
+    if found.dtype == object and all(isinstance(item, str) for item in found.flat):
+        found = found.astype(str)
+    if found.dtype.kind not in "buifU":
+        raise ValueError(f"{name}: the {what} must be numbers or names: got type {found.dtype}")
+    return found.astype(found.dtype.newbyteorder("="), copy=True)
+
+
+def inputs_of(x: Array, name: str) -> Tensor:
+    """Inputs as a tensor of uint8, float32 or float64, checked.
+
+    Raises:
+        ValueError: There are none, the shape is not (N, d), (N, H, W) or (N, C, H, W), or a number is
+            not finite.
+    """
+    array = as_numpy(x, name, "inputs")
+    if array.dtype.kind == "U":
+        raise ValueError(f"{name}: the inputs must be numbers: got text")
+    if array.ndim not in (2, 3, 4):
+        remedy = "; pass x[:, None]" if array.ndim == 1 else ""
+        raise ValueError(
+            f"{name}: inputs must have shape (N, d), (N, H, W) or (N, C, H, W): got {array.shape}{remedy}"
+        )
+    if array.size == 0:
+        raise ValueError(f"{name}: there must be at least one example and one feature: got {array.shape}")
+    if array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
+        raise ValueError(
+            f"{name}: images must have their channels first, (N, C, H, W): got {array.shape}; "
+            "pass x.transpose(0, 3, 1, 2)"
+        )
+    check_finite(array, name, "input")
+    keep = array.dtype in (np.uint8, np.float64)
+    with np.errstate(over="ignore"):  # what overflows is refused, with its index
+        tensor = torch.from_numpy(array if keep else array.astype(np.float32))
+    check_finite(tensor.numpy(), name, "float32 input")
+    return tensor
+
+
+def check_finite(array: NDArray[Any], name: str, what: str) -> None:
+    """Refuse NaN and infinity, naming the first by its index and counting the rest."""
+    if array.dtype.kind != "f" or (finite := np.isfinite(array)).all():
+        return
+    index = tuple(int(i) for i in np.argwhere(~finite)[0])
+    count = int((~finite).sum())
+    where = index[0] if len(index) == 1 else index
+    raise ValueError(
+        f"{name}: every {what} must be finite: got {array[index]} at index {where} ({count} in all)"
+    )
+
+
+def fit_shape(inputs: Tensor, shape: Sequence[int], name: str) -> Tensor:
+    """The inputs in the shape that the model was made for; images of one channel may lack its axis.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
+    gray = inputs.ndim == 3 and len(shape) == 3 and shape[0] == 1
+    fitted = inputs[:, None] if gray else inputs
+    if tuple(fitted.shape[1:]) != tuple(shape):
+        wanted = ", ".join(str(size) for size in ("N", *shape))
+        raise ValueError(f"{name}: inputs must have shape ({wanted}): got {tuple(inputs.shape)}")
+    return fitted
+
+
+def targets_of(
+    y: Array, count: int, name: str, task: TaskName | None, classes: Sequence[str] = ()
+) -> tuple[Tensor, TaskName, Sequence[str]]:
+    """Targets, what they are, and the classes' names, from an array whose classes are not yet known.
+
+    Raises:
+        ValueError: The shape is not (N,), labels are out of range, or the type does not fit the task.
+    """
+    array = _target_array(y, count, name)
+    kind = array.dtype.kind
+    task = task or ("values" if kind == "f" else "classes")
+    if task == "values":
+        return known_targets(array, count, name, task, ()), task, ()
+    if kind in "Ub":
+        classes = [str(value) for value in np.unique(array)]
+        return known_targets(array, count, name, task, classes), task, classes
+    labels = _integers(array, name)
+    if labels.min() >= 0:
+        check_classes_of(labels, name)
+        absent = np.setdiff1d(np.arange(labels.max() + 1), labels)
+        if len(absent):
+            raise ValueError(
+                f"{name}: labels must be 0 .. K-1, each of them present: got none of {absent[0]}, "
+                f"largest {labels.max()}; renumber them, or set task to values"
+            )
+    classes = classes or [str(k) for k in range(int(labels.max()) + 1)]
+    return known_targets(labels, count, name, task, classes), task, classes
+
+
+def check_classes_of(labels: NDArray[Any], name: str) -> None:
+    """Refuse labels that cannot be learned, as :func:`margin.data.splits.check_classes`."""
+    try:
+        check_classes(torch.from_numpy(labels))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def known_targets(y: Array, count: int, name: str, task: TaskName, classes: Sequence[str]) -> Tensor:
+    """Targets of examples whose task and classes are known: int64 labels, or float64 values.
+
+    Raises:
+        ValueError: The shape is not (N,), a label is out of range or unknown, a value is not finite.
+    """
+    array = _target_array(y, count, name)
+    if task == "values":
+        if array.dtype.kind == "U":
+            raise ValueError(f"{name}: values must be numbers: got text {str(array[0])!r}")
+        return torch.from_numpy(array.astype(np.float64))
+    if array.dtype.kind in "Ub":
+        index = {str(known): k for k, known in enumerate(classes)}
+        for row, value in enumerate(array):
+            if str(value) not in index:
+                raise ValueError(
+                    f"{name}: every class must be one of {listed(classes)}: got {str(value)!r} at index {row}"
+                )
+        return torch.tensor([index[str(value)] for value in array])
+    labels = _integers(array, name)
+    wrong = np.flatnonzero((labels < 0) | (labels >= len(classes)))
+    if len(wrong):
+        raise ValueError(
+            f"{name}: labels must be 0 .. {len(classes) - 1}: got {labels[wrong[0]]} at index {wrong[0]} "
+            f"({len(wrong)} in all)"
+        )
+    return torch.from_numpy(labels)
+
+
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """The names in one line, the first few of many."""
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _target_array(y: Array, count: int, name: str) -> NDArray[Any]:
+    array = as_numpy(y, name, "targets")
+    if array.ndim != 1:
+        remedy = "; pass y[:, 0]" if array.ndim == 2 and array.shape[1] == 1 else ""
+        raise ValueError(f"{name}: targets must have shape (N,): got {array.shape}{remedy}")
+    if len(array) != count:
+        raise ValueError(
+            f"{name}: inputs and targets must have one length: got {count} inputs, {len(array)} targets"
+        )
+    check_finite(array, name, "target")
+    return array
+
+
+def _integers(array: NDArray[Any], name: str) -> NDArray[Any]:
+    if array.dtype.kind == "f" and (wrong := np.flatnonzero(array != np.round(array))).size:
+        raise ValueError(f"{name}: labels must be whole numbers: got {array[wrong[0]]} at index {wrong[0]}")
+    return array.astype(np.int64)

@@ -1,0 +1,251 @@
+"""The kinds of a table's columns: numbers, categories, booleans; how each becomes numbers.
+
+A number stays one feature, a boolean becomes 0 or 1, a category becomes one 0/1 feature for each of
+its values (one-hot), in the order of their names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from margin.catalog import nearest
+from margin.data.delimited import Table
+
+Kind = Literal["number", "category", "boolean"]
+Missing = Literal["error", "drop", "mean", "median", "mode"]
+
+MARKERS = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A")
+"""Cells of delimited text that mean a missing value."""
+
+NUMBERS_FROM = 0.9
+"""A column of text with at least this share of numbers is numeric; its other cells are mistakes."""
+
+MOST_CATEGORIES = 50
+"""With more values than this, and than half its cells, a column is text or an identifier."""
+
+FILL = "fill it in, set missing to drop, mean, median or mode, or ignore the column"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """A column that was understood.
+
+    Args:
+        name: Its name.
+        kind: What its cells are.
+        values: Float64 for numbers, Boolean or String; null where a cell is missing.
+        whole: Whether a number column was written in whole numbers.
+        mixed: Whether a category column holds some numbers too.
+    """
+
+    name: str
+    kind: Kind
+    values: pl.Series
+    whole: bool = False
+    mixed: bool = False
+
+
+def understand(table: Table, name: str) -> Column:
+    """The kind of a column from its cells.
+
+    Raises:
+        ValueError: Every cell is missing, a numeric column has a cell of text or an infinite value, or
+            the type is one that no model takes.
+    """
+    series = table.frame[name]
+    if series.dtype == pl.String and not table.typed:
+        column = _from_text(table, name, _blanked(series))
+    elif series.dtype == pl.Boolean:
+        column = Column(name, "boolean", series)
+    elif series.dtype.is_numeric():
+        column = Column(name, "number", _floats(series), whole=series.dtype.is_integer())
+    elif series.dtype in (pl.String, pl.Categorical, pl.Enum):
+        column = Column(name, "category", series.cast(pl.String))
+    else:
+        raise ValueError(
+            f"{table.name}, column {name!r}: cells must be numbers, text or booleans: got {series.dtype}; "
+            "ignore the column"
+        )
+    if column.values.null_count() == len(column.values):
+        raise ValueError(f"{table.name}, column {name!r}: every cell is missing; ignore the column")
+    _check_finite(table, column)
+    return column
+
+
+def as_kind(table: Table, name: str, kind: Kind) -> Column:
+    """A column of new data, read as the kind that it had in training.
+
+    Raises:
+        ValueError: The column is missing, or a cell is not of that kind.
+    """
+    if name not in table.frame.columns:
+        raise ValueError(no_column(table, name))
+    series = table.frame[name]
+    if series.dtype == pl.String:
+        series = _blanked(series)
+    if kind == "category":
+        return Column(name, kind, series.cast(pl.String))
+    wanted = pl.Float64 if kind == "number" else pl.Boolean
+    if series.dtype == pl.String:
+        values = _parse(series) if kind == "number" else _booleans(series)
+    elif kind == "number" and series.dtype.is_numeric():
+        values = _floats(series)
+    elif series.dtype in (wanted, pl.Null):
+        values = series.cast(wanted)
+    else:
+        raise ValueError(f"{table.name}, column {name!r}: cells must be {kind}s: got {series.dtype}")
+    bad = (values.is_null() & series.is_not_null()).arg_true()
+    if len(bad):
+        what = "a number" if kind == "number" else "true or false"
+        raise ValueError(f"{table.at(bad[0], name)}: {series[bad[0]]!r} is not {what}")
+    column = Column(name, kind, values)
+    _check_finite(table, column)
+    return column
+
+
+def no_column(table: Table, name: str) -> str:
+    """The message for a column that a table lacks."""
+    near = nearest(name, table.frame.columns)
+    return f"{table.name}: no column {name!r}; {'nearest' if near else 'it has'}: " + (
+        ", ".join(near or table.frame.columns)
+    )
+
+
+def missing_cell(table: Table, column: Column, remedy: str = FILL) -> str:
+    """The message for the first missing cell of a column, or "" where none is missing."""
+    rows = column.values.is_null().arg_true()
+    if not len(rows):
+        return ""
+    raw = table.frame[column.name][rows[0]]
+    cell = "the cell is empty" if raw is None or not str(raw).strip() else f"{raw!r} means a missing value"
+    others = f" ({len(rows)} such cells in the column)" if len(rows) > 1 else ""
+    return f"{table.at(rows[0], column.name)}: {cell}{others}; {remedy}"
+
+
+def fill_value(column: Column, missing: Missing, train: NDArray[Any]) -> float | bool | str | None:
+    """What stands for a missing cell: a statistic of the column over the training rows.
+
+    A mean or median is of numbers; categories and booleans take their most frequent value. Of equally
+    frequent values the least is taken.
+
+    Returns:
+        The value, or None where missing cells are an error or rows with them are dropped.
+
+    Raises:
+        ValueError: No training row has a value.
+    """
+    if missing in ("error", "drop"):
+        return None
+    present = column.values.gather(train).drop_nulls()
+    if len(present) == 0:
+        raise ValueError(f"column {column.name!r}: no training row has a value to fill in; ignore the column")
+    if column.kind == "number" and missing != "mode":
+        return float(cast(float, present.mean() if missing == "mean" else present.median()))
+    return cast("float | bool | str", present.mode().sort()[0])
+
+
+def features(column: Column, record: Mapping[str, Any]) -> NDArray[Any]:
+    """The features of a column, (N, width), by its record: kind, categories, fill value."""
+    values = column.values
+    if record.get("fill") is not None:
+        values = values.fill_null(record["fill"])
+    if column.kind == "category":
+        return np.stack([(values == category).to_numpy() for category in record["categories"]], 1).astype(
+            float
+        )
+    return values.cast(pl.Float64).to_numpy()[:, None]
+
+
+def width(record: Mapping[str, Any]) -> int:
+    """The number of features of a column."""
+    return len(record["categories"]) if record["kind"] == "category" else 1
+
+
+def feature_names(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the features: ``age``, ``sex=female``, ``sex=male``, ..."""
+    names: list[str] = []
+    for record in records:
+        if record["kind"] == "category":
+            names += [f"{record['name']}={category}" for category in record["categories"]]
+        else:
+            names.append(record["name"])
+    return names
+
+
+def categories_of(table: Table, column: Column) -> list[str]:
+    """The values of a category column, sorted.
+
+    Raises:
+        ValueError: There are so many that the column is text or an identifier.
+    """
+    categories = column.values.drop_nulls().unique().sort().to_list()
+    cells = len(column.values) - column.values.null_count()
+    if len(categories) > max(MOST_CATEGORIES, cells / 2):
+        raise ValueError(
+            f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
+            f"no categories (the first is {column.values.drop_nulls()[0]!r}); ignore the column"
+        )
+    return categories
+
+
+def _from_text(table: Table, name: str, text: pl.Series) -> Column:
+    present = len(text) - text.null_count()
+    numbers = _parse(text)
+    good = len(numbers) - numbers.null_count()
+    if present and good >= NUMBERS_FROM * present:
+        if good < present:
+            row = (numbers.is_null() & text.is_not_null()).arg_true()[0]
+            raise ValueError(
+                f"{table.at(row, name)}: {text[row]!r} is not a number, and {good} of the column's {present} "
+                "values are; correct the cell, leave it empty and set missing, or ignore the column"
+            )
+        whole = text.str.contains(r"^[+-]?\d+$").all(ignore_nulls=True)
+        return Column(name, "number", numbers, whole=whole)
+    booleans = _booleans(text)
+    if booleans.null_count() == text.null_count():
+        return Column(name, "boolean", booleans)
+    commas = _parse(text.str.replace(",", ".", literal=True))
+    if len(commas) - commas.null_count() >= NUMBERS_FROM * present:
+        row = (numbers.is_null() & commas.is_not_null()).arg_true()[0]
+        raise ValueError(
+            f"{table.at(row, name)}: numbers must be written with a point and no thousands separator: "
+            f"got {text[row]!r}"
+        )
+    return Column(name, "category", text, mixed=good > 0)
+
+
+def _blanked(text: pl.Series) -> pl.Series:
+    """The cells without surrounding space, null where they mean a missing value."""
+    stripped = text.str.strip_chars()
+    return stripped.set(stripped.is_in(MARKERS), None)
+
+
+def _parse(text: pl.Series) -> pl.Series:
+    return text.cast(pl.Float64, strict=False)
+
+
+def _booleans(text: pl.Series) -> pl.Series:
+    return text.str.to_lowercase().replace_strict(
+        ["true", "false"], [True, False], default=None, return_dtype=pl.Boolean
+    )
+
+
+def _floats(series: pl.Series) -> pl.Series:
+    return series.cast(pl.Float64).fill_nan(None)
+
+
+def _check_finite(table: Table, column: Column) -> None:
+    if column.kind != "number":
+        return
+    largest = float(np.finfo(np.float32).max)
+    rows = (column.values.abs() > largest).fill_null(value=False).arg_true()
+    if len(rows):
+        raw = table.frame[column.name][rows[0]]
+        raise ValueError(
+            f"{table.at(rows[0], column.name)}: values must be finite and at most {largest:.2g}: got {raw}; "
+            "correct the cell, leave it empty and set missing, or ignore the column"
+        )

@@ -1,0 +1,162 @@
+"""What was understood of a source, as JSON and as lines of plain text.
+
+It is what ``margin data show`` prints before anything is trained.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from margin.data.examples import Data
+
+_MOST = 12
+
+
+def describe(data: Data) -> dict[str, Any]:
+    """A Data as JSON: parts and their sizes, shape, columns, classes with counts, domain, notes.
+
+    Args:
+        data: What a source gave.
+
+    Returns:
+        ``name``, ``task``, ``parts`` (examples), ``shape`` (of one input), ``range`` (least and largest
+        input), ``columns`` (tables: name, kind, range or counts, missing cells), ``target``, ``classes``
+        (name -> part -> count), ``values`` (range, mean and deviation of each part's targets), ``domain``,
+        ``spec``, ``split``, ``truth`` (synthetic sets), ``fingerprint``, ``notes``.
+    """
+    encoding = data.encoding
+    inputs = [arrays.inputs[0] for arrays in data.splits.values()]
+    targets = {name: arrays.targets for name, arrays in data.splits.items()}
+    result: dict[str, Any] = {
+        "name": data.name,
+        "task": encoding["task"],
+        "parts": {name: len(arrays) for name, arrays in data.splits.items()},
+        "shape": list(encoding["shape"]),
+        "range": [min(x.min().item() for x in inputs), max(x.max().item() for x in inputs)],
+        "domain": None,
+        "spec": {key: list(value) if isinstance(value, tuple) else value for key, value in data.spec.items()},
+        "split": dict(encoding["split"]),
+        "fingerprint": data.fingerprint,
+        "notes": list(data.notes),
+    }
+    if data.domain is not None:
+        result["domain"] = [data.domain.low.min().item(), data.domain.high.max().item()]
+    if encoding["task"] == "classes":
+        result["classes"] = _classes(targets, encoding["classes"])
+    else:
+        result["values"] = {part: _moments(values) for part, values in targets.items()}
+    if encoding["format"] == "table":
+        result["target"] = encoding["target"]["name"]
+        result["columns"] = _columns(torch.cat(inputs), encoding["columns"])
+        result["ignored"] = list(encoding.get("ignored", ()))
+    if "truth" in encoding:
+        result["truth"] = encoding["truth"]
+    return result
+
+
+def lines(description: Mapping[str, Any]) -> list[str]:
+    """The description as lines of plain text, columns aligned.
+
+    Args:
+        description: What :func:`describe` returned.
+
+    Returns:
+        One string a line, without line breaks.
+    """
+    split = description["split"]
+    parts = ", ".join(f"{part} {count:,}" for part, count in description["parts"].items())
+    cut = "official test part" if split["official"] else f"test {split['test']:g}"
+    text = [
+        description["name"],
+        f"examples  {parts}  ({cut}, val {split['val']:g}, seed {split['seed']})",
+        f"input     {_shape(description['shape'])}, in {_span(description['range'])}",
+    ]
+    if description["domain"] is not None:
+        text.append(f"domain    {_span(description['domain'])}: where an input may be moved")
+    target = f" {description['target']!r}," if "target" in description else ""
+    if description["task"] == "classes":
+        text.append(f"target   {target} {len(description['classes'])} classes")
+        text += _class_lines(description["classes"], list(description["parts"]))
+    else:
+        text.append(f"target   {target} values")
+        for part, moments in description["values"].items():
+            spread = f"mean {moments['mean']:.6g}, deviation {moments['deviation']:.6g}"
+            text.append(f"  {part}: in {_span(moments['range'])}, {spread}")
+    text += _column_lines(description.get("columns", ()))
+    if description.get("ignored"):
+        text.append(f"ignored   {', '.join(description['ignored'])}")
+    text += [f"note      {note}" for note in description["notes"]]
+    return text
+
+
+def _range(x: Tensor) -> list[float]:
+    return [x.min().item(), x.max().item()]
+
+
+def _moments(values: Tensor) -> dict[str, Any]:
+    double = values.double()
+    deviation = double.std(correction=0).item()
+    return {"range": _range(values), "mean": double.mean().item(), "deviation": deviation}
+
+
+def _classes(targets: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, dict[str, int]]:
+    counts = {part: labels.bincount(minlength=len(names)).tolist() for part, labels in targets.items()}
+    return {name: {part: counts[part][k] for part in counts} for k, name in enumerate(names)}
+
+
+def _columns(inputs: Tensor, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    columns, start = [], 0
+    for record in records:
+        column = {"name": record["name"], "kind": record["kind"], "missing": record.get("missing", 0)}
+        if record["kind"] == "category":
+            width = len(record["categories"])
+            counts = inputs[:, start : start + width].sum(0).long().tolist()
+            column["categories"] = dict(zip(record["categories"], counts, strict=True))
+        else:
+            width = 1
+            column["range"] = _range(inputs[:, start])
+        if record.get("fill") is not None:
+            column["fill"] = record["fill"]
+        columns.append(column)
+        start += width
+    return columns
+
+
+def _shape(shape: Sequence[int]) -> str:
+    if len(shape) == 3:
+        channels = "1 channel" if shape[0] == 1 else f"{shape[0]} channels"
+        return f"image of {channels}, {shape[1]} x {shape[2]} pixels"
+    return f"{shape[0]} features" if shape[0] != 1 else "1 feature"
+
+
+def _span(ends: Sequence[float]) -> str:
+    return f"[{ends[0]:.6g}, {ends[1]:.6g}]"
+
+
+def _class_lines(classes: Mapping[str, Mapping[str, int]], parts: Sequence[str]) -> list[str]:
+    shown = list(classes.items())[:_MOST]
+    width = max(len(name) for name, _ in shown)
+    text = [
+        f"  {name:<{width}}  " + ", ".join(f"{part} {counts[part]:,}" for part in parts)
+        for name, counts in shown
+    ]
+    return text if len(classes) <= _MOST else [*text, f"  and {len(classes) - _MOST} more"]
+
+
+def _column_lines(columns: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not columns:
+        return []
+    width = max(len(column["name"]) for column in columns)
+    text = [f"columns   {len(columns)}"]
+    for column in columns:
+        if column["kind"] == "category":
+            counts = [f"{name} {count:,}" for name, count in column["categories"].items()]
+            more = f", and {len(counts) - _MOST} more" if len(counts) > _MOST else ""
+            what = ", ".join(counts[:_MOST]) + more
+        else:
+            what = f"in {_span(column['range'])}"
+        missing = f", {column['missing']:,} missing" if column["missing"] else ""
+        text.append(f"  {column['name']:<{width}}  {column['kind']:<8}  {what}{missing}")
+    return text

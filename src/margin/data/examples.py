@@ -1,0 +1,172 @@
+"""Examples in memory and batches as a function of the step.
+
+A batch depends on (examples, batch size, seed, step) alone, so a checkpoint holds no position and no
+generator, and a resumed training sees the same batches.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import torch
+from jaxtyping import Int
+from torch import Generator, Tensor, nn
+
+from margin.foundations.seeds import mix
+from margin.types import Batch, Domain, Examples, Spec
+
+PARTS_OF_DATA = ("train", "val", "test")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Data:
+    """What a source gives: the splits, what they dictate to a model, how raw values became numbers.
+
+    Args:
+        name: The source's name or the file's.
+        splits: ``train``, ``val``, ``test`` -> Examples in the user's units, or what an entry cuts into
+            Examples; ``val`` and ``test`` may be missing.
+        spec: What the training part dictates to a model.
+        encoding: JSON: columns, categories, class names, how missing values were filled.
+        preprocess: Fitted on the training part; from the user's units to the model's; differentiable.
+        domain: Where one input may lie, in the user's units; None: inputs are not points that can be moved.
+        fingerprint: Hash of all splits.
+        notes: What was assumed in reading the data, one sentence each.
+        origin: How to open it again, as JSON: ``source`` and ``options``; empty for data in memory.
+    """
+
+    name: str
+    splits: Mapping[str, Any]
+    spec: Spec
+    encoding: Mapping[str, Any] = field(default_factory=dict)
+    preprocess: nn.Module = field(default_factory=nn.Identity)
+    domain: Domain | None = None
+    fingerprint: str = ""
+    notes: tuple[str, ...] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrays:
+    """Examples held in memory, gathered by one index_select per tensor.
+
+    Args:
+        inputs: One tensor per argument of the model; the first axis is the example.
+        targets: Their targets, or None.
+    """
+
+    inputs: tuple[Tensor, ...]
+    targets: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {
+            len(tensor) for tensor in (*self.inputs, *([] if self.targets is None else [self.targets]))
+        }
+        if len(lengths) != 1:
+            raise ValueError(f"inputs and targets must have one length: got {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(self.inputs[0])
+
+    def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
+        """The examples at ``index``; nothing is drawn."""
+        targets = None if self.targets is None else self.targets.index_select(0, index)
+        return Batch(tuple(x.index_select(0, index) for x in self.inputs), targets)
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors that :func:`fingerprint` reads."""
+        return [*self.inputs, *([] if self.targets is None else [self.targets])]
+
+
+def fingerprint(splits: Mapping[str, Arrays]) -> str:
+    """SHA-256 over names, shapes, types and bytes of the splits: equal data, equal fingerprint."""
+    digest = hashlib.sha256()
+    for name, arrays in splits.items():
+        for tensor in arrays.tensors():
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+class Shuffled:
+    """Batches of shuffled examples, as a function of the step: a new order each pass.
+
+    A last batch of a single example would leave batch normalization without a variance, so a
+    remainder of one joins the batch before it. With one batch a pass, the order is the data's own.
+
+    Args:
+        examples: What is cut into batches.
+        batch_size: Examples a batch.
+        seed: Seed of the orders and of what ``take`` draws.
+    """
+
+    def __init__(self, examples: Examples, batch_size: int, *, seed: int) -> None:
+        if len(examples) == 0:
+            raise ValueError("the training part is empty")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1: got {batch_size}")
+        self.examples = examples
+        self.batch_size = min(batch_size, len(examples))
+        self.seed = seed
+        whole, rest = divmod(len(examples), self.batch_size)
+        self.per_epoch = whole + (rest > 1 or (rest == 1 and self.batch_size == 1))
+        self._order: tuple[int, Tensor] | None = None
+        self._generator = Generator()
+
+    def __call__(self, step: int) -> Batch:
+        """The batch of ``step``, counted from 0."""
+        epoch, position = divmod(step, self.per_epoch)
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, self._draw(epoch))
+        start = position * self.batch_size
+        stop = start + self.batch_size if position < self.per_epoch - 1 else len(self.examples)
+        self._generator.manual_seed(mix(self.seed, 2, step))
+        return self.examples.take(self._order[1][start:stop], self._generator)
+
+    def _draw(self, epoch: int) -> Tensor:
+        if self.per_epoch == 1:
+            return torch.arange(len(self.examples))
+        self._generator.manual_seed(mix(self.seed, 1, epoch))
+        return torch.randperm(len(self.examples), generator=self._generator)
+
+
+class InOrder(Sequence[Batch]):
+    """Every example once, in order, taken batch by batch when asked for.
+
+    Args:
+        examples: What is cut into batches.
+        batch_size: Examples a batch.
+        dtype: Real tensors are given in this type.
+        device: Where the batches are put.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        batch_size: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.examples = examples
+        self.batch_size = batch_size
+        self.dtype = dtype
+        self.device = device
+
+    def __len__(self) -> int:
+        return -(-len(self.examples) // self.batch_size)
+
+    @overload
+    def __getitem__(self, position: int) -> Batch: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[Batch]: ...
+    def __getitem__(self, position: int | slice) -> Batch | list[Batch]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"batch {position} of {len(self)}")
+        start = position % len(self) * self.batch_size
+        index = torch.arange(start, min(start + self.batch_size, len(self.examples)))
+        batch = self.examples.take(index, Generator().manual_seed(mix(0, 3, start)))
+        return batch.to(dtype=self.dtype, device=self.device)

@@ -1,0 +1,44 @@
+"""Data frames in memory, polars' and pandas', as tables whose columns have types."""
+
+from typing import Any
+
+import polars as pl
+
+from margin.data.delimited import Table
+
+
+def is_frame(source: Any) -> bool:
+    """Whether an object is a polars or pandas DataFrame; loads neither library."""
+    library = type(source).__module__.partition(".")[0]
+    return library in ("polars", "pandas") and type(source).__name__ == "DataFrame"
+
+
+def to_table(frame: Any, name: str) -> Table:
+    """The table of a DataFrame; rows are counted from 1, an index is no column.
+
+    Raises:
+        ValueError: There are no rows, or two columns have one name.
+    """
+    names = [str(column) for column in frame.columns]
+    if len(set(names)) < len(names):
+        twice = next(column for column in names if names.count(column) > 1)
+        raise ValueError(f"{name}: every column must have a name of its own: {twice!r} names two")
+    if len(frame) == 0:
+        raise ValueError(f"{name}: the table has no rows")
+    if not isinstance(frame, pl.DataFrame):
+        frame = pl.DataFrame([_series(frame.iloc[:, k], names[k]) for k in range(len(names))])
+    return Table(name, frame, range(1, len(frame) + 1), typed=True)
+
+
+def _series(column: Any, name: str) -> pl.Series:
+    """A pandas column by its values: numbers and booleans keep their type, all else is text."""
+    missing = column.isna().to_numpy()
+    cells = [None if gone else cell for gone, cell in zip(missing, column.tolist(), strict=True)]
+    present = [cell for cell in cells if cell is not None]
+    if all(isinstance(cell, bool) for cell in present):
+        return pl.Series(name, cells, dtype=pl.Boolean)
+    if all(isinstance(cell, int) for cell in present):
+        return pl.Series(name, cells, dtype=pl.Int64)
+    if all(isinstance(cell, int | float) for cell in present):
+        return pl.Series(name, cells, dtype=pl.Float64, strict=False)
+    return pl.Series(name, [None if cell is None else str(cell) for cell in cells], dtype=pl.String)

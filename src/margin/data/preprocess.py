@@ -1,0 +1,96 @@
+"""Standardizing: from the user's units to mean 0 and variance 1, fitted on the training part.
+
+The map is affine and is the model's first layer, so predictions, attacks and exports speak the
+user's units.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+_CHUNK = 4096
+
+
+class Standardize(nn.Module):
+    """The affine map x -> (x - mean) / std, coordinate by coordinate or channel by channel.
+
+    The buffers are float64 until the module is cast; the arithmetic is done in the input's type.
+
+    Args:
+        mean: What is subtracted; broadcasts over one input.
+        std: What it is divided by, positive; broadcasts over one input.
+
+    Raises:
+        ValueError: The shapes differ, or a number is not finite or not positive.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Float[Tensor, "..."], std: Float[Tensor, "..."]) -> None:
+        super().__init__()
+        if mean.shape != std.shape:
+            raise ValueError(f"mean and std must have one shape: got {tuple(mean.shape)}, {tuple(std.shape)}")
+        if not bool(mean.isfinite().all() and std.isfinite().all() and (std > 0).all()):
+            raise ValueError("mean must be finite, std finite and positive")
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+
+    def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """The standardized inputs, in the type of ``x``."""
+        return (x - self.mean.to(x)) / self.std.to(x)
+
+    def extra_repr(self) -> str:
+        """The shape over which the map broadcasts."""
+        return f"shape={tuple(self.mean.shape)}"
+
+
+def fit_standardize(
+    x: Float[Tensor, "n ..."],
+    *,
+    per: Literal["feature", "channel"],
+    indicators: Bool[Tensor, " features"] | None = None,
+) -> Standardize:
+    """The standardization of a training part: mean and (biased) standard deviation in float64.
+
+    A coordinate that does not vary gets std 1, so it becomes 0. Indicators (the 0/1 columns of a
+    category) are left as they are: mean 0, std 1.
+
+    Args:
+        x: The training inputs, the first axis the example.
+        per: One mean for each coordinate of an input, or one for each channel of (N, C, H, W).
+        indicators: Which features are indicators; only with ``per="feature"``.
+
+    Returns:
+        The fitted map; ``mean`` has the shape of one input, or (C, 1, 1).
+
+    Raises:
+        ValueError: There is no example, or a statistic is not finite.
+    """
+    if len(x) == 0:
+        raise ValueError("standardizing needs at least one training example: got none")
+    axes = (0,) if per == "feature" else (0, *range(2, x.ndim))
+    mean, std = _moments(x, axes)
+    # Of one value only: the sum's rounding would leave a tiny spread, and 1/spread a huge scale.
+    constant = (x.amax(axes) == x.amin(axes)) | (std < torch.finfo(x.dtype).tiny)
+    mean = torch.where(constant, x.select(0, 0).double() if per == "feature" else mean, mean)
+    std = torch.where(constant, 1.0, std)
+    if indicators is not None:
+        mean, std = mean.masked_fill(indicators, 0.0), std.masked_fill(indicators, 1.0)
+    if not bool(mean.isfinite().all() and std.isfinite().all()):
+        raise ValueError("the training inputs must have a finite mean and variance: a value is too large")
+    if per == "channel":
+        shape = (-1,) + (1,) * (x.ndim - 2)
+        mean, std = mean.reshape(shape), std.reshape(shape)
+    return Standardize(mean, std)
+
+
+def _moments(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation over ``axes`` in float64, in chunks so that memory stays bounded."""
+    count = x.numel() // max(1, x.amax(axes).numel())
+    mean = torch.stack([chunk.double().sum(axes) for chunk in x.split(_CHUNK)]).sum(0) / count
+    shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)][1:]
+    centered = ((chunk.double() - mean.reshape(shape)).square().sum(axes) for chunk in x.split(_CHUNK))
+    return mean, (torch.stack(list(centered)).sum(0) / count).sqrt()

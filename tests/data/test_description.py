@@ -1,0 +1,72 @@
+"""What is said of a source agrees with a count made apart, and is JSON."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from margin.data.description import describe, lines
+from margin.data.opening import open_data
+
+
+def test_titanic_is_described_as_pandas_counts_it(shared: Path) -> None:
+    path = shared / "tabular" / "titanic.csv"
+    options = {"target": "survived", "task": "classes", "missing": "median", "ignore": "deck,alive"}
+    found = describe(open_data(path, options))
+    frame = pd.read_csv(path)
+    assert json.loads(json.dumps(found)) == found
+    assert found["parts"] == {"train": 535, "val": 133, "test": 223}
+    counts = {name: sum(parts.values()) for name, parts in found["classes"].items()}
+    assert counts == {"0": 549, "1": 342}
+    columns = {column["name"]: column for column in found["columns"]}
+    for name, column in columns.items():
+        assert column["missing"] == frame[name].isna().sum()
+        if column["kind"] == "number":
+            assert column["range"] == pytest.approx([frame[name].min(), frame[name].max()])
+        if column["kind"] == "category" and not column["missing"]:
+            assert column["categories"] == frame[name].value_counts().to_dict()
+    assert found["ignored"] == ["deck", "alive"]
+    assert found["target"] == "survived"
+    text = "\n".join(lines(found))
+    for part in (
+        "train 535",
+        "'survived'",
+        "female 314, male 577",
+        "177 missing",
+        "seed 0",
+        "ignored   deck",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("name", ["digits", "iris", "diabetes", "noisy-linear", "two-moons"])
+def test_every_kind_is_json_and_lines(name: str) -> None:
+    data = open_data(name, {})
+    found = describe(data)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    for line in lines(found):
+        assert "\n" not in line
+        assert len(line) < 200
+    for part, arrays in data.splits.items():
+        assert found["parts"][part] == len(arrays)
+        if found["task"] == "classes":
+            expected = np.bincount(arrays.targets.numpy()).tolist()
+            assert [counts[part] for counts in found["classes"].values()] == expected
+        else:
+            values = arrays.targets.double().numpy()
+            assert found["values"][part]["mean"] == pytest.approx(values.mean())
+            assert found["values"][part]["deviation"] == pytest.approx(values.std())
+
+
+def test_images_say_their_pixels_and_domain() -> None:
+    text = lines(describe(open_data("digits", {})))
+    assert "input     image of 1 channel, 8 x 8 pixels, in [0, 16]" in text
+    assert any(line.startswith("domain    [0, 16]") for line in text)
+
+
+def test_many_classes_are_cut_short() -> None:
+    data = open_data((np.arange(200.0)[:, None], np.arange(200) % 20), {})
+    text = lines(describe(data))
+    assert "  and 8 more" in text
