@@ -1,0 +1,94 @@
+"""Asking a model without leaving a trace: evaluation mode, a seeded generator, weighted means.
+
+Every mean is sum(w v) / sum(w), both sums over all terms.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Generator, Tensor, nn
+
+from margin.foundations.seeds import mix
+from margin.tasks import Task
+from margin.types import Batch, Objective
+
+
+@contextmanager
+def asking(model: nn.Module, seed: int = 0) -> Iterator[Generator]:
+    """Evaluation mode and a seeded generator; on leaving, every trace is undone.
+
+    Restored are the ``training`` flag of every submodule, every ``.grad``, every ``requires_grad``
+    and the global generator. Buffers stay as they are because evaluation mode does not write them.
+    """
+    flags = [(module, module.training) for module in model.modules()]
+    grads = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
+    before = torch.get_rng_state()
+    model.eval()
+    for parameter in model.parameters():
+        parameter.grad = None  # a backward pass would otherwise add to the caller's tensor in place
+    try:
+        yield Generator().manual_seed(mix(seed, 7))
+    finally:
+        for module, flag in flags:
+            module.training = flag
+        for parameter, grad, requires_grad in grads:
+            parameter.grad = grad
+            parameter.requires_grad_(requires_grad)
+        torch.set_rng_state(before)
+
+
+def expand_weight(values: Tensor, weight: Tensor | None) -> Tensor:
+    """A weight for each term: one weight per example covers all terms of the example."""
+    if weight is None:
+        return torch.ones_like(values)
+    shape = weight.shape + (1,) * (values.ndim - weight.ndim)
+    return weight.to(values.dtype).reshape(shape).expand_as(values)
+
+
+def weighted_sum(values: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Sum of weight x value and sum of weights; a term of weight 0 counts for nothing, be it NaN."""
+    if weight is None:
+        return values.sum(), values.new_tensor(float(values.numel()))
+    weight = expand_weight(values, weight)
+    return torch.where(weight != 0, weight * values, 0).sum(), weight.sum()
+
+
+def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean sum(w v) / sum(w) over all terms."""
+    if weight is None:
+        return values.mean()
+    total, count = weighted_sum(values, weight)
+    return total / count
+
+
+def terms_of(
+    model: nn.Module, batch: Batch, task: Task, objective: Objective, generator: Generator
+) -> dict[str, Tensor]:
+    """The objective (``loss``) and the task's scores for each term of a batch.
+
+    Where the objective is the task's own loss of the outputs, the model is asked once.
+    """
+    own = getattr(objective, "task", None) is task
+    if batch.targets is None or not (own or task.scores):
+        return {"loss": objective(model, batch, generator)}
+    outputs = model(*batch.inputs)
+    scores = {name: score(outputs, batch.targets) for name, score in task.scores.items()}
+    if own and task.loss is not None:
+        return {"loss": task.loss(outputs, batch.targets), **scores}
+    return {"loss": objective(model, batch, generator), **scores}
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module, batches: Sequence[Batch], task: Task, objective: Objective
+) -> dict[str, float]:
+    """Means over all terms of the objective (``loss``) and of the task's scores; leaves no trace."""
+    sums: dict[str, tuple[Tensor, Tensor]] = {}
+    with asking(model) as generator:
+        for batch in batches:
+            for name, value in terms_of(model, batch, task, objective, generator).items():
+                total, count = weighted_sum(value.double(), batch.weight)
+                before = sums.get(name, (0.0, 0.0))
+                sums[name] = (before[0] + total, before[1] + count)
+    return {name: (total / count).item() for name, (total, count) in sums.items()}

@@ -1,0 +1,151 @@
+"""Checkpoints: the whole state of a training in one safetensors file, replaced whole or not at all.
+
+Tensors are stored whole and contiguous under their path in the state; everything else, the optimizers'
+numbers included, is one JSON text in the file's metadata. Nothing is pickled.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from margin.engine.state import State
+
+SHOWN = 3
+"""How many names a message lists."""
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file by one rename, after its bytes have reached the disk."""
+    new = path.with_name(path.name + ".new")
+    with new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def pack(tree: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
+    """Move a tree's tensors into ``tensors``; return the rest as tagged JSON that names their places.
+
+    Tags keep what JSON would lose: integer keys, tuples, and that a number is not a tensor.
+    """
+    if isinstance(tree, Tensor):
+        tensors[prefix] = tree.detach().cpu().contiguous().clone()  # safetensors refuses shared memory
+        return {"tensor": prefix}
+    if isinstance(tree, dict):
+        return {"pairs": [[key, pack(value, f"{prefix}/{key}", tensors)] for key, value in tree.items()]}
+    if isinstance(tree, list | tuple):
+        kind = "tuple" if isinstance(tree, tuple) else "list"
+        return {kind: [pack(value, f"{prefix}/{i}", tensors) for i, value in enumerate(tree)]}
+    return {"value": tree}
+
+
+def unpack(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    """The tree that :func:`pack` took apart."""
+    ((kind, value),) = tree.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "pairs":
+        return {key: unpack(item, tensors) for key, item in value}
+    if kind in ("list", "tuple"):
+        return (list if kind == "list" else tuple)(unpack(item, tensors) for item in value)
+    return value
+
+
+def save_state(path: Path, state: State) -> None:
+    """Write all of a state but its generator, which every step seeds anew."""
+    tensors: dict[str, Tensor] = {}
+    tree = {
+        "modules": {name: dict(module.state_dict()) for name, module in state.modules.items()},
+        "optimizers": {name: optimizer.state_dict() for name, optimizer in state.optimizers.items()},
+        "step": state.step,
+        "seed": state.seed,
+        "tally": state.tally,
+    }
+    text = json.dumps(pack(tree, "", tensors))
+    write_whole(path, save({name[1:]: tensor for name, tensor in tensors.items()}, {"state": text}))
+
+
+def load_state(path: Path, state: State) -> None:
+    """Fill a freshly started state from a checkpoint.
+
+    Raises:
+        ValueError: The file is damaged, or its tensors are not the state's.
+    """
+    tensors, text = _read(path)
+    tree = unpack(json.loads(text), {f"/{name}": tensor for name, tensor in tensors.items()})
+    for name, module in state.modules.items():
+        fill(module, tree["modules"][name], str(path))
+    for name, optimizer in state.optimizers.items():
+        optimizer.load_state_dict(tree["optimizers"][name])
+    state.step, state.seed = tree["step"], tree["seed"]
+    device = next((t.device for t in state.model.parameters()), torch.device("cpu"))
+    state.tally = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in tree["tally"].items()}
+
+
+def load_module(path: Path, name: str, module: nn.Module) -> None:
+    """Fill one module of a checkpointed state, by its name there ("model", "average").
+
+    Raises:
+        ValueError: The file is damaged, or its tensors are not the module's.
+    """
+    tensors, _ = _read(path)
+    prefix = f"modules/{name}/"
+    fill(module, {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}, str(path))
+
+
+def fill(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Load a state dict whose every tensor must find its place, and every place its tensor.
+
+    Args:
+        module: Filled in place, on its device and in its type.
+        tensors: By name.
+        source: Where they are from, for the message.
+
+    Raises:
+        ValueError: Tensors are missing, unexpected or of another shape; the message names them.
+    """
+    expected = module.state_dict()
+    shapes = [
+        f"{name} is {tuple(tensor.shape)} in the file, {tuple(expected[name].shape)} in the model"
+        for name, tensor in tensors.items()
+        if isinstance(expected.get(name), Tensor) and expected[name].shape != tensor.shape
+    ]
+    complaints = [
+        listed("missing", [name for name in expected if name not in tensors]),
+        listed("unexpected", [name for name in tensors if name not in expected]),
+        listed("wrong shape", shapes),
+    ]
+    if found := [text for text in complaints if text]:
+        raise ValueError(f"{source} does not fit {type(module).__name__}: {'; '.join(found)}")
+    module.load_state_dict(tensors)
+
+
+def listed(what: str, names: Sequence[str]) -> str:
+    """The first few names under a heading; "" where there are none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{what}: {', '.join(names[:SHOWN])}{more}"
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], str]:
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()["state"]  # noqa: SIM118
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged or no checkpoint of margin: {error}") from None

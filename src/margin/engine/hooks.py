@@ -1,0 +1,127 @@
+"""Hooks: they look at the state and write to the run; what they must remember is its history."""
+
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from margin.engine.runs import Run
+from margin.engine.state import Hook, State
+from margin.types import Metrics
+
+Evaluation = Callable[[State], dict[str, float]]
+
+
+class Evaluating:
+    """Every so many steps, append a row to the history: the steps' mean metrics and an evaluation.
+
+    Args:
+        run: Where the rows go.
+        every: Steps between rows.
+        evaluation: Metrics of the current weights on the validation part.
+        per_epoch: Steps an epoch.
+        batch_size: Examples a step, for the throughput.
+    """
+
+    def __init__(
+        self, run: Run, every: int, evaluation: Evaluation, *, per_epoch: int, batch_size: int
+    ) -> None:
+        self.run = run
+        self.every = every
+        self.evaluation = evaluation
+        self.per_epoch = per_epoch
+        self.batch_size = batch_size
+        self._since = time.perf_counter()
+
+    def __call__(self, state: State, metrics: Metrics) -> None:
+        """Append a row where one is due."""
+        if state.step % self.every == 0:
+            self.row(state)
+
+    def row(self, state: State) -> None:
+        """Append the row of this step, and begin a new tally."""
+        seconds = time.perf_counter() - self._since
+        examples = float(state.tally.get("steps", 0.0)) * self.batch_size
+        self.run.append(
+            {
+                "step": state.step,
+                "epoch": state.step / self.per_epoch,
+                **means(state),
+                **{f"val_{name}": value for name, value in self.evaluation(state).items()},
+                **_rates(state),
+                "seconds": seconds,
+                "examples_per_second": examples / seconds,
+                "peak_memory_mib": peak_memory_mib(),
+            }
+        )
+        state.tally.clear()
+        self._since = time.perf_counter()
+
+
+def means(state: State) -> dict[str, float]:
+    """The mean metrics of the steps in the tally, under the names ``train_...``."""
+    steps = float(state.tally.get("steps", 0.0)) or math.nan
+    return {f"train_{name}": float(total) / steps for name, total in state.tally.items() if name != "steps"}
+
+
+def _rates(state: State) -> dict[str, float]:
+    rates = [float(group["lr"]) for o in state.optimizers.values() for group in o.param_groups[:1]]
+    return {"lr": rates[0]} if rates else {}
+
+
+def peak_memory_mib() -> float:
+    """The largest resident memory of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def saving(run: Run, every: int, metric: str) -> Hook:
+    """Every so many steps and at every evaluation, write a checkpoint; mark it where it is the best."""
+
+    def hook(state: State, metrics: Metrics) -> None:
+        history = run.history
+        evaluated = bool(history) and history[-1]["step"] == state.step
+        if evaluated or state.step % every == 0:
+            run.save(state, best=evaluated and is_best(history, metric))
+
+    return hook
+
+
+def is_best(history: list[dict[str, Any]], metric: str) -> bool:
+    """Whether the last row has the smallest value of all; what is not finite is never the smallest."""
+    values = [row.get(metric) for row in history]
+    last = values[-1]
+    if last is None or not math.isfinite(last):
+        return False
+    return all(value is None or not value <= last for value in values[:-1])
+
+
+def patience(run: Run, metric: str, rows: int) -> Hook:
+    """Stop when the best of the history is ``rows`` evaluations old."""
+
+    def hook(state: State, metrics: Metrics) -> str | None:
+        history = run.history
+        if not history or history[-1]["step"] != state.step:
+            return None
+        values = [math.inf if row.get(metric) is None else row[metric] for row in history]
+        age = len(values) - 1 - values.index(min(values))
+        return f"no better {metric} in {rows} evaluations" if age >= rows else None
+
+    return hook
+
+
+def until(metric: str, below: float) -> Hook:
+    """Stop when a step's own metric is at most ``below``: a gap, the number of mistakes.
+
+    Raises:
+        ValueError: The step reports no such metric.
+    """
+
+    def hook(state: State, metrics: Metrics) -> str | None:
+        if metric not in metrics:
+            raise ValueError(f"until names a metric of the step: got {metric!r}, it has {', '.join(metrics)}")
+        return f"{metric} <= {below:g}" if float(metrics[metric]) <= below else None
+
+    return hook

@@ -1,0 +1,118 @@
+"""Recipes: from a run's record to the module and the state it begins with, and nothing but the record.
+
+A recipe is ``{model, spec, options}``. A value of the spec may itself be a recipe: the constructor then
+receives a builder, a function without arguments (the base of an ensemble, a chain).
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from margin.catalog import find, models, resolve, supply
+from margin.data.preprocess import Standardize
+from margin.engine.optimizers import optimizer_of
+from margin.engine.state import Preprocessed, State
+from margin.foundations.seeds import mix
+from margin.options import Training
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
+"""The type of the weights at each precision; bfloat16 is autocast over float32 weights."""
+
+
+def build(recipe: Mapping[str, Any]) -> nn.Module:
+    """The module of a recipe, its weights drawn from the global generator."""
+    entry = find(models(), recipe["model"], "model")
+    spec = {
+        name: _builder(value) if isinstance(value, Mapping) and "model" in value else value
+        for name, value in recipe["spec"].items()
+    }
+    return supply(resolve(entry.build), spec, recipe["options"], f"the model {entry.name}")
+
+
+def _builder(recipe: Mapping[str, Any]) -> Any:
+    return lambda: build(recipe)
+
+
+def record_preprocess(module: nn.Module) -> dict[str, Any]:
+    """What a record keeps of a preprocessing: its kind and shape; its numbers are in the checkpoints.
+
+    Raises:
+        ValueError: It is of no known kind.
+    """
+    if isinstance(module, Standardize):
+        return {"kind": "standardize", "shape": list(module.mean.shape)}
+    if type(module) is nn.Identity:
+        return {"kind": "identity"}
+    raise ValueError(f"a run cannot rebuild {type(module).__name__}: use Standardize or Identity")
+
+
+def _preprocess_of(recipe: Mapping[str, Any]) -> nn.Module:
+    if recipe["kind"] == "standardize":
+        shape = recipe["shape"]
+        return Standardize(torch.zeros(shape), torch.ones(shape))
+    return nn.Identity()
+
+
+def module_of(record: Mapping[str, Any]) -> Preprocessed:
+    """The module of a run's record, in the user's units, before any training.
+
+    Its weights are a function of the training's seed alone; the global generator stays where it is.
+    """
+    training = record["arguments"]["training"]
+    with torch.random.fork_rng([]):
+        torch.manual_seed(mix(training["seed"], 3))
+        model = build(record["recipe"])
+    return Preprocessed(_preprocess_of(record["preprocess"]), model).to(DTYPES[training["precision"]])
+
+
+def start(record: Mapping[str, Any], preprocess: nn.Module | None, training: Training) -> State:
+    """The state in which a training begins.
+
+    Args:
+        record: The run's record.
+        preprocess: The fitted preprocessing; None where a checkpoint will be loaded.
+        training: The resolved options.
+
+    Raises:
+        ValueError: There is no such device or optimizer.
+    """
+    model = module_of(record)
+    if preprocess is not None:
+        model.preprocess.load_state_dict(preprocess.state_dict())
+    model = model.to(device_named(str(training.device)))
+    for parameter in model.preprocess.parameters():
+        parameter.requires_grad_(False)
+    modules: dict[str, nn.Module] = {"model": model}
+    if training.average:
+        modules["average"] = copy.deepcopy(model).requires_grad_(False)
+    entry = find(models(), record["recipe"]["model"], "model")
+    optimizers = {
+        name: optimizer_of(
+            model.get_submodule(f"model.{name}".rstrip(".")),
+            str(training.optimizer),
+            lr=float(training.lr or 0),
+            options=training.optimizer_options or {},
+            decay_norms=bool(training.decay_norms),
+        )
+        for name in entry.optimizers
+    }
+    if training.compile:
+        model.compile()
+    return State(modules, optimizers, seed=int(training.seed or 0))
+
+
+def device_named(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        ValueError: There is no such device here.
+    """
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"no device {name!r} here: {str(error).splitlines()[0]}") from None
+    return device

@@ -1,0 +1,198 @@
+"""A run: the directory a training leaves, enough to build, use, judge and resume it.
+
+``run.yaml`` holds the resolved arguments, ``history.jsonl`` one row an evaluation, keyed by step,
+``checkpoints.json`` names the last and the best checkpoint and why the training ended, and
+``step-00000120.safetensors`` is the whole state after 120 steps; ``metrics.json`` judges the weights
+that are handed out. Every file is replaced by one rename,
+and which checkpoint counts is decided by one file, so a kill at any moment leaves a run that resumes.
+"""
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from margin.engine.checkpoints import load_state, save_state, write_whole
+from margin.engine.state import State
+
+MEASURED = ("seconds", "examples_per_second", "peak_memory_mib")
+"""Columns of the history that two equal trainings need not share."""
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: what is written twice is read twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _clean(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose numbers that are not finite are JSON's null."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+
+
+def _yaml(record: dict[str, Any]) -> bytes:
+    return yaml.dump(record, Dumper=_Plain, sort_keys=False).encode()
+
+
+class Run:
+    """The directory of a training.
+
+    Args:
+        path: The directory, which holds a ``run.yaml``.
+
+    Raises:
+        FileNotFoundError: There is no run.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "run.yaml").is_file():
+            raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml")
+        self._history: list[dict[str, Any]] | None = None
+
+    @classmethod
+    def create(cls, path: str | Path, record: dict[str, Any]) -> "Run":
+        """Make the directory with its record, by one rename.
+
+        Raises:
+            FileExistsError: Something is there already.
+        """
+        path = Path(path)
+        if path.exists():
+            raise FileExistsError(_occupied(path))
+        new = path.with_name(path.name + ".new")
+        if new.exists():
+            shutil.rmtree(new)  # left by a kill: it was never a run
+        new.mkdir(parents=True)
+        write_whole(new / "run.yaml", _yaml(record))
+        new.rename(path)
+        return cls(path)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What ``run.yaml`` holds.
+
+        Raises:
+            ValueError: The file is damaged.
+        """
+        try:
+            record = yaml.safe_load((self.path / "run.yaml").read_text())
+        except yaml.YAMLError as error:
+            raise ValueError(f"{self.path / 'run.yaml'} is damaged: {str(error).splitlines()[0]}") from None
+        if not isinstance(record, dict) or "recipe" not in record:
+            raise ValueError(f"{self.path / 'run.yaml'} is no record of a training")
+        return record
+
+    def amend(self, training: dict[str, Any]) -> None:
+        """Record the options common to all trainings that a resumption goes on with."""
+        record = self.record
+        record["arguments"]["training"] = training
+        write_whole(self.path / "run.yaml", _yaml(record))
+
+    # checkpoints
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """The steps of the ``last`` and ``best`` checkpoints; ``ended`` and ``reason`` of the end."""
+        path = self.path / "checkpoints.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def checkpoint(self, mark: str = "last") -> Path:
+        """The checkpoint file of a mark ("last", "best", "initial"); best is last where none is marked.
+
+        Raises:
+            FileNotFoundError: No checkpoint has been written.
+        """
+        if mark == "initial":
+            return self.path / "initial.safetensors"
+        marks = self.marks
+        if "last" not in marks:
+            raise FileNotFoundError(f"{self.path} has no checkpoint yet: resume it with --resume {self.path}")
+        return self._file(marks.get(mark, marks["last"]))
+
+    def _file(self, step: int) -> Path:
+        return self.path / f"step-{step:08d}.safetensors"
+
+    def start(self, state: State) -> None:
+        """Keep the initial weights, once."""
+        if not (self.path / "initial.safetensors").exists():
+            save_state(self.path / "initial.safetensors", state)
+
+    def save(self, state: State, *, best: bool) -> None:
+        """Write a checkpoint, mark it as last (and best), and drop those that no mark names."""
+        save_state(self._file(state.step), state)
+        marks = {k: v for k, v in self.marks.items() if k == "best"} | {"last": state.step}
+        self._mark(marks | ({"best": state.step} if best else {}))
+
+    def end(self, state: State, reason: str) -> None:
+        """Record why and where the training ended."""
+        self._mark(self.marks | {"ended": state.step, "reason": reason})
+
+    def _mark(self, marks: dict[str, Any]) -> None:
+        write_whole(self.path / "checkpoints.json", json.dumps(marks).encode())
+        kept = {self._file(marks[mark]) for mark in ("last", "best") if mark in marks}
+        for path in self.path.glob("step-????????.safetensors*"):
+            if path not in kept:
+                path.unlink()
+
+    def restore(self, state: State) -> None:
+        """Fill a freshly started state from the last checkpoint, and forget what was written after it."""
+        if "last" in self.marks:
+            load_state(self.checkpoint("last"), state)
+        rows: list[dict[str, Any]] = [row for row in self.history if row["step"] <= state.step]
+        self._history = rows
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        write_whole(self.path / "history.jsonl", text.encode())
+
+    # history
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The rows of ``history.jsonl``; a last line cut short by a kill is not there."""
+        if self._history is None:
+            path = self.path / "history.jsonl"
+            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+            self._history = [json.loads(line) for line in lines if line.endswith("\n")]
+        return self._history
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add a row to the history; NaN is written as JSON's null."""
+        clean = _clean(row)
+        self.history.append(clean)
+        with (self.path / "history.jsonl").open("a") as file:
+            file.write(json.dumps(clean) + "\n")
+
+    # what a user sees
+
+    @property
+    def reason(self) -> str:
+        """Why the training ended, or "" where it has not."""
+        return str(self.marks.get("reason", ""))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the weights that the run hands out, on each part that was held out."""
+        path = self.path / "metrics.json"
+        found = json.loads(path.read_text()) if path.exists() else {}
+        return {name: math.nan if value is None else value for name, value in found.items()}
+
+    def judge(self, metrics: dict[str, float]) -> None:
+        """Record the metrics of the weights that the run hands out."""
+        write_whole(self.path / "metrics.json", json.dumps(_clean(metrics)).encode())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
+        return f"Run({str(self.path)!r}: {self.record['recipe']['model']}; {shown or 'no metrics yet'})"
+
+
+def _occupied(path: Path) -> str:
+    if not (path / "run.yaml").is_file():
+        return f"{path} exists and is no run: choose another --out"
+    run = Run(path)
+    if run.reason in ("", "interrupted"):
+        return f"{path} holds an interrupted run: go on with --resume {path}, or choose another --out"
+    return f"{path} holds a finished run: choose another --out"

@@ -1,0 +1,146 @@
+"""The state of a training and the loop that advances it.
+
+Randomness is a function of (seed, step): the loop reseeds before every step, so a checkpoint holds no
+generator and a resumed training draws what the unbroken one drew.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
+
+from margin.foundations.seeds import mix
+from margin.types import Batch, Metrics
+
+
+class Preprocessed(nn.Module):
+    """A model behind the map from the user's units to its own: model(preprocess(x), *rest).
+
+    Args:
+        preprocess: Maps the first input; fitted on the training part.
+        model: The catalog's model.
+    """
+
+    def __init__(self, preprocess: nn.Module, model: nn.Module) -> None:
+        super().__init__()
+        self.preprocess: nn.Module = preprocess
+        self.model: nn.Module = model
+
+    def forward(self, x: Any, *rest: Any) -> Any:
+        """The model's outputs for inputs in the user's units."""
+        return self.model(self.preprocess(x), *rest)
+
+
+@dataclass(slots=True)
+class State:
+    """All that a training changes; with the run's arguments, enough to go on bit for bit.
+
+    Args:
+        modules: "model", and "average" where a moving average of it is kept.
+        optimizers: By the name of the submodule they move; "" is the whole model.
+        step: Steps taken.
+        seed: The training's seed.
+        tally: Sums of the steps' metrics since the last row of the history, and their number.
+        generator: What the current step draws from.
+    """
+
+    modules: dict[str, nn.Module]
+    optimizers: dict[str, Optimizer] = field(default_factory=dict)
+    step: int = 0
+    seed: int = 0
+    tally: dict[str, float | Tensor] = field(default_factory=dict)
+    generator: Generator = field(default_factory=Generator)
+
+    @property
+    def model(self) -> nn.Module:
+        """The module that is trained, in the user's units."""
+        return self.modules["model"]
+
+    @property
+    def core(self) -> nn.Module:
+        """The catalog's model, without the preprocessing in front of it."""
+        model = self.model
+        return model.model if isinstance(model, Preprocessed) else model
+
+    @property
+    def usable(self) -> nn.Module:
+        """The module a user gets: the average where there is one."""
+        return self.modules.get("average", self.model)
+
+    def features(self, batch: Batch) -> Tensor:
+        """The first input of a batch as the catalog's model sees it."""
+        x = batch.inputs[0]
+        return self.model.preprocess(x) if isinstance(self.model, Preprocessed) else x
+
+    def reseed(self, device: torch.device) -> None:
+        """Make this step's randomness a function of (seed, step) alone."""
+        key = mix(self.seed, 0, self.step)
+        self.generator.manual_seed(key)
+        # nn.Dropout draws from the global generators and knows no other
+        torch.default_generator.manual_seed(key ^ 0x5BD1E995)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(key ^ 0x5BD1E995)
+
+    def count(self, metrics: Metrics) -> None:
+        """Add a step's metrics to the tally."""
+        for name, value in metrics.items():
+            self.tally[name] = self.tally.get(name, 0.0) + value
+        self.tally["steps"] = self.tally.get("steps", 0.0) + 1
+
+
+Step = Callable[[State, Any], Metrics]
+"""How a training advances: ``(state, batch) -> metrics``."""
+
+Hook = Callable[[State, Metrics], str | None]
+"""Looks at the state after a step, may write to the run, may return a reason to stop."""
+
+Batches = Callable[[int], Any]
+"""The batch of a step."""
+
+
+class NonFiniteError(ArithmeticError):
+    """A loss or gradient is not finite; no parameter has been moved."""
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a module's first parameter or buffer; the CPU where it has none."""
+    tensor = next(model.parameters(), next(model.buffers(), None))
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """The real type of a module's first floating parameter or buffer; float32 where it has none."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            return tensor.dtype
+    return torch.float32
+
+
+def fit(state: State, batches: Batches, step: Step, *, max_steps: int, hooks: Sequence[Hook] = ()) -> str:
+    """Advance ``state`` until ``max_steps`` or until a hook says why to stop.
+
+    Args:
+        state: Advanced in place.
+        batches: The batch of each step.
+        step: What advances the state; raises NonFiniteError before it moves a parameter.
+        max_steps: Steps after which the training ends.
+        hooks: Called in order after each step.
+
+    Returns:
+        Why it ended: ``"max_steps"`` or a hook's reason.
+    """
+    device = device_of(state.model)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        state.model.train()
+        while state.step < max_steps:
+            state.reseed(device)
+            metrics = step(state, batches(state.step))
+            state.step += 1
+            state.count(metrics)
+            for hook in hooks:
+                if reason := hook(state, metrics):
+                    return reason
+    return "max_steps"
