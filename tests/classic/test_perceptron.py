@@ -1,0 +1,112 @@
+"""The perceptron: Rosenblatt's rule against a plain loop and scikit-learn, the margin, ties, XOR."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Perceptron as Reference
+
+from margin.classic.perceptron import Perceptron, geometric_margin, mistakes_of_pass
+
+
+def naive_pass(w: np.ndarray, b: float, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, list[int]]:
+    """The rule as the paper states it, one row at a time."""
+    made = []
+    w = w.copy()
+    for i in range(len(x)):
+        if y[i] * (w @ x[i] + b) <= 0:
+            w += y[i] * x[i]
+            b += y[i]
+            made.append(i)
+    return w, b, made
+
+
+def integers(seed: int, rows: int, features: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points whose scores are exact in floating point, so that ties at 0 are ties on any machine."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(-3, 4, (rows, features), generator=generator).double()
+    return x, (2 * torch.randint(0, 2, (rows,), generator=generator) - 1).double()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rows", [1, 31, 32, 33, 500])
+def test_a_pass_is_the_plain_loop(seed: int, rows: int) -> None:
+    x, y = integers(seed, rows, 4)
+    w, b = torch.zeros(4, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    expected = (np.zeros(4), 0.0)
+    for _ in range(4):
+        made = mistakes_of_pass(w, b, x, y)
+        *expected, rows_made = naive_pass(*expected, x.numpy(), y.numpy())
+        assert made.tolist() == rows_made
+        assert w.tolist() == expected[0].tolist()
+        assert float(b) == expected[1]
+
+
+def test_five_passes_are_scikit_learns() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 10, generator=generator, dtype=torch.float64)
+    y = (x @ torch.randn(10, generator=generator, dtype=torch.float64) > 0.3).double() * 2 - 1
+    reference = Reference(shuffle=False, tol=None, max_iter=5).fit(x.numpy(), y.numpy())
+    w, b = torch.zeros(10, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for _ in range(5):
+        mistakes_of_pass(w, b, x, y)
+    assert np.allclose(w.numpy(), reference.coef_[0], rtol=0, atol=1e-9)
+    assert abs(float(b) - reference.intercept_[0]) <= 1e-9
+
+
+def test_a_point_on_the_boundary_is_a_mistake() -> None:
+    w, b = torch.zeros(1), torch.zeros(())
+    assert mistakes_of_pass(w, b, torch.ones(1, 1), torch.ones(1)).tolist() == [0]
+    assert float(w) == 1.0
+    # the rule with f(x) != y and sgn(0) = +1 would stop at once, with margin 0: outside the version space
+    assert float(torch.ones(1) @ torch.zeros(1)) >= 0
+
+
+def test_on_xor_the_iterates_cycle() -> None:
+    x = torch.tensor([[0.0, 0], [1, 1], [0, 1], [1, 0]])
+    y = torch.tensor([1.0, 1, -1, -1])
+    w, b, seen = torch.zeros(2), torch.zeros(()), []
+    for _ in range(50):
+        assert len(mistakes_of_pass(w, b, x, y)) > 0
+        seen.append((*w.tolist(), float(b)))
+    assert len(set(seen)) < len(seen)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_margin_is_the_distance_to_the_hyperplane(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    w, b = torch.randn(3, generator=generator, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
+    x = torch.randn(20, 3, generator=generator, dtype=torch.float64)
+    y = (torch.randint(0, 2, (20,), generator=generator) * 2 - 1).double()
+    # the nearest point of the hyperplane, by the normal equations of the constrained problem
+    system = torch.cat(
+        [torch.cat([torch.eye(3), w[:, None]], 1), torch.cat([w, torch.zeros(1)])[None]]
+    ).double()
+    feet = torch.linalg.solve(system, torch.cat([x, -b.expand(20, 1)], 1).T).T[:, :3]
+    distance = (x - feet).norm(dim=1)
+    margin = geometric_margin(w, b, x, y)
+    assert torch.allclose(margin.abs(), distance, atol=1e-12)
+    assert torch.allclose(geometric_margin(5 * w, 5 * b, x, y), margin, atol=1e-12)
+    assert ((margin > 0) == (y * (x @ w + b) > 0)).all()
+
+
+def test_the_boundary_is_minus_b_over_the_norm_from_the_origin() -> None:
+    model = Perceptron(3, 2).double()
+    model.weight.data = torch.tensor([1.0, -2.0, 2.0], dtype=torch.float64)
+    model.bias.data = torch.tensor(4.5, dtype=torch.float64)
+    point = -model.bias * model.weight / model.weight.square().sum()
+    assert abs(model(point[None]).item()) <= 1e-12
+
+
+def test_scaling_the_weights_changes_no_side() -> None:
+    model = Perceptron(2, 2)
+    model.weight.data, model.bias.data = torch.tensor([1.0, -1.0]), torch.tensor(0.25)
+    x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    before = model(x) > 0
+    model.weight.data *= 7
+    model.bias.data *= 7
+    assert torch.equal(model(x) > 0, before)
+
+
+def test_three_classes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"two classes: got num_classes=3"):
+        Perceptron(2, 3)
