@@ -1,0 +1,235 @@
+"""Calibration: whether events that were given probability p happen with frequency p.
+
+Guo, Pleiss, Sun and Weinberger (2017), Equation 3: the expected calibration error averages
+|frequency - probability| over bins of equal width.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+
+Probability = Float[Tensor, " n"]
+Outcome = Float[Tensor, " n"] | Bool[Tensor, " n"]
+Weight = Float[Tensor, " n"] | None
+
+DRAWS_AT_ONCE = 2_000_000
+"""Random numbers held at once while resampling: 16 MB."""
+
+
+class Reliability(NamedTuple):
+    """A reliability diagram: per bin the mean probability, the frequency of the event, the weight.
+
+    An empty bin has weight 0 and NaN for the other two.
+    """
+
+    probability: Float[Tensor, " bins"]
+    frequency: Float[Tensor, " bins"]
+    weight: Float[Tensor, " bins"]
+
+
+def bin_of(probability: Probability, bins: int) -> Int[Tensor, " n"]:
+    r"""The bin of each probability: ((m - 1) / M, m / M] for m = 1 .. M, counted from 0, the first closed.
+
+    Every probability has a bin: 0 lies in the first, 1 in the last.
+
+    Args:
+        probability: In [0, 1], up to rounding.
+        bins: M, at least 1.
+
+    Raises:
+        ValueError: ``bins`` is below 1, or a probability is NaN or outside [0, 1].
+
+    Reference: Guo, Pleiss, Sun and Weinberger 2017, Section 2.
+    """
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1: got {bins}")
+    inside = (probability >= -1e-6) & (probability <= 1 + 1e-6)
+    if not bool(inside.all()):
+        raise ValueError(f"probabilities must lie in [0, 1]: got {float(probability[~inside][0])}")
+    inner = torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1]
+    return torch.bucketize(probability.double().contiguous(), inner)
+
+
+def reliability(
+    probability: Probability, happened: Outcome, *, bins: int = 15, weight: Weight = None
+) -> Reliability:
+    """The reliability diagram of stated probabilities.
+
+    Args:
+        probability: The probability given to each event.
+        happened: 1 where the event happened, else 0.
+        bins: Bins of equal width.
+        weight: Weight of each event; None: 1.
+    """
+    index = bin_of(probability, bins)
+    w = torch.ones(len(index), dtype=torch.float64) if weight is None else weight.double()
+    zeros = torch.zeros(bins, dtype=torch.float64)
+    total = zeros.index_add(0, index, w)
+    return Reliability(
+        zeros.index_add(0, index, w * probability.double()) / total,
+        zeros.index_add(0, index, w * happened.double()) / total,
+        total,
+    )
+
+
+def expected_calibration_error(
+    probability: Probability, happened: Outcome, *, bins: int = 15, weight: Weight = None
+) -> Float[Tensor, ""]:
+    r"""The expected calibration error of stated probabilities, a number in [0, 1].
+
+    .. math:: \mathrm{ECE} = \sum_{m=1}^{M} \frac{w(B_m)}{w} \, |\mathrm{freq}(B_m) - \mathrm{prob}(B_m)|
+
+    with w(B) the weight of the events in bin B. For a classifier's top-label reading, ``probability`` is
+    its confidence and ``happened`` whether it was right; for two classes the other reading takes the
+    probability of the positive class and whether it was the label. The two differ.
+
+    Args:
+        probability: The probability given to each event.
+        happened: 1 where the event happened, else 0.
+        bins: M, bins of equal width; see :func:`bin_of` for their ends.
+        weight: Weight of each event; None: 1.
+
+    Reference: Guo, Pleiss, Sun and Weinberger 2017, Equation 3.
+    """
+    index = bin_of(probability, bins)
+    w = torch.ones(len(index), dtype=torch.float64) if weight is None else weight.double()
+    excess = w * (happened.double() - probability.double())
+    return torch.zeros(bins, dtype=torch.float64).index_add(0, index, excess).abs().sum() / w.sum()
+
+
+def _resampled(
+    excess: Float[Tensor, "rows n"],
+    weight: Float[Tensor, " n"],
+    index: Int[Tensor, " n"],
+    draw: Int[Tensor, "rows n"],
+    bins: int,
+) -> Float[Tensor, " rows"]:
+    """The calibration error of each row of drawn events; ``excess`` is w (happened - probability)."""
+    sums = torch.zeros(len(draw), bins, dtype=torch.float64)
+    sums.scatter_add_(1, index[draw], excess.gather(1, draw))
+    return sums.abs().sum(1) / weight[draw].sum(1)
+
+
+def bootstrap_errors(
+    probability: Probability,
+    happened: Outcome,
+    generator: Generator,
+    *,
+    bins: int = 15,
+    weight: Weight = None,
+    resamples: int = 1000,
+) -> Float[Tensor, " resamples"]:
+    """The calibration error of samples of the same size drawn with replacement.
+
+    Args:
+        probability: The probability given to each event.
+        happened: 1 where the event happened, else 0.
+        generator: Source of the draws.
+        bins: Bins of equal width.
+        weight: Weight of each event; None: 1.
+        resamples: Number of samples.
+
+    Reference: Efron and Tibshirani 1993, Section 6.2.
+    """
+    index = bin_of(probability, bins)
+    n = len(index)
+    w = torch.ones(n, dtype=torch.float64) if weight is None else weight.double()
+    excess = (w * (happened.double() - probability.double())).expand(1, n)
+    found = []
+    for rows in torch.arange(resamples).split(max(1, DRAWS_AT_ONCE // max(n, 1))):
+        draw = torch.randint(n, (len(rows), n), generator=generator)
+        found.append(_resampled(excess.expand(len(rows), n), w, index, draw, bins))
+    return torch.cat(found)
+
+
+def calibrated_errors(
+    probability: Probability,
+    generator: Generator,
+    *,
+    bins: int = 15,
+    weight: Weight = None,
+    resamples: int = 1000,
+) -> Float[Tensor, " resamples"]:
+    """The calibration error that perfectly calibrated probabilities would measure on samples of this size.
+
+    Each event is drawn to happen with its stated probability. The errors are above 0 for no other reason
+    than chance: below their 95 % quantile, a measured error shows no miscalibration.
+
+    Args:
+        probability: The probability given to each event.
+        generator: Source of the draws.
+        bins: Bins of equal width.
+        weight: Weight of each event; None: 1.
+        resamples: Number of samples.
+
+    Reference: Bröcker and Smith 2007 (consistency resampling).
+    """
+    index = bin_of(probability, bins)
+    p, n = probability.double(), len(index)
+    w = torch.ones(n, dtype=torch.float64) if weight is None else weight.double()
+    every = torch.arange(n)
+    found = []
+    for rows in torch.arange(resamples).split(max(1, DRAWS_AT_ONCE // max(n, 1))):
+        happened = torch.rand(len(rows), n, generator=generator, dtype=torch.float64) < p
+        draw = every.expand(len(rows), n)
+        found.append(_resampled(w * (happened.double() - p), w, index, draw, bins))
+    return torch.cat(found)
+
+
+def calibration_interval(
+    error: float, bootstrap: Float[Tensor, " b"], calibrated: Float[Tensor, " c"], *, level: float = 0.95
+) -> tuple[float, float]:
+    r"""An interval of the binned calibration error of the population.
+
+    The measured error is biased upward, and a resample's twice so: the basic bootstrap interval
+    :math:`[2e - q_{(1+level)/2},\, 2e - q_{(1-level)/2}]` takes the bias off. It is widened to hold the
+    measured error, and to hold 0 where e does not exceed the ``level`` quantile of what perfect
+    calibration would measure.
+
+    Args:
+        error: e, the measured error.
+        bootstrap: Errors of samples drawn with replacement.
+        calibrated: Errors that perfectly calibrated probabilities would measure.
+        level: Intended probability of covering the truth, in (0, 1).
+
+    Reference: Davison and Hinkley 1997, Equation 5.6 (basic bootstrap limits).
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie in (0, 1): got {level}")
+    ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    below, above = bootstrap.quantile(ends).tolist()
+    low = min(max(2 * error - above, 0.0), error)
+    if error <= float(calibrated.quantile(level)):
+        low = 0.0
+    return low, min(max(2 * error - below, error), 1.0)
+
+
+def brier_score(probabilities: Float[Tensor, "n classes"], labels: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    r"""The Brier score of each forecast, :math:`\sum_k (p_k - 1[y = k])^2`, from 0 to 2.
+
+    Over two classes it is twice (p_1 - y)^2, which some libraries call by this name.
+
+    Args:
+        probabilities: A distribution over the classes per row.
+        labels: The classes that happened, 0 .. K-1.
+
+    Reference: Brier 1950, Equation 2; Gneiting and Raftery 2007, Section 3.1, example 1.
+    """
+    own = probabilities.gather(-1, labels[:, None])[:, 0]
+    return (1 - own).square() + probabilities.square().sum(-1) - own.square()
+
+
+def negative_log_likelihood(
+    probabilities: Float[Tensor, "n classes"], labels: Int[Tensor, " n"]
+) -> Float[Tensor, " n"]:
+    """The logarithmic score -log p_y of each forecast, in nats: 0 for certainty, infinite for p_y = 0.
+
+    Args:
+        probabilities: A distribution over the classes per row.
+        labels: The classes that happened, 0 .. K-1.
+
+    Reference: Good 1952, Section 8; Gneiting and Raftery 2007, Section 3.1, example 3.
+    """
+    return -probabilities.gather(-1, labels[:, None])[:, 0].log()

@@ -1,0 +1,228 @@
+"""The Lanczos process: the ends of a symmetric matrix's spectrum from products with it alone.
+
+Lanczos (1950); Parlett (1980), Chapter 13, with full reorthogonalization. The Krylov space of a random vector
+contains vectors whose Rayleigh quotients approach both ends; the residual of such a vector bounds the
+distance to an eigenvalue, so that an answer carries its own error.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+End = Literal["largest", "smallest"]
+Product = Callable[[Tensor], Tensor]
+"""A vector's image under a symmetric matrix."""
+
+SEED = 1950
+FEWEST = 20
+"""Steps before the end of smaller magnitude may count as found: see :func:`extreme_eigenvalues`."""
+
+
+class Extremes(NamedTuple):
+    """The ends of a spectrum as the Lanczos process found them.
+
+    ``values`` and ``residuals`` follow the ends asked for: an eigenvalue lies within ``residuals[i]`` of
+    ``values[i]``. ``ritz`` and ``weights`` are the nodes and weights of the Gauss quadrature of the start
+    vector's spectral measure: the weights are first components squared and sum to 1. ``converged`` says
+    whether every residual is within the tolerance, ``missed`` bounds how far beyond the ends found an
+    eigenvalue may lie, with probability 0.9999 over the start vector.
+    """
+
+    values: Float[Tensor, " ends"]
+    residuals: Float[Tensor, " ends"]
+    ritz: Float[Tensor, " iterations"]
+    weights: Float[Tensor, " iterations"]
+    iterations: int
+    converged: bool
+    missed: float
+
+
+def krylov(matvec: Product, basis: Float[Tensor, "rows dim"]) -> Iterator[tuple[float, float]]:
+    """The Lanczos recurrence: fills ``basis`` row by row from its first, yields alpha and beta of each step.
+
+    Each new vector is made orthogonal to all earlier ones by two products with the basis, and once more
+    where that took away most of it ("twice is enough", Parlett 1980, Section 6.9).
+
+    Args:
+        matvec: Product with the symmetric matrix.
+        basis: Its first row is the start, of norm 1; there is a row more than steps taken.
+    """
+    for k in range(len(basis) - 1):
+        w = matvec(basis[k]).to(basis)
+        known = basis[: k + 1]
+        alpha = float(w @ basis[k])
+        before = float(w.norm())
+        w = w - alpha * basis[k]
+        w = w - (known @ w) @ known
+        if float(w.norm()) < 0.7 * before:
+            w = w - (known @ w) @ known
+        beta = float(w.norm())
+        basis[k + 1] = w / beta if beta > 0 else 0
+        yield alpha, beta
+
+
+def ritz_pairs(
+    alphas: Sequence[float], betas: Sequence[float]
+) -> tuple[Float[Tensor, " k"], Float[Tensor, "k k"], Float[Tensor, " k"]]:
+    """Eigenvalues and eigenvectors of the tridiagonal matrix, and the residual of each Ritz pair.
+
+    Reference: Parlett 1980, Section 13.2 (the residual norm is beta_k times the last component).
+    """
+    T = torch.diag(torch.tensor(alphas, dtype=torch.float64))
+    off = torch.tensor(betas[:-1], dtype=torch.float64)
+    k = len(alphas)
+    T[range(k - 1), range(1, k)] = off
+    T[range(1, k), range(k - 1)] = off
+    values, vectors = torch.linalg.eigh(T)
+    return values, vectors, betas[-1] * vectors[-1].abs()
+
+
+def missed_distance(
+    spread: float, dim: int, iterations: int, *, probability: float = 1e-4, share: float = 1.0
+) -> float:
+    r"""How far beyond the Ritz values an eigenvalue may lie, except with this probability.
+
+    .. math:: P\{\lambda_{\max} - \theta_{\max} > \varepsilon\,(\lambda_{\max} - \lambda_{\min})\}
+        \le 1.648 \sqrt{n}\, e^{-(2k-1)\sqrt{\varepsilon}}
+
+    for a start vector of uniform direction, whatever the spectrum; the same holds at the other end.
+
+    Args:
+        spread: Largest less smallest Ritz value.
+        dim: n.
+        iterations: k.
+        probability: Allowed for both ends together, in (0, 1).
+        share: Least share of the start's norm that is a uniform direction u, in (0, 1]. With s = u + c, c
+            fixed, a component of s is small no more often than that of u (Anderson 1955, Theorem 1),
+            so 1 / share multiplies the probability.
+
+    Returns:
+        The distance: 0 after ``dim`` iterations, infinite where the bound says nothing.
+
+    Reference: Kuczynski and Wozniakowski 1992, Theorem 4.2, for A shifted to be positive definite.
+    """
+    if iterations >= dim:
+        return 0.0
+    root = math.log(2 * 1.648 * math.sqrt(dim) / (probability * share)) / (2 * iterations - 1)
+    epsilon = root * root
+    return epsilon * spread / (1 - 2 * epsilon) if epsilon < 0.5 else math.inf
+
+
+def extreme_eigenvalues(
+    matvec: Product,
+    start: Float[Tensor, " dim"],
+    *,
+    ends: Sequence[End] = ("largest", "smallest"),
+    tol: float = 1e-3,
+    max_iterations: int = 100,
+    share: float = 1.0,
+) -> Extremes:
+    """The largest and smallest eigenvalues of a symmetric matrix, each with its residual |Hv - lambda v|.
+
+    Steps are taken until the residual of each end asked for is at most ``tol`` times the largest
+    magnitude found; it is then measured on the images of the basis, not inferred. A start vector is
+    mostly made of eigenvectors of the bulk of the spectrum, whose eigenvalues can pass for an end of
+    smaller magnitude in the first steps: that end is not believed before step 20.
+
+    Args:
+        matvec: Product with the matrix.
+        start: A vector with a random part, not 0; its dtype is the process's, T's is float64.
+        ends: The ends asked for, in the order of the answer.
+        tol: Largest residual, relative to the largest magnitude of the spectrum, above 0.
+        max_iterations: Steps after which the process gives up; it holds two vectors a step.
+        share: Least share of the start's norm that is a uniform direction: see :func:`missed_distance`.
+
+    Returns:
+        The ends. NaN and not converged where a product is not finite.
+
+    Raises:
+        ValueError: An option is out of range, or the start is not a finite vector other than 0.
+
+    Reference: Parlett 1980, Theorem 4.5.1 (an eigenvalue lies within the residual) and Chapter 13.
+    """
+    if tol <= 0 or max_iterations < 1 or not ends:
+        raise ValueError(
+            f"tol must be above 0, max_iterations at least 1, ends not empty: "
+            f"got tol={tol}, max_iterations={max_iterations}, ends={tuple(ends)}"
+        )
+    norm = float(start.norm())
+    if not (math.isfinite(norm) and norm > 0):
+        raise ValueError(f"the start must be a finite vector other than 0: got norm {norm}")
+    dim = len(start)
+    basis = start.new_empty(min(max_iterations, dim) + 1, dim)
+    basis[0] = start / norm
+    alphas: list[float] = []
+    betas: list[float] = []
+    images: list[Tensor] = []
+
+    def product(v: Tensor) -> Tensor:
+        images.append(matvec(v).to(basis))
+        return images[-1]
+
+    for alpha, beta in krylov(product, basis):
+        if not (math.isfinite(alpha) and math.isfinite(beta)):
+            return _nothing(len(ends), len(alphas))
+        alphas.append(alpha)
+        betas.append(beta)
+        values, vectors, residuals = ritz_pairs(alphas, betas)
+        if beta <= torch.finfo(basis.dtype).eps * float(values.abs().max()):
+            break
+        if all(_settled(end, values, residuals, tol) for end in ends):
+            break
+    return _measured(torch.stack(images), basis, values, vectors, ends, tol, share)
+
+
+def _settled(end: End, values: Tensor, residuals: Tensor, tol: float) -> bool:
+    at = -1 if end == "largest" else 0
+    scale = values.abs().max()
+    early = len(values) < FEWEST and values[at].abs() < scale
+    return bool(residuals[at] <= tol * scale) and not early
+
+
+def _nothing(ends: int, iterations: int) -> Extremes:
+    nan, none = torch.full((ends,), math.nan, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+    return Extremes(nan, nan.clone(), none, none, iterations, False, math.inf)
+
+
+def _measured(
+    images: Tensor,
+    basis: Tensor,
+    ritz: Tensor,
+    vectors: Tensor,
+    ends: Sequence[End],
+    tol: float,
+    share: float,
+) -> Extremes:
+    """Rayleigh quotients and residuals of the ends' Ritz vectors, from the products made with the basis."""
+    k, dim = len(ritz), basis.shape[1]
+    values, residuals = [], []
+    for end in ends:
+        weights = vectors[:, -1 if end == "largest" else 0].to(basis)
+        y = weights @ basis[:k]
+        weights, y = weights / y.norm(), y / y.norm()
+        image = weights @ images
+        value = y @ image
+        values.append(float(value))
+        residuals.append(float((image - value * y).norm()))
+    scale = max(float(ritz.abs().max()), max(map(abs, values)))
+    return Extremes(
+        torch.tensor(values, dtype=torch.float64),
+        torch.tensor(residuals, dtype=torch.float64),
+        ritz,
+        vectors[0].square(),
+        k,
+        all(residual <= tol * scale for residual in residuals),
+        missed_distance(float(ritz[-1] - ritz[0]), dim, k, share=share),
+    )
+
+
+def random_direction(
+    dim: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu", seed: int = SEED
+) -> Float[Tensor, " dim"]:
+    """A vector of uniform direction, the same for the same seed on every device."""
+    generator = Generator().manual_seed(seed)
+    return torch.randn(dim, generator=generator, dtype=dtype).to(device)
