@@ -1,0 +1,309 @@
+"""Accuracy against the size of the ball, from both sides: examples that survive attacks, examples certified.
+
+What is broken in a ball is broken in every larger one, because its adversarial input lies in that too,
+so the attacked accuracy never rises.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Generator, Tensor
+
+from margin.engine.asking import asking
+from margin.engine.state import NonFiniteError
+from margin.findings import Premise, Subject
+from margin.robust.attacks import Search, input_gradient, pgd, stepped
+from margin.robust.goals import labels_of, margin_loss, missed
+from margin.robust.interval_arithmetic import NoIntervalRule
+from margin.robust.intervals import margin_bounds
+from margin.robust.threat_models import Norm, Threat
+from margin.types import Batch, Domain
+
+CHUNK = 128
+"""Examples attacked and bounded at once."""
+
+GUESSES = 20
+"""Random points tried in each ball where the gradients are masked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """Which examples are right, under which ball, by which measure; the first axis is the ball.
+
+    Args:
+        threats: The balls, growing.
+        clean: Right as they are.
+        stepped: Still right after one gradient step.
+        attacked: Still right after that and projected ascent; as ``stepped`` where it was not asked for
+            and the gradients are not masked.
+        certified: Right everywhere in the ball by interval bounds; None where that was not asked for or
+            a layer has no rule.
+        weight: Weight of each example in the means.
+        premises: What was checked on the way.
+        note: Which examples were taken.
+        failure: Why there is no number.
+    """
+
+    threats: tuple[Threat, ...]
+    clean: Bool[Tensor, " n"]
+    stepped: Bool[Tensor, "balls n"]
+    attacked: Bool[Tensor, "balls n"]
+    certified: Bool[Tensor, "balls n"] | None
+    weight: Float[Tensor, " n"]
+    premises: tuple[Premise, ...]
+    note: str
+    failure: str = ""
+
+    def share(self, right: Bool[Tensor, "*balls n"]) -> Float[Tensor, "*balls"]:
+        """The weighted share of the examples that are right."""
+        return (right.double() @ self.weight) / self.weight.sum()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """The examples that are attacked.
+
+    Args:
+        chunks: Batches of labeled examples of positive weight inside the domain; the weight has one axis.
+        note: Which examples these are, in words.
+    """
+
+    chunks: tuple[Batch, ...]
+    note: str
+
+
+def take(subject: Subject, domain: Domain, limit: int) -> Sample:
+    """The first ``limit`` test examples of positive weight that lie inside the domain."""
+    chunks: list[Batch] = []
+    taken, outside, more = 0, 0, False
+    for batch in subject.test:
+        x, labels = batch.inputs[0], labels_of(batch)
+        weight = torch.ones(len(x)) if batch.weight is None else batch.weight.reshape(len(x), -1).amax(1)
+        counts = weight.to(x.device) > 0
+        inside = ((x >= domain.low.to(x)) & (x <= domain.high.to(x))).flatten(1).all(1)
+        outside += int((counts & ~inside).sum())
+        keep = (counts & inside).nonzero().flatten()
+        more = len(keep) > limit - taken
+        keep = keep[: limit - taken]
+        taken += len(keep)
+        chunks += [Batch((x[i],), labels[i], weight.to(x.device)[i]) for i in keep.split(CHUNK) if len(i)]
+        if more:
+            break
+    note = f"the first {taken} test examples" if more else f"all {taken} test examples"
+    return Sample(tuple(chunks), note + (f" inside the domain ({outside} lie outside it)" if outside else ""))
+
+
+def balls(domain: Domain, x: Tensor, norm: Norm, shares: Sequence[float]) -> tuple[Threat, ...]:
+    """The growing balls whose radii are shares of the domain's size.
+
+    For linf the size is the domain's longest side, for l2 its diagonal. Where the sides differ, each
+    coordinate is measured in its own, so that a share means the same for every feature.
+
+    Args:
+        domain: The box of one input.
+        x: Inputs, for their shape.
+        norm: linf or l2.
+        shares: Radii as shares of the size, >= 0, growing.
+
+    Raises:
+        ValueError: The shares do not grow, or the domain is unbounded.
+    """
+    if not shares or not shares[0] >= 0 or not all(a < b for a, b in pairwise(shares)):
+        raise ValueError(f"shares must be >= 0 and grow: got {tuple(shares)}")
+    sides = (domain.high - domain.low).double().expand(x.shape[1:])
+    if not math.isfinite(domain.width):
+        raise ValueError("epsilons are shares of the domain's sides: got an unbounded domain")
+    unit = None if bool((sides == sides.max()).all()) else sides / sides.max()
+    size = domain.width * (1.0 if norm == "linf" else math.sqrt(sides.numel()))
+    return tuple(Threat(domain, share * size, norm, unit) for share in shares)
+
+
+def measure(
+    subject: Subject,
+    norm: Norm,
+    shares: Sequence[float],
+    limit: int,
+    *,
+    search: Search | None = None,
+    certify: bool = False,
+) -> Curves:
+    """Attack and certify the test examples over growing balls; leaves no trace in the model.
+
+    Args:
+        subject: Its labels and its domain are needed.
+        norm: Norm of the balls.
+        shares: Their radii as shares of the domain's size.
+        limit: Examples at most.
+        search: Projected ascent, beside the one step; None leaves it out.
+        certify: Whether interval bounds are asked for.
+
+    Raises:
+        ValueError: The subject has no domain, the shares do not grow, or limit is not positive.
+    """
+    if subject.domain is None or limit < 1:
+        raise ValueError(f"an attack needs a domain and a limit of at least 1: got limit={limit}")
+    threats = balls(subject.domain, subject.test[0].inputs[0], norm, shares)
+    sample = take(subject, subject.domain, limit)
+    failure, parts = "", []
+    try:
+        parts = [_attacked(subject, chunk, threats, search) for chunk in sample.chunks]
+    except NonFiniteError as error:
+        failure = str(error)
+    if failure or not parts:
+        return _failed(threats, failure or "no test example lies inside the domain", sample.note)
+    certified, refusal = None, ""
+    if certify:
+        try:
+            certified = torch.cat([_certified(subject, chunk, threats) for chunk in sample.chunks], 1)
+        except NoIntervalRule as error:
+            refusal = str(error)
+    weight = torch.cat([chunk.weight for chunk in sample.chunks if chunk.weight is not None])
+    return Curves(
+        threats=threats,
+        clean=torch.cat([part.clean for part in parts]),
+        stepped=torch.cat([part.stepped for part in parts], 1),
+        attacked=torch.cat([part.attacked for part in parts], 1),
+        certified=certified,
+        weight=weight.double().cpu(),
+        premises=_premises(parts, refusal, certify),
+        note=sample.note,
+    )
+
+
+class _Part(NamedTuple):
+    """What was found in one chunk."""
+
+    clean: Tensor
+    stepped: Tensor
+    attacked: Tensor
+    steady: bool
+    slope: bool
+
+
+def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], search: Search | None) -> _Part:
+    x, model = batch.inputs[0], subject.model
+    losses = (subject.objective, margin_loss(subject.task))
+    with asking(model) as generator, torch.no_grad():
+        outputs, again = model(x), model(x)
+        clean = ~_wrong(subject, outputs, batch)
+        slopes = [input_gradient(model, batch, loss, generator).gradient for loss in losses]
+        alive, rows = clean, []
+        for threat in threats:
+            for slope in slopes if threat.eps > 0 else ():
+                alive = alive & ~_wrong(subject, model(stepped(x, slope, threat)), batch)
+            rows.append(alive)
+        steps = climbs = torch.stack(rows)
+        if search is not None:
+            climb = partial(_climb, subject, search, generator)
+            climbs = _downwards(steps, subject, batch, threats, climb)
+        masked = not any(bool(slope.any()) for slope in slopes)
+        for _ in range(GUESSES if masked else 0):
+            climbs = _downwards(climbs, subject, batch, threats, partial(_guess, generator))
+    steady = torch.allclose(outputs, again, rtol=1e-5)
+    return _Part(clean.cpu(), steps.cpu(), climbs.cpu(), steady, not masked)
+
+
+def _downwards(
+    alive: Tensor,
+    subject: Subject,
+    batch: Batch,
+    threats: Sequence[Threat],
+    move: Callable[[Threat, Batch], Tensor],
+) -> Tensor:
+    """The examples that stay alive in each ball, the largest attacked first.
+
+    What survives in a ball is not tried in the smaller ones, which saves most of the work and keeps
+    the accuracy from rising with the ball.
+    """
+    rows, tried = [], torch.ones_like(alive[0])
+    for row, threat in zip(alive.flip(0), reversed(threats), strict=True):
+        left = _left(row & tried, subject, batch, threat, partial(move, threat))
+        rows.append(left | (row & ~tried))
+        tried = ~rows[-1]
+    return torch.stack(rows[::-1])
+
+
+def _left(
+    alive: Tensor, subject: Subject, batch: Batch, threat: Threat, move: Callable[[Batch], Tensor]
+) -> Tensor:
+    """The examples that are alive and stay so when their inputs are moved."""
+    index = alive.nonzero().flatten()
+    if threat.eps == 0 or len(index) == 0:
+        return alive
+    part = Batch((batch.inputs[0][index],), labels_of(batch)[index])
+    return alive.index_put((index,), ~_wrong(subject, subject.model(move(part)), part))
+
+
+def _climb(subject: Subject, search: Search, generator: Generator, threat: Threat, batch: Batch) -> Tensor:
+    """The point of largest margin loss: wrong if any point of the ascent is, for the loss then exceeds 0."""
+    loss = margin_loss(subject.task)
+    return pgd(subject.model, batch, loss, threat, generator, search=search).inputs
+
+
+def _guess(generator: Generator, threat: Threat, batch: Batch) -> Tensor:
+    """A random corner of the cube, or a random point of the sphere."""
+    x = batch.inputs[0]
+    noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
+    return stepped(x, noise, threat)
+
+
+def _wrong(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor:
+    if bool(outputs.isnan().any()):
+        raise NonFiniteError("the model's outputs are NaN inside the domain")
+    return missed(subject.task)(outputs, labels_of(batch))
+
+
+def _certified(subject: Subject, batch: Batch, threats: Sequence[Threat]) -> Tensor:
+    """Whether each example is right everywhere in each ball; bounds only widen with the ball."""
+    labels, classes = labels_of(batch), subject.task.classes
+    if classes is None:
+        raise NoIntervalRule(f"the task {subject.task.name!r} has no classes")
+    alive, rows = torch.ones(len(labels), dtype=torch.bool, device=labels.device), []
+    for threat in threats:
+        index = alive.nonzero().flatten()
+        if len(index):
+            low, high = threat.hull(batch.inputs[0][index])
+            below = margin_bounds(subject.model, low, high, labels[index], classes)
+            others = below.scatter(1, labels[index, None], torch.inf)
+            alive = alive.index_put((index,), others.amin(1) > 0)
+        rows.append(alive)
+    return torch.stack(rows).cpu()
+
+
+def _premises(parts: Sequence[_Part], refusal: str, certify: bool) -> tuple[Premise, ...]:
+    steady, slope = all(part.steady for part in parts), any(part.slope for part in parts)
+    found = [
+        Premise(
+            "the model is a function of its input in evaluation mode",
+            "sampled" if steady else "refuted",
+            "two evaluations of every example agree"
+            if steady
+            else "two evaluations of the same examples differ: it draws at random",
+        ),
+        Premise(
+            "the gradients that the attacks follow are not masked",
+            "sampled" if slope else "refuted",
+            "some input gradient is not 0"
+            if slope
+            else f"every input gradient is exactly 0: only {GUESSES} random points of each ball were tried",
+        ),
+    ]
+    if certify:
+        evidence = (
+            refusal or "every function called has one; bounds in float64, widened by the model's rounding"
+        )
+        text = "every layer has a sound interval rule"
+        found.append(Premise(text, "refuted" if refusal else "proved", evidence))
+    return tuple(found)
+
+
+def _failed(threats: tuple[Threat, ...], failure: str, note: str) -> Curves:
+    none = torch.zeros(0, dtype=torch.bool)
+    rows = torch.zeros(len(threats), 0, dtype=torch.bool)
+    return Curves(threats, none, rows, rows, None, torch.zeros(0, dtype=torch.float64), (), note, failure)

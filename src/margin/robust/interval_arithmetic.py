@@ -1,0 +1,249 @@
+"""Interval arithmetic on tensors that also covers the rounding of a model's own arithmetic.
+
+Each rule maps a box [l, h] to one that contains every f(x), x in the box (Gowal et al., 2018, Section 3),
+and every value that f may take when it is computed in the model's floating-point type: a sum of n products
+is off by at most gamma_n sum |w x|, gamma_n = n u / (1 - n u), u the unit roundoff (Higham, 2002, Section
+3.1). Elementary functions are taken to be right within 8 u.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ULPS = 8
+"""Rounding errors granted to an elementary operation, its constants' own rounding included."""
+
+
+class NoIntervalRule(ValueError):
+    """A layer or function through which no interval is known to pass."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Affine:
+    """The layer w a + b that made a box from the box of its inputs; merged rows give tighter margins."""
+
+    inputs: "Box"
+    weight: Tensor
+    bias: Tensor | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """A set of tensors, coordinate by coordinate between two ends.
+
+    Args:
+        low: Least value of each coordinate.
+        high: Largest value of each coordinate.
+        arithmetic: The type in which the model computes, whose rounding the bounds cover; None for exact
+            arithmetic.
+        made_by: The linear layer of which this is the direct output, if it is one.
+    """
+
+    low: Tensor
+    high: Tensor
+    arithmetic: torch.dtype | None = None
+    made_by: Affine | None = None
+
+    @property
+    def unit(self) -> float:
+        """The unit roundoff of the arithmetic, 0 for exact arithmetic."""
+        return 0.0 if self.arithmetic is None else torch.finfo(self.arithmetic).eps / 2
+
+    @property
+    def magnitude(self) -> Tensor:
+        """The largest absolute value of each coordinate."""
+        return torch.maximum(self.low.abs(), self.high.abs())
+
+    def gamma(self, terms: int) -> float:
+        """The relative error of a sum of so many products; infinite where it bounds nothing."""
+        error = (terms + ULPS) * self.unit
+        return error / (1 - error) if error < 1 else math.inf
+
+    def to(self, low: Tensor, high: Tensor, error: Tensor | float = 0.0) -> "Box":
+        """The box [low - error, high + error] of the same arithmetic."""
+        if self.arithmetic is None:
+            return Box(low, high)
+        return Box(low - error, high + error, self.arithmetic)
+
+
+Operand = Box | Tensor | float | int
+"""A box, or a constant."""
+
+
+def endpointwise(function: Callable[[Tensor], Any], box: Box) -> Any:
+    """An exact map that is non-decreasing in every coordinate: reshaping, indexing, pooling by maxima."""
+    low, high = function(box.low), function(box.high)
+    if isinstance(low, Tensor):
+        return box.to(low, high)
+    return tuple(box.to(a, b) for a, b in zip(low, high, strict=True))
+
+
+def joined(function: Callable[[list[Tensor]], Tensor], operands: Sequence[Operand]) -> Box:
+    """Boxes and constants put together by an exact map: concatenation, stacking."""
+    like = next(operand for operand in operands if isinstance(operand, Box))
+    boxes = [as_box(operand, like) for operand in operands]
+    return like.to(function([box.low for box in boxes]), function([box.high for box in boxes]))
+
+
+def as_box(operand: Operand, like: Box) -> Box:
+    """The operand itself, or a constant as the box of what it may be once rounded to the model's type."""
+    if isinstance(operand, Box):
+        return operand
+    value = torch.as_tensor(operand, dtype=like.low.dtype, device=like.low.device)
+    if like.arithmetic is None:
+        return Box(value, value)
+    exact = value.to(like.arithmetic).to(value) == value
+    error = torch.where(exact, 0.0, ULPS * like.unit * value.abs())
+    return Box(value - error, value + error, like.arithmetic)
+
+
+def linear_map(
+    apply: Callable[[Tensor, Tensor], Tensor], box: Box, weight: Tensor, bias: Tensor | None, terms: int
+) -> Box:
+    """A bilinear map of box and weight, plus a bias: mu' = W mu + b, r' = |W| r (Gowal et al., eq. 6-7).
+
+    Args:
+        apply: ``(x, weight) -> W x``: matrix product, convolution.
+        box: The inputs.
+        weight: Its entries enter with their sign in the center, without it in the radius.
+        bias: Broadcasts against the result.
+        terms: Products in one sum.
+    """
+    center, radius = (box.high + box.low) / 2, (box.high - box.low) / 2
+    gamma = weight_gamma(box, weight, terms)
+    reach = apply((1 + gamma) * radius + gamma * center.abs(), weight.abs())
+    middle = apply(center, weight)
+    if bias is not None:
+        middle, reach = middle + bias, reach + gamma * bias.abs()
+    return box.to(middle - reach, middle + reach, _underflow(box))
+
+
+def weight_gamma(box: Box, weight: Tensor, terms: int) -> float:
+    """The relative error of the sums of a linear map.
+
+    A weight that is no parameter was itself computed from parameters (weight or spectral normalization),
+    with sums of no more terms: twice the error covers it.
+    """
+    return box.gamma(terms if isinstance(weight, nn.Parameter) else 2 * terms)
+
+
+def scale_shift(box: Box, scale: Tensor, shift: Tensor, size: Tensor) -> Box:
+    """The coordinatewise map x scale + shift; ``size`` bounds the constants that cancel in the shift."""
+    ends = box.low * scale + shift, box.high * scale + shift
+    error = 2 * ULPS * box.unit * (box.magnitude * scale.abs() + size)
+    return box.to(torch.minimum(*ends), torch.maximum(*ends), error + _underflow(box))
+
+
+def weighted_mean(function: Callable[[Tensor], Tensor], box: Box, terms: int) -> Box:
+    """A linear map with weights >= 0, such as a mean: each end follows its own end."""
+    error = function(box.magnitude) * box.gamma(terms)
+    return box.to(function(box.low), function(box.high), error + _underflow(box))
+
+
+def resized(function: Callable[[Tensor], Tensor], box: Box, terms: int) -> Box:
+    """Interpolation with weights >= 0, computed in the model's type.
+
+    Its weights, and which pixel is the nearest, are themselves rounded in that type, so a float64
+    resizing would bound another map.
+    """
+    if box.arithmetic is None:
+        return box.to(function(box.low), function(box.high))
+
+    def own(x: Tensor) -> Tensor:
+        return function(x.to(box.arithmetic)).to(x)
+
+    return box.to(own(box.low), own(box.high), own(box.magnitude) * box.gamma(terms) + _underflow(box))
+
+
+def monotone(
+    function: Callable[[Tensor], Tensor], box: Box, size: float | int = 1.0, jump: float = 0.0
+) -> Box:
+    """A non-decreasing function of each coordinate, f([l, h]) = [f(l), f(h)].
+
+    Args:
+        function: Applied to both ends.
+        box: The inputs.
+        size: Magnitude of the terms that cancel inside f, so that its error is not relative to f.
+        jump: How far below f the implementation may fall.
+    """
+    low, high = function(box.low) - jump, function(box.high)
+    error = ULPS * box.unit * (size + torch.maximum(low.abs(), high.abs()))
+    return box.to(low, high, error)
+
+
+def valley(function: Callable[[Tensor], Tensor], box: Box, bottom: float) -> Box:
+    """A function that falls up to ``bottom`` and rises after it: its least value there, if the box has it."""
+    left, right = function(box.low), function(box.high)
+    least = function(torch.full_like(box.low, bottom))
+    low = torch.where((box.low <= bottom) & (box.high >= bottom), least, torch.minimum(left, right))
+    high = torch.maximum(left, right)
+    error = ULPS * box.unit * (1 + box.magnitude + torch.maximum(low.abs(), high.abs()))
+    return box.to(low, high, error)
+
+
+def bent_at_zero(function: Callable[[Tensor], Tensor], box: Box) -> Box:
+    """A function that is linear on either side of 0, with f(0) = 0 and slopes of any sign."""
+    left, right = function(box.low), function(box.high)
+    inside = (box.low <= 0) & (box.high >= 0)
+    low, high = torch.minimum(left, right), torch.maximum(left, right)
+    low, high = torch.where(inside, low.clamp(max=0), low), torch.where(inside, high.clamp(min=0), high)
+    return box.to(low, high, ULPS * box.unit * torch.maximum(low.abs(), high.abs()))
+
+
+def add(a: Operand, b: Operand) -> Box:
+    """The sum of two operands, one of them a box."""
+    a, b = _boxes(a, b)
+    return a.to(a.low + b.low, a.high + b.high, ULPS * a.unit * (a.magnitude + b.magnitude))
+
+
+def negate(a: Box) -> Box:
+    """The box of -x."""
+    return a.to(-a.high, -a.low)
+
+
+def subtract(a: Operand, b: Operand) -> Box:
+    """The difference of two operands, one of them a box."""
+    a, b = _boxes(a, b)
+    return add(a, negate(b))
+
+
+def multiply(a: Operand, b: Operand) -> Box:
+    """The product of two operands, one of them a box: the extremes are at the four pairs of ends."""
+    a, b = _boxes(a, b)
+    pairs = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    low, high = torch.stack(pairs).amin(0), torch.stack(pairs).amax(0)
+    return a.to(low, high, ULPS * a.unit * a.magnitude * b.magnitude + _underflow(a))
+
+
+def divide(a: Operand, b: Operand) -> Box:
+    """A box by a constant that is not 0."""
+    if isinstance(b, Box) or not isinstance(a, Box):
+        raise NoIntervalRule("division by an interval")
+    b = torch.as_tensor(b, dtype=a.low.dtype, device=a.low.device)
+    if bool((b == 0).any()):
+        raise NoIntervalRule("division by 0")
+    ends = a.low / b, a.high / b
+    error = ULPS * a.unit * (a.magnitude / b.abs()) + _underflow(a)
+    return a.to(torch.minimum(*ends), torch.maximum(*ends), error)
+
+
+def pairwise(function: Callable[[Tensor, Tensor], Tensor], a: Operand, b: Operand) -> Box:
+    """An exact function of two operands that rises in both: maximum, minimum."""
+    a, b = _boxes(a, b)
+    return a.to(function(a.low, b.low), function(a.high, b.high))
+
+
+def _boxes(a: Operand, b: Operand) -> tuple[Box, Box]:
+    like = a if isinstance(a, Box) else b
+    if not isinstance(like, Box):
+        raise TypeError("one of the operands must be a box")
+    return as_box(a, like), as_box(b, like)
+
+
+def _underflow(box: Box) -> float:
+    """Absolute error of products that underflow, for any number of terms that memory holds."""
+    return 0.0 if box.arithmetic is None else torch.finfo(box.arithmetic).tiny

@@ -1,0 +1,279 @@
+"""Interval bound propagation: bounds on a model's outputs over a box of inputs (Gowal et al., 2018).
+
+The model's own forward is run on a tensor that stands for a box, so any module is followed by what it
+calls, whatever its structure; a function without a rule stops the run and is named with its layer.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from margin.engine.asking import asking
+from margin.engine.state import dtype_of
+from margin.robust.interval_arithmetic import Affine, Box, NoIntervalRule, weight_gamma
+from margin.robust.interval_table import facts, in_place, rules, views
+from margin.types import Labels
+
+RULES = rules()
+FACTS = facts()
+VIEWS = views()
+IN_PLACE = in_place()
+
+
+class Trail:
+    """The layers that are being run, outermost first."""
+
+    def __init__(self) -> None:
+        self.layers: list[tuple[str, str]] = []
+
+    def refusal(self, reason: str) -> NoIntervalRule:
+        """The error that names the innermost layer."""
+        path, kind = self.layers[-1] if self.layers else ("", "what reads its outputs")
+        where = f"layer {path!r}" if path else "the model itself"
+        return NoIntervalRule(f"no interval rule for {where} ({kind}): {reason}")
+
+
+class Interval(Tensor):
+    """A tensor that stands for every tensor of a box; torch functions act on it by the table of rules.
+
+    It has no storage: an operation that the table does not know cannot read a value from it.
+
+    Args:
+        box: The set it stands for.
+        trail: Names the layer in messages.
+    """
+
+    box: Box
+    trail: Trail
+    shared: bool
+
+    @staticmethod
+    def __new__(cls: type["Interval"], box: Box, trail: Trail) -> "Interval":
+        """A tensor of the box's shape, type and device, without storage."""
+        low = box.low
+        return Tensor._make_wrapper_subclass(cls, low.shape, dtype=low.dtype, device=low.device)
+
+    def __init__(self, box: Box, trail: Trail) -> None:
+        self.box = box
+        self.trail = trail
+        # Whether other tensors may be views of it: overwriting one would then have to change the others.
+        self.shared = False
+
+    def __repr__(self) -> str:  # type: ignore[override]  # torch passes itself an argument that is not used
+        return f"Interval(shape={tuple(self.box.low.shape)})"
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Apply the rule of ``func``."""
+        kwargs = dict(kwargs or {})
+        first = next(value for value in _leaves((args, kwargs)) if isinstance(value, Interval))
+        if func in FACTS and not any(isinstance(value, Interval) for value in _leaves((args[1:], kwargs))):
+            return func(first.box.low, *args[1:], **kwargs)
+        overwrites = bool(kwargs.pop("inplace", False)) or func in IN_PLACE
+        rule = IN_PLACE.get(func) or RULES.get(func)
+        if rule is None or kwargs.get("out") is not None:
+            name = getattr(func, "__name__", str(func))
+            raise first.trail.refusal(name if rule is None else f"{name} into a given tensor")
+        dtype = first.box.low.dtype
+        try:
+            result = rule(*_boxes(args, dtype), **_boxes(kwargs, dtype))
+        except NoIntervalRule as error:
+            raise first.trail.refusal(str(error)) from None
+        return (first._overwrite if overwrites else first._wrap)(func, args, result)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # the stub leaves out that it is a class method
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Refuse: nothing reaches this below the table of rules."""
+        raise NoIntervalRule(f"{func} met an interval below torch's functions")
+
+    def _wrap(self, func: Any, args: Any, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple(self._wrap(func, args, part) for part in result)
+        if not isinstance(result, Box):
+            return result
+        inputs = [value for value in _leaves(args) if isinstance(value, Interval)]
+        for value in inputs:
+            if value.box is result:
+                return value
+        made = Interval(result, self.trail)
+        if func in VIEWS:
+            for value in (made, *inputs):
+                value.shared = True
+        return made
+
+    def _overwrite(self, func: Any, args: Any, result: Box) -> "Interval":
+        target = args[0]
+        if not isinstance(target, Interval) or target.shared:
+            raise self.trail.refusal(f"{func.__name__} overwrites a tensor of which there are views")
+        target.box = result
+        return target
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _boxes(value: Any, dtype: torch.dtype) -> Any:
+    """The arguments with boxes for tensors that stand for them, real constants in the bounds' type."""
+    if isinstance(value, dict):
+        return {key: _boxes(part, dtype) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_boxes(part, dtype) for part in value)
+    if isinstance(value, Interval):
+        return value.box
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+@contextmanager
+def _following(model: nn.Module, trail: Trail) -> Iterator[None]:
+    """Write each layer that is entered to the trail; its hooks are taken off again."""
+
+    def enter(path: str) -> Callable[..., None]:
+        return lambda module, args: trail.layers.append((path, type(module).__name__))
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        trail.layers.pop()
+
+    handles = []
+    for path, module in model.named_modules():
+        handles += [module.register_forward_pre_hook(enter(path)), module.register_forward_hook(leave)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def propagate(
+    model: nn.Module,
+    box: Box,
+    read: Callable[[Any], Any] = lambda outputs: outputs,
+) -> Box:
+    """The box of a model's outputs over a box of its inputs, differentiable by the model's parameters.
+
+    Args:
+        model: Any module of one input, in the box's type; run as it stands, in its own mode.
+        box: The inputs.
+        read: Applied to the outputs, by the same rules.
+
+    Raises:
+        NoIntervalRule: A layer or function has no rule; the message names it.
+    """
+    trail = Trail()
+    with _following(model, trail):
+        try:
+            outputs = read(model(Interval(box, trail)))
+        except NoIntervalRule:
+            raise
+        except Exception as error:
+            line = (str(error).splitlines() or [""])[0]
+            raise trail.refusal(f"its forward cannot be followed: {type(error).__name__}: {line}") from error
+    if not isinstance(outputs, Interval):
+        raise trail.refusal("the output does not depend on the input by functions with a rule")
+    return outputs.box
+
+
+def bounds(
+    model: nn.Module,
+    low: Float[Tensor, "batch ..."],
+    high: Float[Tensor, "batch ..."],
+    read: Callable[[Any], Any] = lambda outputs: outputs,
+) -> Box:
+    """Bounds on a model's outputs over low <= x <= high, computed in float64 on a copy of the model.
+
+    They hold for exact arithmetic and for the model's own: each rule widens its result by what rounding
+    in the type of the model's parameters can do (:mod:`margin.robust.interval_arithmetic`).
+
+    Args:
+        model: Any module of one input; left as it is, its copy is asked in evaluation mode.
+        low: Least value of each coordinate.
+        high: Largest value of each coordinate.
+        read: Applied to the outputs, by the same rules.
+
+    Returns:
+        The box of the outputs, in float64.
+
+    Raises:
+        NoIntervalRule: A layer or function has no rule, or the model cannot be copied.
+        ValueError: low exceeds high somewhere.
+
+    Reference: Gowal et al. (2018), "On the effectiveness of interval bound propagation for training
+    verifiably robust models", Equations 6-7.
+    """
+    if low.shape != high.shape or not bool((low <= high).all()):
+        raise ValueError("an interval needs ends of one shape with low <= high")
+    try:
+        exact = copy.deepcopy(model).double()
+    except Exception as error:
+        raise NoIntervalRule(f"the model cannot be copied to float64: {type(error).__name__}") from error
+    arithmetic = dtype_of(model)
+    with torch.no_grad(), asking(exact):
+        return propagate(exact, Box(low.double(), high.double(), arithmetic), read)
+
+
+@torch.no_grad()
+def margin_bounds(
+    model: nn.Module,
+    low: Float[Tensor, "batch ..."],
+    high: Float[Tensor, "batch ..."],
+    labels: Labels,
+    classes: Callable[[Any], Any] = lambda outputs: outputs,
+) -> Float[Tensor, "batch classes"]:
+    """Lower bounds on f_y - f_j over low <= x <= high, for each class j; 0 at j = y.
+
+    Where the scores come straight from a linear layer w a + b, the rows are merged first: the bound is that
+    of (w_y - w_j) a + b_y - b_j, which is never worse and exact for a linear model.
+
+    Args:
+        model: Any module of one input; left as it is.
+        low: Least value of each coordinate.
+        high: Largest value of each coordinate.
+        labels: The class y of each example.
+        classes: ``outputs -> one score per class``.
+
+    Raises:
+        NoIntervalRule: A layer or function has no rule, or the scores are no matrix.
+        ValueError: low exceeds high somewhere.
+
+    Reference: Gowal et al. (2018), Section 3 and Equation 8 (elision of the last layer).
+    """
+    scores = bounds(model, low, high, classes)
+    if scores.low.ndim != 2 or len(scores.low) != len(labels):
+        raise NoIntervalRule(f"margins need one score per class: got shape {tuple(scores.low.shape)}")
+    if scores.made_by is not None:
+        below = _merged(scores.made_by, labels)
+    else:
+        below = scores.low.gather(1, labels[:, None]) - scores.high
+    return below.scatter(1, labels[:, None], 0.0)
+
+
+def _merged(layer: Affine, labels: Labels) -> Float[Tensor, "batch classes"]:
+    """The bound of w_y a - w_j a + b_y - b_j, each with the rounding of its two sums."""
+    inputs, weight = layer.inputs, layer.weight
+    bias = torch.zeros_like(weight[:, 0]) if layer.bias is None else layer.bias
+    center, radius = (inputs.high + inputs.low) / 2, (inputs.high - inputs.low) / 2
+    gamma = weight_gamma(inputs, weight, weight.shape[1])
+    rounding = gamma * (inputs.magnitude @ weight.abs().T + bias.abs())
+    scores = center @ weight.T + bias
+    below = torch.empty_like(scores)
+    for label in labels.unique():
+        rows = labels == label
+        difference = (weight[label] - weight).abs()
+        own = (scores[rows, label] - rounding[rows, label])[:, None]
+        below[rows] = own - scores[rows] - rounding[rows] - radius[rows] @ difference.T
+    return below

@@ -1,0 +1,207 @@
+"""The sandwich: certified accuracy <= accuracy in the ball <= attacked accuracy.
+
+Interval bounds prove a share of the examples right everywhere in the ball (Gowal et al., 2018); attacks
+prove a share wrong somewhere in it (Madry et al., 2018). The two are compared example by example: one
+that is both certified and broken is an error of ours.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from margin.engine.descent import risk
+from margin.findings import Finding, Subject
+from margin.robust.accuracy_curves import Curves, measure
+from margin.robust.attacks import Search
+from margin.robust.threat_models import Threat
+from margin.tasks import CLASSES
+from margin.types import Batch, Domain
+
+SHARES = (0.0, 0.001, 0.005, 0.02, 0.05, 0.1)
+LIMIT = 512
+STEPS = 10
+RANGE = (0.0, 1.0)
+TOLERANCE = 1e-9
+"""Rounding of a share of at most a million examples."""
+
+SANDWICH = "Gowal et al. (2018), Equations 6-8; Madry et al. (2018), Equation 2.1"
+STEP = "Goodfellow, Shlens & Szegedy (2015), Section 4"
+ASCENT = "Madry et al. (2018), Section 2.1"
+
+
+def linf_sandwich(
+    subject: Subject,
+    *,
+    shares: tuple[float, ...] = SHARES,
+    limit: int = LIMIT,
+    steps: int = STEPS,
+    restarts: int = 1,
+) -> Finding:
+    """The accuracy under l-infinity attacks, with the certified accuracy as its promised lower bound.
+
+    Attacks are one signed step on the training objective, one on the margin loss, and projected ascent
+    on the margin loss, which exceeds 0 at every wrong prediction met. What survives an ascent in a ball is
+    not tried again in the smaller ones. Where a layer has no interval rule the finding is unfounded and
+    names it.
+
+    Args:
+        subject: A classifier with labels and a domain.
+        shares: Radii as shares of the domain's longest side, growing, >= 0.
+        limit: Examples at most, the first ones.
+        steps: Steps of one ascent.
+        restarts: Ascents of an example in a ball.
+
+    Returns:
+        The share still right, one element for each radius.
+
+    Raises:
+        ValueError: An option is out of range, or the domain is unbounded.
+
+    Reference: Gowal et al. (2018), Equations 6-8; Madry et al. (2018), Equation 2.1.
+    """
+    search = Search(steps=steps, restarts=restarts)
+    curves = measure(subject, "linf", shares, limit, search=search, certify=True)
+    statement = (
+        f"Of {curves.note}, the share still classified right when every coordinate may move by eps: "
+        "attacks show at most this share, interval bounds certify the promised one"
+    )
+    failure = curves.failure or contradiction(curves)
+    low = None if curves.certified is None else curves.share(curves.certified)
+    return _finding(curves, curves.attacked, shares, statement, reference=SANDWICH, low=low, failure=failure)
+
+
+def linf_fgsm(subject: Subject, *, shares: tuple[float, ...] = SHARES, limit: int = LIMIT) -> Finding:
+    """The accuracy after one signed gradient step of length eps, the cheapest attack.
+
+    The step follows the gradient of the training objective, then that of the margin loss; either may
+    break an example.
+
+    Args:
+        subject: A classifier with labels and a domain.
+        shares: Step lengths as shares of the domain's longest side, growing, >= 0.
+        limit: Examples at most, the first ones.
+
+    Returns:
+        The share still right, one element for each length.
+
+    Raises:
+        ValueError: An option is out of range, or the domain is unbounded.
+
+    Reference: Goodfellow, Shlens & Szegedy (2015), Section 4.
+    """
+    curves = measure(subject, "linf", shares, limit)
+    statement = f"Of {curves.note}, the share still classified right after one signed step of at most eps"
+    return _finding(curves, curves.stepped, shares, statement, reference=STEP, failure=curves.failure)
+
+
+def l2_attack(
+    subject: Subject,
+    *,
+    shares: tuple[float, ...] = SHARES,
+    limit: int = LIMIT,
+    steps: int = STEPS,
+    restarts: int = 1,
+) -> Finding:
+    """The accuracy under attacks of Euclidean length at most eps.
+
+    Args:
+        subject: A classifier with labels and a domain.
+        shares: Radii as shares of the domain's diagonal, growing, >= 0.
+        limit: Examples at most, the first ones.
+        steps: Steps of one ascent.
+        restarts: Ascents of an example in a ball.
+
+    Returns:
+        The share still right, one element for each radius.
+
+    Raises:
+        ValueError: An option is out of range, or the domain is unbounded.
+
+    Reference: Madry et al. (2018), Section 2.1.
+    """
+    curves = measure(subject, "l2", shares, limit, search=Search(steps=steps, restarts=restarts))
+    statement = (
+        f"Of {curves.note}, the share still classified right when an input may move by a Euclidean length of "
+        "eps: attacks show at most this share"
+    )
+    return _finding(curves, curves.attacked, shares, statement, reference=ASCENT, failure=curves.failure)
+
+
+def contradiction(curves: Curves) -> str:
+    """The examples that are both certified and broken, or "" where there are none."""
+    if curves.certified is None:
+        return ""
+    both = curves.certified & ~curves.attacked
+    if not bool(both.any()):
+        return ""
+    ball = int(both.any(1).nonzero()[0])
+    names = ", ".join(str(i) for i in both[ball].nonzero().flatten().tolist()[:10])
+    eps = curves.threats[ball].eps
+    return f"a bound or an attack is wrong: at eps {eps:g} examples {names} are certified and broken"
+
+
+def demo() -> Subject:
+    """A linear classifier of the plane, whose accuracy in every ball is known.
+
+    With f_1 - f_0 = 2 x_1 - x_2 an example of margin m = y (2 x_1 - x_2) survives in the l-infinity ball if
+    and only if m > 3 eps, and in the Euclidean one if and only if m > sqrt(5) eps: attack and
+    certificate meet.
+    """
+    model = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0, 0.0], [2.0, -1.0]]))
+    x = torch.tensor([[0.1, 0.0], [0.0, 0.4], [0.7, -0.3], [-1.0, 1.0], [1.0, 1.5], [-0.02, 0.0]])
+    y = torch.tensor([1, 0, 1, 0, 0, 0])
+    corner = torch.tensor([4.0, 4.0])
+    return Subject(
+        model=model,
+        test=(Batch((x,), y),),
+        task=CLASSES,
+        objective=risk(CLASSES),
+        domain=Domain(-corner, corner),
+    )
+
+
+def _finding(
+    curves: Curves,
+    right: Tensor,
+    shares: tuple[float, ...],
+    statement: str,
+    *,
+    reference: str,
+    failure: str,
+    low: Tensor | None = None,
+) -> Finding:
+    missing = torch.full((len(shares),), torch.nan, dtype=torch.float64)
+    return Finding(
+        statement=statement,
+        value=missing if curves.failure else curves.share(right),
+        unit="1",
+        range=RANGE,
+        premises=curves.premises,
+        reference=reference,
+        failure=failure,
+        low=low,
+        tolerance=TOLERANCE,
+        labels=tuple(_label(*pair) for pair in zip(curves.threats, shares, strict=True)),
+        curves={} if curves.failure else _drawn(curves, shares),
+    )
+
+
+def _label(threat: Threat, share: float) -> str:
+    size = "range" if threat.norm == "linf" else "diagonal"
+    if threat.unit is None:
+        return f"eps {threat.eps:.4g} ({100 * share:.4g}% of the {size})"
+    return f"{100 * share:.4g}% of each coordinate's range" + (
+        " times sqrt(d)" if threat.norm == "l2" else ""
+    )
+
+
+def _drawn(curves: Curves, shares: tuple[float, ...]) -> dict[str, Tensor]:
+    drawn = {
+        "eps": torch.tensor([threat.eps for threat in curves.threats], dtype=torch.float64),
+        "share": torch.tensor(shares, dtype=torch.float64),
+        "clean": curves.share(curves.clean).expand(len(shares)),
+        "fgsm": curves.share(curves.stepped),
+        "attacked": curves.share(curves.attacked),
+    }
+    return drawn if curves.certified is None else drawn | {"certified": curves.share(curves.certified)}
