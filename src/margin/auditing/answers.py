@@ -1,0 +1,234 @@
+"""Questions put to a subject one after the other, and the audit that their answers make."""
+
+import hashlib
+import math
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from margin.auditing.hardest import Hardest, hardest
+from margin.auditing.trace import Trace
+from margin.catalog import Claim, resolve
+from margin.findings import Finding, Subject, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Fact = str | int | float
+Progress = Callable[[Claim, int, int], None]
+"""``(claim, position from 1, number of claims)``, called before each is asked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What a claim answered: a finding, or why it does not apply.
+
+    Args:
+        claim: The question.
+        finding: Its answer; None where it does not apply.
+        refusal: What the subject lacks ("needs a domain"); "" where there is a finding.
+        seconds: How long the answer took.
+    """
+
+    claim: Claim
+    finding: Finding | None
+    refusal: str
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer as JSON values."""
+        return {
+            "claim": self.claim.name,
+            "summary": self.claim.summary,
+            "finding": None if self.finding is None else self.finding.as_json(),
+            "refusal": self.refusal,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Audit:
+    """The answers of one subject, with what was assumed; prints itself in a terminal and a notebook.
+
+    Args:
+        title: What was audited.
+        answers: One for each claim, in the order asked.
+        assumed: What was inferred about the subject rather than stated; printed first.
+        facts: Size of model and data, versions, device, fingerprint, by name.
+        history: Rows of the training's history, keyed by step; () where there is none.
+        hardest: The held-out examples of largest loss; None where losses belong to no example.
+        class_names: Names of the classes, in the order of the labels.
+        span: The least and largest value of an input, by which pictures are scaled; None: their own.
+    """
+
+    title: str
+    answers: tuple[Answer, ...]
+    assumed: tuple[str, ...] = ()
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    history: Sequence[Mapping[str, Any]] = ()
+    hardest: Hardest | None = None
+    class_names: tuple[str, ...] = ()
+    span: tuple[float, float] | None = None
+
+    @property
+    def findings(self) -> dict[str, Finding]:
+        """The findings, by name of the claim."""
+        return {a.claim.name: a.finding for a in self.answers if a.finding is not None}
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many findings have each verdict, the gravest first; verdicts that none has are left out."""
+        count = Counter(finding.verdict for finding in self.findings.values())
+        return {verdict: count[verdict] for verdict in Verdict if count[verdict]}
+
+    @property
+    def failed(self) -> bool:
+        """Whether a finding is violated or failed: what makes the command exit with 1."""
+        return bool(self.counts.keys() & {Verdict.VIOLATED, Verdict.FAILED})
+
+    def as_json(self) -> dict[str, Any]:
+        """The audit as JSON values (``findings.json``); non-finite numbers become strings."""
+        return {
+            "title": self.title,
+            "failed": self.failed,
+            "counts": {str(verdict): count for verdict, count in self.counts.items()},
+            "assumed": list(self.assumed),
+            "facts": _plain(self.facts),
+            "answers": [answer.as_json() for answer in self.answers],
+            "hardest": None if self.hardest is None else self.hardest.as_json(),
+            "history": [_plain(row) for row in self.history],
+        }
+
+    def _repr_html_(self) -> str:
+        from margin.auditing.report import fragment
+
+        return fragment(self)
+
+    def __rich__(self) -> "RenderableType":
+        from margin.auditing.terminal import renderable
+
+        return renderable(self)
+
+    def __str__(self) -> str:
+        from margin.auditing.terminal import plain
+
+        return plain(self)
+
+
+def ask(
+    subject: Subject,
+    claims: Iterable[Claim],
+    *,
+    title: str = "",
+    facts: Mapping[str, Fact] | None = None,
+    history: Sequence[Mapping[str, Any]] = (),
+    progress: Progress | None = None,
+) -> Audit:
+    """Put every claim to the subject that it applies to; none may leave a trace.
+
+    Args:
+        subject: The model under audit.
+        claims: The questions, asked in this order.
+        title: What is audited; the model's class if not given.
+        facts: Facts to show beside, or instead of, those that :func:`facts_of` finds.
+        history: Rows of the training's history.
+        progress: Called before each claim is asked.
+
+    Returns:
+        The audit. What a claim raises is not caught.
+
+    Raises:
+        RuntimeError: A claim left a trace in the model, the examples or a global generator.
+    """
+    claims = list(claims)
+    answers = []
+    for position, claim in enumerate(claims, 1):
+        if progress is not None:
+            progress(claim, position, len(claims))
+        answers.append(_answer(subject, claim))
+    domain = subject.domain
+    return Audit(
+        title=title or type(subject.model).__name__,
+        answers=tuple(answers),
+        assumed=subject.assumed,
+        facts={**facts_of(subject), **(facts or {})},
+        history=tuple(history),
+        hardest=hardest(subject),
+        class_names=subject.class_names,
+        span=None if domain is None else (float(domain.low.min()), float(domain.high.max())),
+    )
+
+
+def _answer(subject: Subject, claim: Claim) -> Answer:
+    if refusal := claim.refusal(subject):
+        return Answer(claim, None, refusal, 0.0)
+    before = Trace.of(subject)
+    start = time.perf_counter()
+    finding = resolve(claim.ask)(subject)
+    seconds = time.perf_counter() - start
+    if difference := before.difference(subject):
+        raise RuntimeError(f"asking must leave no trace: claim {claim.name} was asked and {difference}")
+    return Answer(claim, finding, "", seconds)
+
+
+def facts_of(subject: Subject) -> dict[str, Fact]:
+    """What identifies a subject: its model's size and place, its data's, the versions that measured."""
+    parameters = list(subject.model.parameters())
+    facts: dict[str, Fact] = {
+        "model": type(subject.model).__name__,
+        "parameters": sum(p.numel() for p in parameters),
+        "task": subject.task.name,
+        "held-out examples": _examples(subject.test),
+    }
+    if subject.train:
+        facts["training examples"] = _examples(subject.train)
+    if subject.class_names:
+        facts["classes"] = len(subject.class_names)
+    if parameters:
+        facts["type, device"] = f"{str(parameters[0].dtype).removeprefix('torch.')}, {parameters[0].device}"
+    python = f"Python {platform.python_version()}"
+    return facts | {
+        "held-out fingerprint": _fingerprint(subject.test)[:16],
+        "versions": f"margin {version('margin')}, torch {torch.__version__}, {python}",
+    }
+
+
+def _examples(batches: Iterable[Any]) -> int:
+    """Examples that count: a batch's rows, less those of weight 0."""
+    count = 0
+    for batch in batches:
+        rows = len(batch.inputs[0])
+        weight = batch.weight
+        count += rows if weight is None else int((weight.reshape(len(weight), -1) > 0).any(1).sum())
+    return count
+
+
+def _fingerprint(batches: Iterable[Any]) -> str:
+    """SHA-256 over types, shapes and bytes of inputs, targets and weights, however they are batched."""
+    digests: dict[str, Any] = {}
+    for batch in batches:
+        tensors = {f"input {i}": x for i, x in enumerate(batch.inputs)}
+        tensors |= {"targets": batch.targets, "weight": batch.weight}
+        for name, tensor in tensors.items():
+            if tensor is None:
+                continue
+            head = f"{name} {tuple(tensor.shape[1:])} {tensor.dtype}".encode()
+            digests.setdefault(name, hashlib.sha256(head)).update(_bytes(tensor))
+    return hashlib.sha256("".join(d.hexdigest() for d in digests.values()).encode()).hexdigest()
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON values: a tensor becomes its number, a non-finite number a string."""
+    values = {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items()}
+    return {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

@@ -1,0 +1,60 @@
+"""How numbers are written: as many digits as the error leaves meaning, one notation for a row.
+
+A value with an error keeps two digits of the error; an exact value keeps four. Numbers below 1 are
+written without the leading zero, very large and very small ones by a power of ten.
+"""
+
+import math
+from collections.abc import Sequence
+
+EXACT_DIGITS = 4
+ERROR_DIGITS = 2
+MOST_DIGITS = 7
+PLAIN = (1e-3, 1e6)
+
+
+def figures(values: Sequence[float], error: float) -> list[str]:
+    """Numbers in one notation, rounded at the second digit of ``error``.
+
+    Args:
+        values: What is written.
+        error: Width within which they are known, in their unit; 0 or not finite: they are exact.
+    """
+    sizes = [abs(v) for v in values if math.isfinite(v) and v != 0]
+    power = math.floor(math.log10(max(sizes))) if sizes else 0
+    if math.isfinite(error) and error > 0:
+        decimals = ERROR_DIGITS - 1 - math.floor(math.log10(error))
+        decimals = min(decimals, MOST_DIGITS - 1 - power)
+        return [_written(v, decimals, power) for v in values]
+    return [exact(v) for v in values]
+
+
+def exact(value: float) -> str:
+    """A number known exactly: four digits, trailing zeros dropped; whole numbers in full."""
+    if not math.isfinite(value) or value == 0:
+        return _written(value, 0, 0)
+    if value == int(value) and abs(value) < PLAIN[1]:
+        return str(int(value))
+    power = math.floor(math.log10(abs(value)))
+    text = _written(value, EXACT_DIGITS - 1 - power, power)
+    mantissa, mark, exponent = text.partition("e")
+    return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
+
+
+def _written(value: float, decimals: int, power: int) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0:
+        return "0"
+    size = 10.0**power
+    if not PLAIN[0] <= size < PLAIN[1]:
+        return f"{_short(value / size, max(decimals + power, 0))}e{power}"
+    return _short(round(value, decimals), max(decimals, 0))
+
+
+def _short(value: float, decimals: int) -> str:
+    text = f"{value:.{decimals}f}"
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    if not digits.strip("0."):
+        sign = ""
+    return sign + (digits[1:] if digits.startswith("0.") else digits)

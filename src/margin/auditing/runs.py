@@ -1,0 +1,76 @@
+"""The subject of a run: its handed-out weights, judged on what it held out, in the user's units."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from margin.catalog import find, models, resolve
+from margin.data.examples import Data, InOrder
+from margin.data.opening import encode
+from margin.engine.plan import EVALUATION_BATCH, objective_of
+from margin.engine.runs import Run
+from margin.engine.state import dtype_of
+from margin.findings import Subject
+from margin.training import is_own, load, reopen_data
+from margin.types import Examples
+
+
+def subject_of_run(run: Run, data: Any = None) -> Subject:
+    """The subject of a run.
+
+    Args:
+        run: A training with at least one checkpoint.
+        data: Held-out examples with targets, read by the run's own encoding; the part that the run
+            held out if not given. Data that lay in memory are handed over as Data.
+
+    Raises:
+        ValueError: The data have no targets, do not fit the run, or are not what it was trained on.
+    """
+    record = run.record
+    entry = find(models(), record["recipe"]["model"], "model")
+    task = resolve(entry.task)
+    objective = objective_of(entry, task)
+    if objective is None:
+        raise ValueError(f"{entry.name} has no loss: there is nothing to audit")
+    model = load(run)
+    assumed = list(record["data"]["notes"])
+    original = _original(record, data)
+    if is_own(run, data):
+        assumed.append("The data named are the run's own: the part that it held out is audited.")
+    test = _test_part(original, None if is_own(run, data) else data, record, assumed)
+    cut = resolve(entry.examples) if entry.examples else (lambda part: part)
+
+    def in_order(part: Examples) -> InOrder:
+        return InOrder(cut(part), EVALUATION_BATCH, dtype=dtype_of(model))
+
+    return Subject(
+        model=model,
+        test=in_order(test),
+        train=() if original is None else in_order(original.splits["train"]),
+        task=task,
+        objective=objective,
+        domain=None if original is None else original.domain,
+        assumed=tuple(assumed),
+        class_names=tuple(str(name) for name in record["data"]["encoding"].get("classes", ())),
+    )
+
+
+def _original(record: Mapping[str, Any], data: Any) -> Data | None:
+    if record["arguments"]["data"]:
+        return reopen_data(record)
+    return reopen_data(record, data) if isinstance(data, Data) else None
+
+
+def _test_part(original: Data | None, data: Any, record: Mapping[str, Any], assumed: list[str]) -> Any:
+    if data is not None and data is not original:
+        given = encode(data, record["data"]["encoding"])
+        if given.targets is None:
+            raise ValueError("an audit needs the targets of the held-out examples: the data have none")
+        return given
+    if original is None:
+        raise ValueError("this run was trained on data in memory: hand them over, or held-out examples")
+    if "test" in original.splits:
+        return original.splits["test"]
+    if "val" in original.splits:
+        assumed.append("There is no test part: the validation part, on which weights were chosen, stands in.")
+        return original.splits["val"]
+    raise ValueError("the run held nothing out: give held-out data")

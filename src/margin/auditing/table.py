@@ -1,0 +1,237 @@
+"""The table of findings: claim | promised | measured and its reach | unit | verdict.
+
+A finding has one row; one with labels has a row for each label, with its own verdict; one measured
+example by example has the counts of its verdicts, the gravest first, and its worst examples.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from margin.auditing.digits import exact, figures
+from margin.findings import Finding, Scope, Verdict
+
+WORST = 5
+"""How many examples are named."""
+
+SCOPES: dict[Scope, str] = {
+    "always": "",
+    "probability": "w. p.",
+    "exists": "for some",
+    "limit": "in the limit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One number of a finding with its reach and its promise.
+
+    Args:
+        label: Its name; "" for a scalar.
+        value: What was measured.
+        below: The least value that the truth may have.
+        above: The largest.
+        low: Promised lower bound; -inf where there is none.
+        high: Promised upper bound; inf where there is none.
+        verdict: What follows.
+    """
+
+    label: str
+    value: float
+    below: float
+    above: float
+    low: float
+    high: float
+    verdict: Verdict
+
+    @property
+    def shortfall(self) -> float:
+        """How far the value lies outside its promise, negative inside; NaN is infinitely far."""
+        gap = max(self.low - self.value, self.value - self.high)
+        return math.inf if math.isnan(gap) else gap
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table, as text.
+
+    Args:
+        claim: The claim's name; "" where the row continues the one above.
+        label: Name of the element; "" for a scalar.
+        promised: What theory promises; "" for nothing.
+        measured: The value and its reach.
+        unit: Unit of both; "" where it has none.
+        verdict: The verdict in words.
+        level: The gravest verdict that the row stands for.
+        notes: Numbers of the assumptions on which it rests, from 1.
+        why: What a reader must know to understand the verdict, a sentence each.
+    """
+
+    claim: str
+    label: str
+    promised: str
+    measured: str
+    unit: str
+    verdict: str
+    level: Verdict
+    notes: tuple[int, ...] = ()
+    why: tuple[str, ...] = ()
+
+
+def elements(finding: Finding) -> list[Element]:
+    """The numbers of a finding, one an element of its value."""
+    value = finding.value.double()
+    below, above = finding.reach
+    low = value.new_tensor(-math.inf) if finding.low is None else finding.low
+    high = value.new_tensor(math.inf) if finding.high is None else finding.high
+    ends = (value, below, above, low, high)
+    columns = [end.double().expand_as(value).flatten().tolist() for end in ends]
+    labels = finding.labels or ("",) * value.numel()
+    return [Element(*case) for case in zip(labels, *columns, finding.verdicts, strict=True)]
+
+
+def premises_assumed(findings: Sequence[Finding]) -> list[str]:
+    """The premises that nothing checked and on which a *holds* rests, each once, in order."""
+    resting = [finding for finding in findings if Verdict.HOLDS in finding.verdicts]
+    return list(dict.fromkeys(text for finding in resting for text in finding.assuming))
+
+
+def rows(name: str, finding: Finding, assumed: Sequence[str] = ()) -> list[Row]:
+    """The rows of one finding.
+
+    Args:
+        name: The claim's name.
+        finding: Its answer.
+        assumed: The numbered assumptions, in order; a premise that is not among them gets no number.
+    """
+    parts = elements(finding)
+    notes = tuple(assumed.index(text) + 1 for text in finding.assuming if text in assumed)
+    if finding.value.numel() == 1 or finding.labels:
+        made = [_single(name if i == 0 else "", finding, part, notes) for i, part in enumerate(parts)]
+    else:
+        made = [_many(name, finding, parts, notes)]
+    made[-1] = replace(made[-1], why=(*made[-1].why, *reasons(finding)))
+    return made
+
+
+def reasons(finding: Finding) -> list[str]:
+    """What stands behind a grave verdict: the refuted premise, the failure, the straddled edge."""
+    if refuted := [p for p in finding.premises if p.status == "refuted"]:
+        return [f"refuted: {p.text} ({p.evidence})" if p.evidence else f"refuted: {p.text}" for p in refuted]
+    if finding.failure:
+        return [finding.failure]
+    if finding.verdict is Verdict.FAILED:
+        return ["the value or its reach is not a finite number"]
+    if Verdict.INCONCLUSIVE in finding.verdicts and finding.kind == "estimate":
+        return ["the reach straddles the promise: more examples or draws would decide"]
+    return []
+
+
+def _single(name: str, finding: Finding, part: Element, notes: tuple[int, ...]) -> Row:
+    verdict = str(part.verdict)
+    if part.verdict is Verdict.MEASURED and finding.scope in ("exists", "limit"):
+        verdict += ratio(part)
+    return Row(
+        name,
+        part.label,
+        promise(part, finding.scope),
+        measured(finding, part),
+        unit(finding),
+        worded(verdict, part.verdict, notes),
+        part.verdict,
+        notes if part.verdict is Verdict.HOLDS else (),
+    )
+
+
+def _many(name: str, finding: Finding, parts: list[Element], notes: tuple[int, ...]) -> Row:
+    count = Counter(part.verdict for part in parts)
+    verdict = ", ".join(f"{count[v]} {v}" for v in Verdict if count[v])
+    level = finding.verdict
+    why = []
+    if finding.low is not None or finding.high is not None:
+        order = list(Verdict)
+        worst = sorted(range(len(parts)), key=lambda i: (order.index(parts[i].verdict), -parts[i].shortfall))
+        named = ", ".join(f"{i} ({exact(float(f'{parts[i].value:.3g}'))})" for i in worst[:WORST])
+        why = [f"worst examples: {named}"]
+    resting = notes if Verdict.HOLDS in count else ()
+    return Row(
+        name,
+        "",
+        _promises(parts, finding.scope),
+        spread([part.value for part in parts]),
+        unit(finding),
+        worded(verdict, Verdict.HOLDS, resting) if level is Verdict.HOLDS else verdict or str(level),
+        level,
+        resting,
+        tuple(why),
+    )
+
+
+def worded(text: str, verdict: Verdict, notes: tuple[int, ...]) -> str:
+    """Reads "holds, assuming" where the verdict rests on premises that nothing checked."""
+    return f"{text}, assuming" if verdict is Verdict.HOLDS and notes else text
+
+
+def unit(finding: Finding) -> str:
+    """The unit as shown: nothing for a pure number."""
+    return "" if finding.unit == "1" else finding.unit
+
+
+def measured(finding: Finding, part: Element) -> str:
+    """The value, and in brackets its reach where it is more than rounding."""
+    sign = {"lower": ">= ", "upper": "<= "}.get(finding.kind, "")
+    if not math.isfinite(part.value):
+        return sign + str(part.value)
+    if finding.stderr is None and finding.interval is None:
+        return sign + exact(part.value)
+    ends = {"lower": part.value - part.below, "upper": part.above - part.value}
+    error = ends.get(finding.kind, part.above - part.below)
+    value, below, above = figures([part.value, part.below, part.above], error)
+    if value == below == above:
+        return sign + exact(part.value)  # the error lies beyond the digits shown
+    return f"{sign}{value} [{below}, {above}]"
+
+
+def promise(part: Element, scope: Scope) -> str:
+    """What theory promises of one number: "= 2", ">= .5", "[.1, .4]"; "" for nothing."""
+    low, high = part.low, part.high
+    if low == -math.inf and high == math.inf:
+        return ""
+    if low == high:
+        text = f"= {exact(low)}"
+    elif high == math.inf:
+        text = f">= {exact(low)}"
+    elif low == -math.inf:
+        text = f"<= {exact(high)}"
+    else:
+        text = f"[{exact(low)}, {exact(high)}]"
+    return f"{text} {SCOPES[scope]}".rstrip()
+
+
+def _promises(parts: list[Element], scope: Scope) -> str:
+    different = dict.fromkeys(promise(part, scope) for part in parts)
+    if len(different) <= 1:
+        return next(iter(different), "")
+    mark = next((text.split()[0] for text in different if text[:2] in (">=", "<=", "= ")), "in")
+    return f"{mark} its own {SCOPES[scope]}".rstrip()
+
+
+def spread(values: Sequence[float]) -> str:
+    """Many numbers in one line: the least, the largest, the median; how many are not finite."""
+    finite = sorted(v for v in values if math.isfinite(v))
+    odd = len(values) - len(finite)
+    if not finite:
+        return f"{odd} not finite" if odd else "nothing"
+    middle = (finite[(len(finite) - 1) // 2] + finite[len(finite) // 2]) / 2
+    low, high, median = (exact(float(f"{v:.3g}")) for v in (finite[0], finite[-1], middle))
+    text = f"{low} to {high}, median {median}"
+    return f"{text}, {odd} not finite" if odd else text
+
+
+def ratio(part: Element) -> str:
+    """Value over the bound that it misses, for promises that are never violated."""
+    bound = part.low if part.value < part.low else part.high
+    if not math.isfinite(bound) or bound == 0:
+        return ""
+    return f", {exact(float(f'{part.value / bound:.2g}'))} x promised"

@@ -1,0 +1,380 @@
+"""From a name and data to a run: train, resume, load."""
+
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from margin.catalog import check_options, dictated, find, models, resolve, sources
+from margin.data.examples import Data, InOrder
+from margin.data.opening import encode, open_data
+from margin.engine.asking import asking, terms_of
+from margin.engine.checkpoints import load_module
+from margin.engine.hooks import Evaluating, patience, saving, until
+from margin.engine.interruption import INTERRUPTED, interruptible
+from margin.engine.plan import EVALUATION_BATCH, Plan, check_task, objective_of, plan_of
+from margin.engine.recipes import module_of, record_preprocess, start
+from margin.engine.runs import Run
+from margin.engine.state import Hook, NonFiniteError, State, device_of, dtype_of, fit
+from margin.options import Training
+
+Progress = Callable[[Run, int, int], Hook]
+"""``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
+
+
+NOT_FINITE = "not finite"
+
+RESUMABLE = (
+    "epochs",
+    "max_steps",
+    "until",
+    "patience",
+    "evaluate_every",
+    "checkpoint_every",
+    "device",
+    "threads",
+    "compile",
+)
+"""The options of a training that may change when it is resumed."""
+
+
+def train(
+    model: str,
+    data: Any,
+    options: Mapping[str, Any] | None = None,
+    training: Training | None = None,
+    *,
+    step: Mapping[str, Any] | None = None,
+    rule: str = "",
+    out: str | Path | None = None,
+) -> Run:
+    """Train an entry of the catalog on data, and leave a run.
+
+    Args:
+        model: Name of the entry, ``area/topic`` or the topic alone.
+        data: A source's name, a file, a pair of arrays ``(x, y)``, or Data.
+        options: The model's own options: keyword-only parameters of its constructor.
+        training: Options common to all trainings.
+        step: Options of the entry's step, or of the rule's.
+        rule: Name of a rule whose step replaces the entry's own.
+        out: Directory of the run; it must not exist. ``runs/<model>-<number>`` if not given.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ValueError: A name, an option or the data do not fit.
+        FileExistsError: ``out`` exists.
+        NonFiniteError: The loss or a gradient stopped being finite; the last good checkpoint is kept.
+        KeyboardInterrupt: Ctrl-C; the state is saved, and ``margin train --resume`` goes on.
+    """
+    arguments = {"options": dict(options or {}), "step": dict(step or {}), "rule": rule}
+    return finish(prepare(model, open_source(data, {}), arguments, training or Training(), out))
+
+
+def resume(run: str | Path | Run, data: Any = None, training: Training | None = None) -> Run:
+    """Go on with a run from its last checkpoint; a run that ended stays as it is.
+
+    Args:
+        run: The run or its directory.
+        data: Needed only for data that lay in memory.
+        training: Options that change, for instance a larger ``epochs``.
+
+    Raises:
+        ValueError: The data are not those that the run began with.
+    """
+    return finish(reopen(run, data, training or Training()))
+
+
+def load(run: str | Path | Run, mark: str = "best") -> nn.Module:
+    """The trained module of a run, in evaluation mode, taking inputs in the user's units.
+
+    Args:
+        run: The run or its directory.
+        mark: Which weights: "best" (the last where nothing was held out), "last" or "initial".
+    """
+    run = run if isinstance(run, Run) else Run(run)
+    record = run.record
+    module = module_of(record)
+    name = "average" if record["arguments"]["training"]["average"] else "model"
+    load_module(run.checkpoint(mark), name, module)
+    return module.eval()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """A training that is ready to go: its run, its state and its plan."""
+
+    run: Run
+    state: State
+    plan: Plan
+
+
+def prepare(
+    model: str, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+) -> Job:
+    """Check every argument, then make the run's directory and its first state."""
+    entry = find(models(), model, "model")
+    training = training.over(entry.defaults)
+    build = resolve(entry.build)
+    check_options(build, arguments["options"], f"the model {entry.name}")
+    check_task(entry, data)
+    spec = {name: data.spec[name] for name in dictated(build) if name in data.spec}
+    record: dict[str, Any] = {
+        "format": 1,
+        "arguments": {
+            "model": entry.name,
+            "data": dict(data.origin),
+            **arguments,
+            "training": training.as_json(),
+        },
+        "recipe": {"model": entry.name, "spec": spec, "options": arguments["options"]},
+        "preprocess": record_preprocess(data.preprocess),
+        "data": {
+            "name": data.name,
+            "fingerprint": data.fingerprint,
+            "sizes": {name: len(part) for name, part in data.splits.items()},
+            "encoding": dict(data.encoding),
+            "notes": list(data.notes),
+        },
+        "versions": versions(),
+        "git": git_state(),
+    }
+    state = start(record, data.preprocess, training)
+    plan = plan_of(entry, data, record["arguments"], training, state)
+    run = Run.create(out if out is not None else free_path(entry.name), record)
+    run.start(state)
+    return Job(run, state, plan)
+
+
+def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
+    """A run's job, where its last checkpoint left it."""
+    run = run if isinstance(run, Run) else Run(run)
+    record = run.record
+    opened = reopen_data(record, data)
+    arguments = record["arguments"]
+    training = training.over(arguments["training"])
+    check_resumable(arguments["training"], training)
+    state = start(record, opened.preprocess, training)
+    plan = plan_of(find(models(), arguments["model"], "model"), opened, arguments, training, state)
+    run.start(state)
+    run.restore(state)
+    if training.as_json() != arguments["training"]:
+        run.amend(training.as_json())
+    return Job(run, state, plan)
+
+
+def check_resumable(before: Mapping[str, Any], training: Training) -> None:
+    """Refuse a change that the weights, the optimizer or the order of a run under way cannot follow.
+
+    Raises:
+        ValueError: An option other than those of RESUMABLE has changed.
+    """
+    for name, value in training.as_json().items():
+        if name not in RESUMABLE and value != before[name]:
+            free = ", ".join(RESUMABLE)
+            raise ValueError(
+                f"a resumed run keeps its {name}: got {value}, the run has {before[name]}; free are {free}"
+            )
+
+
+def open_source(source: Any, options: Mapping[str, Any]) -> Data:
+    """The data of a source, with how to open it again where it is a name or a file."""
+    data = open_data(source, options)
+    if not isinstance(source, str | Path):
+        return data
+    name = str(source).removeprefix("data/")
+    place = name if name in sources() else str(Path(source).resolve())
+    return replace(data, origin={"source": place, "options": dict(options)})
+
+
+def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
+    """The data that a run was trained on, opened again and checked against its fingerprint."""
+    origin = record["arguments"]["data"]
+    if data is None and not origin:
+        raise ValueError("this run was trained on data in memory: hand them over again")
+    opened = open_data(data, {}) if data is not None else open_data(origin["source"], origin["options"])
+    if opened.fingerprint != record["data"]["fingerprint"]:
+        raise ValueError(
+            f"the data {opened.name} have changed since the run began: their fingerprint differs"
+        )
+    return opened
+
+
+def finish(job: Job, *, progress: Progress | None = None, hooks: Sequence[Hook] = ()) -> Run:
+    """Train a job to its end, and judge the weights that it hands out.
+
+    Args:
+        job: What :func:`prepare` or :func:`reopen` made.
+        progress: Makes the hook that shows how it goes.
+        hooks: Further hooks, called after the run's own.
+    """
+    run, state, plan = job.run, job.state, job.plan
+    if _over(run, state, plan):
+        return run
+    (run.path / "metrics.json").unlink(missing_ok=True)  # it judges the weights that are about to change
+    with threads(plan.training.threads), interruptible() as interrupted:
+        shown = [progress(run, plan.total, plan.per_epoch)] if progress else []
+        evaluating, keeping, stops = watching(run, plan)
+        every_hook: list[Hook] = [evaluating, keeping, *stops, *shown, *hooks, interrupted]
+        try:
+            reason = _ended(run, state) or fit(
+                state, plan.batches, plan.step, max_steps=plan.total, hooks=every_hook
+            )
+        except NonFiniteError as error:
+            run.end(state, f"{NOT_FINITE}: {error}")
+            raise
+    if reason != INTERRUPTED and not (run.history and run.history[-1]["step"] == state.step):
+        evaluating.row(state)
+        keeping(state, {})
+    elif run.marks.get("last") != state.step:
+        run.save(state, best=False)
+    run.end(state, reason)
+    if reason == INTERRUPTED:
+        done = f"saved after {state.step} of {plan.total} steps"
+        raise KeyboardInterrupt(f"{done}: go on with margin train --resume {run.path}")
+    run.judge(plan.judge(load(run).to(device_of(state.model))))
+    return run
+
+
+@contextmanager
+def threads(number: int | None) -> Iterator[None]:
+    """So many threads of the CPU for a while; torch's own choice where None."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _over(run: Run, state: State, plan: Plan) -> bool:
+    """Whether nothing is left to do: the training ended here and its weights were judged."""
+    if run.marks.get("ended") != state.step or not (run.path / "metrics.json").exists():
+        return False
+    return state.step >= plan.total or bool(_ended(run, state))
+
+
+def _ended(run: Run, state: State) -> str:
+    """Why a training stopped here of its own accord, or "": then a resumption does not go on."""
+    marks = run.marks
+    reason = str(marks.get("reason", ""))
+    early = reason not in ("max_steps", INTERRUPTED) and not reason.startswith(NOT_FINITE)
+    return reason if early and marks.get("ended") == state.step else ""
+
+
+def watching(run: Run, plan: Plan) -> tuple[Evaluating, Hook, list[Hook]]:
+    """The run's own hooks: history, checkpoints, and the reasons to stop."""
+    training = plan.training
+    every = training.evaluate_every or plan.per_epoch
+    evaluating = Evaluating(run, every, plan.evaluate, per_epoch=plan.per_epoch, batch_size=plan.batch_size)
+    stops = [until(name, below) for name, below in (training.until or {}).items()]
+    if training.patience:
+        stops.append(patience(run, "val_loss", training.patience))
+    return evaluating, saving(run, training.checkpoint_every or every, "val_loss"), stops
+
+
+def free_path(name: str) -> Path:
+    """``runs/<topic>-<number>``, the first that is not taken."""
+    topic = name.rpartition("/")[2]
+    return next(path for i in count(1) if not (path := Path("runs") / f"{topic}-{i}").exists())
+
+
+def versions() -> dict[str, str]:
+    """The versions that a training depends on."""
+    return {"python": platform.python_version()} | {
+        name: version(name) for name in ("margin", "torch", "numpy")
+    }
+
+
+def git_state() -> dict[str, Any]:
+    """The revision of the working directory's repository, and whether it has uncommitted changes."""
+
+    def ask(*words: str) -> str:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    if not shutil.which("git"):
+        return {"revision": "", "dirty": False}
+    revision = ask("rev-parse", "HEAD")
+    return {"revision": revision, "dirty": bool(revision and ask("status", "--porcelain"))}
+
+
+def is_own(run: Run, data: Any) -> bool:
+    """Whether ``data`` names the source that the run was trained on: then its held-out part is meant."""
+    own = run.record["arguments"]["data"].get("source")
+    if own is None or not isinstance(data, str | Path):
+        return False
+    return own in (str(data).removeprefix("data/"), str(Path(data).resolve()))
+
+
+def held_out(run: Run) -> Any:
+    """The test part that a run held out, else its validation part.
+
+    Raises:
+        ValueError: It held nothing out, its data have changed, or they lay in memory.
+    """
+    splits = reopen_data(run.record).splits
+    for part in ("test", "val"):
+        if part in splits:
+            return splits[part]
+    raise ValueError(f"{run.path} held nothing out")
+
+
+def predictions(run: Run, data: Any) -> dict[str, list[Any]]:
+    """A run's predictions for data, as columns with class names in place of labels.
+
+    Args:
+        run: A training with at least one checkpoint.
+        data: Read by the run's own encoding; targets are not needed. Of a set by name, the part that the
+            run held out is taken; of a file, every row.
+
+    Raises:
+        ValueError: The data do not fit the run.
+    """
+    record = run.record
+    model, entry = load(run), find(models(), record["recipe"]["model"], "model")
+    task, names = resolve(entry.task), record["data"]["encoding"].get("classes", [])
+    columns: dict[str, list[Any]] = {}
+    named = is_own(run, data) and not Path(data).exists()
+    examples = held_out(run) if named else encode(data, record["data"]["encoding"])
+    batches = InOrder(examples, EVALUATION_BATCH, dtype=dtype_of(model))
+    with torch.no_grad(), asking(model):
+        for batch in batches:
+            for name, values in task.predict(model(*batch.inputs)).items():
+                shown = [names[i] for i in values.tolist()] if name == "class" and names else values.tolist()
+                columns.setdefault(name, []).extend(shown)
+    return columns
+
+
+def held_out_terms(run: Run) -> dict[str, Any]:
+    """The loss and scores of each held-out example under a run's weights, as NumPy columns.
+
+    The test part is taken, else the validation part.
+
+    Raises:
+        ValueError: The run held nothing out, or its data have changed.
+    """
+    record = run.record
+    model, part = load(run), held_out(run)
+    entry = find(models(), record["recipe"]["model"], "model")
+    task = resolve(entry.task)
+    objective = objective_of(entry, task)
+    if objective is None:
+        raise ValueError(f"{entry.name} has no loss that could be compared")
+    cut = resolve(entry.examples) if entry.examples else (lambda split: split)
+    found: dict[str, list[torch.Tensor]] = {}
+    with torch.no_grad(), asking(model) as generator:
+        for batch in InOrder(cut(part), EVALUATION_BATCH, dtype=dtype_of(model)):
+            for name, values in terms_of(model, batch, task, objective, generator).items():
+                found.setdefault(name, []).append(values.double().flatten())
+    return {name: torch.cat(values).numpy() for name, values in found.items()}

@@ -1,0 +1,49 @@
+import math
+
+import pytest
+
+from margin.auditing.digits import exact, figures
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.978, ".978"),
+        (-0.25, "-.25"),
+        (0.0, "0"),
+        (3.0, "3"),
+        (-2.0, "-2"),
+        (61706.0, "61706"),
+        (0.5, ".5"),
+        (1234.56, "1235"),
+        (0.99999, "1"),
+        (1e-7, "1e-7"),
+        (3.2113e-7, "3.211e-7"),
+        (2.5e9, "2.5e9"),
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_an_exact_number_has_four_digits_and_no_leading_zero(value, text):
+    assert exact(value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "texts"),
+    [
+        ([0.9781, 0.9573, 0.9902], 0.0329, [".978", ".957", ".990"]),
+        ([12.3456, 11.9, 12.8], 0.9, ["12.35", "11.90", "12.80"]),
+        ([12345.0, 12195.0, 12495.0], 300.0, ["12340", "12200", "12500"]),
+        ([3.21e-7, 3.13e-7, 3.29e-7], 1.6e-8, ["3.21e-7", "3.13e-7", "3.29e-7"]),
+        ([1.0, 0.5, math.inf], math.inf, ["1", ".5", "inf"]),
+        ([0.0, -0.2, 0.2], 0.4, ["0", "-.20", ".20"]),
+        ([-0.0004, -0.02, 0.02], 0.04, [".000", "-.020", ".020"]),
+    ],
+)
+def test_a_number_with_an_error_keeps_two_digits_of_it(values, error, texts):
+    assert figures(values, error) == texts
+
+
+def test_an_error_far_below_the_value_shows_seven_digits_at_most():
+    assert figures([16.627281234], 1e-12) == ["16.62728"]

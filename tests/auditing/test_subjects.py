@@ -1,0 +1,257 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from margin.auditing.subjects import subject_of
+from margin.data.examples import Arrays, Data
+from margin.types import Batch, Domain
+
+X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
+Y = torch.arange(30) % 3
+
+
+class Squeezed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.linear(x)[:, 0]
+
+
+@pytest.fixture
+def classifier():
+    torch.manual_seed(0)
+    return nn.Linear(4, 3)
+
+
+def objective_mean(subject):
+    batch = subject.test[0]
+    with torch.no_grad():
+        return subject.objective(subject.model, batch, torch.Generator()).mean()
+
+
+def test_integer_labels_and_scores_mean_classes_and_it_is_said(classifier):
+    subject = subject_of(classifier, (X, Y))
+    assert subject.task.name == "classes"
+    assert any("(N, 3)" in text and text.startswith("task: classes") for text in subject.assumed)
+    expected = nn.functional.cross_entropy(classifier(X), Y)
+    torch.testing.assert_close(objective_mean(subject), expected)
+
+
+def test_real_targets_mean_values():
+    model = Squeezed()
+    subject = subject_of(model, (X, X[:, 0].double()))
+    assert subject.task.name == "values"
+    torch.testing.assert_close(objective_mean(subject), (model(X) - X[:, 0]).square().mean())
+    assert any(text.startswith("task: values") for text in subject.assumed)
+
+
+def test_what_is_stated_is_not_among_what_was_assumed(classifier):
+    assert subject_of(classifier, (X, Y), task="classes").assumed == ()
+
+
+def test_probabilities_are_not_taken_for_logits(classifier):
+    softmax = nn.Sequential(classifier, nn.Softmax(-1))
+    subject = subject_of(softmax, (X, Y))
+    torch.testing.assert_close(objective_mean(subject), nn.functional.cross_entropy(classifier(X), Y))
+    assert any("probabilities" in text for text in subject.assumed)
+    torch.testing.assert_close(subject.task.probabilities(softmax(X)), classifier(X).softmax(-1))
+    scores, logits = subject.task.classes(softmax(X)), classifier(X)
+    torch.testing.assert_close(scores[:, 0] - scores[:, 1], logits[:, 0] - logits[:, 1])
+
+
+def test_a_halfspace_is_stated():
+    subject = subject_of(Squeezed(), (X, Y % 2), task="halfspace")
+    assert subject.task.name == "halfspace"
+    with pytest.raises(ValueError, match=r"^state the task: integer targets with outputs \(N,\)"):
+        subject_of(Squeezed(), (X, Y % 2))
+
+
+@pytest.mark.parametrize(
+    "kind", ["tensors", "arrays", "lists", "float64", "batches", "batch", "examples", "loader", "dataset"]
+)
+def test_the_forms_of_data_give_the_same_examples(classifier, kind):
+    import torch.utils.data as tud
+
+    cut = [Batch((X[:8],), Y[:8]), Batch((X[8:],), Y[8:].int())]
+    data = {
+        "tensors": (X, Y),
+        "arrays": (X.numpy(), Y.numpy().astype(np.uint16)),
+        "lists": (X.tolist(), Y.tolist()),
+        "float64": (X.double(), Y),
+        "batches": cut,
+        "batch": Batch((X,), Y),
+        "examples": Arrays((X,), Y),
+        "loader": tud.DataLoader(tud.TensorDataset(X, Y), batch_size=7),
+        "dataset": tud.TensorDataset(X, Y),
+    }[kind]
+    state = torch.get_rng_state()
+    subject = subject_of(classifier, data, train=data)
+    assert torch.equal(torch.get_rng_state(), state)
+    for batches in (subject.test, subject.train):
+        assert torch.equal(torch.cat([b.inputs[0] for b in batches]), X)
+        targets = torch.cat([b.targets for b in batches])
+        assert torch.equal(targets, Y)
+        assert targets.dtype == torch.int64
+        assert all(b.inputs[0].dtype == torch.float32 for b in batches)
+
+
+def test_type_follows_the_model(classifier):
+    subject = subject_of(classifier.double(), (X, Y))
+    assert subject.test[0].inputs[0].dtype == torch.float64
+
+
+def test_the_model_is_left_as_it_was(classifier):
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(), classifier)
+    state = {k: v.clone() for k, v in model.state_dict().items()}
+    generator = torch.get_rng_state()
+    subject = subject_of(model, (X, Y))
+    assert subject.model is model
+    assert all(m.training for m in model.modules())
+    assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert subject.independent  # in evaluation mode
+
+
+class Centered(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x - x.mean(0))
+
+
+class Noisy(Centered):
+    def forward(self, x):
+        return self.inner(x + torch.randn_like(x))
+
+
+def test_examples_that_read_each_other_are_found(classifier):
+    subject = subject_of(Centered(classifier), (X, Y))
+    assert not subject.independent
+    assert any("read each other" in text for text in subject.assumed)
+
+
+def test_a_model_that_draws_is_said(classifier):
+    assert any("draws at random" in text for text in subject_of(Noisy(classifier), (X, Y)).assumed)
+
+
+def data_of(**splits):
+    return Data(
+        name="irises", splits=splits, spec={}, encoding={"classes": ["a", "b", "c"]}, notes=("a note",),
+        domain=Domain(torch.tensor(-9.0), torch.tensor(9.0)),
+    )  # fmt: skip
+
+
+def test_data_give_their_test_part_else_the_validation_part_and_say_so(classifier):
+    test, val, train = (Arrays((X + i,), Y) for i in range(3))
+    subject = subject_of(classifier, data_of(test=test, val=val, train=train))
+    assert torch.equal(subject.test[0].inputs[0], X)
+    assert torch.equal(subject.train[0].inputs[0], X + 2)
+    assert subject.class_names == ("a", "b", "c")
+    assert subject.domain.width == 18
+    assert subject.assumed[0] == "a note"
+    subject = subject_of(classifier, data_of(val=val))
+    assert torch.equal(subject.test[0].inputs[0], X + 1)
+    assert "irises has no test part: its validation part is taken as held out" in subject.assumed
+    with pytest.raises(ValueError, match=r"^irises must have a test or val part: it has train$"):
+        subject_of(classifier, data_of(train=train))
+
+
+def test_a_domain_of_two_numbers_is_a_box(classifier):
+    subject = subject_of(classifier, (X, Y), domain=(-5, 5))
+    assert subject.domain.width == 10
+    assert subject_of(classifier, (X, Y)).domain is None
+
+
+def test_text_labels_need_the_order_of_the_outputs(classifier):
+    words = np.array(["x", "y", "z"])[Y.numpy()]
+    subject = subject_of(classifier, (X, words), class_names=("z", "y", "x"))
+    assert subject.test[0].targets.tolist() == (2 - Y).tolist()
+
+
+def changed(tensor, index, value):
+    tensor = tensor.clone()
+    tensor[index] = value
+    return tensor
+
+
+class Raising(nn.Module):
+    def forward(self, x):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied\nsecond line")
+
+
+class Pair(nn.Module):
+    def forward(self, x):
+        return x, x
+
+
+WORDS = np.array(["cat"] * 30)
+REFUSED = {
+    "out of range": (nn.Linear(4, 3), (X, changed(Y, 12, 7)), {},
+        "labels must lie in 0 .. 2: got label 7 with 3 outputs (held-out example 12)"),
+    "just out of range": (nn.Linear(4, 3), (X, changed(Y, 0, 3)), {},
+        "labels must lie in 0 .. 2: got label 3 with 3 outputs (held-out example 0)"),
+    "negative": (nn.Linear(4, 3), (X, changed(Y, 2, -1)), {},
+        "labels must lie in 0 .. 2: got label -1 with 3 outputs (held-out example 2)"),
+    "second batch": (nn.Linear(4, 3), [Batch((X,), Y), Batch((X,), changed(Y, 3, 9))], {},
+        "labels must lie in 0 .. 2: got label 9 with 3 outputs (held-out example 33)"),
+    "training": (nn.Linear(4, 3), (X, Y), {"train": (X, changed(Y, 0, 5))},
+        "labels must lie in 0 .. 2: got label 5 with 3 outputs (training example 0)"),
+    "column against row": (nn.Linear(4, 1), (X, X[:, 0]), {},
+        "outputs and targets must have one shape: got outputs (N, 1), targets (N,)"),
+    "row against column": (Squeezed(), (X, X[:, :1]), {},
+        "outputs and targets must have one shape: got outputs (N,), targets (N, 1)"),
+    "real labels": (nn.Linear(4, 3), (X, Y.float()), {"task": "classes"},
+        "labels must be integers: got targets of type float32"),
+    "one-hot": (nn.Linear(4, 3), (X, nn.functional.one_hot(Y)), {},
+        "labels must be one integer an example: got targets (N, 3)"),
+    "raises": (Raising(), (X, Y), {},
+        "the model must accept the data: given (30, 4) float32, it raised RuntimeError: "
+        "mat1 and mat2 shapes cannot be multiplied"),
+    "no tensor": (Pair(), (X, Y), {},
+        "the model must return one tensor with a row per example: given (30, 4) float32, got tuple"),
+    "empty": (nn.Linear(4, 3), (X[:0], Y[:0]), {},
+        "the held-out data must have at least one example: they are empty"),
+    "no batches": (nn.Linear(4, 3), [], {},
+        "the held-out data must be a pair (x, y), batches, Examples or Data: got list of 0"),
+    "no pair": (nn.Linear(4, 3), X, {},
+        "the held-out data must be a pair (x, y), batches, Examples or Data: got Tensor"),
+    "lengths": (nn.Linear(4, 3), (X, Y[:7]), {}, "inputs and targets must have one length: got [7, 30]"),
+    "text": (nn.Linear(4, 3), (X, WORDS), {},
+        "y of the held-out data is text (cat): give class_names in the order of the outputs"),
+    "unknown class": (nn.Linear(4, 3), (X, WORDS), {"class_names": ("a", "b", "c")},
+        "y of the held-out data must name a class of a, b, c: got 'cat'"),
+    "names": (nn.Linear(4, 3), (X, Y), {"class_names": ("a", "b")},
+        "class_names must name each of the 3 classes: got 2"),
+    "text inputs": (nn.Linear(4, 3), (WORDS, Y), {},
+        "x of the held-out data must be numbers: got an array of type <U3"),
+    "task": (nn.Linear(4, 3), (X, Y), {"task": "regression"},
+        "task must be one of classes, halfspace, values: got 'regression'"),
+    "no targets": (nn.Linear(4, 3), (X, None), {}, "state the task: without targets it cannot be inferred"),
+    "nan input": (nn.Linear(4, 3), (changed(X, (5, 1), float("nan")), Y), {},
+        "inputs must be finite: held-out example 5 has nan"),
+    "infinite target": (Squeezed(), (X, changed(X[:, 0], 4, float("inf"))), {},
+        "targets must be finite: held-out example 4 has inf"),
+    "outside": (nn.Linear(4, 3), (changed(X, (6, 2), 44.0), Y), {"domain": (-9, 9)},
+        "inputs must lie in the domain: held-out example 6 has 44"),
+    "halfspace": (nn.Linear(4, 3), (X, Y % 2), {"task": "halfspace"},
+        "task halfspace needs one score an example (N,): the outputs are (N, 3)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_in_one_line(case):
+    model, data, options, message = REFUSED[case]
+    with pytest.raises(ValueError) as caught:
+        subject_of(model, data, **options)
+    assert str(caught.value) == message
+
+
+def test_a_model_that_answers_nan_is_a_subject():
+    model = nn.Linear(4, 3)
+    nn.init.constant_(model.weight, float("nan"))
+    assert subject_of(model, (X, Y)).task.name == "classes"
