@@ -1,0 +1,291 @@
+"""The contracts that every row keeps, for third parties' entries and claims too.
+
+Each function checks one contract and raises AssertionError where it is broken: ``check_entry(entry,
+directory)`` and ``check_claim(claim)`` run all that apply. They need no test runner.
+"""
+
+import contextlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from margin.auditing.trace import Trace
+from margin.catalog import Claim, Entry, Part, Rule, chosen, dictated, resolve, supply
+from margin.data.examples import Data, InOrder
+from margin.engine.asking import weighted_sum
+from margin.engine.interruption import INTERRUPTED
+from margin.engine.plan import objective_of
+from margin.engine.runs import MEASURED, Run
+from margin.engine.state import Hook, State, dtype_of
+from margin.findings import Finding, Subject, Verdict
+from margin.options import Training
+from margin.training import finish, load, prepare, reopen, train
+from margin.types import Batch, Metrics
+
+REFERENCE = re.compile(
+    r"[A-Z][\w'’.-]+.*\b(1[5-9]|20)\d\d\b.*"
+    r"\b(Theorem|Thm|Lemma|Proposition|Prop|Corollary|Eq|Equation|Section|Sec|Chapter|Definition|Def|Algorithm|Table|Figure)s?\b"
+)
+"""Author, year, and theorem, equation or section."""
+
+NAME = re.compile(r"[a-z0-9_]+/[a-z0-9_-]+(\.[a-z0-9_]+)?")
+STEPS_BEFORE, STEPS_AFTER = 2, 3
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
+
+
+def check_row(row: Entry | Rule | Part | Claim) -> None:
+    """A row is named ``area/topic``, has one line of summary and a reference, and its paths resolve."""
+    _require(
+        NAME.fullmatch(row.name) is not None, f"a name is area/topic or area/topic.name: got {row.name!r}"
+    )
+    _require(bool(row.summary) and "\n" not in row.summary, f"{row.name}: the summary is one line")
+    odd = [name for name in row.covers if not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", name)]
+    _require(not odd, f"{row.name}: {odd} are no identifiers of the specification")
+    if isinstance(row, Part):
+        _require(bool(row.reference), f"{row.name}: a part says where it is from")
+    else:
+        _require(
+            REFERENCE.search(row.reference) is not None, f"{row.name}: {row.reference!r} is no reference"
+        )
+    fields = ("build", "task", "tiny", "objective", "step", "examples", "target", "ask", "demo")
+    for path in (getattr(row, name, "") for name in fields):
+        if path:
+            resolve(path)
+    for need in getattr(row, "needs", ()):
+        resolve(need.met)
+
+
+# entries
+
+
+def check_entry(entry: Entry, directory: Path) -> None:
+    """Every contract of an entry.
+
+    Args:
+        entry: The row.
+        directory: An empty directory for its runs.
+    """
+    check_row(entry)
+    check_constructor(entry)
+    check_resuming(entry, directory)
+    check_loading(entry, directory)
+    check_evaluations_leave_no_trace(entry, directory)
+    check_float64(entry)
+    check_batch_independence(entry)
+    if entry.optimizers:
+        check_gradients(entry)
+
+
+def tiny_data(entry: Entry) -> Data:
+    """The smallest data that the entry trains on."""
+    data: Data = resolve(entry.tiny)()
+    return data
+
+
+def built(entry: Entry, data: Data, seed: int = 0) -> nn.Module:
+    """The entry's model as the data dictate, with the default options."""
+    build = resolve(entry.build)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        module: nn.Module = supply(build, data.spec, {}, entry.name)
+    return module
+
+
+def first_batch(entry: Entry, data: Data, dtype: torch.dtype = torch.float32) -> Batch:
+    """The first examples of the training part, preprocessed."""
+    cut = resolve(entry.examples) if entry.examples else (lambda part: part)
+    batch = InOrder(cut(data.splits["train"]), 8, dtype=dtype)[0]
+    first = data.preprocess.to(dtype)(batch.inputs[0])
+    return batch._replace(inputs=(first, *batch.inputs[1:]))
+
+
+def check_constructor(entry: Entry) -> None:
+    """The data give every positional parameter; every option has a default that survives JSON."""
+    build, data = resolve(entry.build), tiny_data(entry)
+    missing = [name for name in dictated(build) if name not in data.spec]
+    _require(not missing, f"{entry.name} wants {missing}: the data give {list(data.spec)}")
+    parameters = inspect.signature(build).parameters
+    defaults = {name: parameters[name].default for name in chosen(build)}
+    bare = [name for name, default in defaults.items() if default is inspect.Parameter.empty]
+    _require(not bare, f"{entry.name}: the options {bare} have no default")
+    round_trip = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(json.dumps(defaults)).items()
+    }
+    _require(
+        round_trip == defaults, f"{entry.name}: options change through JSON: {defaults} became {round_trip}"
+    )
+    supply(build, data.spec, round_trip, entry.name)
+    try:
+        supply(build, data.spec, {"no_such_option": 1}, entry.name)
+    except ValueError:
+        return
+    raise AssertionError(f"{entry.name} accepts an option that it does not have")
+
+
+def short(steps: int) -> Training:
+    """A training of a few steps that evaluates at every second."""
+    return Training(max_steps=steps, evaluate_every=2, seed=1)
+
+
+def stop_after(steps: int) -> Hook:
+    """A hook that interrupts, as Ctrl-C does."""
+
+    def hook(state: State, metrics: Metrics) -> str | None:
+        return INTERRUPTED if state.step == steps else None
+
+    return hook
+
+
+def check_resuming(entry: Entry, directory: Path) -> None:
+    """What k + m steps leave is, to the byte, what k steps, a stop, a resumption and m steps leave."""
+    data, total = tiny_data(entry), STEPS_BEFORE + STEPS_AFTER
+    arguments: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}
+    whole = finish(prepare(entry.name, data, arguments, short(total), directory / "whole"))
+    job = prepare(entry.name, data, arguments, short(total), directory / "stopped")
+    with contextlib.suppress(KeyboardInterrupt):
+        finish(job, hooks=[stop_after(STEPS_BEFORE)])
+    stopped = finish(reopen(job.run.path, data, Training()))
+    check_same_run(whole, stopped)
+
+
+def check_same_run(one: Run, other: Run) -> None:
+    """Two runs have the same files, byte for byte, times and memory of the history apart."""
+    names = [sorted(path.name for path in run.path.iterdir()) for run in (one, other)]
+    _require(names[0] == names[1], f"the runs hold other files: {names[0]} and {names[1]}")
+    for name in names[0]:
+        if name in ("history.jsonl", "run.yaml"):
+            continue  # these hold times and versions
+        same = (one.path / name).read_bytes() == (other.path / name).read_bytes()
+        _require(same, f"{name} differs between {one.path} and {other.path}")
+    rows = [
+        [{k: v for k, v in row.items() if k not in MEASURED} for row in run.history] for run in (one, other)
+    ]
+    _require(rows[0] == rows[1], f"the histories differ: {rows[0]} and {rows[1]}")
+
+
+def check_loading(entry: Entry, directory: Path) -> None:
+    """The module that ``load`` gives is, to the bit, the one that was trained."""
+    data = tiny_data(entry)
+    arguments: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}
+    job = prepare(entry.name, data, arguments, short(2), directory / "loaded")
+    loaded = load(finish(job), "last").state_dict()
+    trained = job.state.usable.state_dict()
+    _require(list(loaded) == list(trained), f"{entry.name}: other tensors are loaded than were trained")
+    different = [name for name in trained if not torch.equal(loaded[name], trained[name])]
+    _require(not different, f"{entry.name}: {different} are loaded differently from what was trained")
+
+
+def check_evaluations_leave_no_trace(entry: Entry, directory: Path) -> None:
+    """How often a training evaluates does not change its weights."""
+    data = tiny_data(entry)
+    runs = [
+        train(
+            entry.name,
+            data,
+            training=Training(max_steps=4, evaluate_every=every),
+            out=directory / f"every-{every}",
+        )
+        for every in (1, 4)
+    ]
+    one, other = (load(run, "last").state_dict() for run in runs)
+    different = [name for name in one if not torch.equal(one[name], other[name])]
+    _require(not different, f"{entry.name}: an evaluation changed {different}")
+
+
+def check_float64(entry: Entry) -> None:
+    """A model cast to float64 answers in float64."""
+    data = tiny_data(entry)
+    outputs = built(entry, data).double().eval()(*first_batch(entry, data, torch.float64).inputs)
+    _require(dtype_of_output(outputs) == torch.float64, f"{entry.name} leaves float64")
+
+
+def dtype_of_output(outputs: Any) -> torch.dtype:
+    """The type of the first tensor among outputs."""
+    tensor = outputs if isinstance(outputs, Tensor) else next(x for x in outputs if isinstance(x, Tensor))
+    return tensor.dtype
+
+
+def check_batch_independence(entry: Entry) -> None:
+    """In evaluation mode an example's output does not depend on its batch."""
+    data = tiny_data(entry)
+    model = built(entry, data).double().eval()
+    inputs = first_batch(entry, data, torch.float64).inputs
+    together = model(*inputs)
+    alone = torch.cat([model(*(x[i : i + 1] for x in inputs)) for i in range(len(inputs[0]))])
+    gap = (together - alone).abs().max().item()
+    _require(gap <= 1e-10, f"{entry.name}: an output moves by {gap:g} with its batch")
+
+
+def check_gradients(entry: Entry) -> None:
+    """At initialization every parameter gets a gradient that is not all 0, for 3 seeds."""
+    data = tiny_data(entry)
+    batch = first_batch(entry, data)
+    objective = objective_of(entry, resolve(entry.task))
+    if objective is None:
+        return
+    for seed in range(3):
+        model = built(entry, data, seed)
+        total, _ = weighted_sum(objective(model, batch, torch.Generator().manual_seed(seed)), batch.weight)
+        names, parameters = zip(*model.named_parameters(), strict=True)
+        grads = torch.autograd.grad(total, parameters, allow_unused=True)
+        idle = [name for name, grad in zip(names, grads, strict=True) if grad is None or not bool(grad.any())]
+        _require(not idle, f"{entry.name}: {idle} get no gradient at initialization (seed {seed})")
+
+
+# claims
+
+
+def check_claim(claim: Claim) -> None:
+    """Every contract of a claim, on its own demonstration."""
+    check_row(claim)
+    subject: Subject = resolve(claim.demo)()
+    _require(not claim.refusal(subject), f"{claim.name} does not apply to its own demonstration")
+    finding = check_question(claim, subject)
+    check_finding(finding)
+    grave = (Verdict.UNFOUNDED, Verdict.FAILED, Verdict.VIOLATED)
+    _require(
+        finding.verdict not in grave,
+        f"{claim.name}: its demonstration is {finding.verdict}: {finding.failure}",
+    )
+
+
+def check_question(claim: Claim, subject: Subject) -> Finding:
+    """Asking leaves no trace, and asking again gives the same."""
+    before = Trace.of(subject)
+    ask: Callable[[Subject], Finding] = resolve(claim.ask)
+    first, second = ask(subject), ask(subject)
+    changed = before.difference(subject)
+    _require(not changed, f"{claim.name} leaves a trace: {changed}")
+    _require(first.as_json() == second.as_json(), f"{claim.name} answers differently when asked again")
+    return first
+
+
+def check_finding(finding: Finding) -> None:
+    """A finding has a unit, a range that holds its value, a reference, and evidence for its premises."""
+    _require(bool(finding.unit), f"no unit: {finding.statement}")
+    low, high = finding.range
+    value = finding.value.double()
+    inside = bool((value.isnan() | ((value >= low) & (value <= high))).all())
+    _require(low < high and inside, f"the value is outside its range {finding.range}: {finding.statement}")
+    _require(REFERENCE.search(finding.reference) is not None, f"no reference: {finding.reference!r}")
+    bare = [premise.text for premise in finding.premises if not (premise.text and premise.evidence)]
+    _require(not bare, f"premises without evidence: {bare}")
+    json.dumps(finding.as_json(), allow_nan=False)
+
+
+def check_subject(subject: Subject) -> None:
+    """A subject's batches have the model's type and their targets its task's shape."""
+    dtype = dtype_of(subject.model)
+    for batch in subject.test[:1]:
+        wrong = [x.dtype for x in batch.inputs if x.is_floating_point() and x.dtype != dtype]
+        _require(not wrong, f"the model is {dtype}, its inputs are {wrong}")
