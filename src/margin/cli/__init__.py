@@ -1,0 +1,91 @@
+"""The command line: one typed function a command, found by name, imported when called.
+
+stdout carries the result, stderr the progress. Exit status: 0; 1 where a finding is violated or failed
+or a training met numbers that are not finite; 2 for the user's mistake, told in one line; 130 where it
+was interrupted and saved.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "models": "the models, all or of one area",
+    "list": "every row of the catalog: models, rules, parts, claims",
+    "data": "the data sets by name; what is understood of a file",
+    "train": "train a model on data; leaves a run",
+    "audit": "what theory promises of a model beside what is measured",
+    "predict": "a run's predictions for data",
+    "compare": "runs or audits side by side",
+    "claims": "put claims to their own demonstrations",
+    "demo": "train and audit LeNet-5 on scanned digits",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"margin {version('margin')}")
+        return 0
+    name, *rest = words
+    if name not in COMMANDS:
+        from margin.catalog import nearest
+
+        near = ", ".join(nearest(name, COMMANDS)) or "none; see margin --help"
+        return _mistake(f"unknown command {name!r}; nearest: {near}")
+    return _guarded(name, rest)
+
+
+def usage() -> str:
+    """The first page of help."""
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+    return (
+        "usage: margin COMMAND ...\n\n"
+        "Deep learning from the perceptron to diffusion, with what theory promises\n"
+        "written in the margin of what is measured.\n\n"
+        f"commands:\n{rows}\n\n"
+        "margin COMMAND --help tells more; every command takes --json.\n\n"
+        "  margin demo\n"
+        "  margin train lenet5 digits --out my-run\n"
+        "  margin audit my-run"
+    )
+
+
+def _guarded(name: str, words: list[str]) -> int:
+    from importlib import import_module
+
+    from margin.cli.output import show
+
+    try:
+        # a module named list would shadow the built-in of this package
+        module = "listing" if name == "list" else name
+        result = import_module(f"margin.cli.{module}").run([word for word in words if word != "--json"])
+        return show(result, as_json="--json" in words)
+    except KeyboardInterrupt as stopped:
+        print(f"margin: interrupted; {stopped}" if str(stopped) else "margin: interrupted", file=sys.stderr)
+        return 130
+    except ArithmeticError as error:  # a training met numbers that are not finite
+        if "--json" in words:
+            print(json.dumps({"error": str(error)}))
+        print(f"margin: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # head closed the pipe: not an error
+        return 0
+    except (ValueError, OSError) as error:
+        if os.environ.get("MARGIN_TRACEBACK"):
+            raise
+        return _mistake(str(error))
+
+
+def _mistake(message: str) -> int:
+    print(f"margin: {' '.join(message.split())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,116 @@
+"""``margin audit RUN | pkg.module:build [DATA]``."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from margin.catalog import Claim
+from margin.cli.output import Output
+from margin.cli.parsing import call
+
+
+def run(words: Sequence[str]) -> Output:
+    """Run the command with what the user typed."""
+    return call(audit_model, words, "margin audit")
+
+
+# 9 parameters: each is an option of the command
+def audit_model(
+    model: str,
+    data: str = "",
+    *,
+    weights: str = "",
+    claims: str = "*",
+    task: Literal["classes", "halfspace", "values"] | None = None,
+    target: str = "",
+    domain: list[float] | None = None,
+    out: str = "",
+    force: bool = False,
+) -> Output:
+    """Hold what theory promises of a model beside what is measured.
+
+    Args:
+        model: A run's directory, or pkg.module:build, a function that returns a module.
+        data: Held-out data: a name, or a file. A run has its own.
+        weights: Weights of the module: safetensors, or .pt of tensors alone.
+        claims: Names or patterns of claims, separated by commas.
+        task: How a module's outputs are read; inferred if not given.
+        target: Column of a table to predict.
+        domain: Least and largest value of an input of a module, as [0,1].
+        out: Directory of findings.json and report.html; RUN/audit or ./audit if not given.
+        force: Whether findings and report in that directory are replaced.
+    """
+    from margin.auditing.audit import audit
+    from margin.auditing.report import write_report
+
+    patterns = [pattern for pattern in claims.split(",") if pattern]
+    is_run = ":" not in model
+    directory = Path(out) if out else Path(model) / "audit" if is_run else Path("audit")
+    if directory.exists() and not directory.is_dir():
+        raise FileExistsError(f"{directory} is a file: choose another --out")
+    if out and (directory / "findings.json").exists() and not force:
+        raise FileExistsError(f"{directory} holds an audit: choose another --out, or --force to replace it")
+    if is_run:
+        if weights or task or domain:
+            raise ValueError(
+                "a run knows its weights, task and domain: leave out --weights, --task, --domain"
+            )
+        found = audit(model, data or None, claims=patterns, progress=tell)
+    else:
+        found = audit_stranger(
+            model, data, weights, {"claims": patterns, "task": task, "domain": domain}, target
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "findings.json").write_text(json.dumps(found.as_json(), indent=1, allow_nan=False))
+    write_report(found, directory / "report.html")
+    text = f"{found}\nreport in {directory / 'report.html'}, findings in {directory / 'findings.json'}"
+    document = {**found.as_json(), "report": str(directory / "report.html")}
+    return Output(document, text, int(found.failed))
+
+
+def audit_stranger(path: str, data: str, weights: str, options: dict[str, Any], target: str) -> Any:
+    """Audit a module that a function of the user's builds, on every example of a file."""
+    from margin.auditing.audit import audit
+    from margin.auditing.modules import load_builder, load_weights
+    from margin.auditing.subjects import subject_of
+
+    if not data:
+        raise ValueError("a module needs held-out data: margin audit pkg.module:build DATA")
+    domain = options["domain"]
+    if domain is not None and len(domain) != 2:
+        raise ValueError(f"--domain takes two numbers, as [0,1]: got {domain}")
+    module = load_builder(path)
+    if weights:
+        load_weights(module, weights)
+    examples, box, names = held_out_examples(data, target)
+    box = tuple(domain) if domain else box
+    subject = subject_of(module, examples, task=options["task"], domain=box, class_names=names)
+    return audit(subject, claims=options["claims"], progress=tell)
+
+
+def held_out_examples(data: str, target: str) -> tuple[Any, Any, Sequence[str]]:
+    """All examples of a file, or the test part of a named set; their domain; the names of their classes.
+
+    A file of arrays is taken as it is: held-out examples need not show every class.
+    """
+    from margin.data.arrays import load_arrays
+    from margin.data.opening import open_data
+
+    if Path(data).suffix in (".npz", ".npy"):
+        arrays = load_arrays(Path(data))
+        part = "_test" if "x_test" in arrays else ""
+        if f"y{part}" not in arrays:
+            raise ValueError(f"{data} holds no targets: an audit needs an array y{part} beside x{part}")
+        return (arrays[f"x{part}"], arrays[f"y{part}"]), None, ()
+    named = not Path(data).exists()
+    options: dict[str, Any] = {} if named else {"test": 0.0, "val": 0.0}
+    opened = open_data(data, options | ({"target": target} if target else {}))
+    part = opened.splits.get("test", opened.splits["train"])
+    return part, opened.domain, tuple(str(name) for name in opened.encoding.get("classes", ()))
+
+
+def tell(claim: Claim, position: int, count: int) -> None:
+    """Say on stderr which claim is asked."""
+    print(f"[{position}/{count}] {claim.name}", file=sys.stderr, flush=True)

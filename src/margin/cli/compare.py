@@ -1,0 +1,123 @@
+"""``margin compare RUN RUN ...``: runs, or audits, side by side with their errors."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from margin.cli.output import Output, columns
+from margin.cli.parsing import call
+
+
+def run(words: Sequence[str]) -> Output:
+    """Run the command with what the user typed."""
+    return call(compare, words, "margin compare")
+
+
+def compare(first: str, others: tuple[str, ...]) -> Output:
+    """Compare runs on the examples that both held out, or audits finding by finding.
+
+    Args:
+        first: A run or an audit, with which the others are compared.
+        others: Further ones.
+    """
+    if not others:
+        raise ValueError("margin compare needs at least two runs or audits")
+    paths = [Path(path) for path in (first, *others)]
+    kinds = {"run" if (path / "run.yaml").is_file() else "audit" for path in paths}
+    if len(kinds) == 2:
+        raise ValueError("margin compare takes runs or audits: these are some of each")
+    return compare_runs(paths) if kinds == {"run"} else compare_audits(paths)
+
+
+def compare_runs(paths: Sequence[Path]) -> Output:
+    """Means with standard errors, and the paired difference from the first run with its interval."""
+    from margin.engine.runs import Run
+    from margin.training import held_out_terms
+
+    runs = [Run(path) for path in paths]
+    prints = {run.record["data"]["fingerprint"] for run in runs}
+    if len(prints) > 1:
+        raise ValueError("these runs were trained on different data: their examples cannot be paired")
+    terms = [held_out_terms(run) for run in runs]
+    shared = [name for name in terms[0] if all(name in other for other in terms)]
+    document = [
+        {
+            "run": str(path),
+            "model": run.record["recipe"]["model"],
+            "metrics": {name: paired(own[name], terms[0][name]) for name in shared},
+        }
+        for path, run, own in zip(paths, runs, terms, strict=True)
+    ]
+    rows = [("run", "model", "metric", "mean +- s.e.", "difference from the first [95 %]")]
+    for row in document:
+        for name, m in row["metrics"].items():
+            difference = (
+                "" if row is document[0] else f"{m['difference']:+.4g} [{m['low']:+.4g}, {m['high']:+.4g}]"
+            )
+            rows.append((row["run"], row["model"], name, f"{m['mean']:.4g} +- {m['stderr']:.2g}", difference))
+    count = len(next(iter(terms[0].values())))
+    return Output(document, f"{columns(rows)}\n{count} examples held out by each; differences are paired")
+
+
+def paired(own: Any, base: Any) -> dict[str, float]:
+    """Mean and standard error of a term, and the paired difference from another's with its t interval."""
+    from scipy.stats import t
+
+    n = len(own)
+    gap = own - base
+    spread = float(gap.std(ddof=1)) / math.sqrt(n)
+    factor = float(t.ppf(0.975, n - 1))
+    difference = float(gap.mean())
+    return {
+        "mean": float(own.mean()),
+        "stderr": float(own.std(ddof=1)) / math.sqrt(n),
+        "difference": difference,
+        "low": difference - factor * spread,
+        "high": difference + factor * spread,
+    }
+
+
+def compare_audits(paths: Sequence[Path]) -> Output:
+    """The values and verdicts of each claim, a column an audit."""
+    audits = [findings_in(path) for path in paths]
+    names = list(dict.fromkeys(name for audit in audits for name in audit))
+    document = {name: [audit.get(name) for audit in audits] for name in names}
+    rows = [("claim", *(str(path) for path in paths))]
+    rows += [(name, *(cell(finding) for finding in found)) for name, found in document.items()]
+    return Output(document, columns(rows))
+
+
+def findings_in(path: Path) -> dict[str, Any]:
+    """The findings of an audit's directory or findings.json, by claim.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    file = path / "findings.json" if path.is_dir() else path
+    if not file.is_file():
+        raise FileNotFoundError(f"{path} is neither a run nor an audit: no run.yaml, no findings.json")
+    try:
+        answers = json.loads(file.read_text())["answers"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} is damaged or no audit: {error}") from None
+    return {answer["claim"]: answer["finding"] for answer in answers if answer["finding"]}
+
+
+def cell(finding: dict[str, Any] | None) -> str:
+    """A finding in a cell: its first values with half of their reach, and the verdict."""
+    if finding is None:
+        return "-"
+    values, below, above = (_flat(x) for x in (finding["value"], *finding["reach"]))
+    shown = [
+        f"{v:.4g}" if v == a else f"{v:.4g} [{b:.4g}, {a:.4g}]"
+        for v, b, a in list(zip(values, below, above, strict=True))[:3]
+    ]
+    return f"{', '.join(shown)}{', ...' if len(values) > 3 else ''} {finding['verdict']}"
+
+
+def _flat(value: Any) -> list[float]:
+    if isinstance(value, list):
+        return [x for item in value for x in _flat(item)]
+    return [float(value)]

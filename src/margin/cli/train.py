@@ -1,0 +1,241 @@
+"""``margin train MODEL DATA [options]``, ``--config run.yaml``, ``--resume RUN``."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jsonargparse import ArgumentError, ArgumentParser
+
+from margin.catalog import dictated, find, models, resolve, rules
+from margin.cli.data import check_source
+from margin.cli.output import Output
+from margin.cli.parsing import bracketed, new_parser, one_line, parse
+from margin.options import Training
+
+USAGE = """usage: margin train MODEL DATA [options]
+
+MODEL is a name of `margin models`; DATA a name of `margin data` or a file.
+
+  margin train MODEL DATA --help       the options of this model on these data
+  --target NAME, --task classes|values the column to predict, and how it is read
+  --data.NAME VALUE                    how the data are read and split
+  --model.NAME VALUE                   the model's own options
+  --step.NAME VALUE                    the options of the model's own step
+  --rule NAME --rule.NAME VALUE        a rule's step in place of the model's own
+  --epochs, --batch_size, --lr, ...    options that all trainings share
+  --seeds K                            K trainings, with mean and interval
+  --out DIR                            where the run goes; must not exist
+  --config RUN/run.yaml                the arguments of a run, before those given here
+  --resume RUN                         go on with a run"""
+
+
+class Words(NamedTuple):
+    """The command line, taken apart: what decides the parser, and the rest."""
+
+    model: str
+    data: str
+    rule: str
+    config: str
+    resume: str
+    rest: tuple[str, ...]
+
+
+def run(words: Sequence[str]) -> Output:
+    """Run the command with what the user typed."""
+    taken = take(words)
+    if taken.resume:
+        return resumed(taken)
+    base: dict[str, Any] = recorded(taken.config) if taken.config else {}
+    source = base.get("data", {})
+    taken = taken._replace(
+        model=taken.model or base.get("model", ""),
+        data=taken.data or source.get("source", ""),
+        rule=taken.rule or base.get("rule", ""),
+    )
+    if not taken.model or not taken.data:
+        if "--help" in words or "-h" in words:
+            return Output({"usage": USAGE}, USAGE)
+        raise ValueError("margin train needs MODEL and DATA, for instance: margin train lenet5 digits")
+    check_names(taken)
+    parser = parser_of(taken.model, taken.data, taken.rule)
+    return trained(taken, options_of(parser, taken, base))
+
+
+def take(words: Sequence[str]) -> Words:
+    """Take MODEL and DATA, which come first, and the values of --rule, --config and --resume out.
+
+    Raises:
+        ValueError: One of these options has no value.
+    """
+    found = {"rule": "", "config": "", "resume": ""}
+    rest: list[str] = []
+    queue = list(words)
+    plain = [queue.pop(0) for _ in range(2) if queue and not queue[0].startswith("-")]
+    while queue:
+        word = queue.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name not in found:
+            rest.append(word)
+        elif equals or queue:
+            found[name] = value if equals else queue.pop(0)
+        else:
+            raise ValueError(f"--{name} needs a value")
+    model, data = [*plain, "", ""][:2]
+    return Words(model, data, **found, rest=tuple(rest))
+
+
+def check_names(taken: Words) -> None:
+    """Refuse unknown names before anything heavy is loaded.
+
+    Raises:
+        ValueError: A name is unknown.
+    """
+    find(models(), taken.model, "model")
+    if taken.rule:
+        find(rules(), taken.rule, "rule")
+    check_source(taken.data)
+
+
+def parser_of(model: str, data: str, rule: str) -> ArgumentParser:
+    """The options of one model on one source: from the signatures of constructor, step and reader.
+
+    Raises:
+        ValueError: A name is unknown.
+    """
+    from margin.cli.sources import data_options
+    from margin.engine.plan import factory_of
+
+    entry = find(models(), model, "model")
+    factory, build = factory_of(entry, rule), resolve(entry.build)
+    parser = new_parser(f"margin train {model} {data}", f"{entry.summary} ({entry.reference}).")
+    parser.add_argument("--out", type=str, default="", help="Directory of the run; it must not exist.")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="Number of trainings, seeds counted from --seed."
+    )
+    parser.add_class_arguments(Training)
+    parser.add_class_arguments(build, "model", skip=set(dictated(build)))
+    parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(dictated(factory)))
+    data_options(parser, data)
+    resolved = Training().over(entry.defaults)
+    parser.set_defaults({name: value for name, value in resolved.as_json().items() if value is not None})
+    return parser
+
+
+def options_of(parser: ArgumentParser, taken: Words, base: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, those of a recorded run first, then those typed."""
+    from margin.cli.sources import readable
+    from margin.engine.plan import factory_of
+
+    prefix = "rule" if taken.rule else "step"
+    entry = find(models(), taken.model, "model")
+    words = readable(taken.rest, taken.data)
+    words = bracketed(words, "model", resolve(entry.build))
+    words = bracketed(words, prefix, factory_of(entry, taken.rule))
+    if base:
+        same = base["data"].get("source") == taken.data
+        tree = {
+            **base["training"],
+            "model": base["options"],
+            prefix: base["step"],
+            "data": base["data"].get("options", {}) if same else {},
+        }
+        try:
+            defaults = parser.parse_object({k: v for k, v in tree.items() if v not in ({}, None)})
+        except ArgumentError as error:
+            raise ValueError(one_line(str(error), parser)) from None
+        parser.set_defaults(flat(defaults.as_dict()))
+    return {"model": {}, prefix: {}, "data": {}, **parse(parser, words).as_dict()}
+
+
+def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A parsed tree with its nested groups' options under dotted names."""
+    groups = ("model", "step", "rule", "data")
+    top = {name: value for name, value in tree.items() if name not in groups}
+    inner = {f"{group}.{name}": value for group in groups for name, value in (tree.get(group) or {}).items()}
+    return top | inner
+
+
+def training_of(options: Mapping[str, Any]) -> Training:
+    """The options common to all trainings."""
+    return Training(**{field.name: options[field.name] for field in dataclasses.fields(Training)})
+
+
+def trained(taken: Words, options: dict[str, Any]) -> Output:
+    """Train once or for several seeds; print the metrics and where the run is."""
+    from margin.cli.progress import progress
+    from margin.training import finish, free_path, open_source, prepare
+
+    training, seeds = training_of(options), options["seeds"]
+    if seeds < 1:
+        raise ValueError(f"--seeds must be at least 1: got {seeds}")
+    arguments = {
+        "options": options["model"],
+        "step": options["rule" if taken.rule else "step"],
+        "rule": taken.rule,
+    }
+    data = open_source(taken.data, options["data"])
+    if seeds == 1:
+        job = prepare(taken.model, data, arguments, training, options["out"] or None)
+        return outcome([finish(job, progress=progress)])
+    out = Path(options["out"]) if options["out"] else free_path(f"{taken.model}-seeds")
+    if out.exists():
+        raise FileExistsError(f"{out} exists: choose another --out")
+    runs = []
+    for seed in range(training.seed or 0, (training.seed or 0) + seeds):
+        one = dataclasses.replace(training, seed=seed)
+        job = prepare(taken.model, data, arguments, one, out / f"seed-{seed}")
+        runs.append(finish(job, progress=progress))
+    return outcome(runs)
+
+
+def resumed(taken: Words) -> Output:
+    """Go on with a run; options common to all trainings may change."""
+    from margin.cli.progress import progress
+    from margin.engine.runs import Run
+    from margin.training import finish, reopen
+
+    if taken.model:
+        raise ValueError(f"--resume takes the run's own model and data: leave out {taken.model}")
+    run = Run(taken.resume)
+    base = run.record["arguments"]
+    taken = taken._replace(model=base["model"], data=base["data"].get("source", ""), rule=base["rule"])
+    if not taken.data:
+        raise ValueError("this run was trained on data in memory: resume it with margin.resume(run, data)")
+    parser = parser_of(taken.model, taken.data, taken.rule)
+    options = options_of(parser, taken, base)
+    own = {
+        "model": base["options"],
+        "data": base["data"]["options"],
+        "rule" if taken.rule else "step": base["step"],
+    }
+    for group, before in own.items():
+        now = json.loads(json.dumps(options[group]))  # as the record keeps it: tuples are lists
+        if changed := [name for name, value in before.items() if now.get(name) != value]:
+            raise ValueError(f"a resumed run keeps its --{group}.{changed[0]}: leave it out")
+    return outcome([finish(reopen(run, None, training_of(options)), progress=progress)])
+
+
+def recorded(path: str) -> dict[str, Any]:
+    """The arguments in a run's record."""
+    from margin.engine.runs import Run
+
+    file = Path(path)
+    return dict(Run(file.parent if file.name == "run.yaml" else file).record["arguments"])
+
+
+def outcome(runs: Sequence[Any]) -> Output:
+    """The metrics of one run, or the mean of several with its interval, and where they are."""
+    from margin.engine.seeds import summary
+
+    if len(runs) == 1:
+        run = runs[0]
+        document = {"run": str(run.path), "reason": run.reason, "metrics": run.metrics}
+        lines = [f"{name:<16} {value:.4g}" for name, value in run.metrics.items()]
+        return Output(document, "\n".join([*lines, f"run in {run.path} ({run.reason})"]))
+    parent = runs[0].path.parent
+    metrics = summary([run.metrics for run in runs])
+    lines = [f"{name:<16} {m['mean']:.4g} [{m['low']:.4g}, {m['high']:.4g}]" for name, m in metrics.items()]
+    note = f"mean of {len(runs)} seeds [95 % t interval]; runs in {parent}"
+    return Output({"runs": [str(run.path) for run in runs], "metrics": metrics}, "\n".join([*lines, note]))

@@ -1,0 +1,213 @@
+"""``margin audit``, ``claims``: runs and strangers, exit statuses, and the line each mistake gets."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import margin
+from margin.cli import main
+
+QUICK = "theory/risk.accuracy,theory/calibration.brier"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stranger.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def build():\n"
+        "    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))\n"
+        "class Broken(nn.Module):\n"
+        "    def forward(self, x): return torch.full((len(x), 3), float('nan')) + 0 * x.sum()\n"
+    )
+    generator = np.random.default_rng(0)
+    np.savez(tmp_path / "held.npz", x=generator.random((60, 4), dtype=np.float32), y=np.arange(60) % 3)
+    return tmp_path
+
+
+def line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    return captured.err.strip().splitlines()[-1]
+
+
+def test_a_run_is_audited_on_what_it_held_out(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "mlp", "iris", "--epochs", "5", "--out", "r"]) == 0
+    expected = margin.Run("r").metrics["test_accuracy"]
+    capsys.readouterr()
+    assert main(["audit", "r", "--claims", QUICK, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    findings = {answer["claim"]: answer["finding"] for answer in document["answers"]}
+    assert math.isclose(findings["theory/risk.accuracy"]["value"], expected, rel_tol=1e-6)
+    assert (here / "r" / "audit" / "report.html").stat().st_size > 5000
+    assert json.loads((here / "r" / "audit" / "findings.json").read_text())["answers"] == document["answers"]
+
+
+def test_a_run_is_audited_on_a_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{i % 7},{i % 5},{'ab'[(i % 7) > 3]}" for i in range(80)]
+    (here / "d.csv").write_text("\n".join(["u,v,target", *rows]))
+    (here / "new.csv").write_text("\n".join(["v,u,target", "1,6,b", "2,0,a", "3,1,b"]))
+    assert main(["train", "mlp", "d.csv", "--epochs", "60", "--data.task", "classes", "--out", "r"]) == 0
+    capsys.readouterr()
+    assert main(["audit", "r", "new.csv", "--claims", "theory/risk.accuracy", "--json"]) == 0
+    finding = json.loads(capsys.readouterr().out)["answers"][0]["finding"]
+    assert abs(finding["value"] - 2 / 3) <= 1e-6
+
+
+def test_a_stranger_is_audited_with_its_weights(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    save_file(model.state_dict(), "w.safetensors")
+    torch.save(model.state_dict(), "w.pt")
+    with np.load("held.npz") as held:
+        x, y = torch.from_numpy(held["x"]), torch.from_numpy(held["y"])
+    data = margin.audit(model, (x, y), claims="theory/risk.accuracy").answers[0].finding
+    for weights in ("w.safetensors", "w.pt"):
+        words = [
+            "audit",
+            "stranger:build",
+            "held.npz",
+            "--weights",
+            weights,
+            "--claims",
+            QUICK,
+            "--out",
+            weights + ".audit",
+        ]
+        assert main([*words, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["answers"][0]["finding"]
+        assert 0 <= found["value"] <= 1
+    assert 0 <= float(data.value) <= 1
+
+
+def test_without_a_domain_the_attacks_do_not_apply(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "stranger:build", "held.npz", "--claims", "robust/*", "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    assert answers
+    assert all(answer["finding"] is None and "needs a domain" in answer["refusal"] for answer in answers)
+
+
+def test_a_model_that_returns_nan_fails(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "stranger:Broken", "held.npz", "--domain", "[0,1]", "--json"]) == 1
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    verdicts = {answer["claim"]: answer["finding"]["verdict"] for answer in answers if answer["finding"]}
+    assert len(verdicts) >= 6
+    assert set(verdicts.values()) <= {"failed", "unfounded"}
+    assert verdicts["theory/calibration.brier"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("audit", "nowhere"), "nowhere is no run"),
+        (("audit", "stranger:build"), "needs held-out data"),
+        (("audit", "stranger:bulid", "held.npz"), "bulid"),
+        (("audit", "strangr:build", "held.npz"), "strangr"),
+        (("audit", "stranger:build", "gone.npz"), "no such file: gone.npz"),
+        (("audit", "stranger:build", "held.npz", "--weights", "gone.pt"), "gone.pt"),
+        (
+            ("audit", "stranger:build", "held.npz", "--claims", "calibratoin"),
+            "no claim matches 'calibratoin'",
+        ),
+        (("audit", "stranger:build", "held.npz", "--domain", "[0]"), "--domain takes two numbers"),
+        (
+            ("audit", "stranger:build", "held.npz", "--clams", "x"),
+            "unknown option --clams; nearest: --claims",
+        ),
+        (("audit",), "model"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in line(capsys, *words)
+
+
+def test_wrong_weights_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_file(
+        {
+            "0.weight": torch.zeros(8, 4),
+            "0.bias": torch.zeros(9),
+            "2.weight": torch.zeros(3, 8),
+            "x": torch.zeros(1),
+        },
+        "w.safetensors",
+    )
+    message = line(capsys, "audit", "stranger:build", "held.npz", "--weights", "w.safetensors")
+    for word in ("0.bias", "2.bias", "x"):
+        assert word in message
+
+
+def test_an_audit_is_not_overwritten_where_it_was_asked_to_go(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("audit", "stranger:build", "held.npz", "--claims", QUICK, "--out", "a")
+    assert main(words) == 0
+    assert "a holds an audit" in line(capsys, *words)
+    assert main([*words, "--force", "true"]) == 0
+
+
+def test_claims_are_put_to_their_demonstrations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", "novikoff", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["claim"] for row in document] == ["classic/perceptron.novikoff"]
+    assert document[0]["finding"]["verdict"] == "holds"
+    assert main(["claims", "theory/risk*"]) == 0
+    assert "theory/risk.accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "verdict"), [(0.5, 0, "holds"), (2.0, 1, "violated"), (math.nan, 1, "failed")]
+)
+def test_a_demonstration_that_goes_wrong_sets_the_status(
+    value: float,
+    status: int,
+    verdict: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    finding = margin.Finding(
+        statement="The value is at most 1.",
+        value=torch.tensor(value),
+        unit="1",
+        range=(0.0, 10.0),
+        high=torch.tensor(1.0),
+        premises=(),
+        reference="Nobody 1900, Section 1",
+    )
+    monkeypatch.setattr("margin.cli.claims.demonstrated", lambda claim: (finding, 0.25))
+    assert main(["claims", "novikoff", "--json"]) == status
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["finding"]["verdict"], row["seconds"]) == (verdict, 0.25)
+
+
+def test_every_example_of_a_file_is_judged_and_need_not_show_every_class(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load("held.npz") as held:
+        x, y = held["x"], held["y"]
+    for keep in (y != 1, np.arange(60) < 1):
+        np.savez(here / "few.npz", x=x[keep], y=y[keep])
+        words = (
+            "audit",
+            "stranger:build",
+            "few.npz",
+            "--claims",
+            "theory/risk.accuracy",
+            "--out",
+            f"a{keep.sum()}",
+        )
+        assert main([*words, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["facts"]["held-out examples"] == keep.sum()
+    np.savez(here / "bare.npz", x=x)
+    assert "holds no targets" in line(capsys, "audit", "stranger:build", "bare.npz")

@@ -1,0 +1,51 @@
+"""Ctrl-C ends a training between two steps, saves it, says how to go on, and exits with 130."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from margin import Run
+
+
+def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "margin",
+        "train",
+        "mlp",
+        "iris",
+        "--epochs",
+        "100000",
+        "--patience",
+        "0",
+        "--out",
+        "r",
+    ]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        history = tmp_path / "r" / "history.jsonl"
+        deadline = time.monotonic() + 60
+        while not (history.exists() and history.read_text().count("\n") > 3):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    last = err.strip().splitlines()[-1]
+    assert "interrupted; saved after" in last
+    assert "go on with margin train --resume r" in last
+    assert "Traceback" not in err
+    marks = json.loads((tmp_path / "r" / "checkpoints.json").read_text())
+    assert marks["reason"] == "interrupted"
+    resumed = [*words[:4], "--resume", "r", "--max_steps", str(marks["last"] + 5)]
+    subprocess.run(resumed, cwd=tmp_path, check=True, capture_output=True)
+    run = Run(tmp_path / "r")
+    assert run.marks["last"] == marks["last"] + 5
+    assert run.reason == "max_steps"

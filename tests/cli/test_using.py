@@ -1,0 +1,188 @@
+"""``margin predict``, ``compare``, ``data``, ``models``, ``list``: what they answer and refuse."""
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import margin
+from margin.cli import COMMANDS, main
+from margin.cli.compare import cell, paired
+from margin.data.opening import open_data
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def table(here: Path) -> Path:
+    rows = [f"{i % 7},{['red', 'blue'][i % 2]},{['no', 'yes'][(i % 7) > 3]}" for i in range(90)]
+    (here / "d.csv").write_text("\n".join(["size,color,target", *rows]))
+    return here / "d.csv"
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> object:
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_predictions_bear_the_names_of_the_classes(
+    table: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "mlp", "d.csv", "--epochs", "60", "--lr", "0.01", "--out", "r"]) == 0
+    (here / "new.csv").write_text("color,size\nblue,6\nred,0\n")
+    capsys.readouterr()
+    assert main(["predict", "r", "new.csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["class"] for row in rows] == ["yes", "no"]
+    assert all(0.5 < float(row["probability"]) <= 1 for row in rows)
+    assert main(["predict", "r", "new.csv", "--out", "p.csv"]) == 0
+    assert list(csv.DictReader(io.StringIO((here / "p.csv").read_text()))) == rows
+    assert main(["predict", "r", "new.csv", "--out", "p.csv"]) == 2
+    assert "p.csv exists" in capsys.readouterr().err
+
+
+def test_new_data_that_do_not_fit_get_one_line(
+    table: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "mlp", "d.csv", "--epochs", "1", "--out", "r"]) == 0
+    for text, message in (
+        ("color,size\ngreen,6\n", "green"),
+        ("color\nred\n", "size"),
+        ("color,size\nred,\n", "size"),
+    ):
+        (here / "new.csv").write_text(text)
+        capsys.readouterr()
+        assert main(["predict", "r", "new.csv"]) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_runs_are_compared_in_pairs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, epochs in (("a", 1), ("b", 30)):
+        assert main(["train", "mlp", "iris", "--epochs", str(epochs), "--patience", "0", "--out", name]) == 0
+    document = answer(capsys, "compare", "a", "b")
+    part = open_data("iris", {}).splits["test"]
+    losses = [
+        torch.nn.functional.cross_entropy(margin.load(name)(part.inputs[0]), part.targets, reduction="none")
+        .detach()
+        .double()
+        for name in ("a", "b")
+    ]
+    gap = (losses[1] - losses[0]).numpy()
+    low, high = stats.t.interval(0.95, len(gap) - 1, gap.mean(), stats.sem(gap))
+    found = document[1]["metrics"]["loss"]
+    assert math.isclose(found["mean"], losses[1].mean(), rel_tol=1e-5)
+    assert math.isclose(found["low"], low, rel_tol=1e-4)
+    assert math.isclose(found["high"], high, rel_tol=1e-4)
+    assert main(["compare", "a", "b"]) == 0
+    assert "differences are paired" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("compare", "a"), "at least two"),
+        (("compare", "a", "gone"), "runs or audits"),
+        (("predict", "gone", "iris"), "gone is no run"),
+    ],
+)
+def test_comparisons_that_make_no_sense(
+    words: tuple[str, ...], message: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "mlp", "iris", "--epochs", "1", "--out", "a"]) == 0
+    capsys.readouterr()
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_runs_on_different_data_are_not_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for data in ("iris", "wine"):
+        assert main(["train", "mlp", data, "--epochs", "1", "--out", data]) == 0
+    capsys.readouterr()
+    assert main(["compare", "iris", "wine"]) == 2
+    assert "trained on different data" in capsys.readouterr().err
+
+
+def test_audits_are_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        assert main(["train", "mlp", "iris", "--epochs", "1", "--out", name]) == 0
+        assert main(["audit", name, "--claims", "theory/risk.accuracy"]) == 0
+    document = answer(capsys, "compare", "a/audit", "b/audit")
+    assert document["theory/risk.accuracy"][0]["value"] == document["theory/risk.accuracy"][1]["value"]
+
+
+def test_what_is_understood_of_a_file_is_shown_first(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "show", "d.csv"]) == 0
+    text = capsys.readouterr().out
+    for word in ("size", "color", "red", "blue", "yes", "no"):
+        assert word in text
+
+
+def test_every_row_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {row["name"] for row in answer(capsys, "list")}
+    for rows in (margin.models(), margin.rules(), margin.parts(), margin.claims()):
+        assert set(rows) <= names
+    assert {row["name"] for row in answer(capsys, "models", "classic")} == {
+        n for n in margin.models() if n.startswith("classic/")
+    }
+    assert {row["kind"] for row in answer(capsys, "list", "--kind", "claim")} == {"claim"}
+    sets = answer(capsys, "data")
+    assert {"digits", "iris", "mnist"} <= {row["name"] for row in sets}
+
+
+@pytest.mark.parametrize("name", [n for n in COMMANDS if n != "train"])
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"margin {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("models", "visoin"),
+        ("list", "--kind", "modle"),
+        ("data", "show"),
+        ("data", "show", "digitz"),
+        ("hlep",),
+    ],
+)
+def test_a_wrong_word_gets_one_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_differences_are_paired_example_by_example() -> None:
+    own, base = np.array([1.0, 2.0, 3.0, 6.0]), np.array([0.0, 2.0, 1.0, 5.0])
+    found = paired(own, base)
+    test = stats.ttest_rel(own, base).confidence_interval(0.95)
+    assert found["mean"] == 3.0
+    assert math.isclose(found["stderr"], math.sqrt(14 / 3 / 4))  # squares 4 + 1 + 0 + 9 about the mean
+    assert found["difference"] == 1.0
+    assert math.isclose(found["low"], test.low)
+    assert math.isclose(found["high"], test.high)
+
+
+def test_a_finding_in_a_cell_shows_where_the_truth_may_lie() -> None:
+    exact = {"value": 0.5, "reach": [0.5, 0.5], "verdict": "holds"}
+    estimate = {"value": [0.5, 2.0], "reach": [[0.25, 1.5], [0.75, 2.5]], "verdict": "measured"}
+    many = {"value": [1.0] * 4, "reach": [[1.0] * 4, [1.0] * 4], "verdict": "vacuous"}
+    assert cell(exact) == "0.5 holds"
+    assert cell(estimate) == "0.5 [0.25, 0.75], 2 [1.5, 2.5] measured"
+    assert cell(many) == "1, 1, 1, ... vacuous"
+    assert cell(None) == "-"
