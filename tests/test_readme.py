@@ -1,0 +1,36 @@
+"""The README's own example runs as it stands, and its commands exist."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from margin.cli import COMMANDS
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+def test_the_example_audits_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    np.save("inputs.npy", generator.random((40, 1, 4, 4)).astype(np.float32))
+    np.save("labels.npy", np.arange(40) % 3)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3))
+    torch.save(model.state_dict(), "weights.pt")
+    example = re.search(r"```python\n(import margin.*?)```", README, re.DOTALL)[1]
+    exec(compile(example, "README.md", "exec"), {})
+    assert "robust" in capsys.readouterr().out
+    assert (tmp_path / "report.html").stat().st_size > 20_000
+
+
+def test_every_command_it_names_exists() -> None:
+    named = set(re.findall(r"^margin (\w+)", README, re.MULTILINE)) | set(
+        re.findall(r"`margin (\w+)", README)
+    )
+    assert named <= set(COMMANDS)
+    assert len(named) >= 6
