@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.record import record
 from margin import Training, train
 from margin.data.opening import open_data
+from margin.engine.seeds import summary
 
 SETTINGS = {
     "fashion": {
@@ -34,43 +35,44 @@ SETTINGS = {
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("which", choices=SETTINGS)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     setting = SETTINGS[arguments.which]
     data = open_data(setting["data"], {"val": 0.05})
-    training = setting["training"].over({"seed": arguments.seed})
+    metrics, seconds, epochs = [], [], []
     with tempfile.TemporaryDirectory() as directory:
-        start = time.perf_counter()
-        run = train(setting["model"], data, setting["options"], training, out=Path(directory) / "run")
-        seconds = time.perf_counter() - start
-        metrics, history = run.metrics, run.history
-    accuracy, n = metrics["test_accuracy"], len(data.splits["test"])
-    from scipy.stats import binomtest
-
-    interval = binomtest(round(accuracy * n), n).proportion_ci(0.95, "exact")
+        for seed in range(arguments.seeds):
+            start = time.perf_counter()
+            training = setting["training"].over({"seed": seed})
+            out = Path(directory) / f"seed-{seed}"
+            run = train(setting["model"], data, setting["options"], training, out=out)
+            seconds.append(time.perf_counter() - start)
+            metrics.append(run.metrics)
+            epochs.append(run.history[-1]["epoch"])
+    found = summary(metrics)["test_accuracy"]
     record(
         setting["name"],
-        title=f"{setting['model']} on {setting['data']}, official test part, one seed",
+        title=f"{setting['model']} on {setting['data']}, official test part, mean of {arguments.seeds} seeds",
         figures=[
             {
                 "what": "test accuracy",
-                "value": accuracy,
+                "value": found["mean"],
                 "unit": "1",
-                "interval": [interval.low, interval.high],
+                "interval": [found["low"], found["high"]],
                 "target": f">= {setting['target']}",
                 "published": setting["published"],
-                "met": accuracy >= setting["target"],
+                "met": found["mean"] >= setting["target"],
             },
             {
                 "what": "epochs",
-                "value": history[-1]["epoch"],
+                "value": max(epochs),
                 "unit": "epochs",
                 "target": "<= 10",
-                "met": history[-1]["epoch"] <= 10,
+                "met": max(epochs) <= 10,
             },
-            {"what": "seconds", "value": seconds, "unit": "s"},
+            {"what": "seconds a seed", "value": max(seconds), "unit": "s"},
         ],
-        seed=arguments.seed,
+        seeds=list(range(arguments.seeds)),
         metrics=metrics,
     )
 
