@@ -21,7 +21,7 @@ from margin.engine.asking import asking, terms_of
 from margin.engine.checkpoints import load_module
 from margin.engine.hooks import Evaluating, patience, saving, until
 from margin.engine.interruption import INTERRUPTED, interruptible
-from margin.engine.plan import EVALUATION_BATCH, Plan, check_task, objective_of, plan_of
+from margin.engine.plan import EVALUATION_BATCH, Plan, check_task, cut_of, objective_of, plan_of
 from margin.engine.recipes import module_of, record_preprocess, start
 from margin.engine.runs import Run
 from margin.engine.state import Hook, NonFiniteError, State, device_of, dtype_of, fit
@@ -371,7 +371,7 @@ def held_out_terms(run: Run) -> dict[str, Any]:
     objective = objective_of(entry, task)
     if objective is None:
         raise ValueError(f"{entry.name} has no loss that could be compared")
-    cut = resolve(entry.examples) if entry.examples else (lambda split: split)
+    cut = cut_of(entry)
     found: dict[str, list[torch.Tensor]] = {}
     with torch.no_grad(), asking(model) as generator:
         for batch in InOrder(cut(part), EVALUATION_BATCH, dtype=dtype_of(model)):

@@ -6,7 +6,7 @@ from typing import Any
 from margin.catalog import find, models, resolve
 from margin.data.examples import Data, InOrder
 from margin.data.opening import encode
-from margin.engine.plan import EVALUATION_BATCH, objective_of
+from margin.engine.plan import EVALUATION_BATCH, cut_of, objective_of
 from margin.engine.runs import Run
 from margin.engine.state import dtype_of
 from margin.findings import Subject
@@ -36,8 +36,9 @@ def subject_of_run(run: Run, data: Any = None) -> Subject:
     original = _original(record, data)
     if is_own(run, data):
         assumed.append("The data named are the run's own: the part that it held out is audited.")
-    test = _test_part(original, None if is_own(run, data) else data, record, assumed)
-    cut = resolve(entry.examples) if entry.examples else (lambda part: part)
+        data = None
+    test = _test_part(original, data, record, assumed)
+    cut = cut_of(entry)
 
     def in_order(part: Examples) -> InOrder:
         return InOrder(cut(part), EVALUATION_BATCH, dtype=dtype_of(model))

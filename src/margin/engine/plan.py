@@ -3,7 +3,7 @@
 Resuming makes the plan again, so nothing in it may depend on what was trained.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from margin.engine.wrappers import autocast, averaged, scheduled
 from margin.optim.schedules import schedule_of
 from margin.options import Training
 from margin.tasks import Task
-from margin.types import Batch, Objective
+from margin.types import Batch, Examples, Objective
 
 EVALUATION_BATCH = 512
 """Examples a batch of an evaluation, where the training's own batches are smaller."""
@@ -91,7 +91,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     Raises:
         ValueError: The rule, an option of the step or the data do not fit.
     """
-    cut = resolve(entry.examples) if entry.examples else (lambda split: split)
+    cut = cut_of(entry)
     examples = {name: cut(split) for name, split in data.splits.items()}
     count = len(examples["train"])
     size = count if training.batch_size == "all" else int(training.batch_size or 1)
@@ -111,6 +111,12 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
         entry, arguments, training, {"task": task, "domain": data.domain, "total_steps": total}, objective
     )
     return Plan(shuffled, step, total, held, task, objective, training, dtype, device)
+
+
+def cut_of(entry: Entry) -> Callable[[Any], Examples]:
+    """How the entry cuts a split into examples: its own way, or the split as it is."""
+    cut: Callable[[Any], Examples] = resolve(entry.examples) if entry.examples else lambda split: split
+    return cut
 
 
 def objective_of(entry: Entry, task: Task) -> Objective | None:

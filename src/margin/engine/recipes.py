@@ -68,20 +68,19 @@ def module_of(record: Mapping[str, Any]) -> Preprocessed:
     return Preprocessed(_preprocess_of(record["preprocess"]), model).to(DTYPES[training["precision"]])
 
 
-def start(record: Mapping[str, Any], preprocess: nn.Module | None, training: Training) -> State:
+def start(record: Mapping[str, Any], preprocess: nn.Module, training: Training) -> State:
     """The state in which a training begins.
 
     Args:
         record: The run's record.
-        preprocess: The fitted preprocessing; None where a checkpoint will be loaded.
+        preprocess: The fitted preprocessing.
         training: The resolved options.
 
     Raises:
         ValueError: There is no such device or optimizer.
     """
     model = module_of(record)
-    if preprocess is not None:
-        model.preprocess.load_state_dict(preprocess.state_dict())
+    model.preprocess.load_state_dict(preprocess.state_dict())
     model = model.to(device_named(str(training.device)))
     for parameter in model.preprocess.parameters():
         parameter.requires_grad_(False)
