@@ -17,7 +17,8 @@ from margin import Run, Training, load
 from margin.data.opening import open_data
 from margin.engine.state import State
 from margin.testing import check_same_run, stop_after
-from margin.training import Job, finish, free_path, held_out, open_source, predictions, prepare, reopen
+from margin.training import Job, finish, free_path, open_source, prepare, reopen
+from margin.using import held_out, predictions
 
 PLAIN: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}
 SGD = Training(optimizer="SGD", lr=0.1, batch_size=20, schedule="constant", optimizer_options={}, patience=0)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from margin.findings import Finding as Finding
     from margin.findings import Subject as Subject
     from margin.options import Training as Training
-    from margin.training import load as load
     from margin.training import open_source as open_source
     from margin.training import resume as resume
     from margin.training import train as train
+    from margin.using import load as load
 
 _HOMES = {
     "Finding": "margin.findings",
@@ -27,7 +27,7 @@ _HOMES = {
     "Training": "margin.options",
     "audit": "margin.auditing.audit",
     "claims": "margin.catalog",
-    "load": "margin.training",
+    "load": "margin.using",
     "models": "margin.catalog",
     "open_source": "margin.training",
     "parts": "margin.catalog",

@@ -33,6 +33,9 @@ class Training:
         device: cpu, cuda, cuda:1, mps.
         threads: Threads of the CPU; torch's own choice if not given.
         compile: Whether the model is compiled.
+        processes: Processes among which every batch is divided.
+        strategy: Whether each process keeps all weights, or a share of them.
+        workers: Processes that read examples ahead; 0 reads them in the training's own.
     """
 
     seed: int | None = None
@@ -56,6 +59,9 @@ class Training:
     device: str | None = None
     threads: int | None = None
     compile: bool | None = None
+    processes: int | None = None
+    strategy: Literal["ddp", "fsdp"] | None = None
+    workers: int | None = None
 
     def __post_init__(self) -> None:
         for name, kinds in _KINDS.items():
@@ -93,7 +99,7 @@ class Training:
 _WHOLE, _REAL = (int,), (int, float)
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("seed", "epochs", "max_steps", "warmup", "accumulate", "patience"), _WHOLE),
-    **dict.fromkeys(("evaluate_every", "checkpoint_every", "threads"), _WHOLE),
+    **dict.fromkeys(("evaluate_every", "checkpoint_every", "threads", "processes", "workers"), _WHOLE),
     **dict.fromkeys(("lr", "clip", "average"), _REAL),
     **dict.fromkeys(("decay_norms", "compile"), (bool,)),
     **dict.fromkeys(("optimizer_options", "until"), (dict,)),
@@ -103,6 +109,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 _CHOICES = {
     "schedule": ("constant", "cosine", "linear"),
     "precision": ("float32", "float64", "bfloat16"),
+    "strategy": ("ddp", "fsdp"),
 }
 _LEAST = {
     "epochs": 0,
@@ -115,6 +122,8 @@ _LEAST = {
     "evaluate_every": 1,
     "checkpoint_every": 1,
     "threads": 1,
+    "processes": 1,
+    "workers": 0,
 }
 
 HOUSE = Training(
@@ -135,5 +144,8 @@ HOUSE = Training(
     precision="float32",
     device="cpu",
     compile=False,
+    processes=1,
+    strategy="ddp",
+    workers=0,
 )
 """What a training does where neither the user nor the model says otherwise."""

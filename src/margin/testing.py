@@ -25,8 +25,9 @@ from margin.engine.runs import MEASURED, Run
 from margin.engine.state import Hook, State, dtype_of
 from margin.findings import Finding, Subject, Verdict
 from margin.options import Training
-from margin.training import finish, load, prepare, reopen, train
+from margin.training import finish, prepare, reopen, train
 from margin.types import Batch, Metrics
+from margin.using import load
 
 REFERENCE = re.compile(
     r"[A-Z][\w'’.-]+.*\b(1[5-9]|20)\d\d\b.*"

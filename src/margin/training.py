@@ -1,4 +1,4 @@
-"""From a name and data to a run: train, resume, load."""
+"""From a name and data to a run: train, resume."""
 
 import platform
 import shutil
@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from margin.catalog import check_options, dictated, find, models, resolve, sources
-from margin.data.examples import Data, InOrder
-from margin.data.opening import encode, open_data
-from margin.engine.asking import asking, terms_of
-from margin.engine.checkpoints import load_module
+from margin.data.examples import Data
+from margin.data.opening import open_data
 from margin.engine.hooks import Evaluating, patience, saving, until
 from margin.engine.interruption import INTERRUPTED, interruptible
-from margin.engine.plan import EVALUATION_BATCH, Plan, check_task, cut_of, objective_of, plan_of
-from margin.engine.recipes import module_of, record_preprocess, start
+from margin.engine.plan import Plan, check_task, plan_of
+from margin.engine.recipes import record_preprocess, start
 from margin.engine.runs import Run
-from margin.engine.state import Hook, NonFiniteError, State, device_of, dtype_of, fit
+from margin.engine.state import Hook, NonFiniteError, State, device_of, fit
 from margin.options import Training
+from margin.using import load, reopen_data
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
@@ -43,6 +41,9 @@ RESUMABLE = (
     "device",
     "threads",
     "compile",
+    "processes",
+    "strategy",
+    "workers",
 )
 """The options of a training that may change when it is resumed."""
 
@@ -93,21 +94,6 @@ def resume(run: str | Path | Run, data: Any = None, training: Training | None = 
         ValueError: The data are not those that the run began with.
     """
     return finish(reopen(run, data, training or Training()))
-
-
-def load(run: str | Path | Run, mark: str = "best") -> nn.Module:
-    """The trained module of a run, in evaluation mode, taking inputs in the user's units.
-
-    Args:
-        run: The run or its directory.
-        mark: Which weights: "best" (the last where nothing was held out), "last" or "initial".
-    """
-    run = run if isinstance(run, Run) else Run(run)
-    record = run.record
-    module = module_of(record)
-    name = "average" if record["arguments"]["training"]["average"] else "model"
-    load_module(run.checkpoint(mark), name, module)
-    return module.eval()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,19 +181,6 @@ def open_source(source: Any, options: Mapping[str, Any]) -> Data:
     name = str(source).removeprefix("data/")
     place = name if name in sources() else str(Path(source).resolve())
     return replace(data, origin={"source": place, "options": dict(options)})
-
-
-def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
-    """The data that a run was trained on, opened again and checked against its fingerprint."""
-    origin = record["arguments"]["data"]
-    if data is None and not origin:
-        raise ValueError("this run was trained on data in memory: hand them over again")
-    opened = open_data(data, {}) if data is not None else open_data(origin["source"], origin["options"])
-    if opened.fingerprint != record["data"]["fingerprint"]:
-        raise ValueError(
-            f"the data {opened.name} have changed since the run began: their fingerprint differs"
-        )
-    return opened
 
 
 def finish(job: Job, *, progress: Progress | None = None, hooks: Sequence[Hook] = ()) -> Run:
@@ -307,74 +280,3 @@ def git_state() -> dict[str, Any]:
         return {"revision": "", "dirty": False}
     revision = ask("rev-parse", "HEAD")
     return {"revision": revision, "dirty": bool(revision and ask("status", "--porcelain"))}
-
-
-def is_own(run: Run, data: Any) -> bool:
-    """Whether ``data`` names the source that the run was trained on: then its held-out part is meant."""
-    own = run.record["arguments"]["data"].get("source")
-    if own is None or not isinstance(data, str | Path):
-        return False
-    return own in (str(data).removeprefix("data/"), str(Path(data).resolve()))
-
-
-def held_out(run: Run) -> Any:
-    """The test part that a run held out, else its validation part.
-
-    Raises:
-        ValueError: It held nothing out, its data have changed, or they lay in memory.
-    """
-    splits = reopen_data(run.record).splits
-    for part in ("test", "val"):
-        if part in splits:
-            return splits[part]
-    raise ValueError(f"{run.path} held nothing out")
-
-
-def predictions(run: Run, data: Any) -> dict[str, list[Any]]:
-    """A run's predictions for data, as columns with class names in place of labels.
-
-    Args:
-        run: A training with at least one checkpoint.
-        data: Read by the run's own encoding; targets are not needed. Of a set by name, the part that the
-            run held out is taken; of a file, every row.
-
-    Raises:
-        ValueError: The data do not fit the run.
-    """
-    record = run.record
-    model, entry = load(run), find(models(), record["recipe"]["model"], "model")
-    task, names = resolve(entry.task), record["data"]["encoding"].get("classes", [])
-    columns: dict[str, list[Any]] = {}
-    named = is_own(run, data) and not Path(data).exists()
-    examples = held_out(run) if named else encode(data, record["data"]["encoding"])
-    batches = InOrder(examples, EVALUATION_BATCH, dtype=dtype_of(model))
-    with torch.no_grad(), asking(model):
-        for batch in batches:
-            for name, values in task.predict(model(*batch.inputs)).items():
-                shown = [names[i] for i in values.tolist()] if name == "class" and names else values.tolist()
-                columns.setdefault(name, []).extend(shown)
-    return columns
-
-
-def held_out_terms(run: Run) -> dict[str, Any]:
-    """The loss and scores of each held-out example under a run's weights, as NumPy columns.
-
-    The test part is taken, else the validation part.
-
-    Raises:
-        ValueError: The run held nothing out, or its data have changed.
-    """
-    record = run.record
-    model, part = load(run), held_out(run)
-    entry = find(models(), record["recipe"]["model"], "model")
-    task = resolve(entry.task)
-    objective = objective_of(entry, task)
-    if objective is None:
-        raise ValueError(f"{entry.name} has no loss that could be compared")
-    cut = cut_of(entry)
-    found: dict[str, list[torch.Tensor]] = {}
-    with torch.no_grad(), asking(model) as generator:
-        for batch in InOrder(cut(part), EVALUATION_BATCH, dtype=dtype_of(model)):
-            for name, values in terms_of(model, batch, task, objective, generator).items():
-                found.setdefault(name, []).append(values.double().flatten())
-    return {name: torch.cat(values).numpy() for name, values in found.items()}

@@ -18,7 +18,8 @@ ARROWS = (
     {"theory"},
     {"robust"},
     {"classic", "feedforward", "vision", "sequence", "text", "geometric", "generative", "bayes"},
-    {"training", "auditing"},
+    {"using"},
+    {"training", "auditing", "exporting"},
     {"estimators", "testing"},
     {"cli"},
 )

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from margin.catalog import find, models, resolve
-from margin.data.examples import Data, InOrder
+from margin.data.examples import Data, InOrder, judged
 from margin.data.opening import encode
 from margin.engine.plan import EVALUATION_BATCH, cut_of, objective_of
 from margin.engine.runs import Run
 from margin.engine.state import dtype_of
 from margin.findings import Subject
-from margin.training import is_own, load, reopen_data
 from margin.types import Examples
+from margin.using import is_own, load, reopen_data
 
 
 def subject_of_run(run: Run, data: Any = None) -> Subject:
@@ -69,9 +69,9 @@ def _test_part(original: Data | None, data: Any, record: Mapping[str, Any], assu
         return given
     if original is None:
         raise ValueError("this run was trained on data in memory: hand them over, or held-out examples")
-    if "test" in original.splits:
-        return original.splits["test"]
-    if "val" in original.splits:
+    part = judged(original.splits)
+    if not part:
+        raise ValueError("the run held nothing out: give held-out data")
+    if part == "val":
         assumed.append("There is no test part: the validation part, on which weights were chosen, stands in.")
-        return original.splits["val"]
-    raise ValueError("the run held nothing out: give held-out data")
+    return original.splits[part]

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.auditing.handed import batches_of, read, retyped
-from margin.data.examples import Data
+from margin.data.examples import Data, judged
 from margin.engine.asking import asking
 from margin.findings import Subject
 from margin.tasks import CLASSES, HALFSPACE, VALUES, Task, class_accuracy
@@ -50,7 +50,7 @@ def subject_of(
         train = data.splits.get("train") if train is None else train
         domain = data.domain if domain is None else domain
         class_names = class_names or tuple(str(c) for c in data.encoding.get("classes", ()))
-        data = next(data.splits[part] for part in ("test", "val") if part in data.splits)
+        data = data.splits[judged(data.splits)]
     handed = [read(data, class_names, "the held-out data")]
     if train is not None:
         handed.append(read(train, class_names, "the training data"))
@@ -78,11 +78,12 @@ def subject_of(
 
 
 def _without(data: Data) -> list[str]:
-    if "test" in data.splits:
-        return []
-    if "val" in data.splits:
-        return [f"{data.name} has no test part: its validation part is taken as held out"]
-    raise ValueError(f"{data.name} must have a test or val part: it has {', '.join(data.splits) or 'none'}")
+    part = judged(data.splits)
+    if not part:
+        raise ValueError(
+            f"{data.name} must have a test or val part: it has {', '.join(data.splits) or 'none'}"
+        )
+    return [f"{data.name} has no test part: its validation part is taken as held out"] * (part == "val")
 
 
 # what the model answers

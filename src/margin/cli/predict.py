@@ -25,7 +25,7 @@ def predict(run: str, data: str, *, out: str = "") -> Output:
         out: A file that the rows go to instead, .csv or .json; it must not exist.
     """
     from margin.engine.runs import Run
-    from margin.training import predictions
+    from margin.using import predictions
 
     columns = predictions(Run(run), data)
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

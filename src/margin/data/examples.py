@@ -19,6 +19,11 @@ from margin.types import Batch, Domain, Examples, Spec
 PARTS_OF_DATA = ("train", "val", "test")
 
 
+def judged(splits: Mapping[str, Any]) -> str:
+    """The name of the part that a model is judged on: the test part, else the validation part, else ""."""
+    return next((name for name in ("test", "val") if name in splits), "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Data:
     """What a source gives: the splits, what they dictate to a model, how raw values became numbers.
@@ -54,15 +59,15 @@ class Arrays:
     Args:
         inputs: One tensor per argument of the model; the first axis is the example.
         targets: Their targets, or None.
+        weight: How much each counts, or None for 1.
     """
 
     inputs: tuple[Tensor, ...]
     targets: Tensor | None = None
+    weight: Tensor | None = None
 
     def __post_init__(self) -> None:
-        lengths = {
-            len(tensor) for tensor in (*self.inputs, *([] if self.targets is None else [self.targets]))
-        }
+        lengths = {len(tensor) for tensor in self.tensors()}
         if len(lengths) != 1:
             raise ValueError(f"inputs and targets must have one length: got {sorted(lengths)}")
 
@@ -72,11 +77,12 @@ class Arrays:
     def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
         """The examples at ``index``; nothing is drawn."""
         targets = None if self.targets is None else self.targets.index_select(0, index)
-        return Batch(tuple(x.index_select(0, index) for x in self.inputs), targets)
+        weight = None if self.weight is None else self.weight.index_select(0, index)
+        return Batch(tuple(x.index_select(0, index) for x in self.inputs), targets, weight)
 
     def tensors(self) -> list[Tensor]:
         """The tensors that :func:`fingerprint` reads."""
-        return [*self.inputs, *([] if self.targets is None else [self.targets])]
+        return [*self.inputs, *(tensor for tensor in (self.targets, self.weight) if tensor is not None)]
 
 
 def fingerprint(splits: Mapping[str, Arrays]) -> str:
