@@ -33,7 +33,7 @@ class Training:
         device: cpu, cuda, cuda:1, mps.
         threads: Threads of the CPU; torch's own choice if not given.
         compile: Whether the model is compiled.
-        processes: Processes among which every batch is divided.
+        processes: Processes among which every batch is divided; under torchrun, those that it has started.
         strategy: Whether each process keeps all weights, or a share of them.
         workers: Processes that read examples ahead; 0 reads them in the training's own.
     """

@@ -3,22 +3,21 @@
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from margin.catalog import check_options, dictated, find, models, resolve, sources
 from margin.data.examples import Data
 from margin.data.opening import open_data
 from margin.engine.hooks import Evaluating, patience, saving, until
 from margin.engine.interruption import INTERRUPTED, interruptible
+from margin.engine.launching import WorkerDiedError, launch
 from margin.engine.plan import Plan, check_task, plan_of
+from margin.engine.processes import share, threads, told_by_first, wait
 from margin.engine.recipes import record_preprocess, start
 from margin.engine.runs import Run
 from margin.engine.state import Hook, NonFiniteError, State, device_of, fit
@@ -98,11 +97,12 @@ def resume(run: str | Path | Run, data: Any = None, training: Training | None = 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """A training that is ready to go: its run, its state and its plan."""
+    """A training that is ready to go: its run, its state, its plan, and data that lie in memory."""
 
     run: Run
     state: State
     plan: Plan
+    data: Data | None
 
 
 def prepare(
@@ -110,7 +110,7 @@ def prepare(
 ) -> Job:
     """Check every argument, then make the run's directory and its first state."""
     entry = find(models(), model, "model")
-    training = training.over(entry.defaults)
+    training = in_group(training).over(entry.defaults)
     build = resolve(entry.build)
     check_options(build, arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
@@ -137,18 +137,19 @@ def prepare(
     }
     state = start(record, data.preprocess, training)
     plan = plan_of(entry, data, record["arguments"], training, state)
-    run = Run.create(out if out is not None else free_path(entry.name), record)
+    path = told_by_first(lambda: Run.create(out if out is not None else free_path(entry.name), record).path)
+    run = Run(path)
     run.start(state)
-    return Job(run, state, plan)
+    return Job(run, state, plan, None if data.origin else data)
 
 
 def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
     """A run's job, where its last checkpoint left it."""
-    run = run if isinstance(run, Run) else Run(run)
+    run = Run(run.path if isinstance(run, Run) else run)
     record = run.record
     opened = reopen_data(record, data)
     arguments = record["arguments"]
-    training = training.over(arguments["training"])
+    training = in_group(training).over(arguments["training"])
     check_resumable(arguments["training"], training)
     state = start(record, opened.preprocess, training)
     plan = plan_of(find(models(), arguments["model"], "model"), opened, arguments, training, state)
@@ -156,7 +157,13 @@ def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
     run.restore(state)
     if training.as_json() != arguments["training"]:
         run.amend(training.as_json())
-    return Job(run, state, plan)
+    return Job(run, state, plan, None if opened.origin or arguments["data"] else opened)
+
+
+def in_group(training: Training) -> Training:
+    """The options of a training; in a group of processes their number is the group's."""
+    size = share().size
+    return replace(training, processes=size) if size > 1 else training
 
 
 def check_resumable(before: Mapping[str, Any], training: Training) -> None:
@@ -183,20 +190,34 @@ def open_source(source: Any, options: Mapping[str, Any]) -> Data:
     return replace(data, origin={"source": place, "options": dict(options)})
 
 
-def finish(job: Job, *, progress: Progress | None = None, hooks: Sequence[Hook] = ()) -> Run:
+def finish(
+    job: Job,
+    *,
+    progress: Progress | None = None,
+    hooks: Sequence[Hook] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> Run:
     """Train a job to its end, and judge the weights that it hands out.
 
     Args:
         job: What :func:`prepare` or :func:`reopen` made.
-        progress: Makes the hook that shows how it goes.
-        hooks: Further hooks, called after the run's own.
+        progress: Makes the hook that shows how it goes; of several processes in the first.
+        hooks: Further hooks, called after the run's own; of several processes in each.
+        stop: Asked after each step whether to stop as after Ctrl-C.
+
+    Raises:
+        NonFiniteError: The loss or a gradient is not finite.
+        KeyboardInterrupt: It was interrupted, and saved.
+        WorkerDiedError: One of several processes was killed; the last checkpoint is whole.
     """
     run, state, plan = job.run, job.state, job.plan
     if _over(run, state, plan):
         return run
+    if share().size == 1 and (plan.training.processes or 1) > 1:
+        return spread(job, progress, hooks)
     (run.path / "metrics.json").unlink(missing_ok=True)  # it judges the weights that are about to change
-    with threads(plan.training.threads), interruptible() as interrupted:
-        shown = [progress(run, plan.total, plan.per_epoch)] if progress else []
+    with threads(plan.training.threads), interruptible(stop) as interrupted:
+        shown = [progress(run, plan.total, plan.per_epoch)] if progress and share().rank == 0 else []
         evaluating, keeping, stops = watching(run, plan)
         every_hook: list[Hook] = [evaluating, keeping, *stops, *shown, *hooks, interrupted]
         try:
@@ -215,19 +236,32 @@ def finish(job: Job, *, progress: Progress | None = None, hooks: Sequence[Hook] 
     if reason == INTERRUPTED:
         done = f"saved after {state.step} of {plan.total} steps"
         raise KeyboardInterrupt(f"{done}: go on with margin train --resume {run.path}")
+    wait()  # until the checkpoint that is judged lies there
     run.judge(plan.judge(load(run).to(device_of(state.model))))
     return run
 
 
-@contextmanager
-def threads(number: int | None) -> Iterator[None]:
-    """So many threads of the CPU for a while; torch's own choice where None."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
+def spread(job: Job, progress: Progress | None, hooks: Sequence[Hook]) -> Run:
+    """Train a job by new processes, each of which reopens its run."""
+    path, training = job.run.path, job.plan.training
     try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        launch(work, int(training.processes or 1), str(training.device), (path, job.data, progress, hooks))
+    except WorkerDiedError as error:
+        raise WorkerDiedError(f"{error}; go on with margin train --resume {path}") from None
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(str(error) or f"go on with margin train --resume {path}") from None
+    return Run(path)
+
+
+def work(
+    stop: Callable[[], bool],
+    path: Path,
+    data: Data | None,
+    progress: Progress | None,
+    hooks: Sequence[Hook],
+) -> None:
+    """What each of several processes does: reopen the run and train it to its end."""
+    finish(reopen(path, data, Training()), progress=progress, hooks=hooks, stop=stop)
 
 
 def _over(run: Run, state: State, plan: Plan) -> bool:

@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train a model on data; leaves a run",
     "audit": "what theory promises of a model beside what is measured",
     "predict": "a run's predictions for data",
+    "export": "write a run's model to one file: state dict, torch.export, ONNX",
     "compare": "runs or audits side by side",
     "claims": "put claims to their own demonstrations",
     "demo": "train and audit LeNet-5 on scanned digits",
@@ -68,14 +69,14 @@ def _guarded(name: str, words: list[str]) -> int:
         # a module named list would shadow the built-in of this package
         module = "listing" if name == "list" else name
         result = import_module(f"margin.cli.{module}").run([word for word in words if word != "--json"])
-        return show(result, as_json="--json" in words)
+        return show(result, as_json="--json" in words) if _speaks() else result.status
     except KeyboardInterrupt as stopped:
-        print(f"margin: interrupted; {stopped}" if str(stopped) else "margin: interrupted", file=sys.stderr)
+        _say(f"interrupted; {stopped}" if str(stopped) else "interrupted")
         return 130
-    except ArithmeticError as error:  # a training met numbers that are not finite
-        if "--json" in words:
+    except (ArithmeticError, ChildProcessError) as error:  # numbers are not finite, or a process was killed
+        if "--json" in words and _speaks():
             print(json.dumps({"error": str(error)}))
-        print(f"margin: {error}", file=sys.stderr)
+        _say(str(error))
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # head closed the pipe: not an error
@@ -87,5 +88,15 @@ def _guarded(name: str, words: list[str]) -> int:
 
 
 def _mistake(message: str) -> int:
-    print(f"margin: {' '.join(message.split())}", file=sys.stderr)
+    _say(" ".join(message.split()))
     return 2
+
+
+def _say(message: str) -> None:
+    if _speaks():
+        print(f"margin: {message}", file=sys.stderr)
+
+
+def _speaks() -> bool:
+    """Whether this process talks to the user: of those that torchrun has started, the first does."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"

@@ -27,6 +27,7 @@ MODEL is a name of `margin models`; DATA a name of `margin data` or a file.
   --epochs, --batch_size, --lr, ...    options that all trainings share
   --seeds K                            K trainings, with mean and interval
   --out DIR                            where the run goes; must not exist
+  --processes N                        divides every batch; torchrun -m margin train on several machines
   --config RUN/run.yaml                the arguments of a run, before those given here
   --resume RUN                         go on with a run"""
 
@@ -164,8 +165,16 @@ def training_of(options: Mapping[str, Any]) -> Training:
 
 def trained(taken: Words, options: dict[str, Any]) -> Output:
     """Train once or for several seeds; print the metrics and where the run is."""
+    from margin.engine.processes import gathered
+
+    with gathered(options["device"]):
+        return _trained(taken, options)
+
+
+def _trained(taken: Words, options: dict[str, Any]) -> Output:
     from margin.cli.progress import progress
-    from margin.training import finish, free_path, open_source, prepare
+    from margin.engine.processes import told_by_first
+    from margin.training import finish, open_source, prepare
 
     training, seeds = training_of(options), options["seeds"]
     if seeds < 1:
@@ -179,9 +188,7 @@ def trained(taken: Words, options: dict[str, Any]) -> Output:
     if seeds == 1:
         job = prepare(taken.model, data, arguments, training, options["out"] or None)
         return outcome([finish(job, progress=progress)])
-    out = Path(options["out"]) if options["out"] else free_path(f"{taken.model}-seeds")
-    if out.exists():
-        raise FileExistsError(f"{out} exists: choose another --out")
+    out = told_by_first(lambda: _parent(options["out"], taken.model))
     runs = []
     for seed in range(training.seed or 0, (training.seed or 0) + seeds):
         one = dataclasses.replace(training, seed=seed)
@@ -190,9 +197,20 @@ def trained(taken: Words, options: dict[str, Any]) -> Output:
     return outcome(runs)
 
 
+def _parent(out: str, model: str) -> Path:
+    """The directory of several runs, which must not exist."""
+    from margin.training import free_path
+
+    parent = Path(out) if out else free_path(f"{model}-seeds")
+    if parent.exists():
+        raise FileExistsError(f"{parent} exists: choose another --out")
+    return parent
+
+
 def resumed(taken: Words) -> Output:
     """Go on with a run; options common to all trainings may change."""
     from margin.cli.progress import progress
+    from margin.engine.processes import gathered
     from margin.engine.runs import Run
     from margin.training import finish, reopen
 
@@ -214,7 +232,8 @@ def resumed(taken: Words) -> Output:
         now = json.loads(json.dumps(options[group]))  # as the record keeps it: tuples are lists
         if changed := [name for name, value in before.items() if now.get(name) != value]:
             raise ValueError(f"a resumed run keeps its --{group}.{changed[0]}: leave it out")
-    return outcome([finish(reopen(run, None, training_of(options)), progress=progress)])
+    with gathered(options["device"]):
+        return outcome([finish(reopen(run, None, training_of(options)), progress=progress)])
 
 
 def recorded(path: str) -> dict[str, Any]:

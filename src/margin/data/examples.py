@@ -7,7 +7,7 @@ generator, and a resumed training sees the same batches.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -39,6 +39,7 @@ class Data:
         fingerprint: Hash of all splits.
         notes: What was assumed in reading the data, one sentence each.
         origin: How to open it again, as JSON: ``source`` and ``options``; empty for data in memory.
+        resumable: Whether a training can go on where it stopped: not where examples come in their own order.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Data:
     fingerprint: str = ""
     notes: tuple[str, ...] = ()
     origin: Mapping[str, Any] = field(default_factory=dict)
+    resumable: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,11 +62,13 @@ class Arrays:
         inputs: One tensor per argument of the model; the first axis is the example.
         targets: Their targets, or None.
         weight: How much each counts, or None for 1.
+        dtype: The type in which the inputs are given, where they are held in a smaller one; None: as held.
     """
 
     inputs: tuple[Tensor, ...]
     targets: Tensor | None = None
     weight: Tensor | None = None
+    dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         lengths = {len(tensor) for tensor in self.tensors()}
@@ -78,7 +82,10 @@ class Arrays:
         """The examples at ``index``; nothing is drawn."""
         targets = None if self.targets is None else self.targets.index_select(0, index)
         weight = None if self.weight is None else self.weight.index_select(0, index)
-        return Batch(tuple(x.index_select(0, index) for x in self.inputs), targets, weight)
+        inputs = tuple(x.index_select(0, index) for x in self.inputs)
+        return Batch(
+            inputs if self.dtype is None else tuple(x.to(self.dtype) for x in inputs), targets, weight
+        )
 
     def tensors(self) -> list[Tensor]:
         """The tensors that :func:`fingerprint` reads."""
@@ -95,6 +102,38 @@ def fingerprint(splits: Mapping[str, Arrays]) -> str:
     return digest.hexdigest()
 
 
+@runtime_checkable
+class Batches(Protocol):
+    """The batches of a training, by the step."""
+
+    per_epoch: int
+    batch_size: int
+
+    def __call__(self, step: int) -> Batch:
+        """The batch of ``step``, counted from 0."""
+        ...
+
+
+class Share(NamedTuple):
+    """The part of every batch that one of several processes takes: number ``rank`` of ``size``."""
+
+    rank: int = 0
+    size: int = 1
+
+    def take(self, examples: Examples, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
+        """This share of the examples at ``index``; an example of weight 0 where there are too few."""
+        mine = index.tensor_split(self.size)[self.rank]
+        if len(mine):
+            return examples.take(mine, generator)
+        filler = examples.take(index[:1], generator)
+        weight = torch.ones(1) if filler.weight is None else filler.weight
+        return filler._replace(weight=torch.zeros_like(weight))
+
+
+ALL = Share()
+"""The share of a process that is alone."""
+
+
 class Shuffled:
     """Batches of shuffled examples, as a function of the step: a new order each pass.
 
@@ -105,9 +144,10 @@ class Shuffled:
         examples: What is cut into batches.
         batch_size: Examples a batch.
         seed: Seed of the orders and of what ``take`` draws.
+        share: What this process takes of each batch.
     """
 
-    def __init__(self, examples: Examples, batch_size: int, *, seed: int) -> None:
+    def __init__(self, examples: Examples, batch_size: int, *, seed: int, share: Share = ALL) -> None:
         if len(examples) == 0:
             raise ValueError("the training part is empty")
         if batch_size < 1:
@@ -115,10 +155,10 @@ class Shuffled:
         self.examples = examples
         self.batch_size = min(batch_size, len(examples))
         self.seed = seed
+        self.share = share
         whole, rest = divmod(len(examples), self.batch_size)
         self.per_epoch = whole + (rest > 1 or (rest == 1 and self.batch_size == 1))
         self._order: tuple[int, Tensor] | None = None
-        self._generator = Generator()
 
     def __call__(self, step: int) -> Batch:
         """The batch of ``step``, counted from 0."""
@@ -127,14 +167,14 @@ class Shuffled:
             self._order = (epoch, self._draw(epoch))
         start = position * self.batch_size
         stop = start + self.batch_size if position < self.per_epoch - 1 else len(self.examples)
-        self._generator.manual_seed(mix(self.seed, 2, step))
-        return self.examples.take(self._order[1][start:stop], self._generator)
+        generator = Generator().manual_seed(mix(self.seed, 2, self.share.rank, step))
+        return self.share.take(self.examples, self._order[1][start:stop], generator)
 
     def _draw(self, epoch: int) -> Tensor:
         if self.per_epoch == 1:
             return torch.arange(len(self.examples))
-        self._generator.manual_seed(mix(self.seed, 1, epoch))
-        return torch.randperm(len(self.examples), generator=self._generator)
+        generator = Generator().manual_seed(mix(self.seed, 1, epoch))
+        return torch.randperm(len(self.examples), generator=generator)
 
 
 class InOrder(Sequence[Batch]):
@@ -145,6 +185,7 @@ class InOrder(Sequence[Batch]):
         batch_size: Examples a batch.
         dtype: Real tensors are given in this type.
         device: Where the batches are put.
+        share: What this process takes of each batch.
     """
 
     def __init__(
@@ -154,11 +195,13 @@ class InOrder(Sequence[Batch]):
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        share: Share = ALL,
     ) -> None:
         self.examples = examples
         self.batch_size = batch_size
         self.dtype = dtype
         self.device = device
+        self.share = share
 
     def __len__(self) -> int:
         return -(-len(self.examples) // self.batch_size)
@@ -174,5 +217,5 @@ class InOrder(Sequence[Batch]):
             raise IndexError(f"batch {position} of {len(self)}")
         start = position % len(self) * self.batch_size
         index = torch.arange(start, min(start + self.batch_size, len(self.examples)))
-        batch = self.examples.take(index, Generator().manual_seed(mix(0, 3, start)))
+        batch = self.share.take(self.examples, index, Generator().manual_seed(mix(0, 3, start)))
         return batch.to(dtype=self.dtype, device=self.device)

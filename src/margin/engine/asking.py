@@ -3,12 +3,14 @@
 Every mean is sum(w v) / sum(w), both sums over all terms.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.engine.processes import summed
 from margin.foundations.seeds import mix
 from margin.tasks import Task
 from margin.types import Batch, Objective
@@ -83,12 +85,20 @@ def terms_of(
 def evaluate(
     model: nn.Module, batches: Sequence[Batch], task: Task, objective: Objective
 ) -> dict[str, float]:
-    """Means over all terms of the objective (``loss``) and of the task's scores; leaves no trace."""
+    """Means over all terms of the objective (``loss``) and of the task's scores; leaves no trace.
+
+    Of several processes each asks its share of every batch, and all of them get the same means.
+    """
     sums: dict[str, tuple[Tensor, Tensor]] = {}
     with asking(model) as generator:
         for batch in batches:
             for name, value in terms_of(model, batch, task, objective, generator).items():
                 total, count = weighted_sum(value.double(), batch.weight)
-                before = sums.get(name, (0.0, 0.0))
+                before = sums.get(name, (total.new_zeros(()), total.new_zeros(())))
                 sums[name] = (before[0] + total, before[1] + count)
-    return {name: (total / count).item() for name, (total, count) in sums.items()}
+    return {name: _ratio(summed(torch.stack(pair))) for name, pair in sums.items()}
+
+
+def _ratio(sums: Tensor) -> float:
+    total, count = sums.tolist()
+    return total / count if count else math.nan

@@ -15,6 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from margin.engine.processes import share
+from margin.engine.sharding import like, state_like, whole
 from margin.engine.state import State
 
 SHOWN = 3
@@ -42,7 +44,7 @@ def pack(tree: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
     Tags keep what JSON would lose: integer keys, tuples, and that a number is not a tensor.
     """
     if isinstance(tree, Tensor):
-        tensors[prefix] = tree.detach().cpu().contiguous().clone()  # safetensors refuses shared memory
+        tensors[prefix] = whole(tree.detach()).cpu().contiguous().clone()  # safetensors refuses shared memory
         return {"tensor": prefix}
     if isinstance(tree, dict):
         return {"pairs": [[key, pack(value, f"{prefix}/{key}", tensors)] for key, value in tree.items()]}
@@ -65,7 +67,10 @@ def unpack(tree: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def save_state(path: Path, state: State) -> None:
-    """Write all of a state but its generator, which every step seeds anew."""
+    """Write all of a state but its generator, which every step seeds anew.
+
+    Of several processes all must ask, since shares of tensors are gathered; the first one writes.
+    """
     tensors: dict[str, Tensor] = {}
     tree = {
         "modules": {name: dict(module.state_dict()) for name, module in state.modules.items()},
@@ -75,7 +80,8 @@ def save_state(path: Path, state: State) -> None:
         "tally": state.tally,
     }
     text = json.dumps(pack(tree, "", tensors))
-    write_whole(path, save({name[1:]: tensor for name, tensor in tensors.items()}, {"state": text}))
+    if share().rank == 0:
+        write_whole(path, save({name[1:]: tensor for name, tensor in tensors.items()}, {"state": text}))
 
 
 def load_state(path: Path, state: State) -> None:
@@ -89,7 +95,7 @@ def load_state(path: Path, state: State) -> None:
     for name, module in state.modules.items():
         fill(module, tree["modules"][name], str(path))
     for name, optimizer in state.optimizers.items():
-        optimizer.load_state_dict(tree["optimizers"][name])
+        optimizer.load_state_dict(state_like(tree["optimizers"][name], optimizer))
     state.step, state.seed = tree["step"], tree["seed"]
     device = next((t.device for t in state.model.parameters()), torch.device("cpu"))
     state.tally = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in tree["tally"].items()}
@@ -130,7 +136,7 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     ]
     if found := [text for text in complaints if text]:
         raise ValueError(f"{source} does not fit {type(module).__name__}: {'; '.join(found)}")
-    module.load_state_dict(tensors)
+    module.load_state_dict({name: like(tensor, expected[name]) for name, tensor in tensors.items()})
 
 
 def listed(what: str, names: Sequence[str]) -> str:

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from margin.engine.asking import weighted_mean, weighted_sum
+from margin.engine.processes import Spread, averaged_gradients, share, summed
+from margin.engine.sharding import norms
 from margin.engine.state import NonFiniteError, State, Step
 from margin.tasks import Task
 from margin.types import Batch, Metrics, Objective
@@ -43,19 +46,32 @@ def risk(task: Task) -> Objective:
 class Descend:
     """How a loss moves an optimizer's parameters: differentiate, refuse what is not finite, clip, step.
 
+    Of several processes each differentiates the loss of its share (:func:`mean_loss`); the gradients'
+    mean over the processes is then the gradient of the whole batch's.
+
     Args:
         clip: Largest Euclidean norm of the gradient; inf never clips.
         pieces: Pieces into which a batch is cut, to bound memory; their gradients are summed.
+        synchronized: Whether a backward pass averages the gradients over the processes already.
     """
 
     clip: float = math.inf
     pieces: int = 1
+    synchronized: bool = False
 
     def __call__(self, state: State, loss: Tensor, name: str = "") -> Metrics:
         """Differentiate a scalar loss and step the optimizer of that name."""
+        return self.apply(state, self.gradients(state, loss, name), loss.item(), name)
+
+    def gradients(self, state: State, loss: Tensor, name: str = "") -> list[Tensor | None]:
+        """The gradient of a scalar loss with respect to each parameter of that optimizer."""
         parameters = self.parameters(state, name)
-        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
-        return self.apply(state, grads, loss.item(), name)
+        if not self.synchronized:
+            return list(torch.autograd.grad(loss, parameters, allow_unused=True))
+        for parameter in parameters:
+            parameter.grad = None
+        loss.backward()  # what averages hooks into the accumulation, which autograd.grad leaves out
+        return [parameter.grad for parameter in parameters]
 
     @staticmethod
     def parameters(state: State, name: str = "") -> list[Tensor]:
@@ -67,12 +83,16 @@ class Descend:
         """Step the optimizer of that name along given gradients.
 
         Returns:
-            The loss and the norm of the gradient before clipping.
+            The loss and the norm of the gradient before clipping, over all processes.
 
         Raises:
             NonFiniteError: The loss or a gradient is not finite; nothing has been moved.
         """
         optimizer, parameters = state.optimizers[name], self.parameters(state, name)
+        if share().size > 1:
+            local = torch.tensor(loss, dtype=torch.float64, device=parameters[0].device)
+            loss = summed(local).item() / share().size
+            grads = grads if self.synchronized else averaged_gradients(grads)
         for parameter, grad in zip(parameters, grads, strict=True):
             parameter.grad = grad
         present = [grad for grad in grads if grad is not None]
@@ -81,8 +101,7 @@ class Descend:
             self._refuse(state, loss, name)
             norm = total_norm([grad.double() for grad in present])
         if norm > self.clip:
-            size = torch.tensor(norm, dtype=torch.float64)
-            torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, size)
+            torch._foreach_mul_(present, self.clip / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_
         if isinstance(optimizer, torch.optim.LBFGS):
             optimizer.step(lambda: loss)  # it asks for the loss, and has the gradients already
         else:
@@ -105,19 +124,32 @@ class Descend:
 
 def total_norm(grads: Sequence[Tensor]) -> float:
     """The Euclidean norm of all gradients together; 0 where there are none."""
-    if not grads:
-        return 0.0
     # torch.nn.utils.get_total_norm groups by device first, which takes longer than the norms
-    return math.hypot(*torch.stack(torch._foreach_norm(list(grads))).tolist())
+    return math.hypot(*norms(list(grads))) if grads else 0.0
+
+
+def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """The batch's mean loss sum(w l) / sum(w), both sums over all processes, to be differentiated.
+
+    Of several processes each gets its own part of the sum, scaled so that the mean over the processes of
+    losses and of gradients is that of the whole batch.
+    """
+    size = share().size
+    if size == 1:
+        return weighted_mean(losses, weight)
+    total, count = weighted_sum(losses, weight)
+    return total * size / summed(count)
 
 
 def descent(objective: Objective, descend: Descend) -> Step:
     """One optimizer step on the batch's weighted mean loss, sum(w l) / sum(w) over all terms."""
+    if share().size > 1 and not descend.synchronized:
+        objective, descend = Spread(objective), replace(descend, synchronized=True)
 
     def step(state: State, batch: Batch) -> Metrics:
         if descend.pieces == 1:
             losses = objective(state.model, batch, state.generator)
-            return descend(state, weighted_mean(losses, batch.weight))
+            return descend(state, mean_loss(losses, batch.weight))
         return _in_pieces(objective, descend, state, batch)
 
     return step
@@ -125,15 +157,23 @@ def descent(objective: Objective, descend: Descend) -> Step:
 
 def _in_pieces(objective: Objective, descend: Descend, state: State, batch: Batch) -> Metrics:
     parameters = descend.parameters(state)
-    grads: list[Tensor | None] = [None] * len(parameters)
+    for parameter in parameters:
+        parameter.grad = None
     loss, terms = torch.zeros(()), torch.zeros(())
-    for piece in cut(batch, descend.pieces):
-        total, count = weighted_sum(objective(state.model, piece, state.generator), piece.weight)
-        parts = torch.autograd.grad(total, parameters, allow_unused=True)
-        grads = [a if b is None else b if a is None else a + b for a, b in zip(grads, parts, strict=True)]
+    pieces = list(cut(batch, descend.pieces))
+    for piece in pieces:
+        with _apart(objective, state.model) if piece is not pieces[-1] else nullcontext():
+            total, count = weighted_sum(objective(state.model, piece, state.generator), piece.weight)
+            total.backward()
         loss, terms = loss.to(total) + total.detach(), terms.to(count) + count
-    mean = [None if grad is None else grad / terms for grad in grads]
-    return descend.apply(state, mean, (loss / terms).item())
+    scale = share().size / summed(terms)
+    mean = [None if p.grad is None else p.grad * scale for p in parameters]
+    return descend.apply(state, mean, (loss * scale).item())
+
+
+def _apart(objective: Objective, model: nn.Module) -> AbstractContextManager[None]:
+    """Gradients gathered inside are averaged over the processes only with those of a later backward pass."""
+    return objective.wrapped(model).no_sync() if isinstance(objective, Spread) else nullcontext()
 
 
 def cut(batch: Batch, pieces: int) -> Iterator[Batch]:

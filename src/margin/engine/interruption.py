@@ -2,21 +2,25 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from margin.engine.state import Hook, State
+from margin.engine.processes import any_of
+from margin.engine.state import Hook, State, device_of
 from margin.types import Metrics
 
 INTERRUPTED = "interrupted"
 
 
 @contextmanager
-def interruptible() -> Iterator[Hook]:
+def interruptible(stop: Callable[[], bool] = lambda: False) -> Iterator[Hook]:
     """A hook that stops after the step in which Ctrl-C came; a second Ctrl-C stops at once.
 
-    Outside the main thread, where Python hands over no signals, the hook never stops anything.
+    Outside the main thread, where Python hands over no signals, only ``stop`` is asked.
+
+    Args:
+        stop: Asked after each step whether someone else wants the training to stop.
     """
     asked: list[int] = []
 
@@ -26,7 +30,8 @@ def interruptible() -> Iterator[Hook]:
         asked.append(number)
 
     def hook(state: State, metrics: Metrics) -> str | None:
-        return INTERRUPTED if asked else None
+        # every process must end after the same step
+        return INTERRUPTED if any_of(bool(asked) or stop(), device_of(state.model)) else None
 
     if threading.current_thread() is not threading.main_thread():
         yield hook

@@ -14,6 +14,7 @@ from margin.catalog import Entry, find, resolve, rules, supply
 from margin.data.examples import Data, InOrder, Shuffled
 from margin.engine.asking import evaluate
 from margin.engine.descent import Descend, descent, risk
+from margin.engine.processes import share
 from margin.engine.recipes import DTYPES
 from margin.engine.state import State, Step, device_of
 from margin.engine.wrappers import autocast, averaged, scheduled
@@ -95,13 +96,13 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     examples = {name: cut(split) for name, split in data.splits.items()}
     count = len(examples["train"])
     size = count if training.batch_size == "all" else int(training.batch_size or 1)
-    shuffled = Shuffled(examples["train"], size, seed=int(training.seed or 0))
+    shuffled = Shuffled(examples["train"], size, seed=int(training.seed or 0), share=share())
     total = int(training.epochs or 0) * shuffled.per_epoch
     if training.max_steps is not None:
         total = training.max_steps
     dtype, device = DTYPES[str(training.precision)], device_of(state.model)
     held = {
-        name: InOrder(part, max(size, EVALUATION_BATCH), dtype=dtype, device=device)
+        name: InOrder(part, max(size, EVALUATION_BATCH), dtype=dtype, device=device, share=share())
         for name, part in examples.items()
         if name != "train" and len(part)
     }
@@ -150,7 +151,10 @@ def _step(
 ) -> Step:
     if training.precision == "bfloat16" and objective is not None:
         objective = autocast(objective, torch.device(str(training.device)).type)
-    descend = Descend(float(training.clip or 0), int(training.accumulate or 1))
+    pieces, sharded = int(training.accumulate or 1), training.strategy == "fsdp" and share().size > 1
+    if sharded and pieces > 1:
+        raise ValueError(f"accumulate must be 1 where weights are in shares (fsdp): got {pieces}")
+    descend = Descend(float(training.clip or 0), pieces, synchronized=sharded)
     factory = factory_of(entry, arguments["rule"])
     what = f"the rule {arguments['rule']}" if arguments["rule"] else f"the step of {entry.name}"
     offered = {**given, "objective": objective, "descend": descend}

@@ -5,6 +5,7 @@ receives a builder, a function without arguments (the base of an ensemble, a cha
 """
 
 import copy
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import nn
 from margin.catalog import find, models, resolve, supply
 from margin.data.preprocess import Standardize
 from margin.engine.optimizers import optimizer_of
+from margin.engine.processes import check_divisible, share
+from margin.engine.sharding import shard
 from margin.engine.state import Preprocessed, State
 from margin.foundations.seeds import mix
 from margin.options import Training
@@ -79,15 +82,23 @@ def start(record: Mapping[str, Any], preprocess: nn.Module, training: Training) 
     Raises:
         ValueError: There is no such device or optimizer.
     """
+    entry = find(models(), record["recipe"]["model"], "model")
     model = module_of(record)
     model.preprocess.load_state_dict(preprocess.state_dict())
-    model = model.to(device_named(str(training.device)))
+    device = device_here(str(training.device))
+    if (training.processes or 1) > 1:
+        check_divisible(model, entry, device.type)
+    if share().size > 1:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model = model.to(device)
     for parameter in model.preprocess.parameters():
         parameter.requires_grad_(False)
     modules: dict[str, nn.Module] = {"model": model}
     if training.average:
         modules["average"] = copy.deepcopy(model).requires_grad_(False)
-    entry = find(models(), record["recipe"]["model"], "model")
+    if training.strategy == "fsdp" and share().size > 1:
+        for module in modules.values():  # after the copy, which it refuses, and before the optimizers
+            shard(module)
     optimizers = {
         name: optimizer_of(
             model.get_submodule(f"model.{name}".rstrip(".")),
@@ -101,6 +112,12 @@ def start(record: Mapping[str, Any], preprocess: nn.Module, training: Training) 
     if training.compile:
         model.compile()
     return State(modules, optimizers, seed=int(training.seed or 0))
+
+
+def device_here(name: str) -> torch.device:
+    """The device of that name; of several processes on one machine each takes its own CUDA device."""
+    own = name == "cuda" and share().size > 1
+    return device_named(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if own else name)
 
 
 def device_named(name: str) -> torch.device:

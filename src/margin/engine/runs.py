@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from margin.engine.checkpoints import load_state, save_state, write_whole
+from margin.engine.processes import share
 from margin.engine.state import State
 
 MEASURED = ("seconds", "examples_per_second", "peak_memory_mib")
@@ -39,7 +40,7 @@ def _yaml(record: dict[str, Any]) -> bytes:
 
 
 class Run:
-    """The directory of a training.
+    """The directory of a training; of several processes the first one writes it.
 
     Args:
         path: The directory, which holds a ``run.yaml``.
@@ -53,6 +54,11 @@ class Run:
         if not (self.path / "run.yaml").is_file():
             raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml")
         self._history: list[dict[str, Any]] | None = None
+        self._marks: dict[str, Any] | None = None
+
+    def _write(self, name: str, content: bytes) -> None:
+        if share().rank == 0:
+            write_whole(self.path / name, content)
 
     @classmethod
     def create(cls, path: str | Path, record: dict[str, Any]) -> "Run":
@@ -91,15 +97,17 @@ class Run:
         """Record the options common to all trainings that a resumption goes on with."""
         record = self.record
         record["arguments"]["training"] = training
-        write_whole(self.path / "run.yaml", _yaml(record))
+        self._write("run.yaml", _yaml(record))
 
     # checkpoints
 
     @property
     def marks(self) -> dict[str, Any]:
         """The steps of the ``last`` and ``best`` checkpoints; ``ended`` and ``reason`` of the end."""
-        path = self.path / "checkpoints.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        if self._marks is None:
+            path = self.path / "checkpoints.json"
+            self._marks = json.loads(path.read_text()) if path.exists() else {}
+        return self._marks
 
     def checkpoint(self, mark: str = "last") -> Path:
         """The checkpoint file of a mark ("last", "best", "initial"); best is last where none is marked.
@@ -133,7 +141,10 @@ class Run:
         self._mark(self.marks | {"ended": state.step, "reason": reason})
 
     def _mark(self, marks: dict[str, Any]) -> None:
-        write_whole(self.path / "checkpoints.json", json.dumps(marks).encode())
+        self._write("checkpoints.json", json.dumps(marks).encode())
+        self._marks = marks
+        if share().rank != 0:
+            return
         kept = {self._file(marks[mark]) for mark in ("last", "best") if mark in marks}
         for path in self.path.glob("step-????????.safetensors*"):
             if path not in kept:
@@ -146,7 +157,7 @@ class Run:
         rows: list[dict[str, Any]] = [row for row in self.history if row["step"] <= state.step]
         self._history = rows
         text = "".join(json.dumps(row) + "\n" for row in rows)
-        write_whole(self.path / "history.jsonl", text.encode())
+        self._write("history.jsonl", text.encode())
 
     # history
 
@@ -163,6 +174,8 @@ class Run:
         """Add a row to the history; NaN is written as JSON's null."""
         clean = _clean(row)
         self.history.append(clean)
+        if share().rank != 0:
+            return
         with (self.path / "history.jsonl").open("a") as file:
             file.write(json.dumps(clean) + "\n")
 
@@ -182,7 +195,7 @@ class Run:
 
     def judge(self, metrics: dict[str, float]) -> None:
         """Record the metrics of the weights that the run hands out."""
-        write_whole(self.path / "metrics.json", json.dumps(_clean(metrics)).encode())
+        self._write("metrics.json", json.dumps(_clean(metrics)).encode())
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())

@@ -1,6 +1,6 @@
 """The state of a training and the loop that advances it.
 
-Randomness is a function of (seed, step): the loop reseeds before every step, so a checkpoint holds no
+Randomness is a function of (seed, rank, step): the loop reseeds before every step, so a checkpoint holds no
 generator and a resumed training draws what the unbroken one drew.
 """
 
@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
+from margin.engine.processes import share
 from margin.foundations.seeds import mix
 from margin.types import Batch, Metrics
 
@@ -76,8 +77,8 @@ class State:
         return self.model.preprocess(x) if isinstance(self.model, Preprocessed) else x
 
     def reseed(self, device: torch.device) -> None:
-        """Make this step's randomness a function of (seed, step) alone."""
-        key = mix(self.seed, 0, self.step)
+        """Make this step's randomness a function of (seed, rank, step) alone."""
+        key = mix(self.seed, share().rank, self.step)
         self.generator.manual_seed(key)
         # nn.Dropout draws from the global generators and knows no other
         torch.default_generator.manual_seed(key ^ 0x5BD1E995)

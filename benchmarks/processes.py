@@ -1,0 +1,118 @@
+"""Two one-thread processes beside one: an MLP 784-1024-1024-10 at batch 512, and what starting them costs."""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Queue
+
+import torch
+import torch.multiprocessing
+from torch import nn
+
+from benchmarks.record import ratio, record
+from margin.data.examples import Arrays, Shuffled
+from margin.engine.descent import Descend, descent, risk
+from margin.engine.launching import launch
+from margin.engine.optimizers import optimizer_of
+from margin.engine.processes import share
+from margin.engine.state import State, fit
+from margin.tasks import CLASSES
+
+ROWS, BATCH, STEPS, ROUNDS, STARTS = 5_120, 512, 10, 15, 5
+
+
+def rounds() -> Callable[[], None]:
+    """A function that takes STEPS more steps: this process's share of each batch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+    )
+    X, y = torch.randn(ROWS, 784), torch.randint(0, 10, (ROWS,))
+    batches = Shuffled(Arrays((X,), y), BATCH, seed=0, share=share())
+    state = State({"model": model}, {"": optimizer_of(model, "AdamW", lr=1e-3, options={}, decay_norms=True)})
+    step = descent(risk(CLASSES), Descend())
+    return lambda: fit(state, batches, step, max_steps=state.step + STEPS) and None
+
+
+def work(stop: Callable[[], bool], requests: list[Queue], answers: Queue) -> None:
+    torch.set_num_threads(1)
+    advance = rounds()
+    while requests[share().rank].get():
+        advance()
+        answers.put(share().rank)
+
+
+def by_two(requests: list[Queue], answers: Queue) -> None:
+    for one in requests:
+        one.put(True)
+    for _ in requests:
+        answers.get()
+
+
+def starting(processes: int) -> float:
+    """Seconds of a training of one step, from the command line."""
+    with tempfile.TemporaryDirectory() as directory:
+        words = ["train", "mlp", "two-moons", "--max_steps", "1", "--threads", "1"]
+        where = ["--processes", str(processes), "--out", str(Path(directory) / "run")]
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "margin", *words, *where], check=True, capture_output=True)
+        return time.perf_counter() - begun
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    context = torch.multiprocessing.get_context("spawn")
+    requests, answers = [context.Queue(), context.Queue()], context.Queue()
+    group = threading.Thread(target=launch, args=(work, 2, "cpu", (requests, answers)))
+    group.start()
+    alone = rounds()
+    times: dict[str, list[float]] = {"one": [], "two": []}
+    for _ in range(ROUNDS + 1):
+        for name, run in (("one", alone), ("two", lambda: by_two(requests, answers))):
+            begun = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - begun)
+    for one in requests:
+        one.put(False)
+    group.join()
+    times = {name: values[1:] for name, values in times.items()}  # the first of each warms up
+    speed, slowest, fastest = ratio(times, "one", "two")
+    starts = {str(n): [starting(n) for _ in range(STARTS)] for n in (1, 2)}
+    cost = statistics.median(starts["2"]) - statistics.median(starts["1"])
+    record(
+        "engine/processes",
+        title="Two one-thread processes (DDP) beside one: MLP 784-1024-1024-10, batch 512",
+        figures=[
+            {
+                "what": "one process / two processes, seconds a step",
+                "value": speed,
+                "unit": "ratio",
+                "interval": [slowest, fastest],
+                "target": ">= 1.5",
+                "met": speed >= 1.5,
+            },
+            {
+                "what": "starting --processes 2, more than one",
+                "value": cost,
+                "unit": "s",
+                "interval": [
+                    min(starts["2"]) - max(starts["1"]),
+                    max(starts["2"]) - min(starts["1"]),
+                ],
+                "target": "<= 12",
+                "met": cost <= 12,
+            },
+        ],
+        seconds_a_step={name: statistics.median(values) / STEPS for name, values in times.items()},
+        seconds_of_a_start=starts,
+        rounds=ROUNDS,
+    )
+
+
+if __name__ == "__main__":
+    main()

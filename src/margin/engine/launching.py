@@ -1,0 +1,147 @@
+"""Starting processes on one machine, and being told how they ended.
+
+They are spawned, never forked: a process that has run a threaded kernel of torch leaves its copies
+waiting for threads that they do not have.
+"""
+
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch.multiprocessing
+
+from margin.engine.processes import group
+
+GRACE = 10.0
+"""Seconds that the others get to end after one has failed."""
+
+
+class WorkerDiedError(ChildProcessError):
+    """One of several processes ended without saying why."""
+
+
+def launch(work: Callable[..., None], size: int, device: str, arguments: Sequence[Any]) -> None:
+    """Run ``work(stop, *arguments)`` in ``size`` new processes that form a group, and wait for them.
+
+    Args:
+        work: A function of a module's top level; ``stop()`` tells it whether it was asked to stop.
+        size: Number of processes.
+        device: Where the model goes.
+        arguments: Sent to each process; tensors on the CPU are shared, not copied.
+
+    Raises:
+        WorkerDiedError: A process was killed, or ended before it began to work.
+        KeyboardInterrupt: Ctrl-C.
+        Exception: What ``work`` raised first in any process; a note holds where.
+    """
+    context = torch.multiprocessing.get_context("spawn")
+    raised, stop = context.SimpleQueue(), context.Event()
+    with tempfile.TemporaryDirectory(prefix="margin-") as directory:
+        place = (size, f"file://{Path(directory) / 'meeting'}", device)
+        processes = [
+            context.Process(target=_enter, args=(rank, place, raised, stop, work, arguments))
+            for rank in range(size)
+        ]
+        with _stoppable(stop, processes):
+            for process in processes:
+                process.start()
+            killed = _join(processes)
+    if not raised.empty() and stop.is_set():
+        raise raised.get()
+    _check_alive([process.exitcode for process in processes], killed)
+    if not raised.empty():
+        raise raised.get()  # the first: the others only miss the one that raised it
+    if any(process.exitcode for process in processes):
+        raise WorkerDiedError(
+            "a process ended before it began to work; a script that trains by several processes must "
+            "begin under: if __name__ == '__main__':"
+        )
+
+
+def _enter(
+    rank: int,
+    place: tuple[int, str, str],
+    raised: Any,
+    stop: Any,
+    work: Callable[..., None],
+    arguments: Sequence[Any],
+) -> None:
+    """What a new process does: join, work, and tell what went wrong."""
+    size, address, device = place
+    os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+    try:
+        with group(rank, size, address, device):
+            work(stop.is_set, *arguments)
+    except (Exception, KeyboardInterrupt) as error:
+        raised.put(_sendable(error))
+        raise SystemExit(1) from None
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """The error with a note of where it was raised, as something that another process can read."""
+    where = "".join(traceback.format_exception(error))
+    error.add_note(where)
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # any error may refuse to be pickled
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+        error.add_note(where)
+    return error
+
+
+def _join(processes: Sequence[BaseProcess]) -> list[int]:
+    """Wait for all; once one has failed, the others get a little time, then an end.
+
+    Returns:
+        The ranks that were ended here.
+    """
+    killed: list[int] = []
+    while left := [process for process in processes if process.exitcode is None]:
+        failed = any(process.exitcode for process in processes)
+        ended = multiprocessing.connection.wait([p.sentinel for p in left], GRACE if failed else None)
+        for rank, process in enumerate(processes):
+            if process in left and not ended:
+                process.kill()
+                killed.append(rank)
+            elif process in left and process.sentinel in ended:
+                process.join()
+    return killed
+
+
+def _check_alive(codes: Sequence[int | None], killed: Sequence[int]) -> None:
+    for rank, code in enumerate(codes):
+        if code is not None and code < 0 and rank not in killed:
+            name = signal.Signals(-code).name
+            raise WorkerDiedError(f"process {rank} of {len(codes)} was ended by {name}")
+
+
+@contextmanager
+def _stoppable(stop: Any, processes: Sequence[BaseProcess]) -> Iterator[None]:
+    """The first Ctrl-C asks the processes to stop after their step, the second ends them at once."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if not stop.is_set():
+            stop.set()
+            return
+        for process in processes:
+            process.kill()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
