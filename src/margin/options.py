@@ -36,6 +36,7 @@ class Training:
         processes: Processes among which every batch is divided; under torchrun, those that it has started.
         strategy: Whether each process keeps all weights, or a share of them.
         workers: Processes that read examples ahead; 0 reads them in the training's own.
+        log: Further copies of the history: csv, tensorboard.
     """
 
     seed: int | None = None
@@ -62,6 +63,7 @@ class Training:
     processes: int | None = None
     strategy: Literal["ddp", "fsdp"] | None = None
     workers: int | None = None
+    log: list[Literal["csv", "tensorboard"]] | None = None
 
     def __post_init__(self) -> None:
         for name, kinds in _KINDS.items():
@@ -80,6 +82,9 @@ class Training:
             value = getattr(self, name)
             if isinstance(value, int | float) and not value >= least:
                 raise ValueError(f"{name} must be at least {least}: got {value}")
+        for name in self.log or ():
+            if name not in ("csv", "tensorboard"):
+                raise ValueError(f"log takes csv and tensorboard: got {name!r}")
         if self.lr is not None and not self.lr > 0:
             raise ValueError(f"lr must be positive: got {self.lr}")
         if self.average is not None and not 0 <= self.average < 1:
@@ -103,6 +108,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("lr", "clip", "average"), _REAL),
     **dict.fromkeys(("decay_norms", "compile"), (bool,)),
     **dict.fromkeys(("optimizer_options", "until"), (dict,)),
+    "log": (list,),
     **dict.fromkeys(("optimizer", "device"), (str,)),
     "batch_size": (int, str),
 }
@@ -147,5 +153,6 @@ HOUSE = Training(
     processes=1,
     strategy="ddp",
     workers=0,
+    log=[],
 )
 """What a training does where neither the user nor the model says otherwise."""

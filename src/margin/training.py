@@ -19,6 +19,7 @@ from margin.engine.launching import WorkerDiedError, launch
 from margin.engine.plan import Plan, check_task, plan_of
 from margin.engine.processes import share, threads, told_by_first, wait
 from margin.engine.recipes import record_preprocess, start
+from margin.engine.recorders import recording
 from margin.engine.runs import Run
 from margin.engine.state import Hook, NonFiniteError, State, device_of, fit
 from margin.options import Training
@@ -43,6 +44,7 @@ RESUMABLE = (
     "processes",
     "strategy",
     "workers",
+    "log",
 )
 """The options of a training that may change when it is resumed."""
 
@@ -216,22 +218,21 @@ def finish(
     if share().size == 1 and (plan.training.processes or 1) > 1:
         return spread(job, progress, hooks)
     (run.path / "metrics.json").unlink(missing_ok=True)  # it judges the weights that are about to change
-    with threads(plan.training.threads), interruptible(stop) as interrupted:
+    training = plan.training
+    with (
+        threads(training.threads),
+        interruptible(stop) as interrupted,
+        recording(run, training.log or ()) as copying,
+    ):
         shown = [progress(run, plan.total, plan.per_epoch)] if progress and share().rank == 0 else []
         evaluating, keeping, stops = watching(run, plan)
-        every_hook: list[Hook] = [evaluating, keeping, *stops, *shown, *hooks, interrupted]
-        try:
-            reason = _ended(run, state) or fit(
-                state, plan.batches, plan.step, max_steps=plan.total, hooks=every_hook
-            )
-        except NonFiniteError as error:
-            run.end(state, f"{NOT_FINITE}: {error}")
-            raise
-    if reason != INTERRUPTED and not (run.history and run.history[-1]["step"] == state.step):
-        evaluating.row(state)
-        keeping(state, {})
-    elif run.marks.get("last") != state.step:
-        run.save(state, best=False)
+        reason = _advance(job, [evaluating, keeping, copying, *stops, *shown, *hooks, interrupted])
+        if reason != INTERRUPTED and not (run.history and run.history[-1]["step"] == state.step):
+            evaluating.row(state)
+            keeping(state, {})
+            copying(state, {})
+        elif run.marks.get("last") != state.step:
+            run.save(state, best=False)
     run.end(state, reason)
     if reason == INTERRUPTED:
         done = f"saved after {state.step} of {plan.total} steps"
@@ -239,6 +240,16 @@ def finish(
     wait()  # until the checkpoint that is judged lies there
     run.judge(plan.judge(load(run).to(device_of(state.model))))
     return run
+
+
+def _advance(job: Job, hooks: Sequence[Hook]) -> str:
+    """Advance the state to its end; why it ended."""
+    run, state, plan = job.run, job.state, job.plan
+    try:
+        return _ended(run, state) or fit(state, plan.batches, plan.step, max_steps=plan.total, hooks=hooks)
+    except NonFiniteError as error:
+        run.end(state, f"{NOT_FINITE}: {error}")
+        raise
 
 
 def spread(job: Job, progress: Progress | None, hooks: Sequence[Hook]) -> Run:

@@ -12,6 +12,7 @@ from margin.options import Training
         ({"precision": "foo"}, "precision must be one of float32, float64, bfloat16: got 'foo'"),
         ({"schedule": "foo"}, "schedule must be one of constant, cosine, linear: got 'foo'"),
         ({"batch_size": "foo"}, "batch_size must be a number or 'all': got 'foo'"),
+        ({"log": ["wandb"]}, "log takes csv and tensorboard: got 'wandb'"),
         ({"epochs": 1.5}, "epochs must be int: got 1.5"),
         ({"epochs": True}, "epochs must be int: got True"),
         ({"decay_norms": "x"}, "decay_norms must be bool: got 'x'"),

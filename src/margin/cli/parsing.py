@@ -115,7 +115,7 @@ def one_line(message: str, parser: ArgumentParser) -> str:
         expected = re.search(r"Subtypes: \[(.*?)\] Errors", reason) or re.search(
             r"Expected an? (.*?)[.] Got", reason
         )
-        value = re.search(r"(?:Given value|Got value): (.*)$", reason)
+        value = re.search(r"(?:Given value|Got value): (.*?)(?: - Expected|$)", reason)
         if expected and value:
             return f"--{flag} takes {_readable(expected[1])}: got {value[1]}"
     return text
@@ -127,6 +127,7 @@ def _readable(hint: str) -> str:
     words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
     hint = re.sub(r"<class '(\w+)'>", lambda found: words.get(found[1], found[1]), hint)
     hint = re.sub(r"typing\.Literal\[(.*?)\]", lambda found: f"one of {found[1]}".replace("'", ""), hint)
+    hint = re.sub(r"list\[one of (.*?)\]", r"some of \1", hint)
     return hint.replace("dict[str, float]", "names and numbers, as '{loss: 0.3}'").replace(
         "list[float]", "numbers, as [0,1]"
     )

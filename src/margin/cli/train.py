@@ -28,6 +28,7 @@ MODEL is a name of `margin models`; DATA a name of `margin data` or a file.
   --seeds K                            K trainings, with mean and interval
   --out DIR                            where the run goes; must not exist
   --processes N                        divides every batch; torchrun -m margin train on several machines
+  --log csv,tensorboard                copies of the history for other tools
   --config RUN/run.yaml                the arguments of a run, before those given here
   --resume RUN                         go on with a run"""
 
@@ -131,7 +132,7 @@ def options_of(parser: ArgumentParser, taken: Words, base: Mapping[str, Any]) ->
 
     prefix = "rule" if taken.rule else "step"
     entry = find(models(), taken.model, "model")
-    words = readable(taken.rest, taken.data)
+    words = bracketed(readable(taken.rest, taken.data), "", Training)
     words = bracketed(words, "model", resolve(entry.build))
     words = bracketed(words, prefix, factory_of(entry, taken.rule))
     if base:
