@@ -17,7 +17,7 @@ from margin import Run, Training, load
 from margin.data.opening import open_data
 from margin.engine.state import State
 from margin.testing import check_same_run, stop_after
-from margin.training import Job, finish, free_path, open_source, prepare, reopen
+from margin.training import Job, finish, free_path, open_source, prepare, reopen, train
 from margin.using import held_out, predictions
 
 PLAIN: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}
@@ -269,3 +269,11 @@ def test_a_hook_sees_the_row_of_its_step(tmp_path: Path) -> None:
 
     fit_reason = finish(job, hooks=[look]).reason
     assert (seen, fit_reason) == ([0, 2, 2, 4], "max_steps")
+
+
+def test_patience_waits_for_nothing_where_no_part_is_held_out_to_choose_by(tmp_path: Path) -> None:
+    data = open_source("two-moons", {"val": 0.0, "examples": 60})
+    training = Training(epochs=30, patience=2, batch_size="all")
+    run = train("mlp", data, {}, training, out=tmp_path / "run")
+    assert run.reason == "max_steps"
+    assert run.marks["last"] == 30

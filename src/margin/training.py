@@ -63,7 +63,8 @@ def train(
 
     Args:
         model: Name of the entry, ``area/topic`` or the topic alone.
-        data: A source's name, a file, a pair of arrays ``(x, y)``, or Data.
+        data: A source's name, a file or a folder, arrays ``(x, y)``, a DataFrame, a torch Dataset or
+            DataLoader, or Data; a reader's options go through ``margin.open_source(data, {...})``.
         options: The model's own options: keyword-only parameters of its constructor.
         training: Options common to all trainings.
         step: Options of the entry's step, or of the rule's.
@@ -116,6 +117,8 @@ def prepare(
     build = resolve(entry.build)
     check_options(build, arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
+    if not data.resumable and ((training.processes or 1) > 1 or training.workers):
+        raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     spec = {name: data.spec[name] for name in dictated(build) if name in data.spec}
     record: dict[str, Any] = {
         "format": 1,
@@ -150,6 +153,8 @@ def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
     run = Run(run.path if isinstance(run, Run) else run)
     record = run.record
     opened = reopen_data(record, data)
+    if not opened.resumable:
+        raise ValueError("a stream comes in its own order: a run on it cannot be resumed")
     arguments = record["arguments"]
     training = in_group(training).over(arguments["training"])
     check_resumable(arguments["training"], training)
@@ -189,7 +194,8 @@ def open_source(source: Any, options: Mapping[str, Any]) -> Data:
         return data
     name = str(source).removeprefix("data/")
     place = name if name in sources() else str(Path(source).resolve())
-    return replace(data, origin={"source": place, "options": dict(options)})
+    files = {key: str(Path(options[key]).resolve()) for key in ("test_file",) if options.get(key)}
+    return replace(data, origin={"source": place, "options": {**options, **files}})
 
 
 def finish(
@@ -236,7 +242,9 @@ def finish(
     run.end(state, reason)
     if reason == INTERRUPTED:
         done = f"saved after {state.step} of {plan.total} steps"
-        raise KeyboardInterrupt(f"{done}: go on with margin train --resume {run.path}")
+        streamed = job.data is not None and not job.data.resumable
+        later = "a stream cannot be resumed" if streamed else f"go on with margin train --resume {run.path}"
+        raise KeyboardInterrupt(f"{done}: {later}")
     wait()  # until the checkpoint that is judged lies there
     run.judge(plan.judge(load(run).to(device_of(state.model))))
     return run
@@ -250,6 +258,8 @@ def _advance(job: Job, hooks: Sequence[Hook]) -> str:
     except NonFiniteError as error:
         run.end(state, f"{NOT_FINITE}: {error}")
         raise
+    finally:
+        plan.feed.close()
 
 
 def spread(job: Job, progress: Progress | None, hooks: Sequence[Hook]) -> Run:
@@ -296,7 +306,7 @@ def watching(run: Run, plan: Plan) -> tuple[Evaluating, Hook, list[Hook]]:
     every = training.evaluate_every or plan.per_epoch
     evaluating = Evaluating(run, every, plan.evaluate, per_epoch=plan.per_epoch, batch_size=plan.batch_size)
     stops = [until(name, below) for name, below in (training.until or {}).items()]
-    if training.patience:
+    if training.patience and "val" in plan.held:  # nothing else tells whether it gets better
         stops.append(patience(run, "val_loss", training.patience))
     return evaluating, saving(run, training.checkpoint_every or every, "val_loss"), stops
 

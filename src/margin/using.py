@@ -9,7 +9,8 @@ from torch import nn
 
 from margin.catalog import find, models, resolve
 from margin.data.examples import Data, InOrder, judged
-from margin.data.opening import encode, open_data
+from margin.data.folders import image_files
+from margin.data.opening import encode, form_of, open_data
 from margin.engine.asking import asking, terms_of
 from margin.engine.checkpoints import load_module
 from margin.engine.plan import EVALUATION_BATCH, cut_of, objective_of
@@ -83,6 +84,8 @@ def predictions(run: Run, data: Any) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     named = is_own(run, data) and not Path(data).exists()
     examples = held_out(run) if named else encode(data, record["data"]["encoding"])
+    if not named and isinstance(data, str | Path) and form_of(data) in ("folder", "image"):
+        columns["file"] = [str(path) for path in image_files(data)]
     batches = InOrder(examples, EVALUATION_BATCH, dtype=dtype_of(model))
     with torch.no_grad(), asking(model):
         for batch in batches:

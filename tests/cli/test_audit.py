@@ -2,6 +2,9 @@
 
 import json
 import math
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -211,3 +214,113 @@ def test_every_example_of_a_file_is_judged_and_need_not_show_every_class(
         assert document["facts"]["held-out examples"] == keep.sum()
     np.savez(here / "bare.npz", x=x)
     assert "holds no targets" in line(capsys, "audit", "stranger:build", "bare.npz")
+
+
+STRANGER = ("audit", "stranger:build", "held.npz", "--claims", "calibration.brier")
+
+
+def test_requirements_are_repeated_decided_and_set_the_status(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*STRANGER, "--require", "accuracy>=0.01", "--require=recall<=1", "--json"]
+    assert main(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = [(r["requirement"], r["status"]) for r in document["requirements"]]
+    assert found == [("accuracy>=0.01", "met"), ("recall<=1", "met")]
+    assert [a["claim"] for a in document["answers"]] == [
+        "theory/risk.accuracy",
+        "theory/confusion.recall",
+        "theory/calibration.brier",
+    ]
+    for bound, status in (("0.999", "missed"), ("0.34", "undecided")):
+        assert main([*STRANGER, "--require", f"accuracy>={bound}"]) == 1
+        out = capsys.readouterr().out
+        assert f">= {bound.lstrip('0')} {status}" in out
+        assert f"required: 1 {status}" in out
+    kept = json.loads((here / "audit" / "findings.json").read_text())["requirements"]
+    assert [r["status"] for r in kept] == ["undecided"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--require", "accuracy=1"), "as 'accuracy>=.9': got 'accuracy=1'"),
+        (("--require", "acuracy>=1"), "unknown claim 'acuracy'; nearest: theory/risk.accuracy"),
+        (("--require", "r2>=.5"), "theory/residuals.r2, which needs predictions of real values"),
+        (("--require", "recall@dog>=.5"), "it has class 0; class 1; class 2"),
+        (("--require",), "--require takes a requirement, as 'accuracy>=.9'"),
+        (("--minutes", "0"), "minutes must be above 0: got 0"),
+        (("--minutes", "soon"), "--minutes"),
+        (("--task", "binary"), "task binary needs one number an example (N,) or (N, 1)"),
+    ],
+)
+def test_a_mistaken_requirement_gets_one_line(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in line(capsys, *STRANGER, *words)
+
+
+def test_what_does_not_fit_into_the_minutes_is_listed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*STRANGER[:3], "--minutes", "0.001", "--require", "accuracy>=0", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    skipped = [a["skipped"] for a in document["answers"] if not a["refusal"]]
+    assert skipped
+    assert all(text.startswith("needs about") for text in skipped)
+    assert document["requirements"][0]["why"].startswith("not asked: needs about")
+
+
+def test_ctrl_c_keeps_the_findings_and_says_so(here: Path) -> None:
+    (here / "slow.py").write_text(
+        "import time\nfrom torch import nn\n"
+        "class Slow(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.linear = nn.Linear(4, 3)\n"
+        "    def forward(self, x):\n"
+        "        time.sleep(0.3)\n"
+        "        return self.linear(x)\n"
+    )
+    words = [sys.executable, "-m", "margin", "audit", "slow:Slow", "held.npz", "--domain", "[0,1]"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        asked: list[str] = []
+        while len(asked) < 3:
+            asked.append(process.stderr.readline())  # a claim is announced before it is asked
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    document = json.loads((here / "audit" / "findings.json").read_text())
+    answered = [a["claim"] for a in document["answers"] if a["finding"]]
+    assert answered
+    assert document["interrupted"] is True
+    count = len(document["answers"])
+    assert f"interrupted; {len(answered)} of {count} claims were answered; kept in audit" in err
+    assert "not asked, interrupted" in out
+    skipped = {a["skipped"] for a in document["answers"] if not a["finding"]}
+    assert skipped == {"interrupted"}
+    assert (here / "audit" / "report.html").stat().st_size > 5000
+
+
+def test_a_binary_logit_in_a_column_is_audited(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "single.py").write_text("from torch import nn\ndef build(): return nn.Linear(4, 1)\n")
+    with np.load("held.npz") as held:
+        np.savez(here / "two.npz", x=held["x"], y=held["y"] % 2)
+    words = ("audit", "single:build", "two.npz", "--claims", "ranking,calibration")
+    assert "may mean binary (the logit of class 1), halfspace" in line(capsys, *words)
+    assert main([*words, "--task", "binary", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = {a["claim"] for a in document["answers"] if a["finding"]}
+    assert {"theory/ranking.auroc", "theory/calibration.nll", "theory/calibration.binary_ece"} <= found
+    assert any("read as one number" in text for text in document["assumed"])
+
+
+def test_audits_are_compared_with_their_requirements(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for out, bound in (("a", "0.01"), ("b", "0.999")):
+        main([*STRANGER, "--require", f"accuracy>={bound}", "--out", out])
+    capsys.readouterr()
+    assert main(["compare", "a", "b"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = {row.split("  ")[0]: row.split() for row in lines}
+    assert rows["required accuracy>=0.01"][2:] == ["met", "-"]
+    assert rows["required accuracy>=0.999"][2:] == ["-", "missed"]

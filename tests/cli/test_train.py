@@ -144,7 +144,7 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         ),
         (("train", "mlp", "iris", "extra"), "unexpected argument 'extra'"),
         (("train", "mlp", "missing.csv"), "no such file: missing.csv"),
-        (("train", "lenet5", "iris"), "the model vision/lenet5 needs channels"),
+        (("train", "lenet5", "iris"), "vision/lenet5 needs images: an example of iris has 4 features"),
         (
             ("train", "linear_regression", "iris"),
             "classic/linear_regression needs values as targets: those of iris are classes",

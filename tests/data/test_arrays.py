@@ -119,7 +119,7 @@ def test_a_domain_is_kept_and_checked(refused) -> None:
         (np.full((40, 3), 2**1000, dtype=np.longdouble), Y, {}, ["float32 input must be finite"]),
         (X, np.where(Y, np.nan, 1.0), {}, ["target must be finite: got nan at index 1 (20 in all)"]),
         (X, Y - 1, {}, ["labels must be 0 .. ", "got -1 at index 0 (20 in all)"]),
-        (X, Y * 2, {}, ["0 .. K-1, each of them present: got none of 1, largest 2", "task to values"]),
+        (X, Y * 2, {}, ["0 .. K-1, each of them present: got none of 1, largest 2", "--task values"]),
         (X, Y + 1, {}, ["got none of 0, largest 2"]),
         (X[:3], np.array([0, 5, 9]), {}, ["got 3 examples, 10 classes"]),
         (X, Y * 0, {}, ["at least two classes: all 40 examples are of one class"]),

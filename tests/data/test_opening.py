@@ -70,7 +70,7 @@ def test_unknown_sources_are_refused(tmp_path: Path, csv, refused) -> None:
         open_data("digits.csv", {})
     with refused(str(tmp_path / "none"), error=FileNotFoundError):
         open_data(tmp_path / "none", {})
-    with refused("data must be a name, a path, arrays (x, y), a DataFrame or a Data: got int"):
+    with refused("a DataFrame, a torch Dataset or DataLoader, or a Data: got int"):
         open_data(3, {})
     with refused("no reader for such a file", ".parquet"):
         open_data(csv(b"PK\3\4\0\0", "a.xlsx"), {})

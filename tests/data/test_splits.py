@@ -105,7 +105,7 @@ def test_fewer_examples_than_classes_are_refused(refused) -> None:
 
 
 def test_a_class_too_small_for_every_part_is_refused_by_name(refused) -> None:
-    with refused("class '1' has 2 examples", "lower val to 0"):
+    with refused("class '1' has 2 examples", "set --data.val 0"):
         split_indices(22, labels_of([20, 2]), test=0.25, val=0.15, seed=0)
 
 
@@ -116,5 +116,5 @@ def test_the_smallest_class_that_fits_is_cut() -> None:
 
 
 def test_too_few_values_are_refused(refused) -> None:
-    with refused("there are 2 examples", "lower val to 0"):
+    with refused("there are 2 examples", "set --data.val 0"):
         split_indices(2, None, test=0.25, val=0.15, seed=0)

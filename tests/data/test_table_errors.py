@@ -33,14 +33,14 @@ def changed(row: int, cells: str) -> str:
         (GOOD, {"ignore": "c"}, ["no column 'c'"]),
         (GOOD, {"ignore": "y"}, ["the target column cannot be ignored"]),
         (GOOD, {"ignore": "a,b"}, ["a column beside the target 'y'"]),
-        (changed(7, ",2.5,p"), {}, ["row 7, column 'a': the cell is empty", "set missing to drop, mean"]),
+        (changed(7, ",2.5,p"), {}, ["row 7, column 'a': the cell is empty", "set --missing drop, mean"]),
         (changed(7, "NaN,2.5,p"), {}, ["row 7, column 'a': 'NaN' means a missing value"]),
         (changed(7, "5,NA,p"), {}, ["row 7, column 'b': 'NA' means a missing value"]),
         (changed(7, "5,?,p"), {}, ["row 7, column 'b': '?' means a missing value"]),
         (changed(7, "5, ,p"), {}, ["row 7, column 'b': the cell is empty"]),
         (changed(7, '5,"",p'), {}, ["row 7, column 'b': the cell is empty"]),
-        (changed(7, "5,2.5,"), {}, ["row 7, column 'y'", "set missing to drop"]),
-        (changed(7, "5,2.5,"), {"missing": "mean"}, ["row 7, column 'y'", "set missing to drop"]),
+        (changed(7, "5,2.5,"), {}, ["row 7, column 'y'", "set --missing drop"]),
+        (changed(7, "5,2.5,"), {"missing": "mean"}, ["row 7, column 'y'", "set --missing drop"]),
         (changed(7, "5,abc,p"), {}, ["row 7, column 'b': 'abc' is not a number", "29 of the column's 30"]),
         (changed(31, "5,2.5.1,p"), {}, ["row 31, column 'b': '2.5.1' is not a number"]),
         (changed(7, "5,inf,p"), {}, ["row 7, column 'b': values must be finite", "got inf"]),
@@ -56,17 +56,25 @@ def changed(row: int, cells: str) -> str:
         (changed(7, '5,"2.5,p'), {}, ["row 7: the quotes of a cell are not closed"]),
         (changed(7, '5,"2"5,p'), {}, ["row 7: the quotes of a cell are not closed"]),
         (GOOD.replace(",p", ",q"), {}, ["at least two classes: all 30 examples are of one class"]),
-        (changed(2, "0,0.0,r"), {}, ["class 'r' has 1 example,", "lower val to 0"]),
+        (changed(2, "0,0.0,r"), {}, ["class 'r' has 1 example,", "set --data.val 0"]),
         ("a,y\n1,p\n2,q\n", {}, ["class 'p' has 1 example,"]),
-        ("a,b,a,y\n1,2,3,p\n", {}, ["row 1", "'a' names columns 1, 3", "header to none"]),
+        ("a,b,a,y\n1,2,3,p\n", {}, ["row 1", "'a' names columns 1, 3", "--data.header none"]),
         (GOOD, {"task": "values"}, ["target 'y'", "values must be numbers: got category cells"]),
-        (GOOD, {"target": "a"}, ["whole numbers may be classes or values: set task to classes or to values"]),
-        (GOOD, {"target": "b", "task": "classes"}, ["row 3, column 'b'", "got 0.5", "set task to values"]),
+        (
+            GOOD,
+            {"target": "a"},
+            ["whole numbers may be classes or values: set --task classes or --task values"],
+        ),
+        (GOOD, {"target": "b", "task": "classes"}, ["row 3, column 'b'", "got 0.5", "set --task values"]),
         (GOOD.replace(".", ","), {}, ["every row must have 3 cells"]),
         ("a;y\n" + "1,5;p\n2,5;q\n" * 9, {}, ["row 2, column 'a'", "written with a point", "got '1,5'"]),
         (changed(2, "0,\0,q"), {}, ["row 2: a table must be text: got a zero byte"]),
-        ("c,y\n" + ",p\n,q\n" * 9, {"missing": "mean"}, ["column 'c': every cell is missing; ignore"]),
-        ("c,d,y\n" + "1,,p\n,1,q\n" * 9, {"missing": "drop"}, ["missing=drop leaves no row"]),
+        (
+            "c,y\n" + ",p\n,q\n" * 9,
+            {"missing": "mean"},
+            ["column 'c': every cell is missing; set --ignore 'c'"],
+        ),
+        ("c,d,y\n" + "1,,p\n,1,q\n" * 9, {"missing": "drop"}, ["--missing drop leaves no row"]),
         ("a,y\n1,1.5\n", {}, ["every part (train, val, test) needs an example: there are 1 example"]),
     ],
 )
@@ -122,7 +130,7 @@ def test_an_unnamed_column_can_be_ignored(csv) -> None:
 
 def test_an_unnamed_column_is_refused_otherwise(csv, refused) -> None:
     rows = "\n".join(f"{k},{k % 5},{k}.5" for k in range(20))
-    with refused("column 1 has no name", "ignore column_1"):
+    with refused("column 1 has no name", "set --ignore column_1"):
         read_table(csv(f",a,y\n{rows}\n"))
 
 
@@ -130,7 +138,7 @@ def test_typed_columns_that_no_model_takes(refused) -> None:
     from datetime import date
 
     frame = pl.DataFrame({"d": [date(2020, 1, k + 1) for k in range(20)], "y": [k / 2 for k in range(20)]})
-    with refused("column 'd': cells must be numbers, text or booleans: got Date; ignore the column"):
+    with refused("column 'd': cells must be numbers, text or booleans: got Date; set --ignore 'd'"):
         read_frame(frame)
     with refused("row 3, column 'a'", "values must be finite", "got inf"):
         read_frame(pl.DataFrame({"a": [1.0, 2.0, float("inf")], "y": [1.5, 2.5, 3.5]}))
@@ -143,5 +151,5 @@ def test_typed_columns_that_no_model_takes(refused) -> None:
 def test_no_training_row_to_fill_from(csv, refused) -> None:
     held_out = int(split_indices(30, None, test=0.25, val=0.15, seed=0)["test"][0])
     rows = "\n".join(f"{'1.5' if k == held_out else ''},{k}.5" for k in range(30))
-    with refused("column 'a': no training row has a value to fill in; ignore the column"):
+    with refused("column 'a': no training row has a value to fill in; set --ignore 'a'"):
         read_table(csv(f"a,y\n{rows}"), missing="mean")

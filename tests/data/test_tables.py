@@ -1,5 +1,6 @@
 """Tables against pandas' parse, and what is understood of types, targets and missing cells."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_titanic_is_filled_from_its_training_part(shared: Path, missing: str) ->
 def test_titanic_with_names_and_tickets(shared: Path, refused) -> None:
     path = shared / "tabular" / "titanic_raw.csv"
     options = {"target": "survived", "task": "classes", "missing": "median"}
-    with refused(str(path), "column 'name'", "891 different texts", "ignore the column"):
+    with refused(str(path), "column 'name'", "891 different texts", "set --ignore 'name'"):
         read_table(path, **options)
     data, x, _ = only_train(path, **options, ignore=["name", "ticket", "cabin"])
     fare = feature_names(data.encoding["columns"]).index("fare")
@@ -86,7 +87,7 @@ def test_titanic_with_names_and_tickets(shared: Path, refused) -> None:
 
 def test_adult_has_no_header_and_question_marks(shared: Path, refused) -> None:
     path = shared / "tabular" / "adult.data.gz"
-    with refused("name the target column", "set header to none"):
+    with refused("name the target column", "set --data.header none"):
         read_table(path)
     with refused("row 15, column 'column_14': '?' means a missing value (583 such cells"):
         read_table(path, header="none", target="column_15")
@@ -230,3 +231,67 @@ def test_of_equally_frequent_values_the_least_fills(csv) -> None:
     rows = "\n".join(f"{(2, 1, '')[k % 3]},{('q', 'p', '')[k % 3]},{k}.5" for k in range(30))
     data = read_table(csv(f"a,b,y\n{rows}\n"), missing="mode", test=0.0, val=0.0)
     assert [column["fill"] for column in data.encoding["columns"]] == [1.0, "p"]
+
+
+# a test part of its own
+
+ROWS = "\n".join(f"{k},{'pqr'[k % 3]},{('no', 'yes')[k % 2]}" for k in range(40))
+
+
+def test_a_file_may_be_the_test_part(csv) -> None:
+    path = csv(f"a,b,y\n{ROWS}\n")
+    test = csv("y,a,b\nyes,7,q\nno,100,p\n", "test.csv")  # columns are found by name
+    data = read_table(path, test_file=str(test), val=0.25)
+    assert {name: len(part) for name, part in data.splits.items()} == {"train": 30, "val": 10, "test": 2}
+    part = data.splits["test"]
+    assert part.inputs[0].tolist() == [[7, 0, 1, 0], [100, 1, 0, 0]]
+    assert part.targets.tolist() == [1, 0]
+    assert data.encoding["split"] == {"test": None, "val": 0.25, "seed": 0, "official": True}
+    assert "the test part is test.csv" in data.notes
+    # nothing of the test part reaches the standardization
+    train = data.splits["train"].inputs[0][:, 0].double()
+    assert data.preprocess.mean[0].item() == pytest.approx(train.mean().item())
+    assert train.max() < 40
+
+
+def test_a_test_file_is_filled_and_dropped_as_the_training_rows_are(csv) -> None:
+    path = csv(f"a,b,y\n{ROWS}\n,p,no\n")
+    test = csv("a,b,y\n,q,yes\n3,p,no\n", "test.csv")
+    dropped = read_table(path, test_file=str(test), missing="drop")
+    assert dropped.splits["test"].inputs[0][:, 0].tolist() == [3]
+    assert "test.csv: 1 of 2 rows are dropped: a cell is missing" in dropped.notes
+    filled = read_table(path, test_file=str(test), missing="mean")
+    fill = filled.encoding["columns"][0]["fill"]
+    assert filled.splits["test"].inputs[0][:, 0].tolist() == pytest.approx([fill, 3])
+
+
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        ("a,b\n1,p\n", ["test.csv: no column 'y'"]),
+        ("a,y\n1,no\n", ["test.csv: no column 'b'"]),
+        ("a,b,y\n1,s,no\n", ["test.csv, row 2, column 'b'", "one of 'p', 'q', 'r': got 's'"]),
+        ("a,b,y\n1,p,maybe\n", ["test.csv, row 2, column 'y'", "one of 'no', 'yes': got 'maybe'"]),
+        ("a,b,y\n1,p,no\nx,p,no\n", ["test.csv, row 3, column 'a': 'x' is not a number"]),
+    ],
+)
+def test_a_test_file_that_does_not_fit_is_refused(text: str, texts: list[str], csv, refused) -> None:
+    path = csv(f"a,b,y\n{ROWS}\n")
+    with refused(*texts):
+        read_table(path, test_file=str(csv(text, "test.csv")))
+    with refused("no such file: none.csv", error=FileNotFoundError):
+        read_table(path, test_file="none.csv")
+
+
+def test_adult_keeps_its_own_test_part(shared: Path, csv, refused) -> None:
+    train, test = (shared / "tabular" / f"adult.{part}.gz" for part in ("data", "test"))
+    options = {"header": "none", "target": "column_15", "missing": "mode"}
+    with refused("adult.test.gz, row 1, column 'column_15'", "'<=50K', '>50K': got '<=50K.'"):
+        read_table(train, **options, test_file=str(test))
+    text = gzip.decompress(test.read_bytes()).decode().replace("50K.", "50K")
+    data = read_table(train, **options, test_file=str(csv(text, "test.csv")))
+    assert {name: len(part) for name, part in data.splits.items()} == {
+        "train": 27677,
+        "val": 4884,
+        "test": 16281,
+    }

@@ -1,6 +1,7 @@
 """``margin audit RUN | pkg.module:build [DATA]``."""
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,18 +13,44 @@ from margin.cli.parsing import call
 
 
 def run(words: Sequence[str]) -> Output:
-    """Run the command with what the user typed."""
-    return call(audit_model, words, "margin audit")
+    """Run the command with what the user typed; --require may be repeated."""
+    rest, required = gathered(words, "--require")
+    return call(
+        audit_model, [*rest, *(["--require", json.dumps(required)] if required else [])], "margin audit"
+    )
 
 
-# 9 parameters: each is an option of the command
+def gathered(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
+    """The words without an option, and every value that it was given.
+
+    Raises:
+        ValueError: The option is the last word.
+    """
+    rest, values = [], []
+    left = iter(words)
+    for word in left:
+        if word.startswith(f"{option}="):
+            values.append(word.partition("=")[2])
+        elif word == option:
+            value = next(left, None)
+            if value is None:
+                raise ValueError(f"{option} takes a requirement, as 'accuracy>=.9'")
+            values.append(value)
+        else:
+            rest.append(word)
+    return rest, values
+
+
+# 11 parameters: each is an option of the command
 def audit_model(
     model: str,
     data: str = "",
     *,
     weights: str = "",
     claims: str = "*",
-    task: Literal["classes", "halfspace", "values"] | None = None,
+    require: list[str] | None = None,
+    minutes: float = math.inf,
+    task: Literal["classes", "binary", "halfspace", "values"] | None = None,
     target: str = "",
     domain: list[float] | None = None,
     out: str = "",
@@ -36,14 +63,16 @@ def audit_model(
         data: Held-out data: a name, or a file. A run has its own.
         weights: Weights of the module: safetensors, or .pt of tensors alone.
         claims: Names or patterns of claims, separated by commas.
+        require: What is required of the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
+        minutes: What the questions may take: the cheapest first; what does not fit is listed.
         task: How a module's outputs are read; inferred if not given.
         target: Column of a table to predict.
         domain: Least and largest value of an input of a module, as [0,1].
         out: Directory of findings.json and report.html; RUN/audit or ./audit if not given.
         force: Whether findings and report in that directory are replaced.
     """
+    from margin.auditing.answers import Interrupted
     from margin.auditing.audit import audit
-    from margin.auditing.report import write_report
 
     patterns = [pattern for pattern in claims.split(",") if pattern]
     is_run = ":" not in model
@@ -52,33 +81,48 @@ def audit_model(
         raise FileExistsError(f"{directory} is a file: choose another --out")
     if out and (directory / "findings.json").exists() and not force:
         raise FileExistsError(f"{directory} holds an audit: choose another --out, or --force to replace it")
-    if is_run:
-        if weights or task or domain:
-            raise ValueError(
-                "a run knows its weights, task and domain: leave out --weights, --task, --domain"
-            )
-        found = audit(model, data or None, claims=patterns, progress=tell)
-    else:
-        found = audit_stranger(
-            model, data, weights, {"claims": patterns, "task": task, "domain": domain}, target
-        )
+    if is_run and (weights or task or domain):
+        raise ValueError("a run knows its weights, task and domain: leave out --weights, --task, --domain")
+    asked = model if is_run else stranger(model, data, weights, task, domain, target)
+    held_out = data or None if is_run else None
+    try:
+        found = audit(asked, held_out, claims=patterns, require=require or [], minutes=minutes, progress=tell)
+    except Interrupted as stopped:
+        return kept(stopped.audit, directory)
+    return kept(found, directory)
+
+
+def kept(found: Any, directory: Path) -> Output:
+    """Write findings and report, and answer with both; what was interrupted has status 130 and says so."""
+    from margin.auditing.report import write_report
+    from margin.engine.checkpoints import write_whole
+
+    report, findings = directory / "report.html", directory / "findings.json"
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "findings.json").write_text(json.dumps(found.as_json(), indent=1, allow_nan=False))
-    write_report(found, directory / "report.html")
-    text = f"{found}\nreport in {directory / 'report.html'}, findings in {directory / 'findings.json'}"
-    document = {**found.as_json(), "report": str(directory / "report.html")}
-    return Output(document, text, int(found.failed))
+    document = found.as_json()
+    write_whole(findings, json.dumps(document, indent=1, allow_nan=False).encode())
+    write_report(found, report)
+    if found.interrupted:
+        answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
+        print(f"margin: interrupted; {answered}; kept in {directory}", file=sys.stderr)
+    text = f"{found}\nreport in {report}, findings in {findings}"
+    return Output({**document, "report": str(report)}, text, 130 if found.interrupted else int(found.failed))
 
 
-def audit_stranger(path: str, data: str, weights: str, options: dict[str, Any], target: str) -> Any:
-    """Audit a module that a function of the user's builds, on every example of a file."""
-    from margin.auditing.audit import audit
+def stranger(
+    path: str,
+    data: str,
+    weights: str,
+    task: str | None,
+    domain: list[float] | None,
+    target: str,
+) -> Any:
+    """The subject of a module that a function of the user's builds, with every example of a file."""
     from margin.auditing.modules import load_builder, load_weights
     from margin.auditing.subjects import subject_of
 
     if not data:
         raise ValueError("a module needs held-out data: margin audit pkg.module:build DATA")
-    domain = options["domain"]
     if domain is not None and len(domain) != 2:
         raise ValueError(f"--domain takes two numbers, as [0,1]: got {domain}")
     module = load_builder(path)
@@ -86,8 +130,7 @@ def audit_stranger(path: str, data: str, weights: str, options: dict[str, Any], 
         load_weights(module, weights)
     examples, box, names = held_out_examples(data, target)
     box = tuple(domain) if domain else box
-    subject = subject_of(module, examples, task=options["task"], domain=box, class_names=names)
-    return audit(subject, claims=options["claims"], progress=tell)
+    return subject_of(module, examples, task=task, domain=box, class_names=names)
 
 
 def held_out_examples(data: str, target: str) -> tuple[Any, Any, Sequence[str]]:

@@ -20,7 +20,7 @@ def claims(patterns: tuple[str, ...] = ()) -> Output:
     Args:
         patterns: Names or patterns of claims; all if none is given.
     """
-    from margin.auditing.audit import claims_named
+    from margin.auditing.choosing import claims_named
 
     asked = []
     for claim in claims_named(patterns or ("*",)):

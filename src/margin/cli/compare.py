@@ -80,17 +80,21 @@ def paired(own: Any, base: Any) -> dict[str, float]:
 
 
 def compare_audits(paths: Sequence[Path]) -> Output:
-    """The values and verdicts of each claim, a column an audit."""
-    audits = [findings_in(path) for path in paths]
+    """The values and verdicts of each claim, then what became of each requirement, a column an audit."""
+    read = [answers_in(path) for path in paths]
+    audits, required = [findings for findings, _ in read], [statuses for _, statuses in read]
     names = list(dict.fromkeys(name for audit in audits for name in audit))
     document = {name: [audit.get(name) for audit in audits] for name in names}
     rows = [("claim", *(str(path) for path in paths))]
     rows += [(name, *(cell(finding) for finding in found)) for name, found in document.items()]
-    return Output(document, columns(rows))
+    texts = list(dict.fromkeys(text for statuses in required for text in statuses))
+    rows += [(f"required {text}", *(statuses.get(text, "-") for statuses in required)) for text in texts]
+    decided = {f"required {text}": [statuses.get(text) for statuses in required] for text in texts}
+    return Output({**document, **decided}, columns(rows))
 
 
-def findings_in(path: Path) -> dict[str, Any]:
-    """The findings of an audit's directory or findings.json, by claim.
+def answers_in(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """What an audit's directory or findings.json holds: findings by claim, statuses by requirement.
 
     Raises:
         ValueError: The file is damaged.
@@ -99,10 +103,12 @@ def findings_in(path: Path) -> dict[str, Any]:
     if not file.is_file():
         raise FileNotFoundError(f"{path} is neither a run nor an audit: no run.yaml, no findings.json")
     try:
-        answers = json.loads(file.read_text())["answers"]
+        document = json.loads(file.read_text())
+        findings = {answer["claim"]: answer["finding"] for answer in document["answers"] if answer["finding"]}
+        statuses = {r["requirement"]: r["status"] for r in document.get("requirements", ())}
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{file} is damaged or no audit: {error}") from None
-    return {answer["claim"]: answer["finding"] for answer in answers if answer["finding"]}
+    return findings, statuses
 
 
 def cell(finding: dict[str, Any] | None) -> str:

@@ -1,12 +1,13 @@
-"""``margin data [show FILE]``."""
+"""``margin data``, ``margin data show FILE``, ``margin data get NAME``."""
 
-import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from margin import catalog
 from margin.cli.output import Output, columns
+from margin.data.places import FETCHED, FOUR, PLACED, folder_of, missing
 
 
 def run(words: Sequence[str]) -> Output:
@@ -15,6 +16,8 @@ def run(words: Sequence[str]) -> Output:
         return show(words[1:])
     from margin.cli.parsing import call
 
+    if words and words[0] == "get":
+        return call(get, words[1:], "margin data get")
     return call(sets, words, "margin data")
 
 
@@ -30,10 +33,54 @@ def sets() -> Output:
 
 def here(name: str) -> bool:
     """Whether a set can be opened: it ships with a package, is made, or its files lie under MARGIN_DATA."""
-    if name not in ("mnist", "fashion-mnist"):
+    if name not in PLACED:
         return True
-    root = os.environ.get("MARGIN_DATA", "")
-    return bool(root) and any((Path(root) / name).glob("train-images*"))
+    try:
+        return not missing(folder_of(name))
+    except FileNotFoundError:
+        return False
+
+
+def get(name: str, *, out: str = "") -> Output:
+    """Fetch the files of a set; each is checked against its SHA-256 and kept where it is already there.
+
+    Args:
+        name: The set, by its name in margin data.
+        out: The folder for the files; $MARGIN_DATA/NAME if not given.
+    """
+    part = catalog.find(catalog.sources(), name, "data set")
+    name = part.name.removeprefix("data/")
+    if name not in PLACED:
+        raise ValueError(f"{name} is here already: it ships with a package, or is made")
+    if name not in FETCHED:
+        files = ", ".join(file for pair in FOUR.values() for file in pair)
+        raise ValueError(
+            f"{name} is not fetched, but read from $MARGIN_DATA/{name}: put there {files} (.gz too)"
+        )
+    if not out:
+        try:
+            folder = folder_of(name)
+        except FileNotFoundError:
+            raise ValueError(
+                "margin data get needs a folder: set the environment variable MARGIN_DATA, or give --out DIR"
+            ) from None
+    else:
+        folder = Path(out)
+    from margin.data import download
+
+    done = download.fetch(folder, told, base=download.BASE)
+    document = {"name": name, "folder": str(folder), "files": done}
+    return Output(document, f"{columns([*done.items()])}\n{name} lies in {folder}")
+
+
+def told(file: str, so_far: int, total: int) -> None:
+    """Show on stderr how a file comes: as it grows in a terminal, when it is there elsewhere."""
+    whole = so_far == total
+    if sys.stderr.isatty():
+        shown = f"\r\x1b[2K{file}  {so_far / 1e6:.1f} of {total / 1e6:.1f} MB"
+        print(shown, end="\n" if whole else "", file=sys.stderr, flush=True)
+    elif whole:
+        print(f"{file}  {total / 1e6:.1f} MB", file=sys.stderr, flush=True)
 
 
 def check_source(source: str) -> None:

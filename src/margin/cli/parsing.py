@@ -6,6 +6,8 @@ Help comes from the docstring. Abbreviations are refused, since ``--model.drop``
 
 import inspect
 import re
+import shutil
+import textwrap
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,11 +15,62 @@ from typing import Any
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from margin.catalog import nearest
+from margin.hints import spoken, written
+
+
+class Options(ArgumentParser):
+    """A parser whose help says of each option what it takes, what it does and its default, and no more."""
+
+    def format_help(self, formatter: Any = None) -> str:
+        """The help, as wide as the terminal, at most 100 columns."""
+        width = min(shutil.get_terminal_size().columns, 100)
+        positional = [
+            a.dest if a.nargs is None else f"[{a.dest}]" for a in self._actions if not a.option_strings
+        ]
+        text = [f"usage: {' '.join([self.prog, *(name.upper() for name in positional)])} [options]"]
+        text += ["", *textwrap.wrap(self.description or "", width)]
+        for group in self._action_groups:
+            lines = [line for action in group._group_actions for line in _explained(action, width)]
+            if lines:
+                title = (group.title or "").rstrip(":.")
+                title = "options" if title in ("", str(self.description).rstrip(".")) else title
+                text += ["", *textwrap.wrap(f"{title[0].upper()}{title[1:]}:", width), *lines]
+        return "\n".join([*text, "", "--json prints one JSON document instead of text."]) + "\n"
+
+
+COLUMN = 30
+"""Where the explanations begin."""
+
+
+def _explained(action: Any, width: int) -> list[str]:
+    """The lines of one option; none for jsonargparse's own, which read a file into a group."""
+    flags = [flag for flag in action.option_strings if not flag.endswith("+")]
+    hidden = type(action).__name__ == "_ActionConfigLoad" or "--help" in flags
+    if hidden or action.help in (None, "==SUPPRESS=="):
+        return []
+    name = f"{flags[0]} {written(_hint(action))}" if flags else action.dest.upper()
+    known = action.default not in (None, "", [], {}, "==SUPPRESS==") and bool(flags)
+    default = f" ({_shown(action.default)})" if known else ""
+    text = re.sub(r"[.]$", "", str(action.help).replace("%%", "%")) + default
+    first, *rest = textwrap.wrap(text, max(20, width - COLUMN)) or [""]
+    start = f"  {name.rstrip()}"
+    lines = [f"{start:<{COLUMN}}{first}"] if len(start) < COLUMN else [start, " " * COLUMN + first]
+    return lines + [" " * COLUMN + line for line in rest]
+
+
+def _hint(action: Any) -> Any:
+    return getattr(action, "_typehint", action.type)
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, tuple | list):
+        return ",".join(map(str, default))
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def new_parser(program: str, description: str = "") -> ArgumentParser:
     """An empty parser that raises instead of ending the process."""
-    return ArgumentParser(
+    return Options(
         prog=program, description=description, exit_on_error=False, default_env=False, allow_abbrev=False
     )
 
@@ -109,25 +162,8 @@ def one_line(message: str, parser: ArgumentParser) -> str:
         ]
         near = ", ".join(nearest(option, [flag for flag in known if not flag.endswith("+")])) or "none"
         return f"unknown option {option}; nearest: {near}; see {parser.prog} --help"
-    wrong = re.search(r'Parser key "([^"]+)": (.*)', text)
+    wrong = re.search(r'Parser key "([^"]+)": .*?(?:Given value|Got value): (.*?)(?: - Expected|$)', text)
     if wrong:
-        flag, reason = wrong[1], wrong[2]
-        expected = re.search(r"Subtypes: \[(.*?)\] Errors", reason) or re.search(
-            r"Expected an? (.*?)[.] Got", reason
-        )
-        value = re.search(r"(?:Given value|Got value): (.*?)(?: - Expected|$)", reason)
-        if expected and value:
-            return f"--{flag} takes {_readable(expected[1])}: got {value[1]}"
+        action = next(a for a in parser._actions if f"--{wrong[1]}" in a.option_strings or a.dest == wrong[1])
+        return f"--{wrong[1]} takes {spoken(_hint(action))}: got {wrong[2]}"
     return text
-
-
-def _readable(hint: str) -> str:
-    """A type in words: ``<class 'float'>, <class 'NoneType'>`` is a number."""
-    hint = re.sub(r",? ?<class 'NoneType'>", "", hint)
-    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
-    hint = re.sub(r"<class '(\w+)'>", lambda found: words.get(found[1], found[1]), hint)
-    hint = re.sub(r"typing\.Literal\[(.*?)\]", lambda found: f"one of {found[1]}".replace("'", ""), hint)
-    hint = re.sub(r"list\[one of (.*?)\]", r"some of \1", hint)
-    return hint.replace("dict[str, float]", "names and numbers, as '{loss: 0.3}'").replace(
-        "list[float]", "numbers, as [0,1]"
-    )

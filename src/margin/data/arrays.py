@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -119,15 +119,9 @@ def raw_arrays(
     classes: Sequence[str] = (),
 ) -> Raw:
     """The checked examples of arrays, before they are cut; ``classes`` names them where names are known."""
-    inputs = inputs_of(x, name)
-    notes = []
-    if inputs.ndim == 3:
-        inputs = inputs[:, None]
-        notes.append(f"inputs of shape (N, {inputs.shape[2]}, {inputs.shape[3]}) are images of one channel")
+    seen = seen_as(inputs_of(x, name))
+    inputs, notes = seen.inputs, list(seen.notes)
     targets, task, classes = targets_of(y, len(inputs), name, task, classes)
-    if domain is None and inputs.dtype == torch.uint8 and inputs.ndim == 4:
-        domain = BYTES
-        notes.append("images of unsigned bytes lie in [0, 255]")
     official = None
     if test_arrays is not None:
         test_name = f"{name}, test part"
@@ -142,10 +136,32 @@ def raw_arrays(
         task=task,
         classes=tuple(classes),
         dtype=inputs.dtype if inputs.dtype == torch.float64 else torch.float32,
-        domain=domain,
+        domain=seen.domain if domain is None else domain,
         official=official,
+        encoding=seen.encoding if domain is None else {},
         notes=tuple(notes),
     )
+
+
+class Seen(NamedTuple):
+    """What inputs are taken for: images of one channel get its axis, bytes a domain."""
+
+    inputs: Tensor
+    domain: tuple[float, float] | None
+    encoding: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def seen_as(inputs: Tensor) -> Seen:
+    """Checked inputs (N, d), (N, H, W) or (N, C, H, W) as what their shape and type say."""
+    notes: tuple[str, ...] = ()
+    if inputs.ndim == 3:
+        inputs = inputs[:, None]
+        height, width = inputs.shape[2:]
+        notes = (f"inputs of shape (N, {height}, {width}) are images of one channel",)
+    if inputs.dtype != torch.uint8 or inputs.ndim != 4:
+        return Seen(inputs, None, {}, notes)
+    return Seen(inputs, BYTES, {"pixels": "bytes"}, (*notes, "images of unsigned bytes lie in [0, 255]"))
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -282,14 +298,17 @@ def targets_of(
         classes = [str(value) for value in np.unique(array)]
         return known_targets(array, count, name, task, classes), task, classes
     labels = _integers(array, name)
-    if labels.min() >= 0:
-        check_classes_of(labels, name)
-        absent = np.setdiff1d(np.arange(labels.max() + 1), labels)
-        if len(absent):
-            raise ValueError(
-                f"{name}: labels must be 0 .. K-1, each of them present: got none of {absent[0]}, "
-                f"largest {labels.max()}; renumber them, or set task to values"
-            )
+    remedy = "renumber them, or set --task values"
+    if len(negative := np.flatnonzero(labels < 0)):
+        first = f"{labels[negative[0]]} at index {negative[0]} ({len(negative)} in all)"
+        raise ValueError(f"{name}: labels must be 0 .. K-1: got {first}; {remedy}")
+    check_classes_of(labels, name)
+    absent = np.setdiff1d(np.arange(labels.max() + 1), labels)
+    if len(absent):
+        raise ValueError(
+            f"{name}: labels must be 0 .. K-1, each of them present: got none of {absent[0]}, "
+            f"largest {labels.max()}; {remedy}"
+        )
     classes = classes or [str(k) for k in range(int(labels.max()) + 1)]
     return known_targets(labels, count, name, task, classes), task, classes
 

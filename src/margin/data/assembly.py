@@ -71,10 +71,17 @@ def assemble(raw: Raw, split: Split, parts: Mapping[str, Tensor] | None = None) 
     return Data(
         name=raw.name,
         splits=splits,
-        spec=_spec(raw, train),
-        encoding=_encoding(raw, split, train.shape[1:]) | dict(raw.encoding),
+        spec=spec_of(train.shape[1:], len(train), len(raw.classes)),
+        encoding=encoding_of(
+            raw.task,
+            train.shape[1:],
+            raw.dtype,
+            raw.classes,
+            split.as_json(official=raw.official is not None),
+        )
+        | dict(raw.encoding),
         preprocess=fit_standardize(train, per="channel" if image else "feature", indicators=raw.indicators),
-        domain=None if raw.domain is None else _domain(raw, splits, *raw.domain),
+        domain=None if raw.domain is None else _domain(raw, splits, raw.domain),
         fingerprint=fingerprint(splits),
         notes=raw.notes,
     )
@@ -99,36 +106,62 @@ def _arrays(raw: Raw, inputs: Tensor, targets: Tensor) -> Arrays:
     return Arrays((inputs,), targets)
 
 
-def _spec(raw: Raw, train: Tensor) -> dict[str, Any]:
-    shape = tuple(train.shape[1:])
-    spec: dict[str, Any] = {"in_features": math.prod(shape), "num_examples": len(train)}
-    if raw.task == "classes":
-        spec["num_classes"] = len(raw.classes)
+def spec_of(shape: Sequence[int], count: int, classes: int) -> dict[str, Any]:
+    """What a training part of ``count`` inputs of a shape dictates; ``classes`` is 0 for values."""
+    spec: dict[str, Any] = {"in_features": math.prod(shape), "num_examples": count}
+    if classes:
+        spec["num_classes"] = classes
     if len(shape) == 3:
-        spec |= {"channels": shape[0], "image_size": shape[1:]}
+        spec |= {"channels": shape[0], "image_size": tuple(shape[1:])}
     return spec
 
 
-def _encoding(raw: Raw, split: Split, shape: Sequence[int]) -> dict[str, Any]:
+def encoding_of(
+    task: TaskName,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    classes: Sequence[str],
+    split: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The encoding of arrays of a shape: all that new arrays must fit."""
     return {
         "format": "arrays",
-        "task": raw.task,
+        "task": task,
         "shape": list(shape),
-        "dtype": str(raw.dtype).removeprefix("torch."),
-        "classes": list(raw.classes),
-        "split": split.as_json(official=raw.official is not None),
+        "dtype": str(dtype).removeprefix("torch."),
+        "classes": list(classes),
+        "split": dict(split),
     }
 
 
-def _domain(raw: Raw, splits: Mapping[str, Arrays], low: float, high: float) -> Domain:
+def _domain(raw: Raw, splits: Mapping[str, Arrays], ends: tuple[float, float]) -> Domain:
+    inputs = {f"the {name} part lies": arrays.inputs[0] for name, arrays in splits.items()}
+    spans = {where: (x.min().item(), x.max().item()) for where, x in inputs.items()}
+    return domain_of(raw.name, ends, raw.dtype, spans)
+
+
+def domain_of(
+    name: str, ends: tuple[float, float], dtype: torch.dtype, spans: Mapping[str, tuple[float, float]]
+) -> Domain:
+    """The box [low, high] in every coordinate.
+
+    Args:
+        name: What messages call the data.
+        ends: Low and high.
+        dtype: The type of the inputs.
+        spans: Least and largest coordinate, by the words that say of which inputs.
+
+    Raises:
+        ValueError: Low is not less than high, or an input lies outside.
+    """
+    low, high = ends
     if not low < high:
         raise ValueError(f"domain must have low < high: got {low}, {high}")
-    domain = Domain(torch.tensor(low, dtype=raw.dtype), torch.tensor(high, dtype=raw.dtype))
-    for name, arrays in splits.items():
-        x = arrays.inputs[0]
-        if not domain.contains(x):
+    domain = Domain(torch.tensor(low, dtype=dtype), torch.tensor(high, dtype=dtype))
+    for where, (least, largest) in spans.items():
+        if not (domain.low <= least and largest <= domain.high):
             raise ValueError(
-                f"{raw.name}: domain must contain every input: got [{low:g}, {high:g}], "
-                f"the {name} part lies in [{x.min().item():g}, {x.max().item():g}]"
+                f"{name}: domain must contain every input: got [{low:g}, {high:g}], "
+                f"{where} in [{least:g}, {largest:g}]"
             )
     return domain

@@ -27,7 +27,8 @@ NUMBERS_FROM = 0.9
 MOST_CATEGORIES = 50
 """With more values than this, and than half its cells, a column is text or an identifier."""
 
-FILL = "fill it in, set missing to drop, mean, median or mode, or ignore the column"
+FILL = "fill it in, set --missing drop, mean, median or mode, or set --ignore {column!r}"
+"""What is to be done about a missing cell of a column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,10 +69,10 @@ def understand(table: Table, name: str) -> Column:
     else:
         raise ValueError(
             f"{table.name}, column {name!r}: cells must be numbers, text or booleans: got {series.dtype}; "
-            "ignore the column"
+            f"set --ignore {name!r}"
         )
     if column.values.null_count() == len(column.values):
-        raise ValueError(f"{table.name}, column {name!r}: every cell is missing; ignore the column")
+        raise ValueError(f"{table.name}, column {name!r}: every cell is missing; set --ignore {name!r}")
     _check_finite(table, column)
     return column
 
@@ -123,7 +124,7 @@ def missing_cell(table: Table, column: Column, remedy: str = FILL) -> str:
     raw = table.frame[column.name][rows[0]]
     cell = "the cell is empty" if raw is None or not str(raw).strip() else f"{raw!r} means a missing value"
     others = f" ({len(rows)} such cells in the column)" if len(rows) > 1 else ""
-    return f"{table.at(rows[0], column.name)}: {cell}{others}; {remedy}"
+    return f"{table.at(rows[0], column.name)}: {cell}{others}; {remedy.format(column=column.name)}"
 
 
 def fill_value(column: Column, missing: Missing, train: NDArray[Any]) -> float | bool | str | None:
@@ -142,7 +143,8 @@ def fill_value(column: Column, missing: Missing, train: NDArray[Any]) -> float |
         return None
     present = column.values.gather(train).drop_nulls()
     if len(present) == 0:
-        raise ValueError(f"column {column.name!r}: no training row has a value to fill in; ignore the column")
+        name = repr(column.name)
+        raise ValueError(f"column {name}: no training row has a value to fill in; set --ignore {name}")
     if column.kind == "number" and missing != "mode":
         return float(cast(float, present.mean() if missing == "mean" else present.median()))
     return cast("float | bool | str", present.mode().sort()[0])
@@ -187,7 +189,7 @@ def categories_of(table: Table, column: Column) -> list[str]:
     if len(categories) > max(MOST_CATEGORIES, cells / 2):
         raise ValueError(
             f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
-            f"no categories (the first is {column.values.drop_nulls()[0]!r}); ignore the column"
+            f"no categories (the first is {column.values.drop_nulls()[0]!r}); set --ignore {column.name!r}"
         )
     return categories
 
@@ -201,7 +203,7 @@ def _from_text(table: Table, name: str, text: pl.Series) -> Column:
             row = (numbers.is_null() & text.is_not_null()).arg_true()[0]
             raise ValueError(
                 f"{table.at(row, name)}: {text[row]!r} is not a number, and {good} of the column's {present} "
-                "values are; correct the cell, leave it empty and set missing, or ignore the column"
+                f"values are; correct the cell, leave it empty and set --missing, or set --ignore {name!r}"
             )
         whole = text.str.contains(r"^[+-]?\d+$").all(ignore_nulls=True)
         return Column(name, "number", numbers, whole=whole)
@@ -247,5 +249,5 @@ def _check_finite(table: Table, column: Column) -> None:
         raw = table.frame[column.name][rows[0]]
         raise ValueError(
             f"{table.at(rows[0], column.name)}: values must be finite and at most {largest:.2g}: got {raw}; "
-            "correct the cell, leave it empty and set missing, or ignore the column"
+            f"correct the cell, leave it empty and set --missing, or set --ignore {column.name!r}"
         )

@@ -176,5 +176,5 @@ def _check_names(names: Sequence[str], file: str) -> None:
         places = ", ".join(str(k) for k, name in enumerate(names, 1) if name == twice[0])
         raise ValueError(
             f"{file}, row 1: every column must have a name of its own: {twice[0]!r} names columns {places}; "
-            "rename them, or set header to none if the file has no header"
+            "rename them, or set --data.header none if the file has no header"
         )

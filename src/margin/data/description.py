@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from margin.data.examples import Data
+from margin.data.examples import Arrays, Data, InOrder
 
 _MOST = 12
+_BATCH = 256
 
 
 def describe(data: Data) -> dict[str, Any]:
@@ -27,14 +28,14 @@ def describe(data: Data) -> dict[str, Any]:
         ``spec``, ``split``, ``truth`` (synthetic sets), ``fingerprint``, ``notes``.
     """
     encoding = data.encoding
-    inputs = [arrays.inputs[0] for arrays in data.splits.values()]
+    spans = [_span_of(part) for part in data.splits.values()]
     targets = {name: arrays.targets for name, arrays in data.splits.items()}
     result: dict[str, Any] = {
         "name": data.name,
         "task": encoding["task"],
         "parts": {name: len(arrays) for name, arrays in data.splits.items()},
         "shape": list(encoding["shape"]),
-        "range": [min(x.min().item() for x in inputs), max(x.max().item() for x in inputs)],
+        "range": [min(low for low, _ in spans), max(high for _, high in spans)],
         "domain": None,
         "spec": {key: list(value) if isinstance(value, tuple) else value for key, value in data.spec.items()},
         "split": dict(encoding["split"]),
@@ -49,7 +50,8 @@ def describe(data: Data) -> dict[str, Any]:
         result["values"] = {part: _moments(values) for part, values in targets.items()}
     if encoding["format"] == "table":
         result["target"] = encoding["target"]["name"]
-        result["columns"] = _columns(torch.cat(inputs), encoding["columns"])
+        inputs = torch.cat([arrays.inputs[0] for arrays in data.splits.values()])
+        result["columns"] = _columns(inputs, encoding["columns"])
         result["ignored"] = list(encoding.get("ignored", ()))
     if "truth" in encoding:
         result["truth"] = encoding["truth"]
@@ -68,9 +70,10 @@ def lines(description: Mapping[str, Any]) -> list[str]:
     split = description["split"]
     parts = ", ".join(f"{part} {count:,}" for part, count in description["parts"].items())
     cut = "official test part" if split["official"] else f"test {split['test']:g}"
+    val = "official val part" if split["val"] is None else f"val {split['val']:g}"
     text = [
         description["name"],
-        f"examples  {parts}  ({cut}, val {split['val']:g}, seed {split['seed']})",
+        f"examples  {parts}  ({cut}, {val}, seed {split['seed']})",
         f"input     {_shape(description['shape'])}, in {_span(description['range'])}",
     ]
     if description["domain"] is not None:
@@ -89,6 +92,14 @@ def lines(description: Mapping[str, Any]) -> list[str]:
         text.append(f"ignored   {', '.join(description['ignored'])}")
     text += [f"note      {note}" for note in description["notes"]]
     return text
+
+
+def _span_of(part: Any) -> list[float]:
+    """The least and largest input of a part, in memory or not."""
+    if isinstance(part, Arrays):
+        return _range(part.inputs[0])
+    spans = [_range(batch.inputs[0]) for batch in InOrder(part, _BATCH)]
+    return [min(low for low, _ in spans), max(high for _, high in spans)]
 
 
 def _range(x: Tensor) -> list[float]:

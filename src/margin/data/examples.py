@@ -92,6 +92,16 @@ class Arrays:
         return [*self.inputs, *(tensor for tensor in (self.targets, self.weight) if tensor is not None)]
 
 
+@runtime_checkable
+class TargetedExamples(Examples, Protocol):
+    """Examples whose targets are at hand, or None where they have none."""
+
+    @property
+    def targets(self) -> Tensor | None:
+        """The target of each example."""
+        ...
+
+
 def fingerprint(splits: Mapping[str, Arrays]) -> str:
     """SHA-256 over names, shapes, types and bytes of the splits: equal data, equal fingerprint."""
     digest = hashlib.sha256()

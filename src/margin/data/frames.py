@@ -7,12 +7,6 @@ import polars as pl
 from margin.data.delimited import Table
 
 
-def is_frame(source: Any) -> bool:
-    """Whether an object is a polars or pandas DataFrame; loads neither library."""
-    library = type(source).__module__.partition(".")[0]
-    return library in ("polars", "pandas") and type(source).__name__ == "DataFrame"
-
-
 def to_table(frame: Any, name: str) -> Table:
     """The table of a DataFrame; rows are counted from 1, an index is no column.
 

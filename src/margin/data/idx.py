@@ -20,16 +20,11 @@ from numpy.typing import NDArray
 from margin.data.arrays import raw_arrays
 from margin.data.assembly import assemble
 from margin.data.examples import Data
+from margin.data.places import FOUR, either, folder_of, how_to_get, missing
 from margin.data.splits import Split
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 """The element type that the third byte names, in numpy's words."""
-
-FOUR = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-}
-"""The names of MNIST's four files; each may end in ``.gz``."""
 
 GARMENTS = (
     "T-shirt/top",
@@ -153,11 +148,11 @@ def read_pairs(path: Path) -> dict[str, Pair]:
         ValueError: A file is no IDX file.
     """
     if path.is_dir():
-        files = {part: tuple(_either(path / name) for name in names) for part, names in FOUR.items()}
-        missing = [str(file) for pair in files.values() for file in pair if not file.is_file()]
-        if missing:
-            names = ", ".join(Path(file).name for file in missing)
-            raise FileNotFoundError(f"{path} must hold MNIST's four IDX files (.gz too): missing {names}")
+        files = {part: tuple(either(path / name) for name in names) for part, names in FOUR.items()}
+        if absent := missing(path):
+            raise FileNotFoundError(
+                f"{path} must hold MNIST's four IDX files (.gz too): missing {', '.join(absent)}"
+            )
         return {part: (read_idx(images), read_idx(labels)) for part, (images, labels) in files.items()}
     labels = labels_beside(path)
     if not labels.is_file():
@@ -174,35 +169,14 @@ def labels_beside(path: Path) -> Path:
     if "images" not in path.name:
         raise ValueError(f"{path}: a file of IDX images must have 'images' in its name, its labels 'labels'")
     plain = path.name.removesuffix(".gz").replace("images", "labels")
-    return _either(path.with_name(re.sub(r"idx\d", "idx1", plain)))
-
-
-def _either(path: Path) -> Path:
-    """The path, or the same with ``.gz`` where only that exists."""
-    packed = path.with_name(f"{path.name}.gz")
-    return packed if packed.is_file() and not path.is_file() else path
-
-
-def _folder(name: str) -> Path:
-    root = os.environ.get("MARGIN_DATA", "")
-    files = ", ".join(file for pair in FOUR.values() for file in pair)
-    if not root:
-        raise FileNotFoundError(
-            f"{name} needs its IDX files (.gz too) in a folder {name!r} of the folder that the environment "
-            f"variable MARGIN_DATA names, which is not set: {files}"
-        )
-    folder = Path(root) / name
-    missing = [file for pair in FOUR.values() for file in pair if not _either(folder / file).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{name} needs its IDX files (.gz too) in {folder} ($MARGIN_DATA/{name}): "
-            f"missing {', '.join(missing)}"
-        )
-    return folder
+    return either(path.with_name(re.sub(r"idx\d", "idx1", plain)))
 
 
 def _official(name: str, classes: tuple[str, ...], val: float, split_seed: int) -> Data:
-    pairs = read_pairs(_folder(name))
+    folder = folder_of(name)
+    if missing(folder):
+        raise FileNotFoundError(how_to_get(name, folder))
+    pairs = read_pairs(folder)
     raw = raw_arrays(
         name,
         *pairs["train"],

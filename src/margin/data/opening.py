@@ -1,4 +1,4 @@
-"""Opening a source of data, whatever it is: a name, a path, arrays, a data frame.
+"""Opening a source of data, whatever it is: a name, a file, a folder, arrays, a data frame, a dataset.
 
 :func:`open_data` reads it for a training, :func:`encode` by the record of a finished run.
 """
@@ -10,22 +10,39 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from margin.catalog import Part, UnknownName, nearest, resolve, sources, supply
-from margin.data.examples import Arrays, Data
+from margin.catalog import Part, UnknownName, dictated, nearest, resolve, sources, supply
+from margin.data.examples import Data, TargetedExamples
 
-Form = Literal["data", "name", "table", "arrays", "idx", "pair", "frame"]
+Form = Literal[
+    "data", "name", "table", "arrays", "idx", "folder", "image", "pair", "frame", "dataset", "stream"
+]
 
 READERS: dict[str, str] = {
     "table": "margin.data.tables:read_table",
     "arrays": "margin.data.arrays:read_arrays",
     "idx": "margin.data.idx:read_images",
+    "folder": "margin.data.folders:read_folder",
     "pair": "margin.data.arrays:from_arrays",
     "frame": "margin.data.tables:read_frame",
+    "dataset": "margin.data.datasets:read_dataset",
+    "stream": "margin.data.streams:read_stream",
 }
 """What reads each form of source: positional parameters are the source, keyword-only ones its options."""
+
+ENCODERS: dict[str, str] = {
+    "table": "margin.data.rows:encode_file",
+    "frame": "margin.data.rows:encode_frame",
+    "arrays": "margin.data.recorded:encode_file",
+    "pair": "margin.data.recorded:encode_pair",
+    "idx": "margin.data.recorded:encode_idx",
+    "folder": "margin.data.folders:encode_images",
+    "image": "margin.data.folders:encode_images",
+    "dataset": "margin.data.datasets:encode_dataset",
+}
+"""What reads new data of each form by a run's record: ``(source, encoding) -> the examples``."""
 
 ENDINGS: dict[str, Form] = {
     ".csv": "table",
@@ -38,6 +55,8 @@ ENDINGS: dict[str, Form] = {
     ".npz": "arrays",
     ".npy": "arrays",
     ".idx": "idx",
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".bmp", ".gif"), "image"),
+    **dict.fromkeys((".tif", ".tiff", ".webp", ".ppm", ".pgm"), "image"),
 }
 
 
@@ -45,8 +64,9 @@ def open_data(source: Any, options: Mapping[str, Any]) -> Data:
     """The Data of a source.
 
     Args:
-        source: A name of :func:`margin.catalog.sources`, a path, arrays ``(x, y)``, a DataFrame of polars
-            or pandas, or a Data, which is returned as it is.
+        source: A name of :func:`margin.catalog.sources`, a path (a file of a table, of arrays or of IDX
+            images, or a folder of images by class), arrays ``(x, y)``, a DataFrame of polars or pandas,
+            torch's Dataset or DataLoader, or a Data, which is returned as it is.
         options: The keyword-only parameters of what reads it (see :func:`reader_of`).
 
     Returns:
@@ -63,9 +83,8 @@ def open_data(source: Any, options: Mapping[str, Any]) -> Data:
         return source
     reader = reader_of(source)
     what = f"data set {source!r}" if form == "name" else f"the reader of {_called(source)}"
-    given = {"path": source, "frame": source}
-    if form == "pair":
-        given = dict(zip(("x", "y"), source, strict=True))
+    parts = source if form == "pair" else [source]
+    given = dict(zip(dictated(reader), parts, strict=form != "name"))
     return supply(reader, given, options, what)
 
 
@@ -79,6 +98,8 @@ def reader_of(source: Any) -> Callable[..., Data]:
     form = form_of(source)
     if form == "data":
         raise ValueError("data that are already read have no reader")
+    if form == "image":
+        raise ValueError(f"{source}: training needs a folder with class folders of images: got one image")
     return resolve(_part(source).target if form == "name" else READERS[form])
 
 
@@ -95,19 +116,29 @@ def form_of(source: Any) -> Form:
         return "name" if _is_name(source) else _form_of_path(Path(source))
     if isinstance(source, tuple | list) and len(source) == 2:
         return "pair"
-    # By the type's name: asking isinstance would load both libraries.
-    if type(source).__name__ == "DataFrame" and type(source).__module__.startswith(("polars", "pandas")):
+    if is_frame(source):
         return "frame"
+    if isinstance(source, Dataset | DataLoader):
+        items = source.dataset if isinstance(source, DataLoader) else source
+        return "stream" if isinstance(items, IterableDataset) else "dataset"
     raise ValueError(
-        f"data must be a name, a path, arrays (x, y), a DataFrame or a Data: got {type(source).__name__}"
+        "data must be a name, a path, arrays (x, y), a DataFrame, a torch Dataset or DataLoader, or a Data: "
+        f"got {type(source).__name__}"
     )
 
 
-def encode(source: Any, encoding: Mapping[str, Any]) -> Arrays:
+def is_frame(source: Any) -> bool:
+    """Whether an object is a polars or pandas DataFrame; loads neither library."""
+    library = type(source).__module__.partition(".")[0]
+    return library in ("polars", "pandas") and type(source).__name__ == "DataFrame"
+
+
+def encode(source: Any, encoding: Mapping[str, Any]) -> TargetedExamples:
     """New data by the recorded encoding of a finished run.
 
     A file of a table is read by column names; its targets may be absent, and other columns are not
-    looked at. Arrays are ``x`` alone or ``(x, y)``. Of a name, of a Data, and of a source with an
+    looked at. Arrays are ``x`` alone or ``(x, y)``. Images are one file, or a folder with or without class
+    folders. Of a name, of a Data, and of a source with an
     official test part, the test part is taken.
 
     Args:
@@ -123,15 +154,13 @@ def encode(source: Any, encoding: Mapping[str, Any]) -> Arrays:
             the shape differs.
     """
     if isinstance(source, Tensor) or type(source).__module__ == "numpy":
-        return _encode_arrays("arrays", source, None, encoding)
+        return resolve(ENCODERS["pair"])((source, None), encoding)
     form = form_of(source)
     if form in ("data", "name"):
         return _encode_data(open_data(source, {}), encoding)
-    if form == "pair":
-        return _encode_arrays("arrays", source[0], source[1], encoding)
-    if form == "table" or form == "frame":
-        return _encode_table(source, form, encoding)
-    return _encode_file(Path(source), form, encoding)
+    if form not in ENCODERS:
+        raise ValueError(f"new data must be had by index: got a {form}; give its examples as arrays (x, y)")
+    return resolve(ENCODERS[form])(source, encoding)
 
 
 def _is_name(source: str | os.PathLike[str]) -> bool:
@@ -159,7 +188,9 @@ def _ending(path: Path) -> str:
 
 
 def _form_of_path(path: Path) -> Form:
-    if path.is_dir() or "ubyte" in path.name:
+    if path.is_dir():
+        return "idx" if any(path.glob("*ubyte*")) else "folder"
+    if "ubyte" in path.name:
         return "idx"
     if form := ENDINGS.get(_ending(path)):
         return form
@@ -186,46 +217,7 @@ def _called(source: Any) -> str:
     return str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
 
 
-def _encode_table(source: Any, form: Form, encoding: Mapping[str, Any]) -> Arrays:
-    from margin.data.delimited import load_table
-    from margin.data.frames import to_table
-    from margin.data.tables import encode_table
-
-    if encoding["format"] != "table":
-        shape = ", ".join(str(size) for size in ("N", *encoding["shape"]))
-        raise ValueError(f"{_called(source)}: the run was trained on arrays ({shape}): got a table")
-    if form == "frame":
-        return encode_table(to_table(source, "table"), encoding)
-    return encode_table(load_table(Path(source), encoding["header"]), encoding)
-
-
-def _encode_file(path: Path, form: Form, encoding: Mapping[str, Any]) -> Arrays:
-    """A file of arrays or IDX images; where there is an official test part, that part."""
-    from margin.data.arrays import load_arrays
-    from margin.data.idx import labels_beside, read_idx, read_pairs
-
-    if form == "arrays":
-        found = load_arrays(path)
-        part = "_test" if "x_test" in found else ""
-        return _encode_arrays(str(path), found[f"x{part}"], found.get(f"y{part}"), encoding)
-    if path.is_dir() or labels_beside(path).is_file():
-        pairs = read_pairs(path)
-        return _encode_arrays(str(path), *pairs.get("test", pairs["train"]), encoding)
-    return _encode_arrays(str(path), read_idx(path), None, encoding)
-
-
-def _encode_arrays(name: str, x: Any, y: Any, encoding: Mapping[str, Any]) -> Arrays:
-    from margin.data.arrays import fit_shape, inputs_of, known_targets
-
-    dtype = getattr(torch, encoding["dtype"])
-    inputs = fit_shape(inputs_of(x, name), encoding["shape"], name).to(dtype)
-    if y is None:
-        return Arrays((inputs,))
-    targets = known_targets(y, len(inputs), name, encoding["task"], encoding["classes"])
-    return Arrays((inputs,), targets.to(dtype) if encoding["task"] == "values" else targets)
-
-
-def _encode_data(data: Data, encoding: Mapping[str, Any]) -> Arrays:
+def _encode_data(data: Data, encoding: Mapping[str, Any]) -> TargetedExamples:
     """The test part of a Data that was read by the same record."""
     for key in ("task", "shape", "classes"):
         if data.encoding.get(key) != encoding[key]:
@@ -237,7 +229,4 @@ def _encode_data(data: Data, encoding: Mapping[str, Any]) -> Arrays:
         raise ValueError(f"{data.name}: the columns must be the run's, {names[0]}: got {names[1]}")
     if "test" not in data.splits:
         raise ValueError(f"{data.name}: it has no test part; the parts are {', '.join(data.splits)}")
-    test = data.splits["test"]
-    dtype = getattr(torch, encoding["dtype"])
-    targets = test.targets.to(dtype) if encoding["task"] == "values" else test.targets
-    return Arrays((test.inputs[0].to(dtype),), targets)
+    return data.splits["test"]

@@ -4,10 +4,11 @@ The map is affine and is the model's first layer, so predictions, attacks and ex
 user's units.
 """
 
+import math
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 _CHUNK = 4096
@@ -85,6 +86,70 @@ def fit_standardize(
         shape = (-1,) + (1,) * (x.ndim - 2)
         mean, std = mean.reshape(shape), std.reshape(shape)
     return Standardize(mean, std)
+
+
+class Moments:
+    """Mean and deviation of inputs that are seen batch by batch and not kept, in float64.
+
+    The sums of two batches are merged as Chan, Golub and LeVeque (1983, equation 1.5) do.
+
+    Args:
+        per: One mean for each coordinate of an input, or one for each channel of (N, C, H, W).
+    """
+
+    def __init__(self, per: Literal["feature", "channel"]) -> None:
+        self.per = per
+        self.count = 0
+        self._mean = self._spread = torch.zeros((), dtype=torch.float64)
+        self._low = torch.tensor(math.inf, dtype=torch.float64)
+        self._high = -self._low
+
+    def add(self, x: Float[Tensor, "n ..."]) -> None:
+        """Take in a batch of inputs."""
+        axes = (0,) if self.per == "feature" else (0, *range(2, x.ndim))
+        double = x.double()
+        mean = double.mean(axes)
+        shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+        spread = (double - mean.reshape(shape)).square().sum(axes)
+        count, ours = x.numel() // mean.numel(), self.count
+        total = ours + count
+        apart = mean - self._mean
+        self._mean = self._mean + apart * (count / total)
+        self._spread = self._spread + spread + apart.square() * (ours * count / total)
+        self._low = torch.minimum(self._low, double.amin(axes))
+        self._high = torch.maximum(self._high, double.amax(axes))
+        self.count = total
+
+    def standardize(self) -> Standardize:
+        """The map that :func:`fit_standardize` fits to all that was taken in."""
+        std = (self._spread / self.count).sqrt()
+        constant = (self._low == self._high) | (std < torch.finfo(torch.float32).tiny)
+        mean, std = torch.where(constant, self._low, self._mean), torch.where(constant, 1.0, std)
+        if self.per == "channel":
+            mean, std = mean.reshape(-1, 1, 1), std.reshape(-1, 1, 1)
+        return Standardize(mean, std)
+
+
+def standardize_levels(sums: Int[Tensor, "channel 2"], count: int) -> Standardize:
+    """The standardization of channels of whole numbers, exact: mean S / n, variance (n Q - S^2) / n^2.
+
+    Args:
+        sums: S, the sum, and Q, the sum of squares, over every pixel of a channel.
+        count: n, the number of pixels of a channel.
+
+    Returns:
+        The map that :func:`fit_standardize` fits to the pixels, without holding them.
+    """
+    mean, std = [], []
+    for total, squares in sums.tolist():
+        spread = count * squares - total**2
+        mean.append(total / count)
+        std.append(math.sqrt(spread) / count if spread else 1.0)
+    shape = (-1, 1, 1)
+    return Standardize(
+        torch.tensor(mean, dtype=torch.float64).reshape(shape),
+        torch.tensor(std, dtype=torch.float64).reshape(shape),
+    )
 
 
 def _moments(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:

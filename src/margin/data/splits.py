@@ -170,7 +170,7 @@ def _too_few(count: int, shares: Mapping[str, Fraction], subject: str) -> str:
     held_out = {name: share for name, share in shares.items() if name != "train"}
     smallest = min(held_out, key=lambda name: held_out[name], default="")
     fractions = ", ".join(f"{name}={float(share):g}" for name, share in held_out.items())
-    remedy = f"lower {smallest} to 0, or give more examples" if smallest else "give more examples"
+    remedy = f"set --data.{smallest} 0, or give more examples" if smallest else "give more examples"
     needed = "an example of every class" if subject.startswith("class") else "an example"
     noun = "example" if count == 1 else "examples"
     return (

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.arrays import check_finite, listed
 from margin.data.assembly import Raw, TaskName, assemble, cut
 from margin.data.columns import (
     FILL,
@@ -26,14 +24,14 @@ from margin.data.columns import (
     categories_of,
     features,
     fill_value,
-    missing_cell,
     no_column,
     understand,
     width,
 )
 from margin.data.delimited import Header, Table, load_table
-from margin.data.examples import Arrays, Data
+from margin.data.examples import Data
 from margin.data.frames import to_table
+from margin.data.rows import class_names, encode_table, labels_of, refuse_missing
 from margin.data.splits import Split
 
 TARGETS = ("target", "label", "class", "y")
@@ -59,6 +57,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
     missing: Missing = "error",
     ignore: Sequence[str] | str = (),
     header: Header = "first",
+    test_file: str | None = None,
     domain: tuple[float, float] | None = None,
     test: float = 0.25,
     val: float = 0.15,
@@ -78,8 +77,9 @@ def read_table(  # more than 7 parameters: they are the options of the source
             column's mean, median or mode over the training part (categories and booleans take the mode).
         ignore: Columns that are left out; names, or one text of names with commas between.
         header: Whether the first row names the columns; none calls them column_1, column_2, ...
+        test_file: A file with the same columns, which is the test part; its rows decide nothing else.
         domain: Least and largest value that a feature may take, in its own unit.
-        test: Share of the test part.
+        test: Share of the test part; without effect where there is a file of it.
         val: Share of the validation part.
         split_seed: Seed of who falls where.
 
@@ -92,7 +92,10 @@ def read_table(  # more than 7 parameters: they are the options of the source
     """
     table = load_table(Path(path), header)
     reading = Reading(target=target, task=task, missing=missing, ignore=ignore, domain=domain)
-    return _data(table, reading, Split(test=test, val=val, seed=split_seed), header)
+    split = Split(test=test, val=val, seed=split_seed)
+    if test_file is None:
+        return _data(table, reading, split, header)
+    return _data(table, reading, split, header, load_table(Path(test_file), header))
 
 
 def read_frame(  # more than 7 parameters: they are the options of the source
@@ -132,49 +135,10 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     return _data(to_table(frame, name), reading, Split(test=test, val=val, seed=split_seed), "first")
 
 
-def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
-    """New rows by the record of a finished run; targets are None where their column is absent.
-
-    Args:
-        table: The rows; columns that the run did not use are not looked at.
-        encoding: What the run recorded.
-
-    Returns:
-        Inputs (N, d) and targets (N,), or no targets.
-
-    Raises:
-        ValueError: A column is missing, a cell is of another kind or missing without a fill value, or
-            a category or class is unknown.
-    """
-    blocks = []
-    for record in encoding["columns"]:
-        column = as_kind(table, record["name"], record["kind"])
-        if record.get("fill") is None:
-            _refuse_missing(table, [column], "the run has no value to fill in: fill it in or remove the row")
-        if record["kind"] == "category":
-            _check_known(table, column, record["categories"], "category")
-        blocks.append(features(column, record))
-    inputs = torch.from_numpy(np.concatenate(blocks, 1)).to(getattr(torch, encoding["dtype"]))
-    check_finite(inputs.numpy(), table.name, "encoded input")
-    if encoding["target"]["name"] not in table.frame.columns:
-        return Arrays((inputs,))
-    targets = _known_targets(table, encoding)
-    return Arrays((inputs,), targets.to(inputs.dtype) if encoding["task"] == "values" else targets)
-
-
-def _known_targets(table: Table, encoding: Mapping[str, Any]) -> Tensor:
-    """The targets of new rows: float64 values, or labels."""
-    column = as_kind(table, encoding["target"]["name"], encoding["target"]["kind"])
-    _refuse_missing(table, [column], "fill it in, remove the row, or leave the whole column out")
-    if encoding["task"] == "values":
-        return torch.from_numpy(column.values.to_numpy().copy())
-    names = _class_names(table, column)
-    _check_known(table, Column(column.name, "category", names), encoding["classes"], "class")
-    return _labels(names, encoding["classes"])
-
-
-def _data(table: Table, reading: Reading, split: Split, header: Header) -> Data:
-    """Understand, drop, cut, fill from the training part, encode."""
+def _data(
+    table: Table, reading: Reading, split: Split, header: Header, held_out: Table | None = None
+) -> Data:
+    """Understand, drop, cut, fill from the training part, encode; ``held_out`` is a test part of its own."""
     name, notes = _target_name(table, reading.target)
     used = _used(table, reading.ignore, name)
     columns = [understand(table, used_name) for used_name in used]
@@ -182,31 +146,51 @@ def _data(table: Table, reading: Reading, split: Split, header: Header) -> Data:
     if reading.missing == "drop":
         table, target, columns, dropped = _drop(table, target, columns)
         notes += dropped
-    _refuse_missing(table, [target], "fill it in, or set missing to drop")
+    refuse_missing(table, [target], "fill it in, or set --missing drop")
     targets, task, classes = _targets(table, target, reading.task)
     if reading.missing == "error":
-        _refuse_missing(table, columns, FILL)
+        refuse_missing(table, columns, FILL)
     raw = Raw(name=table.name, inputs=targets, targets=targets, task=task, classes=classes)
-    parts = cut(raw, split)
+    parts = cut(raw, split if held_out is None else replace(split, test=0.0))
     records = [_record(table, column, reading.missing, parts["train"].numpy()) for column in columns]
     inputs = np.concatenate([features(c, r) for c, r in zip(columns, records, strict=True)], 1)
     indicators = [record["kind"] != "number" for record in records for _ in range(width(record))]
+    encoding = {
+        "format": "table",
+        "columns": records,
+        "target": {"name": name, "kind": target.kind},
+        "missing": reading.missing,
+        "ignored": [other for other in table.frame.columns if other not in (*used, name)],
+        "header": header,
+    }
+    official = None
+    if held_out is not None:
+        known = {"task": task, "classes": classes, "dtype": "float32"}
+        official, dropped = _official(held_out, encoding | known)
+        notes += (f"the test part is {Path(held_out.name).name}", *dropped)
     raw = replace(
         raw,
         inputs=torch.from_numpy(inputs),
         domain=reading.domain,
+        official=official,
         indicators=torch.tensor(indicators),
-        encoding={
-            "format": "table",
-            "columns": records,
-            "target": {"name": name, "kind": target.kind},
-            "missing": reading.missing,
-            "ignored": [other for other in table.frame.columns if other not in (*used, name)],
-            "header": header,
-        },
+        encoding=encoding,
         notes=(*notes, *_notes(columns, records, reading)),
     )
     return replace(assemble(raw, split, parts), name=Path(table.name).name)
+
+
+def _official(table: Table, encoding: Mapping[str, Any]) -> tuple[tuple[Tensor, Tensor], tuple[str, ...]]:
+    """Inputs and targets of a test part of its own, and the note of its rows that are dropped."""
+    dropped: tuple[str, ...] = ()
+    if encoding["missing"] == "drop":
+        wanted = [encoding["target"], *encoding["columns"]]
+        target, *columns = (as_kind(table, record["name"], record["kind"]) for record in wanted)
+        table, _, _, dropped = _drop(table, target, columns)
+    part = encode_table(table, encoding)
+    if part.targets is None:
+        raise ValueError(no_column(table, encoding["target"]["name"]))
+    return (part.inputs[0], part.targets), tuple(f"{Path(table.name).name}: {note}" for note in dropped)
 
 
 def _target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]:
@@ -219,7 +203,7 @@ def _target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]
     if len(likely) == 1:
         return likely[0], (f"the target is column {likely[0]!r}, since no target was named",)
     # A header of numbers is a first row of data.
-    hint = "; if the first row is data, set header to none" if any(map(_is_number, names)) else ""
+    hint = "; if the first row is data, set --data.header none" if any(map(_is_number, names)) else ""
     raise ValueError(f"{table.name}: name the target column; it has: {', '.join(names)}{hint}")
 
 
@@ -245,7 +229,8 @@ def _used(table: Table, ignore: Sequence[str] | str, target: str) -> list[str]:
     if unnamed := [name for name in (*used, target) if name in table.unnamed]:
         place = unnamed[0].removeprefix("column_")
         raise ValueError(
-            f"{table.name}, row 1: column {place} has no name; name it in the header, or ignore {unnamed[0]}"
+            f"{table.name}, row 1: column {place} has no name; name it in the header, or set "
+            f"--ignore {unnamed[0]}"
         )
     if not used:
         raise ValueError(f"{table.name}: a table needs a column beside the target {target!r}: none is left")
@@ -265,55 +250,29 @@ def _drop(
     if dropped == len(whole):
         worst = max((target, *columns), key=lambda column: column.values.null_count())
         raise ValueError(
-            f"{table.name}: missing=drop leaves no row; column {worst.name!r} lacks "
-            f"{worst.values.null_count()} of {len(whole)} cells: ignore it, or fill in"
+            f"{table.name}: --missing drop leaves no row; column {worst.name!r} lacks "
+            f"{worst.values.null_count()} of {len(whole)} cells: fill in, or set --ignore {worst.name!r}"
         )
     kept = [replace(column, values=column.values.filter(whole)) for column in (target, *columns)]
     note = f"{dropped} of {len(whole)} rows are dropped: a cell is missing"
     return table.keep(whole), kept[0], kept[1:], (note,)
 
 
-def _refuse_missing(table: Table, columns: Sequence[Column], remedy: str) -> None:
-    """Refuse the first row, and in it the first column, where a cell is missing."""
-    gaps = [(column.values.is_null().arg_true(), column) for column in columns]
-    first = min(((int(rows[0]), k) for k, (rows, _) in enumerate(gaps) if len(rows)), default=None)
-    if first is not None:
-        raise ValueError(missing_cell(table, columns[first[1]], remedy))
-
-
 def _targets(table: Table, target: Column, task: TaskName | None) -> tuple[Tensor, TaskName, tuple[str, ...]]:
     where = f"{table.name}, target {target.name!r}"
     if task is None and target.kind == "number" and target.whole:
-        raise ValueError(f"{where}: whole numbers may be classes or values: set task to classes or to values")
+        raise ValueError(
+            f"{where}: whole numbers may be classes or values: set --task classes or --task values"
+        )
     task = task or ("values" if target.kind == "number" else "classes")
     if task == "values":
         if target.kind != "number":
-            raise ValueError(f"{where}: values must be numbers: got {target.kind} cells; set task to classes")
+            raise ValueError(f"{where}: values must be numbers: got {target.kind} cells; set --task classes")
         return torch.from_numpy(target.values.to_numpy().copy()), task, ()
-    names = _class_names(table, target)
+    names = class_names(table, target)
     classes = names.unique().to_list()
     classes.sort(key=float if target.kind == "number" else str)
-    return _labels(names, classes), task, tuple(classes)
-
-
-def _class_names(table: Table, target: Column) -> pl.Series:
-    """The name of each row's class: text as it is, a whole number without its point, False or True."""
-    if target.kind == "category":
-        return target.values
-    if target.kind == "boolean":
-        return target.values.replace_strict([False, True], ["False", "True"], return_dtype=pl.String)
-    broken = (target.values != target.values.round()).arg_true()
-    if len(broken):
-        raise ValueError(
-            f"{table.at(broken[0], target.name)}: classes must be whole numbers or names: "
-            f"got {target.values[broken[0]]}; set task to values"
-        )
-    return target.values.cast(pl.Int64).cast(pl.String)
-
-
-def _labels(names: pl.Series, classes: Sequence[str]) -> Tensor:
-    labels = names.replace_strict(list(classes), list(range(len(classes))), return_dtype=pl.Int64)
-    return torch.from_numpy(labels.to_numpy().copy())
+    return labels_of(names, classes), task, tuple(classes)
 
 
 def _record(table: Table, column: Column, missing: Missing, train: NDArray[np.int64]) -> dict[str, Any]:
@@ -347,12 +306,3 @@ def _notes(columns: Sequence[Column], records: Sequence[Mapping[str, Any]], read
             "the domain covers the 0/1 features of categories too: they may be moved between 0 and 1"
         )
     return notes
-
-
-def _check_known(table: Table, column: Column, known: Sequence[str], what: str) -> None:
-    strange = (column.values.is_not_null() & ~column.values.is_in(list(known))).arg_true()
-    if len(strange):
-        raise ValueError(
-            f"{table.at(strange[0], column.name)}: every {what} must be one of {listed(known)}: "
-            f"got {column.values[strange[0]]!r}"
-        )

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from margin.catalog import Entry, find, resolve, rules, supply
-from margin.data.examples import Data, InOrder, Shuffled
+from margin.catalog import Entry, dictated, find, resolve, rules, supply
+from margin.data.examples import Data, InOrder
+from margin.data.loading import Prefetched
+from margin.data.streams import ordered
 from margin.engine.asking import evaluate
 from margin.engine.descent import Descend, descent, risk
 from margin.engine.processes import share
@@ -32,7 +34,7 @@ class Plan:
     """All that a training needs besides its state.
 
     Args:
-        shuffled: The batches of each step, as the data hold them.
+        feed: The batches of each step, as the data hold them.
         step: What advances the state.
         total: Steps in all.
         held: The parts that are held out, in order, in the model's type and on its device.
@@ -43,7 +45,7 @@ class Plan:
         device: Where batches go.
     """
 
-    shuffled: Shuffled
+    feed: Prefetched
     step: Step
     total: int
     held: Mapping[str, InOrder]
@@ -56,16 +58,16 @@ class Plan:
     @property
     def per_epoch(self) -> int:
         """Steps an epoch."""
-        return self.shuffled.per_epoch
+        return self.feed.per_epoch
 
     @property
     def batch_size(self) -> int:
         """Examples a step."""
-        return self.shuffled.batch_size
+        return self.feed.batch_size
 
     def batches(self, step: int) -> Batch:
         """The batch of a step, in the model's type and on its device."""
-        return self.shuffled(step).to(dtype=self.dtype, device=self.device)
+        return self.feed(step).to(dtype=self.dtype, device=self.device)
 
     def evaluate(self, state: State) -> dict[str, float]:
         """Metrics of the current weights on the validation part; none where there is no such part."""
@@ -96,10 +98,11 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     examples = {name: cut(split) for name, split in data.splits.items()}
     count = len(examples["train"])
     size = count if training.batch_size == "all" else int(training.batch_size or 1)
-    shuffled = Shuffled(examples["train"], size, seed=int(training.seed or 0), share=share())
-    total = int(training.epochs or 0) * shuffled.per_epoch
+    source = ordered(examples["train"], size, seed=int(training.seed or 0), share=share())
+    total = int(training.epochs or 0) * source.per_epoch
     if training.max_steps is not None:
         total = training.max_steps
+    feed = Prefetched(source, int(training.workers or 0), total)
     dtype, device = DTYPES[str(training.precision)], device_of(state.model)
     held = {
         name: InOrder(part, max(size, EVALUATION_BATCH), dtype=dtype, device=device, share=share())
@@ -111,7 +114,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     step = _step(
         entry, arguments, training, {"task": task, "domain": data.domain, "total_steps": total}, objective
     )
-    return Plan(shuffled, step, total, held, task, objective, training, dtype, device)
+    return Plan(feed, step, total, held, task, objective, training, dtype, device)
 
 
 def cut_of(entry: Entry) -> Callable[[Any], Examples]:
@@ -168,11 +171,14 @@ def _step(
 
 
 def check_task(entry: Entry, data: Data) -> None:
-    """Refuse classes for a model of values, and values for a model of classes.
+    """Refuse classes for a model of values, values for a model of classes, features for a model of images.
 
     Raises:
-        ValueError: The data's targets are of the other kind.
+        ValueError: The data's targets or inputs are of the other kind.
     """
+    if "channels" in dictated(resolve(entry.build)) and "channels" not in data.spec:
+        features = data.spec.get("in_features")
+        raise ValueError(f"{entry.name} needs images: an example of {data.name} has {features} features")
     task, kind = resolve(entry.task), data.encoding.get("task", "")
     wanted = "classes" if task.classes is not None else "values" if task.name == "values" else kind
     if kind and kind != wanted:

@@ -1,0 +1,50 @@
+"""Sets that no package ships: their files, and the folder ``$MARGIN_DATA/NAME`` where they lie."""
+
+import os
+from pathlib import Path
+
+FOUR = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+"""The names of MNIST's four files; each may end in ``.gz``."""
+
+PLACED = ("mnist", "fashion-mnist")
+"""The sets of four such files each."""
+
+FETCHED = ("fashion-mnist",)
+"""Those that ``margin data get`` fetches."""
+
+
+def folder_of(name: str) -> Path:
+    """The folder of a set, whether or not it exists.
+
+    Raises:
+        FileNotFoundError: The environment variable MARGIN_DATA is not set.
+    """
+    root = os.environ.get("MARGIN_DATA", "")
+    if not root:
+        files = ", ".join(file for pair in FOUR.values() for file in pair)
+        raise FileNotFoundError(
+            f"{name} needs its IDX files (.gz too) in a folder {name!r} of the folder that the environment "
+            f"variable MARGIN_DATA names, which is not set: {files}"
+        )
+    return Path(root) / name
+
+
+def either(path: Path) -> Path:
+    """The path, or the same with ``.gz`` where only that exists."""
+    packed = path.with_name(f"{path.name}.gz")
+    return packed if packed.is_file() and not path.is_file() else path
+
+
+def missing(folder: Path) -> list[str]:
+    """Which of the four files a folder lacks."""
+    return [file for pair in FOUR.values() for file in pair if not either(folder / file).is_file()]
+
+
+def how_to_get(name: str, folder: Path) -> str:
+    """What a message says of a set whose files are not there."""
+    files = ", ".join(missing(folder))
+    fetch = f"; margin data get {name} fetches them" if name in FETCHED else ""
+    return f"{name} needs its IDX files (.gz too) in {folder} ($MARGIN_DATA/{name}): missing {files}{fetch}"
