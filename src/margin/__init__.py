@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from margin.catalog import parts as parts
     from margin.catalog import rules as rules
     from margin.engine.runs import Run as Run
+    from margin.estimators import MarginClassifier as MarginClassifier
+    from margin.estimators import MarginRegressor as MarginRegressor
+    from margin.exporting import export as export
     from margin.findings import Finding as Finding
     from margin.findings import Subject as Subject
     from margin.options import Training as Training
@@ -22,11 +25,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Finding": "margin.findings",
+    "MarginClassifier": "margin.estimators",
+    "MarginRegressor": "margin.estimators",
     "Run": "margin.engine.runs",
     "Subject": "margin.findings",
     "Training": "margin.options",
     "audit": "margin.auditing.audit",
     "claims": "margin.catalog",
+    "export": "margin.exporting",
     "load": "margin.using",
     "models": "margin.catalog",
     "open_source": "margin.training",
@@ -38,11 +44,14 @@ _HOMES = {
 
 __all__ = [
     "Finding",
+    "MarginClassifier",
+    "MarginRegressor",
     "Run",
     "Subject",
     "Training",
     "audit",
     "claims",
+    "export",
     "load",
     "models",
     "open_source",

@@ -1,0 +1,367 @@
+"""Exporting a run to one file that other programs read: a plain state dict, torch.export or ONNX.
+
+A file holds the run's model with its preprocessing, so it takes inputs in the user's units and returns
+the model's own outputs: class scores before the softmax, a signed score, a value. A JSON description of
+both, with the recipe of the model, is in the file's metadata. Nothing is pickled.
+"""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Generator, Tensor, nn
+
+from margin.catalog import find, models, resolve
+from margin.data.examples import Data, InOrder, judged
+from margin.data.preprocess import Standardize
+from margin.engine.checkpoints import write_whole
+from margin.engine.plan import cut_of
+from margin.engine.runs import Run
+from margin.engine.state import Preprocessed, dtype_of
+from margin.using import load, reopen_data
+
+ENDINGS = {"state": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
+"""The formats, each with the ending of its files."""
+
+WEIGHTS = ("best", "last", "initial")
+EXAMPLES = 16
+"""Inputs on which an ONNX file is compared with torch."""
+
+TOLERANCE = 1e-5
+"""Largest difference of an ONNX file's outputs from torch's, relative to max(1, abs(output))."""
+
+BATCH = "N"
+"""What a description calls the batch axis, whose length is free."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exported:
+    """A file that was written, and what its model takes and returns.
+
+    Args:
+        path: The file.
+        format: state, torch or onnx.
+        size: Its bytes.
+        description: What is in its metadata: recipe, inputs, outputs, names of features and classes.
+        checked: On which inputs an ONNX file was compared with torch, else "".
+        difference: The largest difference found, relative to max(1, abs(output)).
+    """
+
+    path: Path
+    format: str
+    size: int
+    description: Mapping[str, Any]
+    checked: str = ""
+    difference: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        found = {"path": str(self.path), "format": self.format, "bytes": self.size}
+        check = {"checked": self.checked, "difference": self.difference} if self.checked else {}
+        return {**found, **self.description, **check}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.path}: {self.format}, {self.size / 2**10:.1f} KiB, {self.description['weights']} weights",
+            f"takes    {_taken(self.description)}",
+            f"returns  {_returned(self.description)}",
+        ]
+        if self.checked:
+            lines.append(f"checked  at most {self.difference:.1e} from torch's outputs, on {self.checked}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def export(
+    run: str | Path | Run,
+    path: str | Path | None = None,
+    *,
+    format: str = "state",
+    weights: str = "best",
+    data: Any = None,
+) -> Exported:
+    """Write a run's model and its preprocessing to one file, whole or not at all.
+
+    ``state`` is a safetensors file: the tensors of the model by its own names, those of the preprocessing
+    under ``preprocess.``. ``torch`` is what ``torch.export.load`` reads, ``onnx`` what ONNX runtimes read;
+    both take a batch of any length. An ONNX file is written only after onnxruntime has computed
+    torch's outputs on a few inputs, to a relative difference of at most 1e-5.
+
+    Args:
+        run: The run or its directory.
+        path: The file, which must not exist; ``model`` with the format's ending, in the run, if not given.
+        format: state, torch or onnx.
+        weights: best (the last where nothing was held out), last or initial.
+        data: The data of a run that was trained on data in memory, whose examples are then the inputs of
+            the check.
+
+    Returns:
+        The file and what its model takes and returns.
+
+    Raises:
+        FileExistsError: The file exists.
+        ValueError: The format, the weights or the file's ending is unknown; a package for ONNX is missing.
+        ArithmeticError: onnxruntime computes other outputs than torch.
+    """
+    run = run if isinstance(run, Run) else Run(run)
+    for what, choice, choices in (("format", format, tuple(ENDINGS)), ("weights", weights, WEIGHTS)):
+        if choice not in choices:
+            raise ValueError(f"{what} must be one of {', '.join(choices)}: got {choice!r}")
+    path = free_place(run.path / f"model{ENDINGS[format]}" if path is None else Path(path), format)
+    module: Any = load(run, weights).requires_grad_(False)
+    inputs, origin = example_inputs(run, module, data, real=format == "onnx")
+    description = describe(run.record, inputs, tensors_of(module(*inputs)), weights)
+    checked, difference = "", None
+    if format == "state":
+        content = state_bytes(module, description)
+    elif format == "torch":
+        content = torch_bytes(module, inputs, description)
+    else:
+        content = onnx_bytes(module, inputs, description)
+        checked, difference = origin, check_onnx(content, module, inputs, origin)
+    write_whole(path, content)
+    return Exported(path, format, len(content), description, checked, difference)
+
+
+def free_place(path: Path, format: str) -> Path:
+    """A path to which a file of that format can be written.
+
+    Raises:
+        FileExistsError: Something is there.
+        FileNotFoundError: Its directory does not exist.
+        ValueError: Its ending is not the format's.
+    """
+    if path.suffix != ENDINGS[format]:
+        raise ValueError(f"a file of format {format} must end in {ENDINGS[format]}: got {path.name}")
+    if path.exists():
+        raise FileExistsError(f"{path} exists: choose another --out, or remove it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no such directory: {path.parent}")
+    return path
+
+
+# inputs and outputs
+
+
+def example_inputs(
+    run: Run, module: Preprocessed, data: Any, *, real: bool
+) -> tuple[tuple[Tensor, ...], str]:
+    """A few inputs in the user's units, and what to call them.
+
+    Args:
+        run: The run.
+        module: Its module.
+        data: Its data, where they lay in memory and are handed over; else None.
+        real: Whether held-out examples are taken where its data can be opened. Where they lay in memory,
+            are gone or have changed, normal inputs of the training part's mean and variance stand for them.
+
+    Raises:
+        ValueError: The data handed over are not the run's, or the record does not tell an input's shape.
+    """
+    record, dtype = run.record, dtype_of(module)
+    if data is not None:
+        return _examples(reopen_data(record, data), record, dtype)
+    if real and record["arguments"]["data"]:
+        with suppress(OSError, ValueError):
+            return _examples(reopen_data(record), record, dtype)
+    noise = torch.randn((EXAMPLES, *input_shape(record)), generator=Generator().manual_seed(0), dtype=dtype)
+    preprocess = module.preprocess
+    if not isinstance(preprocess, Standardize):
+        return (noise,), f"{EXAMPLES} normal inputs of mean 0 and variance 1"
+    inputs = preprocess.mean + preprocess.std * noise
+    return (inputs,), f"{EXAMPLES} normal inputs of the training part's mean and variance"
+
+
+def _examples(data: Data, record: Mapping[str, Any], dtype: torch.dtype) -> tuple[tuple[Tensor, ...], str]:
+    part = judged(data.splits) or "train"
+    cut = cut_of(find(models(), record["recipe"]["model"], "model"))
+    inputs = InOrder(cut(data.splits[part]), EXAMPLES, dtype=dtype)[0].inputs
+    return inputs, f"{len(inputs[0])} examples of {data.name} ({part} part)"
+
+
+def input_shape(record: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of one input, as a run's record has it.
+
+    Raises:
+        ValueError: It has none: the data were handed over as Data without an encoding.
+    """
+    encoding, spec = record["data"]["encoding"], record["recipe"]["spec"]
+    if "shape" in encoding:
+        return tuple(encoding["shape"])
+    if "in_features" in spec:
+        return (spec["in_features"],)
+    raise ValueError("the run's record must tell the shape of an input: it does not; hand its data over")
+
+
+def tensors_of(outputs: Any) -> tuple[Tensor, ...]:
+    """A model's outputs as a tuple."""
+    return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+
+
+def describe(
+    record: Mapping[str, Any], inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], weights: str
+) -> dict[str, Any]:
+    """What a file says of its model, as JSON values."""
+    encoding, entry = record["data"]["encoding"], find(models(), record["recipe"]["model"], "model")
+    names: list[str] = []
+    if "columns" in encoding:
+        from margin.data.columns import feature_names
+
+        names = feature_names(encoding["columns"])
+    return {
+        "margin": version("margin"),
+        "recipe": record["recipe"],
+        "preprocess": record["preprocess"],
+        "weights": weights,
+        "data": record["data"]["name"],
+        "inputs": [_described(tensor) for tensor in inputs],
+        "features": names,
+        "outputs": [_described(tensor) for tensor in outputs],
+        "task": resolve(entry.task).name,
+        "classes": [str(name) for name in encoding.get("classes", ())],
+        "target": encoding.get("target", {}).get("name", ""),
+    }
+
+
+def _described(tensor: Tensor) -> dict[str, Any]:
+    return {"shape": [BATCH, *tensor.shape[1:]], "dtype": str(tensor.dtype).removeprefix("torch.")}
+
+
+def _taken(description: Mapping[str, Any]) -> str:
+    features, shown = description["features"], _shapes(description["inputs"])
+    columns = f": {listed(features)}" if features else ""
+    return f"{shown}, in the units of {description['data']}, not standardized{columns}"
+
+
+def _returned(description: Mapping[str, Any]) -> str:
+    classes, shown = description["classes"], _shapes(description["outputs"])
+    if description["task"] == "classes":
+        return f"{shown}, a score (logit) for each class{f': {listed(classes)}' if classes else ''}"
+    if description["task"] == "halfspace":
+        return f"{shown}, a signed score, positive for {classes[1] if classes else 'class 1'}"
+    return f"{shown}, {description['task']}{' of ' + description['target'] if description['target'] else ''}"
+
+
+def _shapes(tensors: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{t['dtype']} ({', '.join(map(str, t['shape']))})" for t in tensors)
+
+
+def listed(names: list[str], most: int = 10) -> str:
+    """The names in one line, the first few of many."""
+    return (
+        ", ".join(names) if len(names) <= most else f"{', '.join(names[:most])} and {len(names) - most} more"
+    )
+
+
+# formats
+
+
+def state_bytes(module: Preprocessed, description: Mapping[str, Any]) -> bytes:
+    """The tensors of a run's module as safetensors: the model's by its own names, then ``preprocess.``."""
+    state = module.model.state_dict() | module.preprocess.state_dict(prefix="preprocess.")
+    # safetensors refuses tensors that share memory
+    tensors = {name: tensor.contiguous().clone() for name, tensor in state.items()}
+    return save(tensors, {"format": "pt"} | texts(description))
+
+
+def texts(description: Mapping[str, Any]) -> dict[str, str]:
+    """The description as the texts that metadata can hold: each value as JSON."""
+    return {name: json.dumps(value) for name, value in description.items()}
+
+
+def torch_bytes(module: nn.Module, inputs: tuple[Tensor, ...], description: Mapping[str, Any]) -> bytes:
+    """The program that ``torch.export.load`` reads; its file ``margin.json`` is the description."""
+    axes = tuple({0: torch.export.Dim("batch")} for _ in inputs)
+    program = torch.export.export(module, inputs, dynamic_shapes=axes)
+    program.example_inputs = None  # torch would pickle them
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={"margin.json": json.dumps(description)})
+    return file.getvalue()
+
+
+def onnx_bytes(module: nn.Module, inputs: tuple[Tensor, ...], description: Mapping[str, Any]) -> bytes:
+    """The ONNX model, checked by its own rules; its ``metadata_props`` hold the description.
+
+    Raises:
+        ValueError: A package is missing.
+    """
+    try:
+        import onnx
+        import onnxruntime  # type: ignore[import-untyped]  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f"format onnx needs {error.name}: pip install 'margin[onnx]'") from None
+    with _quiet():
+        program: Any = torch.onnx.export(
+            module,
+            inputs,
+            dynamic_shapes=tuple({0: "batch"} for _ in inputs),
+            input_names=[f"input_{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["input"],
+            verbose=False,
+        )
+    model = program.model_proto
+    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        del node.metadata_props[:]  # paths of this machine
+    onnx.helper.set_model_props(model, texts(description))
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's own remarks: that torchvision is missing, that it calls itself in a deprecated way."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def check_onnx(content: bytes, module: nn.Module, inputs: tuple[Tensor, ...], called: str) -> float:
+    """The largest difference of onnxruntime's outputs from torch's, on one input and on all.
+
+    Raises:
+        ValueError: onnxruntime lacks an operator in the model's type.
+        ArithmeticError: The difference exceeds TOLERANCE, relative to max(1, abs(output)), or is NaN.
+    """
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as Lacking  # type: ignore[import-untyped]
+
+    try:
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    except Lacking as error:
+        reason = str(error).rpartition("NOT_IMPLEMENTED : ")[2]
+        remedy = (
+            "train with --precision float32" if dtype_of(module) == torch.float64 else "use --format torch"
+        )
+        raise ValueError(f"onnxruntime must be able to run the model: {reason}; {remedy}") from None
+    names = [node.name for node in session.get_inputs()]
+    gaps = []
+    for count in (1, len(inputs[0])):
+        part = tuple(x[:count] for x in inputs)
+        found = session.run(None, {name: x.numpy() for name, x in zip(names, part, strict=True)})
+        for value, expected in zip(found, tensors_of(module(*part)), strict=True):
+            gaps.append((torch.from_numpy(value) - expected).abs() / expected.abs().clamp(min=1))
+    gap = float(torch.cat([gap.flatten() for gap in gaps]).max())
+    if not gap <= TOLERANCE:
+        raise ArithmeticError(
+            f"an ONNX file must give torch's outputs to {TOLERANCE:g}: got a difference of {gap:.1e} "
+            f"on {called}; nothing was written"
+        )
+    return gap
