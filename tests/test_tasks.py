@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from margin.tasks import CLASSES, HALFSPACE, VALUES, class_accuracy
+from margin.tasks import BINARY, CLASSES, HALFSPACE, SCORES, VALUES, class_accuracy
 
 
 def test_a_row_with_a_nan_is_never_right() -> None:
@@ -13,9 +13,14 @@ def test_a_row_with_a_nan_is_never_right() -> None:
     assert class_accuracy(scores, torch.tensor([0, 0, 0, 0])).tolist() == [0, 0, 0, 1]
 
 
-def test_a_point_on_the_boundary_is_a_mistake_on_either_side() -> None:
-    score, labels = torch.tensor([0.0, 0.0, 2.0, 2.0, -1.0]), torch.tensor([0, 1, 1, 0, 0])
-    assert HALFSPACE.scores["accuracy"](score, labels).tolist() == [0, 0, 1, 0, 1]
+def test_a_point_on_the_boundary_is_of_class_0_to_the_score_and_to_the_prediction() -> None:
+    score = torch.tensor([0.0, 0.0, 2.0, 2.0, -1.0, -1.0, -0.0, math.nan, math.nan])
+    labels = torch.tensor([0, 1, 1, 0, 0, 1, 0, 0, 1])
+    right = HALFSPACE.scores["accuracy"](score, labels)
+    assert right.tolist() == [1, 0, 1, 0, 1, 0, 1, 0, 0]
+    number = ~score.isnan()
+    assert torch.equal(right[number] == 1, HALFSPACE.predict(score)["class"][number] == labels[number])
+    assert torch.equal(right, class_accuracy(HALFSPACE.classes(score), labels))
     columns = HALFSPACE.predict(torch.tensor([-1.0, 0.0, 1.0]))
     assert columns["class"].tolist() == [0, 0, 1]
     assert columns["score"].tolist() == [-1, 0, 1]
@@ -47,7 +52,37 @@ def test_the_probability_is_that_of_the_class_shown() -> None:
     assert torch.allclose(columns["probability"], torch.tensor([0.5, 0.9]), atol=1e-6)
 
 
+def test_the_loss_of_scores_is_what_the_best_rival_leads_by() -> None:
+    scores = torch.tensor([[1.0, 4.0, 2.0], [5.0, 4.0, 2.0], [3.0, 3.0, 1.0]])
+    assert SCORES.loss(scores, torch.tensor([0, 0, 1])).tolist() == [3, 0, 0]
+    columns = SCORES.predict(scores)
+    assert columns["class"].tolist() == [1, 0, 0]
+    assert columns["score"].tolist() == [4, 5, 3]
+    assert SCORES.scores["accuracy"](scores, torch.tensor([0, 0, 1])).tolist() == [0, 1, 0]
+
+
 def test_errors_of_values() -> None:
     outputs, targets = torch.tensor([1.0, -2.0]), torch.tensor([3.0, 1.0])
     assert VALUES.scores["mse"](outputs, targets).tolist() == [4, 9]
     assert VALUES.scores["mae"](outputs, targets).tolist() == [2, 3]
+
+
+def test_a_binary_logit_is_the_softmax_of_two_scores_that_differ_by_it() -> None:
+    logit = torch.tensor([-800.0, -2.0, 0.0, 0.5, 800.0], dtype=torch.float64)
+    labels = torch.tensor([1, 0, 1, 1, 1])
+    pair = torch.stack((torch.zeros_like(logit), logit), -1)
+    torch.testing.assert_close(BINARY.loss(logit, labels), CLASSES.loss(pair, labels), rtol=1e-12, atol=0)
+    probabilities = BINARY.probabilities(logit)
+    torch.testing.assert_close(probabilities, CLASSES.probabilities(pair), rtol=1e-12, atol=0)
+    gap = BINARY.classes(logit).diff(dim=-1)[:, 0]
+    torch.testing.assert_close(gap, logit, rtol=0, atol=0)
+    assert BINARY.loss(logit, labels)[0] == 800  # no probability is rounded to 0 first
+
+
+def test_a_binary_prediction_is_class_1_above_one_half() -> None:
+    logit = torch.tensor([-1.0, 0.0, 0.0, 2.0, math.nan, math.nan])
+    labels = torch.tensor([0, 0, 1, 0, 0, 1])
+    assert BINARY.scores["accuracy"](logit, labels).tolist() == [1, 1, 0, 0, 0, 0]
+    columns = BINARY.predict(torch.tensor([-math.log(3), math.log(9)]))
+    assert columns["class"].tolist() == [0, 1]
+    torch.testing.assert_close(columns["probability"], torch.tensor([0.75, 0.9]))

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, TypeVar
+from importlib.metadata import entry_points
+from typing import Any, Literal, TypeVar
+
+from margin.hints import fits, spoken
 
 PACKAGES = (
     "foundations",
@@ -24,6 +27,9 @@ PACKAGES = (
     "vision",
 )
 """The packages that hold tables, in the order in which they may import each other."""
+
+GROUP = "margin"
+"""The group of entry points by which an installed package adds a module of tables to ours."""
 
 
 class UnknownName(ValueError):
@@ -56,6 +62,7 @@ class Entry:
         examples: Path of ``(split) -> Examples``; "" takes the split as it is.
         optimizers: Submodules with an optimizer of their own; "" is the whole model, () none.
         parallel: Whether a batch may be divided between processes.
+        weighted: Whether its step counts an example by its weight; one that does not knows but equal ones.
         defaults: Its own defaults of the training options.
         covers: Identifiers of the specification that it covers.
     """
@@ -71,6 +78,7 @@ class Entry:
     examples: str = ""
     optimizers: tuple[str, ...] = ("",)
     parallel: bool = True
+    weighted: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
     covers: tuple[str, ...] = ()
 
@@ -123,6 +131,21 @@ class Need:
     met: str
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a question costs: forward passes over examples; a gradient is worth 3, a second derivative 6.
+
+    Args:
+        passes: How often the model is evaluated on each example, about.
+        part: The examples: test, or train where they are known.
+        limit: Examples at most, 0 for all.
+    """
+
+    passes: float = 1.0
+    part: Literal["test", "train"] = "test"
+    limit: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A named question that returns a finding.
@@ -134,6 +157,7 @@ class Claim:
         demo: Path of a function without arguments that returns a subject whose answer is known.
         reference: Author, year and section, equation or theorem.
         needs: What it needs of a subject.
+        cost: What it costs, for an audit that has so many minutes.
         covers: Identifiers of the specification that it covers.
     """
 
@@ -143,6 +167,7 @@ class Claim:
     demo: str
     reference: str
     needs: tuple[Need, ...] = ()
+    cost: Cost = Cost()
     covers: tuple[str, ...] = ()
 
     def refusal(self, subject: Any) -> str:
@@ -164,10 +189,17 @@ T = TypeVar("T")
 
 
 @cache
+def _modules() -> tuple[Any, ...]:
+    """Our packages, then the modules that other installed packages add, by name."""
+    added = sorted({point.value for point in entry_points(group=GROUP)})
+    return tuple(import_module(name) for name in (*(f"margin.{package}" for package in PACKAGES), *added))
+
+
+@cache
 def _table(kind: str) -> Mapping[str, Any]:
     rows: dict[str, Any] = {}
-    for package in PACKAGES:
-        for row in getattr(import_module(f"margin.{package}"), kind, ()):
+    for module in _modules():
+        for row in getattr(module, kind, ()):
             if row.name in rows:
                 raise ValueError(f"two rows of {kind} are named {row.name}")
             rows[row.name] = row
@@ -263,7 +295,8 @@ def supply(
         what: How a message calls the thing that is built.
 
     Raises:
-        ValueError: A positional parameter is not given, or an option does not exist.
+        ValueError: A positional parameter is not given, an option does not exist, or its value is of
+            another type.
     """
     names = dictated(function)
     if missing := [name for name in names if given.get(name) is None]:
@@ -271,14 +304,18 @@ def supply(
         raise ValueError(f"{what} needs {', '.join(missing)}: the data give {offered or 'nothing'}")
     check_options(function, options, what)
     parameters = inspect.signature(function).parameters
-    typed = {name: _as_annotated(value, parameters[name]) for name, value in options.items()}
+    typed = {name: _as_annotated(value, parameters[name].annotation) for name, value in options.items()}
+    for name, value in typed.items():
+        if not fits(value, parameters[name].annotation):
+            raise ValueError(f"{name} must be {spoken(parameters[name].annotation)}: got {value!r}")
     return function(**{name: given[name] for name in names}, **typed)
 
 
-def _as_annotated(value: Any, parameter: inspect.Parameter) -> Any:
+def _as_annotated(value: Any, hint: Any) -> Any:
+    if type(value).__module__ == "numpy" and not getattr(value, "shape", (1,)):
+        value = value.item()  # a record keeps Python's numbers
     # YAML and JSON know no tuples: a list stands for one
-    is_tuple = isinstance(value, list) and "tuple[" in str(parameter.annotation)
-    return tuple(value) if is_tuple else value
+    return tuple(value) if isinstance(value, list) and "tuple[" in str(hint) else value
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:

@@ -75,6 +75,8 @@ class Finding:
         scope: always, with probability, for some member of a class (exists), asymptotically (limit).
         tolerance: Width by which rounding may widen the promise, in the value's unit.
         labels: Names of the value's elements.
+        bracket: Where the quantity lies that the value bounds from one side only, element by element: the
+            accuracy in a ball, between what is certified and what survived the attack. None: in the reach.
         curves: Named tensors that the report draws.
     """
 
@@ -93,6 +95,7 @@ class Finding:
     scope: Scope = "always"
     tolerance: float = 0.0
     labels: tuple[str, ...] = ()
+    bracket: tuple[Tensor, Tensor] | None = None
     curves: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -186,6 +189,7 @@ class Finding:
             "premises": [{"text": p.text, "status": p.status, "evidence": p.evidence} for p in self.premises],
             "reference": self.reference,
             "labels": list(self.labels),
+            "bracket": None if self.bracket is None else [_json(end) for end in self.bracket],
             "curves": {name: _json(curve) for name, curve in self.curves.items()},
             "verdict": str(self.verdict),
             "verdicts": [str(verdict) for verdict in self.verdicts],

@@ -84,14 +84,40 @@ def perceptron_loss(score: PerExample, labels: Labels) -> PerExample:
     return F.relu(-(2 * labels - 1).to(score.dtype) * score)
 
 
+def ranking_loss(scores: ClassScores, labels: Labels) -> PerExample:
+    """The multiclass perceptron criterion max(0, max_{j != y} f_j - f_y) of each example."""
+    return F.relu(-class_margins(scores, labels))
+
+
 def halfspace_classes(score: PerExample) -> ClassScores:
     """The scores (-z, z) / 2 of the two sides; their margin is y z."""
     return torch.stack((-score, score), -1) / 2
 
 
-def halfspace_accuracy(score: PerExample, labels: Labels) -> PerExample:
-    """1 where y z > 0; a point on the boundary is a mistake on either side."""
-    return ((2 * labels - 1) * score > 0).to(score.dtype)
+def binary_loss(logit: PerExample, labels: Labels) -> PerExample:
+    """Cross-entropy -log sigmoid((2 label - 1) logit), in nats, of each example."""
+    return F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
+
+
+def binary_accuracy(logit: PerExample, labels: Labels) -> PerExample:
+    """1 where z > 0 and the label is 1, or neither: a point on the boundary is of class 0; a NaN is never right."""
+    right = (logit > 0) == (labels == 1)
+    return (right & ~logit.isnan()).to(logit.dtype)
+
+
+def binary_probabilities(logit: PerExample) -> ClassScores:
+    """The probabilities (sigmoid(-z), sigmoid(z)) of the two classes."""
+    return torch.stack((-logit, logit), -1).sigmoid()
+
+
+def overlap(states: Float[Tensor, "batch units"], patterns: Float[Tensor, "batch units"]) -> PerExample:
+    """The overlap (1/n) sum_i x_i p_i of states and patterns of -1 and +1: 1 where they are equal."""
+    return (states * patterns).mean(1)
+
+
+def exact_recall(states: Float[Tensor, "batch units"], patterns: Float[Tensor, "batch units"]) -> PerExample:
+    """1 where every unit of the state is the pattern's."""
+    return (states == patterns).all(1).to(states.dtype)
 
 
 def _predict_classes(logits: ClassScores) -> dict[str, Tensor]:
@@ -111,11 +137,34 @@ CLASSES = Task(
 HALFSPACE = Task(
     "halfspace",
     perceptron_loss,
-    {"accuracy": halfspace_accuracy},
+    {"accuracy": binary_accuracy},
     lambda score: {"class": (score > 0).long(), "score": score},
     classes=halfspace_classes,
 )
-"""One signed score; label 1 is the positive side, 0 the negative. No probability is stated."""
+"""One signed score; label 1 is the positive side, 0 the negative. No probability is stated.
+
+A prediction must name a class, so a score of 0 is class 0 and right where the label is 0. The perceptron rule
+asks for more: there y z <= 0 is a mistake, a point on the boundary included, whatever its label.
+"""
+
+SCORES = Task(
+    "scores",
+    ranking_loss,
+    {"accuracy": class_accuracy},
+    lambda scores: {"class": scores.argmax(-1), "score": scores.amax(-1)},
+    classes=lambda scores: scores,
+)
+"""One score per class, the largest predicted, the first of several; labels 0 .. K-1. No probability is stated."""
+
+BINARY = Task(
+    "binary",
+    binary_loss,
+    {"accuracy": binary_accuracy},
+    lambda logit: {"class": (logit > 0).long(), "probability": logit.abs().sigmoid()},
+    classes=halfspace_classes,
+    probabilities=binary_probabilities,
+)
+"""The logit of class 1, whose probability is its sigmoid; labels 0 and 1."""
 
 VALUES = Task(
     "values",
@@ -124,3 +173,11 @@ VALUES = Task(
     lambda values: {"value": values},
 )
 """One real number per target; outputs and targets have one shape."""
+
+MEMORY = Task(
+    "memory",
+    None,
+    {"overlap": overlap, "exact_recall": exact_recall},
+    lambda states: {"pattern": states},
+)
+"""The retrieved pattern, one number a unit; targets, where there are any, are the patterns meant."""

@@ -205,7 +205,8 @@ def test_json_is_strict_and_comes_back(subject, claim_of, every_verdict):
     assert back["counts"] == {str(v): 1 for v in Verdict}
     assert [a["finding"]["verdict"] for a in back["answers"][:-1]] == list(every_verdict)
     assert back["answers"][-1] == {
-        "claim": "a/never", "summary": "Is it so?", "finding": None, "refusal": "needs x", "seconds": 0.0,
+        "claim": "a/never", "summary": "Is it so?", "finding": None, "refusal": "needs x", "skipped": "",
+        "seconds": 0.0,
     }  # fmt: skip
     assert back["history"] == [{"step": 1, "train_loss": "nan", "lr": 0.5}]
     assert len(back["hardest"]) == 12

@@ -1,14 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from margin.auditing.answers import ask
 from margin.auditing.subjects import subject_of
+from margin.catalog import claims
 from margin.data.examples import Arrays, Data
 from margin.types import Batch, Domain
 
 X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(30) % 3
+DOMAIN = Domain(torch.tensor(-9.0), torch.tensor(9.0))
 
 
 class Squeezed(nn.Module):
@@ -60,6 +65,45 @@ def test_probabilities_are_not_taken_for_logits(classifier):
     torch.testing.assert_close(subject.task.probabilities(softmax(X)), classifier(X).softmax(-1))
     scores, logits = subject.task.classes(softmax(X)), classifier(X)
     torch.testing.assert_close(scores[:, 0] - scores[:, 1], logits[:, 0] - logits[:, 1])
+
+
+@pytest.mark.parametrize("task", ["binary", "halfspace"])
+def test_a_column_of_one_output_is_read_as_one_number_and_it_is_said(task):
+    class Column(Squeezed):
+        def forward(self, x):
+            return self.linear(x)
+
+    flat, column = Squeezed(), Column()
+    column.load_state_dict(flat.state_dict())
+    one, other = (subject_of(m, (X, Y % 2), task=task) for m in (flat, column))
+    assert not any("(N, 1)" in text for text in one.assumed)
+    assert "outputs: (N, 1), read as one number an example (N,)" in other.assumed
+    torch.testing.assert_close(objective_mean(one), objective_mean(other))
+    outputs = column(X)
+    torch.testing.assert_close(other.task.classes(outputs), one.task.classes(flat(X)))
+    for name, column_of in other.task.predict(outputs).items():
+        torch.testing.assert_close(column_of, one.task.predict(flat(X))[name])
+    torch.testing.assert_close(
+        other.task.scores["accuracy"](outputs, Y % 2), one.task.scores["accuracy"](flat(X), Y % 2)
+    )
+    findings = [
+        ask(s, [claims()[n] for n in ("theory/ranking.auroc", "robust/linf.fgsm")]).findings
+        for s in (replace(one, domain=DOMAIN), replace(other, domain=DOMAIN))
+    ]
+    for name, finding in findings[0].items():
+        assert findings[1][name].as_json() == finding.as_json()
+
+
+def test_a_binary_task_states_probabilities_and_a_sigmoid_is_suspected():
+    model = Squeezed()
+    subject = subject_of(model, (X, Y % 2), task="binary")
+    expected = nn.functional.binary_cross_entropy_with_logits(model(X), (Y % 2).float())
+    torch.testing.assert_close(objective_mean(subject), expected)
+    found = ask(subject, [claims()["theory/calibration.nll"]]).findings["theory/calibration.nll"]
+    assert found.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert subject.assumed == ()
+    sigmoid = nn.Sequential(model, nn.Sigmoid())
+    assert any("sigmoid" in text for text in subject_of(sigmoid, (X, Y % 2), task="binary").assumed)
 
 
 def test_a_halfspace_is_stated():
@@ -206,7 +250,7 @@ REFUSED = {
     "row against column": (Squeezed(), (X, X[:, :1]), {},
         "outputs and targets must have one shape: got outputs (N,), targets (N, 1)"),
     "real labels": (nn.Linear(4, 3), (X, Y.float()), {"task": "classes"},
-        "labels must be integers: got targets of type float32"),
+        "labels must be integers: got targets of type float32; give y.long()"),
     "one-hot": (nn.Linear(4, 3), (X, nn.functional.one_hot(Y)), {},
         "labels must be one integer an example: got targets (N, 3)"),
     "raises": (Raising(), (X, Y), {},
@@ -230,7 +274,7 @@ REFUSED = {
     "text inputs": (nn.Linear(4, 3), (WORDS, Y), {},
         "x of the held-out data must be numbers: got an array of type <U3"),
     "task": (nn.Linear(4, 3), (X, Y), {"task": "regression"},
-        "task must be one of classes, halfspace, values: got 'regression'"),
+        "task must be one of classes, binary, halfspace, values: got 'regression'"),
     "no targets": (nn.Linear(4, 3), (X, None), {}, "state the task: without targets it cannot be inferred"),
     "nan input": (nn.Linear(4, 3), (changed(X, (5, 1), float("nan")), Y), {},
         "inputs must be finite: held-out example 5 has nan"),
@@ -239,7 +283,7 @@ REFUSED = {
     "outside": (nn.Linear(4, 3), (changed(X, (6, 2), 44.0), Y), {"domain": (-9, 9)},
         "inputs must lie in the domain: held-out example 6 has 44"),
     "halfspace": (nn.Linear(4, 3), (X, Y % 2), {"task": "halfspace"},
-        "task halfspace needs one score an example (N,): the outputs are (N, 3)"),
+        "task halfspace needs one number an example (N,) or (N, 1): the outputs are (N, 3)"),
 }  # fmt: skip
 
 

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from margin.auditing.answers import Answer, Audit
-from margin.auditing.table import elements, premises_assumed, rows
+from margin.auditing.requirements import judged, requirement_of
+from margin.auditing.table import absences, elements, left_out, premises_assumed, rows, statuses, unmet
 from margin.auditing.terminal import plain
 from margin.catalog import Claim
 from margin.findings import Premise, Verdict
@@ -147,3 +148,98 @@ def test_counts_come_the_gravest_first_and_decide_the_exit(every_verdict):
     assert whole.failed
     for name, found in every_verdict.items():
         assert audit_of({"one": found}).failed == (name in ("violated", "failed"))
+
+
+@pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 140])
+def test_no_width_loses_a_word(finding, width):
+    found = {
+        "theory/confusion.balanced_accuracy": finding(high=f64(0.9)),
+        "theory/curvature.sharpness": finding(
+            value=f64(8.118490, 0.0180543), range=(0, 9), unit="loss / weight^2", kind="estimate",
+            interval=(f64(8.118489, 0.0180536), f64(8.118492, 0.0180550)), labels=("largest", "smallest"),
+        ),
+        "theory/risk.accuracy": finding(kind="estimate", stderr=f64(0.05)),
+    }  # fmt: skip
+    judgments = (judged(requirement_of("accuracy>=.45"), found["theory/risk.accuracy"]),)
+    text = plain(audit_of(found, refused=[("a/b.c", "needs the moon")], judgments=judgments), width)
+    assert max(map(len, text.splitlines())) <= width
+    words = {word.rstrip(":") for word in text.split()}
+    number = {"8.118490", "[8.118489,", "8.118492]"}
+    assert number | {"undecided", "holds", "measured", "largest", "smallest", "needs"} <= words
+    assert {"balanced_accuracy", "confusion.balanced_accuracy", "theory/confusion.balanced_accuracy"} & words
+
+
+def test_a_finding_of_many_labels_has_one_row_and_names_the_lowest(finding):
+    value = torch.linspace(0.5, 0.9, 30, dtype=torch.float64)
+    found = finding(value=value, labels=tuple(f"class {i}" for i in range(30)))
+    (row,) = rows("a", found)
+    assert row.measured == ".5 to .9, median .7"
+    assert row.why[0].startswith("lowest: class 0 (.5), class 1 (.514), class 2")
+    assert len(rows("a", found, most=30)) == 30
+    (promised,) = rows("a", finding(value=value, labels=found.labels, high=f64(0.8)))
+    assert promised.why[0].startswith("worst: class 29 (.9), class 28")
+
+
+def test_a_requirement_stands_beside_the_elements_that_it_is_about(finding):
+    found = finding(value=f64(0.2, 0.9), labels=("cat", "dog"))
+    judgments = [
+        judged(requirement_of(text), found) for text in ("recall@dog>=.5", "recall>=.1", "recall@dog>=1")
+    ]
+    cat, dog = rows("a", found, judgments=judgments)
+    assert cat.required == ((">= .1", "met"),)
+    assert dog.required == ((">= 1", "missed"), (">= .5", "met"), (">= .1", "met"))
+    assert dog.why == ()  # said once, below the table
+    text = " ".join(
+        plain(audit_of({"theory/confusion.recall": found}, judgments=tuple(judgments)), 100).split()
+    )
+    assert text.count("recall@dog>=1 is missed: dog: the value is 0.9") == 1
+    assert text.index("Required and not met") < text.index("recall@dog>=1 is missed")
+    (all_,) = rows("a", found, judgments=judgments, most=1)
+    assert all_.required[0] == (">= 1", "missed")
+
+
+def absent(skipped, count=1):
+    claim = Claim(name="room/topic", summary="", ask="", demo="", reference="")
+    refusal = "needs a domain" if skipped is None else ""
+    return [Answer(claim, None, refusal, 0.0, skipped or "")] * count
+
+
+@pytest.mark.parametrize(
+    ("answers", "interrupted", "phrases"),
+    [
+        (absent(None), False, ["1 does not apply"]),
+        (absent(None, 2) + absent("needs about 3 min of the 1 min that remain"), False,
+         ["2 do not apply", "1 not asked for lack of time"]),
+        (absent("needs 3 h of 1 h") + absent("interrupted", 4), True,
+         ["1 not asked for lack of time", "4 not asked, interrupted"]),
+        ([], True, ["interrupted"]),
+        ([], False, []),
+    ],
+)  # fmt: skip
+def test_what_is_absent_is_counted_by_its_reason(answers, interrupted, phrases):
+    audit = Audit(title="a model", answers=tuple(answers), interrupted=interrupted)
+    assert absences(audit) == phrases
+    for phrase in phrases:
+        assert f"; {phrase}" in plain(audit, 140)
+
+
+def test_what_was_left_out_is_grouped_by_its_reason():
+    claims = {name: Claim(name=name, summary="", ask="", demo="", reference="") for name in "abcd"}
+    answers = [
+        Answer(claims["a"], None, "needs x", 0.0),
+        Answer(claims["b"], None, "", 0.0, "interrupted"),
+        Answer(claims["c"], None, "needs x", 0.0),
+    ]
+    assert left_out(answers) == {"does not apply: needs x": ["a", "c"], "not asked: interrupted": ["b"]}
+
+
+def test_requirements_are_counted_and_listed_the_gravest_first(finding):
+    found = finding(value=f64(0.2, 0.9), labels=("cat", "dog"))
+    texts = ("recall@cat>=.1", "recall@dog>=.1", "recall@dog<=.5")
+    judgments = [judged(requirement_of(text), found) for text in texts]
+    absent = judgments[0].__class__(judgments[0].requirement, {}, "not asked: interrupted")
+    judgments = [absent, *judgments]
+    assert statuses(judgments) == {"missed": 1, "undecided": 1, "met": 2}
+    assert list(statuses(judgments)) == ["missed", "undecided", "met"]
+    assert [j.status for j in unmet(judgments)] == ["missed", "undecided"]
+    assert unmet(judgments)[0].requirement.text == "recall@dog<=.5"

@@ -11,7 +11,7 @@ FILES = sorted((SOURCE / "margin").rglob("*.py"))
 BODY, PARAMETERS, CONSTRUCTOR, CLASS, FILE = 40, 7, 10, 150, 300
 NAMELESS = {"utils", "util", "common", "helpers", "misc", "base"}
 ARROWS = (
-    {"types", "tasks", "findings", "catalog", "options"},
+    {"types", "tasks", "findings", "catalog", "options", "hints"},
     {"foundations"},
     {"nn", "optim", "data"},
     {"engine"},

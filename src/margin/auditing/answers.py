@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from margin.auditing.hardest import Hardest, hardest
+from margin.auditing.planning import Plan
+from margin.auditing.requirements import Judgment, Requirement, Status, judged
 from margin.auditing.trace import Trace
-from margin.catalog import Claim, resolve
+from margin.catalog import Claim, nearest, resolve
 from margin.findings import Finding, Subject, Verdict
 
 if TYPE_CHECKING:
@@ -28,19 +30,28 @@ Progress = Callable[[Claim, int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What a claim answered: a finding, or why it does not apply.
+    """What a claim answered: a finding, or why it does not apply, or why it was not asked.
 
     Args:
         claim: The question.
-        finding: Its answer; None where it does not apply.
-        refusal: What the subject lacks ("needs a domain"); "" where there is a finding.
+        finding: Its answer; None where there is none.
+        refusal: What the subject lacks ("needs a domain"); "" where the claim applies.
         seconds: How long the answer took.
+        skipped: Why a claim was not asked ("interrupted"); "" where it was.
     """
 
     claim: Claim
     finding: Finding | None
     refusal: str
     seconds: float
+    skipped: str = ""
+
+    @property
+    def absence(self) -> str:
+        """Why there is no finding, in words; "" where there is one."""
+        if self.skipped:
+            return f"not asked: {self.skipped}"
+        return f"does not apply: {self.refusal}" if self.refusal else ""
 
     def as_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
@@ -49,6 +60,7 @@ class Answer:
             "summary": self.claim.summary,
             "finding": None if self.finding is None else self.finding.as_json(),
             "refusal": self.refusal,
+            "skipped": self.skipped,
             "seconds": round(self.seconds, 3),
         }
 
@@ -59,13 +71,15 @@ class Audit:
 
     Args:
         title: What was audited.
-        answers: One for each claim, in the order asked.
+        answers: One for each claim.
         assumed: What was inferred about the subject rather than stated; printed first.
         facts: Size of model and data, versions, device, fingerprint, by name.
         history: Rows of the training's history, keyed by step; () where there is none.
         hardest: The held-out examples of largest loss; None where losses belong to no example.
         class_names: Names of the classes, in the order of the labels.
         span: The least and largest value of an input, by which pictures are scaled; None: their own.
+        judgments: What became of each of the user's requirements.
+        interrupted: Whether it was stopped before every claim was asked.
     """
 
     title: str
@@ -76,6 +90,8 @@ class Audit:
     hardest: Hardest | None = None
     class_names: tuple[str, ...] = ()
     span: tuple[float, float] | None = None
+    judgments: tuple[Judgment, ...] = ()
+    interrupted: bool = False
 
     @property
     def findings(self) -> dict[str, Finding]:
@@ -90,18 +106,25 @@ class Audit:
 
     @property
     def failed(self) -> bool:
-        """Whether a finding is violated or failed: what makes the command exit with 1."""
-        return bool(self.counts.keys() & {Verdict.VIOLATED, Verdict.FAILED})
+        """Whether a finding is violated or failed, or a requirement not met: the command exits with 1."""
+        short = any(judgment.status is not Status.MET for judgment in self.judgments)
+        return short or bool(self.counts.keys() & {Verdict.VIOLATED, Verdict.FAILED})
+
+    def judgments_of(self, claim: str) -> list[Judgment]:
+        """What became of the requirements about a claim."""
+        return [judgment for judgment in self.judgments if judgment.requirement.claim.name == claim]
 
     def as_json(self) -> dict[str, Any]:
         """The audit as JSON values (``findings.json``); non-finite numbers become strings."""
         return {
             "title": self.title,
             "failed": self.failed,
+            "interrupted": self.interrupted,
             "counts": {str(verdict): count for verdict, count in self.counts.items()},
             "assumed": list(self.assumed),
             "facts": _plain(self.facts),
             "answers": [answer.as_json() for answer in self.answers],
+            "requirements": [judgment.as_json() for judgment in self.judgments],
             "hardest": None if self.hardest is None else self.hardest.as_json(),
             "history": [_plain(row) for row in self.history],
         }
@@ -122,6 +145,16 @@ class Audit:
         return plain(self)
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during an audit; ``audit`` holds what was answered until then."""
+
+    def __init__(self, audit: Audit) -> None:
+        answered = len(audit.findings)
+        super().__init__(f"{answered} of {len(audit.answers)} claims were answered")
+        self.audit = audit
+
+
+# 8 parameters: what is asked of what, how far it may go, and what is shown beside the answers
 def ask(
     subject: Subject,
     claims: Iterable[Claim],
@@ -130,45 +163,96 @@ def ask(
     facts: Mapping[str, Fact] | None = None,
     history: Sequence[Mapping[str, Any]] = (),
     progress: Progress | None = None,
+    requirements: Sequence[Requirement] = (),
+    minutes: float = math.inf,
 ) -> Audit:
     """Put every claim to the subject that it applies to; none may leave a trace.
 
     Args:
         subject: The model under audit.
-        claims: The questions, asked in this order.
+        claims: The questions, asked in this order, but for those of a requirement, which come first.
         title: What is audited; the model's class if not given.
         facts: Facts to show beside, or instead of, those that :func:`facts_of` finds.
         history: Rows of the training's history.
         progress: Called before each claim is asked.
+        requirements: What the user requires; each is of one of the claims.
+        minutes: What the audit may take: the cheapest claims are asked first, and one that is not expected
+            to fit into what remains is left out and listed.
 
     Returns:
-        The audit. What a claim raises is not caught.
+        The audit, its answers in the order of the claims. What a claim raises is not caught.
 
     Raises:
+        Interrupted: Ctrl-C came; it holds the audit of what was answered.
         RuntimeError: A claim left a trace in the model, the examples or a global generator.
+        ValueError: A requirement is about a claim that does not apply, or an element that is not there.
     """
     claims = list(claims)
-    answers = []
-    for position, claim in enumerate(claims, 1):
-        if progress is not None:
-            progress(claim, position, len(claims))
-        answers.append(_answer(subject, claim))
-    domain = subject.domain
-    return Audit(
+    plan = Plan(subject, minutes)
+    check_required(subject, claims, requirements)
+    known = {**facts_of(subject), **(facts or {})}
+    answers: dict[str, Answer] = {}
+    interrupted, hard = False, None
+    try:
+        for position, claim in enumerate(plan.order(claims, [r.claim for r in requirements]), 1):
+            if progress is not None:
+                progress(claim, position, len(claims))
+            answers[claim.name] = _answer(subject, claim, plan)
+            _judgments(requirements, answers)  # a label that means no element is told at once
+        hard = hardest(subject)
+    except KeyboardInterrupt:
+        interrupted = True
+    for claim in claims:
+        answers.setdefault(claim.name, Answer(claim, None, "", 0.0, "interrupted"))
+    audit = Audit(
         title=title or type(subject.model).__name__,
-        answers=tuple(answers),
+        answers=tuple(answers[claim.name] for claim in claims),
         assumed=subject.assumed,
-        facts={**facts_of(subject), **(facts or {})},
+        facts=known,
         history=tuple(history),
-        hardest=hardest(subject),
+        hardest=hard,
         class_names=subject.class_names,
-        span=None if domain is None else (float(domain.low.min()), float(domain.high.max())),
+        span=_span(subject),
+        judgments=_judgments(requirements, answers),
+        interrupted=interrupted,
     )
+    if interrupted:
+        raise Interrupted(audit)
+    return audit
 
 
-def _answer(subject: Subject, claim: Claim) -> Answer:
+def check_required(subject: Subject, claims: Sequence[Claim], requirements: Sequence[Requirement]) -> None:
+    """Refuse requirements about claims that are not asked or do not apply.
+
+    Raises:
+        ValueError: One is about such a claim; the message names the nearest that do apply.
+    """
+    for requirement in requirements:
+        claim = requirement.claim
+        rule = f"a requirement is about a claim that is asked and applies: {requirement.text!r}"
+        if claim not in claims:
+            raise ValueError(f"{rule} is about {claim.name}, which is not asked")
+        if refusal := claim.refusal(subject):
+            apply = [other.name for other in claims if not other.refusal(subject)]
+            near = ", ".join(nearest(claim.name, apply)) or "none"
+            raise ValueError(f"{rule} is about {claim.name}, which {refusal}; nearest: {near}")
+
+
+def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer]) -> tuple[Judgment, ...]:
+    """What became of the requirements about the claims that have an answer."""
+    made = []
+    for requirement in requirements:
+        if answer := answers.get(requirement.claim.name):
+            absent = Judgment(requirement, {}, answer.absence)
+            made.append(judged(requirement, answer.finding) if answer.finding else absent)
+    return tuple(made)
+
+
+def _answer(subject: Subject, claim: Claim, plan: Plan) -> Answer:
     if refusal := claim.refusal(subject):
         return Answer(claim, None, refusal, 0.0)
+    if skipped := plan.lacking(claim):
+        return Answer(claim, None, "", 0.0, skipped)
     before = Trace.of(subject)
     start = time.perf_counter()
     finding = resolve(claim.ask)(subject)
@@ -176,6 +260,11 @@ def _answer(subject: Subject, claim: Claim) -> Answer:
     if difference := before.difference(subject):
         raise RuntimeError(f"asking must leave no trace: claim {claim.name} was asked and {difference}")
     return Answer(claim, finding, "", seconds)
+
+
+def _span(subject: Subject) -> tuple[float, float] | None:
+    domain = subject.domain
+    return None if domain is None else (float(domain.low.min()), float(domain.high.max()))
 
 
 def facts_of(subject: Subject) -> dict[str, Fact]:

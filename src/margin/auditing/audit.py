@@ -1,7 +1,8 @@
 """``margin.audit``: what theory promises of a model, a run's or anybody's, beside what is measured."""
 
-import fnmatch
+import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,16 @@ from torch import nn
 
 from margin import catalog
 from margin.auditing.answers import Audit, Progress, ask
+from margin.auditing.choosing import claims_named
+from margin.auditing.requirements import requirement_of
 from margin.auditing.runs import subject_of_run
 from margin.auditing.subjects import subject_of
-from margin.catalog import Claim, UnknownName, nearest
 from margin.engine.runs import Run
 from margin.findings import Subject
 from margin.types import Domain
 
 
+# 9 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
     model: nn.Module | Run | Subject | str | Path,
     data: Any = None,
@@ -25,6 +28,8 @@ def audit(
     task: str | None = None,
     train: Any = None,
     domain: Domain | tuple[float, float] | None = None,
+    require: Sequence[str] = (),
+    minutes: float = math.inf,
     progress: Progress | None = None,
 ) -> Audit:
     """Put every claim that applies to a model, and collect the findings.
@@ -33,18 +38,27 @@ def audit(
         model: Any module, a run or its directory, or a subject.
         data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
         claims: Patterns of claim names, such as ``theory/*`` or ``calibration``.
-        task: How a module's outputs are read: classes, halfspace or values; inferred if not given.
+        task: How a module's outputs are read: classes, binary, halfspace or values; inferred if not given.
         train: The examples that a module was trained on, for the claims that need them.
         domain: Where one input of a module may lie, in the data's units.
+        require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
+            that this names are asked too.
+        minutes: What the questions may take: what does not fit is left out and listed.
         progress: Called before each claim is asked.
 
     Returns:
         The audit; it prints itself, ``as_json()`` and ``margin.auditing.report.write_report`` keep it.
 
     Raises:
-        ValueError: The data do not fit the model, or no claim has such a name.
+        Interrupted: Ctrl-C came; its ``audit`` holds what was answered.
+        ValueError: The data do not fit the model, no claim has such a name, or a requirement is about a claim
+            that does not apply.
     """
-    chosen = claims_named([claims] if isinstance(claims, str) else claims)
+    requirements = [requirement_of(text) for text in ([require] if isinstance(require, str) else require)]
+    named = claims_named([claims] if isinstance(claims, str) else claims)
+    required = [requirement.claim for requirement in requirements]
+    chosen = [claim for claim in catalog.claims().values() if claim in named or claim in required]
+    put = partial(ask, claims=chosen, progress=progress, requirements=requirements, minutes=minutes)
     if isinstance(model, str | Path):
         model = Run(model)
     if isinstance(model, Run):
@@ -60,27 +74,9 @@ def audit(
         }
         title = f"{record['recipe']['model']} on {record['data']['name']}"
         subject = subject_of_run(model, data)
-        return ask(subject, chosen, title=title, facts=facts, history=model.history, progress=progress)
+        return put(subject, title=title, facts=facts, history=model.history)
     if isinstance(model, Subject):
-        return ask(model, chosen, progress=progress)
+        return put(model)
     if data is None:
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
-    return ask(subject_of(model, data, task=task, train=train, domain=domain), chosen, progress=progress)
-
-
-def claims_named(patterns: Sequence[str]) -> list[Claim]:
-    """The claims whose name matches a pattern, or has it as a part.
-
-    Raises:
-        UnknownName: A pattern matches none.
-    """
-    table = catalog.claims()
-    for pattern in patterns:
-        if not any(_matches(name, pattern) for name in table):
-            near = ", ".join(nearest(pattern, table)) or "none"
-            raise UnknownName(f"no claim matches {pattern!r}; nearest: {near}; see margin list --kind claim")
-    return [row for name, row in table.items() if any(_matches(name, pattern) for pattern in patterns)]
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*{pattern}*")
+    return put(subject_of(model, data, task=task, train=train, domain=domain))

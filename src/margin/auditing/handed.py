@@ -4,12 +4,16 @@ Nothing is guessed: text needs class names, and a pair is a pair ``(x, y)``.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from margin.data.examples import Arrays, InOrder
+from margin.data.fetching import batch_of, drawing
+from margin.data.opening import is_frame
 from margin.types import Batch, Examples
 
 BATCH_SIZE = 256
@@ -31,7 +35,7 @@ def read(data: Any, names: Sequence[str], what: str) -> Handed:
     """
     if isinstance(data, Batch):
         data = [data]
-    if isinstance(data, torch.utils.data.DataLoader | torch.utils.data.Dataset):
+    if isinstance(data, DataLoader | Dataset):
         data = _loaded(data, what)
     if isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(batch, Batch) for batch in data):
         handed: Handed = list(data)
@@ -58,30 +62,34 @@ def retyped(handed: Handed, dtype: torch.dtype) -> Handed:
     if isinstance(handed, list):
         return [b if b.targets is None else b._replace(targets=b.targets.to(dtype)) for b in handed]
     if isinstance(handed, Arrays) and handed.targets is not None:
-        return Arrays(handed.inputs, handed.targets.to(dtype))
+        return replace(handed, targets=handed.targets.to(dtype))
     return handed
 
 
 def _loaded(data: Any, what: str) -> list[Batch]:
-    state = torch.get_rng_state()
-    try:
-        loader = data
-        if isinstance(data, torch.utils.data.Dataset):
-            loader = torch.utils.data.DataLoader(data, batch_size=BATCH_SIZE)
-        batches = []
-        for items in loader:
-            if not isinstance(items, list | tuple) or len(items) < 2:
-                raise ValueError(f"{what} must yield inputs and targets: got {type(items).__name__}")
-            batches.append(Batch(tuple(items[:-1]), items[-1]))
-        return batches
-    finally:
-        torch.set_rng_state(state)
+    """The batches of a loader, whose sampler may have chosen what is held out; drawn at one seed."""
+    loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size=BATCH_SIZE)
+    batches: list[Batch] = []
+    with drawing(0):
+        try:
+            for columns in loader:
+                batches.append(batch_of(columns, f"{what}, batch {len(batches)}", None))
+        except (TypeError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{what}, batch {len(batches)}: items must become tensors: {reason}") from error
+    if not batches:
+        raise ValueError(f"{what} must have at least one example: they are empty")
+    return batches
 
 
 def _arrays(data: Any, names: Sequence[str], what: str) -> Arrays:
     if not isinstance(data, tuple | list) or len(data) != 2:
         size = f" of {len(data)}" if isinstance(data, tuple | list) else ""
         got = f"{type(data).__name__}{size}"
+        if is_frame(data):
+            got += (
+                "; of a module's data the columns that it takes must be said: (frame[inputs], frame[target])"
+            )
         raise ValueError(f"{what} must be a pair (x, y), batches, Examples or Data: got {got}")
     x, y = data
     inputs = tuple(_tensor(column, f"x of {what}") for column in (x if isinstance(x, tuple) else (x,)))

@@ -3,7 +3,8 @@
 Nothing is broadcast, clamped or guessed silently: an inference is a sentence of ``Subject.assumed``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,10 +14,12 @@ from margin.auditing.handed import batches_of, read, retyped
 from margin.data.examples import Data, judged
 from margin.engine.asking import asking
 from margin.findings import Subject
-from margin.tasks import CLASSES, HALFSPACE, VALUES, Task, class_accuracy
+from margin.tasks import BINARY, CLASSES, HALFSPACE, VALUES, Task, class_accuracy
 from margin.types import Batch, Domain, Objective
 
-TASKS = {task.name: task for task in (CLASSES, HALFSPACE, VALUES)}
+TASKS = {task.name: task for task in (CLASSES, BINARY, HALFSPACE, VALUES)}
+SINGLE = (BINARY.name, HALFSPACE.name)
+"""The tasks of one output for two classes."""
 
 
 def subject_of(
@@ -35,8 +38,9 @@ def subject_of(
         data: Held-out examples: ``(x, y)`` arrays or tensors (x may be a tuple of inputs), batches, Examples,
             or Data, of which the test part is taken, else the validation part. Real numbers are given
             to the model in its own type, on its own device.
-        task: ``classes`` (a score per class), ``halfspace`` (one signed score, labels 0 and 1) or
-            ``values``; inferred from outputs and targets if not given.
+        task: ``classes`` (a score per class), ``binary`` (the logit of class 1, labels 0 and 1),
+            ``halfspace`` (one signed score, labels 0 and 1) or ``values``; inferred from outputs and
+            targets if not given.
         train: The training examples, in any of these forms; a Data brings its own.
         domain: Where one input may lie, in the data's units: a Domain or (low, high); a Data brings its own.
         class_names: Names of the classes, in the order of the outputs.
@@ -153,8 +157,11 @@ def _task(name: str | None, outputs: Tensor, targets: Tensor | None, assumed: li
         assumed.append(f"task: classes, because the targets are integers and the outputs {_shape(outputs)}")
     else:
         raise ValueError(
-            f"state the task: integer targets with outputs {_shape(outputs)} may mean halfspace or values"
+            f"state the task: integer targets with outputs {_shape(outputs)} may mean binary (the logit of "
+            "class 1), halfspace (a signed score) or values"
         )
+    if task.name in SINGLE:
+        return _single(task, outputs, assumed)
     if task is CLASSES and _are_probabilities(outputs):
         assumed.append("outputs: probabilities, because every row sums to 1; their logarithms are the scores")
         return PROBABILITIES
@@ -163,6 +170,38 @@ def _task(name: str | None, outputs: Tensor, targets: Tensor | None, assumed: li
     if name is None and task is VALUES:
         assumed.append("loss: squared error")
     return task
+
+
+def _single(task: Task, outputs: Tensor, assumed: list[str]) -> Task:
+    """The task of one output for two classes, which may stand in a column of its own."""
+    if task is BINARY and bool(((outputs >= 0) & (outputs <= 1)).all()):
+        assumed.append(
+            "outputs: logits of class 1, as the task says, though all seen lie in [0, 1]; "
+            "a model that ends in a sigmoid must be audited without it"
+        )
+    if outputs.ndim != 2 or outputs.shape[1] != 1:
+        return task
+    assumed.append("outputs: (N, 1), read as one number an example (N,)")
+    return _of_column(task)
+
+
+def _of_column(task: Task) -> Task:
+    """The same task of outputs (N, 1)."""
+    loss, classes, probabilities = task.loss, task.classes, task.probabilities
+    if loss is None or classes is None:
+        raise ValueError(f"task {task.name} has no loss or no classes")
+
+    def scored(score: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda outputs, labels: score(outputs.squeeze(1), labels)
+
+    return replace(
+        task,
+        loss=scored(loss),
+        scores={name: scored(score) for name, score in task.scores.items()},
+        predict=lambda outputs: task.predict(outputs.squeeze(1)),
+        classes=lambda outputs: classes(outputs.squeeze(1)),
+        probabilities=None if probabilities is None else lambda outputs: probabilities(outputs.squeeze(1)),
+    )
 
 
 def _shape(tensor: Tensor) -> str:
@@ -236,18 +275,19 @@ def _check_values(targets: Tensor, outputs: Tensor) -> None:
 
 def _check_labels(labels: Tensor, task: Task, outputs: Tensor, what: str, start: int) -> None:
     if labels.is_floating_point():
-        raise ValueError(f"labels must be integers: got targets of type {_name(labels)}")
+        raise ValueError(f"labels must be integers: got targets of type {_name(labels)}; give y.long()")
     if labels.ndim != 1:
         raise ValueError(f"labels must be one integer an example: got targets {_shape(labels)}")
-    wanted = 1 if task is HALFSPACE else 2
-    if outputs.ndim != wanted:
-        form = "one score an example (N,)" if task is HALFSPACE else "a score for each class (N, K)"
+    single = task.name in SINGLE
+    fits = outputs.ndim == 1 or outputs.shape[1:] == (1,) if single else outputs.ndim == 2
+    if not fits:
+        form = "one number an example (N,) or (N, 1)" if single else "a score for each class (N, K)"
         raise ValueError(f"task {task.name} needs {form}: the outputs are {_shape(outputs)}")
-    count = 2 if task is HALFSPACE else outputs.shape[1]
+    count = 2 if single else outputs.shape[1]
     odd = ((labels < 0) | (labels >= count)).nonzero()
     if len(odd):
         row = int(odd[0])
-        model = "one signed score" if task is HALFSPACE else f"{count} outputs"
+        model = "one output" if single else f"{count} outputs"
         got = f"label {int(labels[row])} with {model} ({what} {start + row})"
         raise ValueError(f"labels must lie in 0 .. {count - 1}: got {got}")
 
@@ -255,7 +295,7 @@ def _check_labels(labels: Tensor, task: Task, outputs: Tensor, what: str, start:
 def _check_names(names: Sequence[str], task: Task, outputs: Tensor) -> None:
     if not names or task is VALUES:
         return
-    count = 2 if task is HALFSPACE or outputs.ndim != 2 else outputs.shape[1]
+    count = 2 if task.name in SINGLE or outputs.ndim != 2 else outputs.shape[1]
     if len(names) != count:
         raise ValueError(f"class_names must name each of the {count} classes: got {len(names)}")
 

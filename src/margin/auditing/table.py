@@ -1,19 +1,31 @@
 """The table of findings: claim | promised | measured and its reach | unit | verdict.
 
 A finding has one row; one with labels has a row for each label, with its own verdict; one measured
-example by example has the counts of its verdicts, the gravest first, and its worst examples.
+example by example has the counts of its verdicts, the gravest first, and its worst examples. What an
+audit is summed up by, and what it left out, are worded here for terminal and page alike.
 """
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from margin.auditing.digits import exact, figures
+from margin.auditing.requirements import Judgment, Status
 from margin.findings import Finding, Scope, Verdict
+
+if TYPE_CHECKING:
+    from margin.auditing.answers import Answer, Audit
+
+INTERRUPTED = "interrupted"
+"""Why a claim was not asked, where the audit was stopped."""
 
 WORST = 5
 """How many examples are named."""
+
+MOST_ROWS = 24
+"""Rows of one finding, where nothing else is said."""
 
 SCOPES: dict[Scope, str] = {
     "always": "",
@@ -66,6 +78,7 @@ class Row:
         level: The gravest verdict that the row stands for.
         notes: Numbers of the assumptions on which it rests, from 1.
         why: What a reader must know to understand the verdict, a sentence each.
+        required: What the user requires of it and what became of that, gravest first.
     """
 
     claim: str
@@ -77,6 +90,7 @@ class Row:
     level: Verdict
     notes: tuple[int, ...] = ()
     why: tuple[str, ...] = ()
+    required: tuple[tuple[str, Status], ...] = ()
 
 
 def elements(finding: Finding) -> list[Element]:
@@ -97,22 +111,43 @@ def premises_assumed(findings: Sequence[Finding]) -> list[str]:
     return list(dict.fromkeys(text for finding in resting for text in finding.assuming))
 
 
-def rows(name: str, finding: Finding, assumed: Sequence[str] = ()) -> list[Row]:
+def rows(
+    name: str,
+    finding: Finding,
+    assumed: Sequence[str] = (),
+    *,
+    judgments: Sequence[Judgment] = (),
+    most: int = MOST_ROWS,
+) -> list[Row]:
     """The rows of one finding.
 
     Args:
         name: The claim's name.
         finding: Its answer.
         assumed: The numbered assumptions, in order; a premise that is not among them gets no number.
+        judgments: What became of the requirements about the claim.
+        most: Rows at most: a finding with more elements has one row for them all.
     """
     parts = elements(finding)
     notes = tuple(assumed.index(text) + 1 for text in finding.assuming if text in assumed)
-    if finding.value.numel() == 1 or finding.labels:
+    if finding.value.numel() == 1 or (finding.labels and len(parts) <= most):
         made = [_single(name if i == 0 else "", finding, part, notes) for i, part in enumerate(parts)]
+        made = [replace(row, required=_required(judgments, i)) for i, row in enumerate(made)]
     else:
-        made = [_many(name, finding, parts, notes)]
+        made = [replace(_many(name, finding, parts, notes), required=_required(judgments))]
     made[-1] = replace(made[-1], why=(*made[-1].why, *reasons(finding)))
     return made
+
+
+def _required(judgments: Sequence[Judgment], element: int | None = None) -> tuple[tuple[str, Status], ...]:
+    """The requirements about one element, or about any, with what became of each, the gravest first."""
+    found = [
+        (j.requirement.short, j.status if element is None else j.statuses[element])
+        for j in judgments
+        if element is None or element in j.statuses
+    ]
+    order = list(Status)
+    return tuple(sorted(found, key=lambda pair: order.index(pair[1])))
 
 
 def reasons(finding: Finding) -> list[str]:
@@ -149,11 +184,15 @@ def _many(name: str, finding: Finding, parts: list[Element], notes: tuple[int, .
     verdict = ", ".join(f"{count[v]} {v}" for v in Verdict if count[v])
     level = finding.verdict
     why = []
-    if finding.low is not None or finding.high is not None:
+    if finding.low is not None or finding.high is not None or finding.labels:
         order = list(Verdict)
-        worst = sorted(range(len(parts)), key=lambda i: (order.index(parts[i].verdict), -parts[i].shortfall))
-        named = ", ".join(f"{i} ({exact(float(f'{parts[i].value:.3g}'))})" for i in worst[:WORST])
-        why = [f"worst examples: {named}"]
+        promised = not finding.labels or finding.low is not None or finding.high is not None
+        ranks = [(order.index(p.verdict), -p.shortfall if promised else p.value) for p in parts]
+        worst = sorted(range(len(parts)), key=ranks.__getitem__)
+        named = ", ".join(
+            f"{parts[i].label or i} ({exact(float(f'{parts[i].value:.3g}'))})" for i in worst[:WORST]
+        )
+        why = [f"{'worst' if promised else 'lowest'}{'' if finding.labels else ' examples'}: {named}"]
     resting = notes if Verdict.HOLDS in count else ()
     return Row(
         name,
@@ -235,3 +274,39 @@ def ratio(part: Element) -> str:
     if not math.isfinite(bound) or bound == 0:
         return ""
     return f", {exact(float(f'{part.value / bound:.2g}'))} x promised"
+
+
+def absences(audit: "Audit") -> list[str]:
+    """How many claims have no finding, one phrase a reason: inapplicable, out of time, interrupted."""
+    refused = sum(bool(answer.refusal) for answer in audit.answers)
+    interrupted = sum(answer.skipped == INTERRUPTED for answer in audit.answers)
+    short = sum(bool(answer.skipped) for answer in audit.answers) - interrupted
+    phrases = {
+        f"{refused} {'does' if refused == 1 else 'do'} not apply": refused,
+        f"{short} not asked for lack of time": short,
+        f"{interrupted} not asked, interrupted": interrupted,
+        "interrupted": audit.interrupted and not interrupted,
+    }
+    return [phrase for phrase, count in phrases.items() if count]
+
+
+def left_out(answers: "Sequence[Answer]") -> dict[str, list[str]]:
+    """The names of the claims without a finding, by the reason."""
+    found: dict[str, list[str]] = {}
+    for answer in answers:
+        if answer.absence:
+            found.setdefault(answer.absence, []).append(answer.claim.name)
+    return found
+
+
+def statuses(judgments: Sequence[Judgment]) -> dict[Status, int]:
+    """How many requirements have each status, the gravest first."""
+    count = Counter(judgment.status for judgment in judgments)
+    return {status: count[status] for status in Status if count[status]}
+
+
+def unmet(judgments: Sequence[Judgment]) -> list[Judgment]:
+    """The requirements that are missed or undecided, the gravest first."""
+    order = list(Status)
+    short = [judgment for judgment in judgments if judgment.status is not Status.MET]
+    return sorted(short, key=lambda judgment: order.index(judgment.status))

@@ -172,9 +172,12 @@ def _finding(
     low: Tensor | None = None,
 ) -> Finding:
     missing = torch.full((len(shares),), torch.nan, dtype=torch.float64)
+    value = missing if curves.failure else curves.share(right)
+    # The accuracy after one signed step is measured itself; that in a ball is only bounded.
+    bracket = None if right is curves.stepped else (torch.zeros_like(value) if low is None else low, value)
     return Finding(
         statement=statement,
-        value=missing if curves.failure else curves.share(right),
+        value=value,
         unit="1",
         range=RANGE,
         premises=curves.premises,
@@ -183,6 +186,7 @@ def _finding(
         low=low,
         tolerance=TOLERANCE,
         labels=tuple(_label(*pair) for pair in zip(curves.threats, shares, strict=True)),
+        bracket=bracket,
         curves={} if curves.failure else _drawn(curves, shares),
     )
 

@@ -1,10 +1,19 @@
-"""Questions put to any module: risk, margins, calibration, curvature."""
+"""Questions put to any module: risk, confusion, ranking, residuals, margins, calibration, curvature."""
 
-from margin.catalog import LABELS, PARAMETERS, PROBABILITIES, TARGETS, TRAINING, Claim, Need, Part
+from margin.catalog import LABELS, PARAMETERS, PROBABILITIES, TARGETS, TRAINING, Claim, Cost, Need, Part
 
 TWO_CLASSES = Need(
     "the probabilities of exactly two classes", "margin.theory.calibration_claims:has_two_classes"
 )
+MANY_CLASSES = Need("three classes or more", "margin.theory.ranking_claims:has_many_classes")
+REAL_VALUES = Need("predictions of real values", "margin.theory.residuals:has_values")
+
+WILSON = "Wilson 1927 (Brown, Cai and DasGupta 2001, Section 3.1.1)"
+DELONG = (
+    "DeLong, DeLong and Clarke-Pearson 1988; Newcombe 2006; "
+    "van der Vaart 1998, Section 12.2 (two-sample U-statistics)"
+)
+RATIO = "Cochran 1977, Section 2.11 (error of a ratio); van der Vaart 1998, Theorem 3.1 (delta method)"
 
 CLAIMS = (
     Claim(
@@ -31,6 +40,106 @@ CLAIMS = (
         demo="margin.theory.risk:gap_demo",
         reference="Shalev-Shwartz and Ben-David 2014, Equations 3.3 and 3.4",
         needs=(TARGETS, TRAINING),
+        cost=Cost(1.2, "train"),
+    ),
+    Claim(
+        name="theory/inequality.chebyshev",
+        summary="How many losses lie k standard deviations or more from their mean?",
+        ask="margin.theory.inequality_claims:chebyshev",
+        demo="margin.theory.inequality_claims:demo",
+        reference="Casella and Berger 2002, Theorem 3.6.1",
+        needs=(TARGETS,),
+        covers=("prob.chebyshev",),
+    ),
+    Claim(
+        name="theory/inequality.jensen",
+        summary="By how much does the mean probability of the true class exceed exp(-log loss)?",
+        ask="margin.theory.inequality_claims:jensen",
+        demo="margin.theory.inequality_claims:demo",
+        reference="Cover and Thomas 2006, Theorem 2.6.2",
+        needs=(LABELS, PROBABILITIES),
+        covers=("ineq.jensen",),
+    ),
+    Claim(
+        name="theory/inequality.label_information",
+        summary="How many bits does the predicted class tell of the true one?",
+        ask="margin.theory.inequality_claims:label_information",
+        demo="margin.theory.inequality_claims:demo",
+        reference="Cover and Thomas 2006, Theorem 2.4.1",
+        needs=(LABELS,),
+        covers=("info.mutual_information",),
+    ),
+    Claim(
+        name="theory/confusion.balanced_accuracy",
+        summary="How often is the prediction right, were every class as frequent?",
+        ask="margin.theory.confusion_claims:balanced",
+        demo="margin.theory.confusion_claims:demo",
+        reference=f"Zou and Donner 2008 (limits of a sum); {WILSON}",
+        needs=(LABELS,),
+    ),
+    Claim(
+        name="theory/confusion.macro_f1",
+        summary="What is the mean over classes of the harmonic mean of precision and recall?",
+        ask="margin.theory.confusion_claims:f1",
+        demo="margin.theory.confusion_claims:demo",
+        reference="van Rijsbergen 1979, Chapter 7; Zou and Donner 2008 (limits of a sum)",
+        needs=(LABELS,),
+    ),
+    Claim(
+        name="theory/confusion.recall",
+        summary="How much of each class is found, and what is the rest taken for?",
+        ask="margin.theory.confusion_claims:recall",
+        demo="margin.theory.confusion_claims:demo",
+        reference=f"van Rijsbergen 1979, Chapter 7; {WILSON}",
+        needs=(LABELS,),
+    ),
+    Claim(
+        name="theory/confusion.precision",
+        summary="How much of what is called a class is of it?",
+        ask="margin.theory.confusion_claims:precision",
+        demo="margin.theory.confusion_claims:demo",
+        reference=f"van Rijsbergen 1979, Chapter 7; {WILSON}",
+        needs=(LABELS,),
+    ),
+    Claim(
+        name="theory/ranking.auroc",
+        summary="How often does an example of a class score above one of another (area under the ROC curve)?",
+        ask="margin.theory.ranking_claims:area",
+        demo="margin.theory.ranking_claims:demo",
+        reference=DELONG,
+        needs=(LABELS,),
+    ),
+    Claim(
+        name="theory/ranking.auroc_by_class",
+        summary="How often does an example of each class score above one of the rest?",
+        ask="margin.theory.ranking_claims:area_by_class",
+        demo="margin.theory.ranking_claims:many_demo",
+        reference=DELONG,
+        needs=(LABELS, MANY_CLASSES),
+    ),
+    Claim(
+        name="theory/residuals.mae",
+        summary="How far do predicted values lie from the observed ones, in the mean?",
+        ask="margin.theory.residuals:mae",
+        demo="margin.theory.residuals:demo",
+        reference="Cochran 1977, Section 2.11 (error of a ratio)",
+        needs=(REAL_VALUES,),
+    ),
+    Claim(
+        name="theory/residuals.rmse",
+        summary="How far do predicted values lie from the observed ones, in the root of the mean square?",
+        ask="margin.theory.residuals:rmse",
+        demo="margin.theory.residuals:demo",
+        reference=RATIO,
+        needs=(REAL_VALUES,),
+    ),
+    Claim(
+        name="theory/residuals.r2",
+        summary="What share of the targets' variance do the predictions take away?",
+        ask="margin.theory.residuals:r2",
+        demo="margin.theory.residuals:demo",
+        reference=RATIO,
+        needs=(REAL_VALUES,),
     ),
     Claim(
         name="theory/margins.distribution",
@@ -66,7 +175,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/calibration.nll",
-        summary="How many nats of surprise does what happened hold, on average?",
+        summary="How many nats of surprise does what happened hold, on average (the log loss)?",
         ask="margin.theory.calibration_claims:nll",
         demo="margin.theory.calibration_claims:demo",
         reference="Good 1952, Section 8",
@@ -79,6 +188,7 @@ CLAIMS = (
         demo="margin.theory.curvature:demo",
         reference="Parlett 1980, Theorem 4.5.1; Lanczos 1950",
         needs=(TARGETS, PARAMETERS),
+        cost=Cost(150, "train", 1024),
     ),
     Claim(
         name="theory/curvature.trace",
@@ -87,6 +197,7 @@ CLAIMS = (
         demo="margin.theory.curvature:demo",
         reference="Hutchinson 1990, Proposition 1",
         needs=(TARGETS, PARAMETERS),
+        cost=Cost(120, "train", 1024),
     ),
 )
 
@@ -97,6 +208,27 @@ PARTS = (
         kind="measure",
         target="margin.theory.risk:clopper_pearson",
         reference="Clopper and Pearson 1934 (Brown, Cai and DasGupta 2001, Section 4.2.1)",
+    ),
+    Part(
+        name="theory/wilson",
+        summary="The score interval of a proportion.",
+        kind="measure",
+        target="margin.theory.limits:wilson",
+        reference=WILSON,
+    ),
+    Part(
+        name="theory/confusion_matrix",
+        summary="How often each class is taken for each.",
+        kind="measure",
+        target="margin.theory.confusion:confusion_matrix",
+        reference="van Rijsbergen 1979, Chapter 7",
+    ),
+    Part(
+        name="theory/auroc",
+        summary="The area under the ROC curve with DeLong's variance, ties counting half.",
+        kind="measure",
+        target="margin.theory.ranking:auroc",
+        reference=DELONG,
     ),
     Part(
         name="theory/output_margins",

@@ -1,0 +1,75 @@
+"""Type hints of options: whether a value fits one, and what to call it. Imports no torch."""
+
+import types
+import typing
+from typing import Any
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is one that a hint admits; a whole number is a real one, a bool is no number.
+
+    Args:
+        value: An option's value.
+        hint: int, float, bool, str, None, a Literal, a union, a tuple, a list or a dict of these; any other
+            hint admits everything.
+    """
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return any(value == part and type(value) is type(part) for part in parts)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, part) for part in parts)
+    if origin in (tuple, list):
+        of = tuple if origin is tuple else list
+        if not isinstance(value, of):
+            return False
+        if origin is list or (len(parts) == 2 and parts[1] is ...):
+            return all(fits(item, parts[0]) for item in value)
+        return len(value) == len(parts) and all(map(fits, value, parts))
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(item, parts[1]) for item in value.values())
+    if hint in (None, types.NoneType):
+        return value is None
+    if hint in (int, float):
+        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    return isinstance(value, hint) if hint in (bool, str) else True
+
+
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+SIGNS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
+
+
+def spoken(hint: Any) -> str:
+    """What a hint admits, in words: "a whole number or 'all'", "one of relu, tanh", "whole numbers"."""
+    origin, parts = typing.get_origin(hint), _parts(hint)
+    if origin is typing.Literal:
+        few = " or ".join(map(str, parts)) if len(parts) == 2 else repr(parts[0])
+        return f"one of {', '.join(map(str, parts))}" if len(parts) > 2 else few
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(spoken(part) for part in parts))
+    if origin in (tuple, list):
+        many = {"a whole number": "whole numbers", "a number": "numbers", "a word": "words"}
+        item = spoken(parts[0])
+        count = f"{len(parts)} " if origin is tuple and ... not in parts else ""
+        return f"{count}{many.get(item, f'a list of {item}')}"
+    if origin is dict:
+        return (
+            "names and numbers, as '{loss: 0.3}'" if parts[1] is float else "names and values, as '{name: 3}'"
+        )
+    return WORDS.get(hint, str(hint))
+
+
+def written(hint: Any) -> str:
+    """What a user types for a hint: ``N``, ``X``, ``a|b``, ``N,...``."""
+    origin, parts = typing.get_origin(hint), _parts(hint)
+    if origin is typing.Literal:
+        return "|".join(map(str, parts))
+    if origin in (typing.Union, types.UnionType):
+        return "|".join(dict.fromkeys(written(part) for part in parts))
+    if origin in (tuple, list):
+        items = [written(part) for part in parts if part is not ...]
+        return f"{items[0]},..." if len(items) == 1 or origin is list else ",".join(items)
+    return "{NAME: VALUE}" if origin is dict else "" if hint is None else SIGNS.get(hint, "TEXT")
+
+
+def _parts(hint: Any) -> list[Any]:
+    return [part for part in typing.get_args(hint) if part is not types.NoneType]
