@@ -1,6 +1,7 @@
 # make demo   trains LeNet-5 on scanned digits, audits it, writes report.html
 # make check  format, lint, types, tests
 # make test   the tests alone
+# make docs   the site, into build/site
 # make bench  the figures of benchmarks/, beside the peers, into docs/results
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo check test format lint types bench clean
+.PHONY: demo check test format lint types docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/margin demo
@@ -38,10 +39,14 @@ $(VENV)/.tested: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
+docs: $(VENV)/.tested
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target build/peers pyhessian
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.loop
+	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.perceptron
 	PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.hessian
 	$(BIN)/python -m benchmarks.page

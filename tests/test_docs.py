@@ -1,0 +1,113 @@
+"""Every block of code in the documentation runs, in the order of its page, from an empty directory.
+
+Blocks of ``python`` are executed, those with a title are files that the reader writes, ``sh`` are
+commands, ``toml`` with entry points installs the module of tables it names, ``text`` is only read.
+"""
+
+import contextlib
+import importlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from margin import catalog
+from margin.cli import COMMANDS, main
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "results.md")
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty directory from which modules are imported, with what they add taken back afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    forget_tables()
+    yield tmp_path
+    forget_tables()
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
+
+
+def forget_tables() -> None:
+    catalog._modules.cache_clear()
+    catalog._table.cache_clear()
+    importlib.invalidate_caches()
+
+
+def run_command(line: str) -> None:
+    words = shlex.split(line, comments=True)
+    if words[:1] == ["margin"]:
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told):
+            status = main(words[1:])
+        assert status == 0, f"{line}: status {status}: {told.getvalue()}"
+    elif words:
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        subprocess.run(["bash", "-c", line], check=True, env=environment, timeout=120)
+
+
+def install(text: str, room: Path) -> None:
+    """Stand for ``pip install``: the entry points of a block, as an installed package states them."""
+    information = room / "example-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1.0\n")
+    rows = re.findall(r'^(\w+) = "(\w+)"$', text, re.MULTILINE)
+    assert rows
+    assert "[project.entry-points.margin]" in text
+    points = "\n".join(f"{name} = {value}" for name, value in rows)
+    (information / "entry_points.txt").write_text(f"[{catalog.GROUP}]\n{points}\n")
+    forget_tables()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run(page: Path, room: Path) -> None:
+    names: dict[str, object] = {"__name__": "page"}
+    for kind, title, text in BLOCK.findall(page.read_text()):
+        if title:
+            (room / title).write_text(text)
+        elif kind == "python":
+            exec(compile(text, page.name, "exec"), names)
+        elif kind == "sh":
+            for line in text.replace("\\\n", " ").splitlines():
+                run_command(line)
+        elif kind == "toml":
+            install(text, room)
+        else:
+            assert kind in ("text", "html"), f"{page.name} has a block of {kind} that nothing runs"
+
+
+def test_every_command_that_a_page_names_exists() -> None:
+    for page in [*PAGES, ROOT / "README.md"]:
+        named = set(re.findall(r"^margin (\w+)|`margin (\w+)", page.read_text(), re.MULTILINE))
+        assert {one or other for one, other in named} <= set(COMMANDS), page.name
+
+
+def test_the_page_of_figures_is_the_figures() -> None:
+    sys.path.insert(0, str(ROOT))
+    try:
+        from benchmarks.page import page
+    finally:
+        sys.path.remove(str(ROOT))
+    assert (ROOT / "docs" / "results.md").read_text() == page()
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for name in ("index", "commands", "catalog", "results", "verdicts"):
+        assert (tmp_path / f"{name}.html").stat().st_size > 5_000
+    assert "classic/perceptron" in (tmp_path / "catalog.html").read_text()
+    assert "margin train" in (tmp_path / "commands.html").read_text()
