@@ -10,6 +10,15 @@ from margin.cli.output import Output, columns
 from margin.data.places import FETCHED, FOUR, PLACED, folder_of, missing
 
 
+SHOWN = """usage: margin data show DATA [options]
+
+Print what is understood of a set by name, a file or a folder, before anything is trained.
+
+  margin data show DATA --help         the options of what reads it
+  --target NAME, --task classes|values the column to predict, and how it is read
+  --data.NAME VALUE                    how the data are read and split"""
+
+
 def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed."""
     if words and words[0] == "show":
@@ -22,7 +31,7 @@ def run(words: Sequence[str]) -> Output:
 
 
 def sets() -> Output:
-    """List the data sets by name and which are on this machine; "margin data show FILE" explains a file."""
+    """List the data sets by name; "margin data show DATA" explains one or a file, "get NAME" fetches one."""
     rows: list[dict[str, Any]] = [
         {"name": name, "summary": part.summary, "reference": part.reference, "here": here(name)}
         for name, part in catalog.sources().items()
@@ -97,6 +106,8 @@ def show(words: Sequence[str]) -> Output:
     """Print what is understood of a set or file, before anything is trained."""
     from margin.cli.parsing import new_parser, parse
 
+    if words and words[0] in ("-h", "--help"):
+        return Output({"usage": SHOWN}, SHOWN)
     if not words or words[0].startswith("-"):
         raise ValueError("margin data show needs a file or the name of a set, then --data.* options")
     check_source(words[0])
