@@ -7,10 +7,12 @@ import torch
 from margin.auditing.answers import Answer, Audit
 from margin.auditing.hardest import Hardest
 from margin.auditing.plots import DRAWINGS, learning_curves, plot
-from margin.auditing.report import page, typeset, write_report
+from margin.auditing.report import breakable, page, topics, typeset, write_report
+from margin.auditing.requirements import Judgment, judged, requirement_of
+from margin.auditing.svg import drawing
 from margin.catalog import Claim
 
-VOID = {"meta", "img", "br", "link", "input", "hr", "path", "line", "rect", "circle", "use"}
+VOID = {"meta", "img", "br", "wbr", "link", "input", "hr", "path", "line", "rect", "circle", "use"}
 EVIL = "<script>alert('x')</script>"
 
 
@@ -71,6 +73,9 @@ CURVES = {
         "a: confidence": torch.tensor([0.5]), "a: accuracy": torch.tensor([0.5]), "a: count": torch.ones(1),
         "b: confidence": torch.tensor([0.1]), "b: accuracy": torch.tensor([0.3]), "b: count": torch.ones(1),
     },
+    "theory/confusion.recall": {"confusion": torch.tensor([[8.0, 2.0], [2.0, 3.0]]).double()},
+    "theory/ranking.auroc": curves(false_positive_rate=[0, 0, 0.5, 1], true_positive_rate=[0, 0.5, 1, 1]),
+    "theory/residuals.r2": curves(observed=[0.0, 2, float("nan"), 4], predicted=[1.0, 2, 3, 3]),
     "theory/margins.distribution": curves(margins=[-1.0, 0.0, 0.5, 2.0]),
     "robust/linf.sandwich": curves(
         eps=[0.0, 0.1], clean=[0.9, 0.9], certified=[0.9, 0.2], fgsm=[0.9, 0.6], attacked=[0.9, 0.5]
@@ -147,6 +152,7 @@ def test_nothing_that_a_user_names_becomes_markup(html):
 
 
 def test_the_page_says_everything_in_order(html):
+    html = re.sub(r"<nav.*?</nav>", "", html, flags=re.DOTALL)  # the contents name the sections too
     text = " ".join(" ".join(checked(html).text).split())
     marks = ["61,706", "What was assumed", "task: classes", "Verdicts", "assuming examples are independent",
              "does not apply: needs a domain", "Findings", "A statement.",
@@ -209,6 +215,121 @@ def test_no_margin_is_lost_and_no_bar_mixes_right_and_wrong(finding, seed):
         )
 
 
+def confusion_axes(finding, cells, labels):
+    from margin.auditing.matrix import confusion
+
+    occurring = int((torch.tensor(cells).sum(1) > 0).sum())
+    found = finding(
+        value=torch.zeros(occurring).double(), labels=labels,
+        curves={"confusion": torch.tensor(cells, dtype=torch.float64)},
+    )  # fmt: skip
+    with drawing() as (_, axes):
+        said = confusion(axes, found)
+        return axes, said
+
+
+def test_a_confusion_matrix_has_the_true_classes_as_rows(finding):
+    axes, said = confusion_axes(
+        finding, [[8, 2, 0], [0, 3, 0], [1, 4, 5]], ("cat", "dog", "a very long name no. 7")
+    )
+    assert said == "confusion matrix of 3 classes: .696 of the examples lie on the diagonal"  # 16 of 23
+    written = {(round(t.get_position()[1]), round(t.get_position()[0])): t.get_text() for t in axes.texts}
+    assert written == {(0, 0): "8", (0, 1): "2", (1, 1): "3", (2, 0): "1", (2, 1): "4", (2, 2): "5"}
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["cat", "dog", "a very…no. 7"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == names
+    assert axes.yaxis_inverted()  # the first class is the top row
+    assert (axes.get_ylabel(), axes.get_xlabel()) == (
+        "true class",
+        "predicted class (shade: share of the row)",
+    )
+
+
+def test_a_cell_is_shaded_by_its_share_of_the_row(finding):
+    from matplotlib.colors import to_hex
+
+    from margin.auditing.svg import SERIES
+
+    axes, _ = confusion_axes(finding, [[80, 20], [1, 1]], ("a", "b"))
+    cells = {(round(c.get_y() + 0.5), round(c.get_x() + 0.5)): c for c in axes.patches}
+    assert cells[0, 0].get_alpha() > cells[1, 1].get_alpha() > cells[0, 1].get_alpha() > 0.08
+    assert cells[1, 0].get_alpha() == cells[1, 1].get_alpha()  # half a row, however few
+    right, wrong = (
+        {cells[k].get_facecolor()[:3] for k in keys} for keys in ([(0, 0), (1, 1)], [(0, 1), (1, 0)])
+    )
+    assert len(right) == len(wrong) == 1
+    assert right != wrong
+    assert {SERIES[0], SERIES[2]} == {to_hex(c) for c in right | wrong}
+
+
+def test_a_class_without_examples_keeps_its_row_and_a_plain_name(finding):
+    axes, _ = confusion_axes(finding, [[3, 0, 1], [0, 0, 0], [0, 1, 2]], ("cat", "dog"))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "class 1", "dog"]
+    axes, _ = confusion_axes(finding, [[3, 1], [1, 2]], ("class 0", "class 1"))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "counted", "large"), [(2, True, False), (20, True, True), (21, False, True)]
+)
+def test_counts_are_written_for_up_to_20_classes(finding, classes, counted, large):
+    cells = torch.eye(classes).double() * 12345 + 1
+    found = finding(value=torch.zeros(classes).double(), labels=tuple(map(str, range(classes))),
+                    curves={"confusion": cells})  # fmt: skip
+    svg = plot("theory/confusion.recall", found, "one")
+    assert svg.count(">12346</text>") == (classes if counted else 0)
+    assert ("data:image/png" in svg) == (not counted)
+    assert ('class="large" style="--width: ' in svg) == large
+    assert f"confusion matrix of {classes} classes" in svg
+
+
+def test_the_roc_curve_encloses_the_area_that_is_measured():
+    from margin.auditing.plots import roc
+    from margin.theory.ranking_claims import area, demo
+
+    found = area(demo())
+    with drawing() as (_, axes):
+        roc(axes, found)
+        (chance, curve) = axes.get_lines()
+        x, y = (torch.as_tensor(ends) for ends in curve.get_data())
+        assert float(torch.trapezoid(y, x)) == pytest.approx(0.75)  # 4.5 of 6 pairs
+        assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
+        assert [list(ends) for ends in chance.get_data()] == [[0, 1], [0, 1]]
+
+
+def test_predictions_stand_against_what_was_observed(finding):
+    from margin.auditing.plots import MOST_DOTS, agreement
+
+    x = torch.arange(5001.0).double()
+    found = finding(curves={"observed": x, "predicted": x.flip(0) / 2})
+    with drawing() as (_, axes):
+        said = agreement(axes, found)
+        identity, dots = axes.get_lines()
+        assert said.startswith("predicted against observed value of 2,000 of 5,001 examples")
+        drawn = torch.as_tensor(dots.get_xdata()), torch.as_tensor(dots.get_ydata())
+        assert len(drawn[0]) == MOST_DOTS
+        assert torch.equal(drawn[1], (5000 - drawn[0]) / 2)  # pairs stay together
+        assert list(identity.get_xdata()) == list(identity.get_ydata())
+        assert axes.get_xlim() == axes.get_ylim()
+        assert axes.get_xlim()[0] < 0 < 5000 < axes.get_xlim()[1]
+    with drawing() as (_, axes):
+        said = agreement(axes, finding(curves=CURVES["theory/residuals.r2"]))
+        assert "of 3 examples" in said  # the one that is NaN is not drawn
+    assert agreement(None, finding(curves=curves(observed=[float("nan")], predicted=[1.0]))) == ""
+
+
+def test_axes_of_their_own_size_have_room_for_their_labels():
+    from margin.auditing.svg import WIDTH, sized
+
+    with drawing() as (figure, axes):
+        sized(axes, 0.7, 0.5, 3.3, 3.0)
+        box = axes.get_position()
+        width, height = figure.get_size_inches()
+        assert width == WIDTH
+        assert (box.x0 * width, box.y0 * height) == pytest.approx((0.7, 0.5))
+        assert (box.width * width, box.height * height) == pytest.approx((3.3, 3.0))
+
+
 def test_learning_curves_show_what_changes(audit):
     assert [title for title, _ in learning_curves(audit.history, "t")] == ["loss", "accuracy"]
     assert learning_curves([], "t") == []
@@ -264,3 +385,79 @@ def test_the_file_is_written_whole(audit, html, tmp_path):
 
 def test_an_audit_without_findings_is_a_page_too():
     checked(page(Audit(title="empty", answers=())))
+
+
+@pytest.fixture(scope="module")
+def required(finding):
+    """An audit with a requirement of every status, and one about a claim that was not reached."""
+
+    def answer(name, found, skipped=""):
+        claim = Claim(name=name, summary=f"{name}?", ask="", demo="", reference="")
+        return Answer(claim, found, "", 0.5, skipped)
+
+    recall = finding(value=torch.tensor([0.2, 0.9]).double(), labels=("cat", "dog"))
+    loss = finding(kind="estimate", stderr=torch.tensor(0.1).double())
+    judgments = [judged(requirement_of(text), recall) for text in ("recall@dog>=.5", "recall@cat>=.9")]
+    judgments.append(judged(requirement_of("loss<=.6"), loss))
+    judgments.append(Judgment(requirement_of("ece<=.1"), {}, "not asked: interrupted"))
+    answers = [answer("theory/confusion.recall", recall), answer("theory/risk.loss", loss)]
+    answers.append(answer("theory/calibration.ece", None, "interrupted"))
+    return Audit(title="m", answers=tuple(answers), judgments=tuple(judgments), interrupted=True)
+
+
+def words(html):
+    html = re.sub(r"<style.*?</style>", "", html, flags=re.DOTALL)
+    html = re.sub(r"</(td|th|p|li|dt|dd|a|span|h\d)>", r"\g<0> ", html)
+    return re.sub(r" ([:,;])", r"\1", " ".join("".join(checked(html).text).split()))
+
+
+def test_what_is_required_stands_at_the_top_and_beside_its_value(required):
+    text = words(page(required))
+    assert "2 findings: 2 measured; 1 not asked, interrupted" in text
+    assert "Required: 1 missed, 2 undecided, 1 met (undecided counts as missed)" in text
+    top = text[text.index("Requirements") : text.index("Contents")]
+    assert top.index("recall@cat≥.9 is missed: cat: the value is 0.2") < top.index("loss≤.6 is undecided")
+    assert "ece≤.1 is undecided: not asked: interrupted" in top
+    assert "Met: recall@dog≥.5." in top
+    assert (
+        text.count("recall@cat≥.9 is missed: cat: the value is 0.2") == 2
+    )  # at the top and beside its value
+    assert "is met" not in text
+    table = text[text.index("claim promised measured verdict required") :]
+    assert "cat – .2 measured ≥ .9 missed dog – .9 measured ≥ .5 met" in table
+    assert "not asked: interrupted theory/calibration.ece" in text
+    assert "#theory/calibration.ece" not in page(required)  # nothing to go to
+
+
+def test_the_notebook_shows_what_is_required(required):
+    text = words(required._repr_html_())
+    assert "Required: 1 missed, 2 undecided, 1 met" in text
+    assert "recall@cat≥.9 is missed: cat: the value is 0.2" in text
+    assert "claim promised measured verdict required" in text
+    assert "cat – .2 measured ≥ .9 missed dog – .9 measured ≥ .5 met" in text
+
+
+def test_nothing_is_said_of_requirements_where_there_are_none(audit):
+    for html in (page(audit), audit._repr_html_()):
+        assert "required" not in words(html).lower()
+
+
+def test_the_contents_lead_to_every_section_and_finding(html, audit):
+    contents = re.search(r"<nav.*?</nav>", html, flags=re.DOTALL)[0]
+    linked = re.findall(r'href="#([^"]*)"', contents)
+    places = re.findall(r'<(?:section|article) id="([^"]*)"', html)
+    assert sorted(linked) == sorted(places)
+    assert set(audit.findings) <= set(linked)
+
+
+def test_findings_are_gathered_by_topic():
+    made = topics(["theory/risk.loss", "a/b", "theory/risk.gap", "theory/x.y.z"])
+    assert made == {
+        "theory/risk": [("loss", "theory/risk.loss"), ("gap", "theory/risk.gap")],
+        "a": [("b", "a/b")],
+        "theory/x.y": [("z", "theory/x.y.z")],
+    }
+
+
+def test_a_name_breaks_after_its_marks():
+    assert str(breakable("a/b.c_d<./")) == "a/<wbr>b.<wbr>c_d&lt;./"

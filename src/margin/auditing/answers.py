@@ -314,7 +314,9 @@ def _fingerprint(batches: Iterable[Any]) -> str:
 
 
 def _bytes(tensor: Tensor) -> Any:
-    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+    return (
+        tensor.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
+    )
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

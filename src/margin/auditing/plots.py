@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from margin.auditing.digits import exact
-from margin.auditing.svg import INK, MUTED, SERIES, drawing, themed
+from margin.auditing.matrix import confusion
+from margin.auditing.panels import components, halfspace, recall
+from margin.auditing.svg import INK, MUTED, SERIES, drawing, sized, themed
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 400
 """Points of a line: more than a page's pixels show nothing and weigh."""
+
+MOST_DOTS = 2000
+"""Dots of a scatter plot; of more, every so many are drawn."""
 
 APART = ("step", "epoch", "seconds", "examples_per_second", "peak_memory_mib")
 """Columns of a history that are no measurement of the model."""
@@ -38,7 +43,8 @@ def plot(name: str, finding: Finding, identifier: str) -> str:
     """
     if not finding.curves:
         return ""
-    for draw in (DRAWINGS.get(name, lines), lines):
+    own = [DRAWINGS[name]] if name in DRAWINGS else []
+    for draw in (*own, recall, components, halfspace, lines):
         with drawing() as (figure, axes):
             if shown := draw(axes, finding):
                 _plain_ticks(axes)
@@ -178,6 +184,45 @@ def spectrum(axes: "Axes", finding: Finding) -> str:
     return f"spectrum of the Hessian: {len(ritz)} Ritz values from {least} to {largest}"
 
 
+def roc(axes: "Axes", finding: Finding) -> str:
+    """True against false positive rate over every threshold; on the diagonal, scores tell nothing."""
+    x, y = _curve(finding, "false positive rate"), _curve(finding, "true positive rate")
+    if x is None or y is None or x.shape != y.shape:
+        return ""
+    sized(axes, 0.68, 0.48, 3.3, 3.3)
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label="chance")
+    axes.plot(x, y, color=SERIES[0], label="scores", clip_on=False)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positive rate", ylabel="true positive rate")
+    axes.legend(loc="lower right")
+    return "ROC curve: true against false positive rate, beside the diagonal of scores that tell nothing"
+
+
+def agreement(axes: "Axes", finding: Finding) -> str:
+    """Predicted against observed value, a dot an example: on the diagonal, the prediction is right."""
+    from matplotlib.ticker import MaxNLocator
+
+    x, y = _curve(finding, "observed"), _curve(finding, "predicted")
+    if x is None or y is None or x.shape != y.shape:
+        return ""
+    finite = x.isfinite() & y.isfinite()
+    x, y = x[finite], y[finite]
+    if not len(x):
+        return ""
+    keep = torch.linspace(0, len(x) - 1, min(len(x), MOST_DOTS)).round().long()
+    low, high = float(torch.minimum(x, y).min()), float(torch.maximum(x, y).max())
+    room = 0.04 * (high - low) or 1.0
+    ends = (low - room, high + room)
+    sized(axes, 0.68, 0.48, 3.3, 3.3)
+    axes.plot(ends, ends, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label="predicted = observed")
+    size = 4.0 if len(keep) < 200 else 2.5
+    axes.plot(x[keep], y[keep], "o", color=SERIES[0], markersize=size, markeredgewidth=0, alpha=0.5)
+    axes.set(xlim=ends, ylim=ends, xlabel="observed", ylabel="predicted")
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.legend(loc="upper left")
+    shown = f"{len(keep):,} of {len(x):,}" if len(keep) < len(x) else f"{len(x):,}"
+    return f"predicted against observed value of {shown} examples, beside the line where both agree"
+
+
 def lines(axes: "Axes", finding: Finding) -> str:
     """Any curves: lines over the first, where it increases and has their length, else over position."""
     curves = {
@@ -213,6 +258,9 @@ def draws(axes: "Axes", finding: Finding) -> str:
 
 
 DRAWINGS: dict[str, Drawing] = {
+    "theory/confusion.recall": confusion,
+    "theory/ranking.auroc": roc,
+    "theory/residuals.r2": agreement,
     "theory/calibration.ece": reliability,
     "theory/calibration.binary_ece": reliability,
     "theory/margins.distribution": margins,
@@ -233,10 +281,12 @@ def _curve(finding: Finding, *names: str) -> Tensor | None:
 
 
 def _plain_ticks(axes: "Axes") -> None:
-    from matplotlib.ticker import MaxNLocator, NullFormatter
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter
 
-    if axes.get_xscale() == "linear":
+    if axes.get_xscale() == "linear" and not isinstance(axes.xaxis.get_major_locator(), FixedLocator):
         axes.xaxis.set_major_locator(MaxNLocator(6))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, position: exact(round(value, 12)))
+        if isinstance(axis.get_major_locator(), FixedLocator):
+            continue  # the drawing has named its ticks
+        axis.set_major_formatter(lambda value, position: exact(round(value, 12)).replace("-", "−"))
         axis.set_minor_formatter(NullFormatter())

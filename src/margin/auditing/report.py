@@ -11,7 +11,22 @@ from margin.auditing.answers import Answer, Audit, Fact
 from margin.auditing.digits import exact, figures
 from margin.auditing.pictures import examples
 from margin.auditing.plots import learning_curves, plot
-from margin.auditing.table import SCOPES, Element, Row, elements, measured, premises_assumed, rows, unit
+from margin.auditing.requirements import Judgment, Status
+from margin.auditing.svg import LARGE
+from margin.auditing.table import (
+    SCOPES,
+    Element,
+    Row,
+    absences,
+    elements,
+    left_out,
+    measured,
+    premises_assumed,
+    rows,
+    statuses,
+    unit,
+    unmet,
+)
 from margin.engine.checkpoints import write_whole
 from margin.findings import Finding, Scope, Verdict
 
@@ -43,6 +58,12 @@ SCOPE_MEANINGS: dict[Scope, str] = {
     "limit": "promised in the limit",
 }
 
+MOST_TOGETHER = 6
+"""Rows of a finding that are printed on one page whatever room that leaves."""
+
+TERSE = 8
+"""Characters of a short label."""
+
 MOST_BARS = 24
 """Bars of one finding; a finding with more elements shows a plot or none."""
 
@@ -68,9 +89,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What the page shows of one finding."""
+    """What the page shows of one finding; its anchor is the claim's name."""
 
-    anchor: str
     answer: Answer
     finding: Finding
     rows: list[Row]
@@ -78,6 +98,27 @@ class Section:
     bars: list[Bar | None]
     plot: "Markup"
     notes: list[str]
+    short: list[Judgment]
+
+    @property
+    def name(self) -> str:
+        """The claim's name."""
+        return self.answer.claim.name
+
+    @property
+    def long(self) -> bool:
+        """Whether it may be divided between two printed pages."""
+        return len(self.rows) > MOST_TOGETHER
+
+    @property
+    def terse(self) -> bool:
+        """Whether its labels are so short that they stand beside their value on a narrow screen."""
+        return max(len(row.label) for row in self.rows) <= TERSE
+
+    @property
+    def large(self) -> bool:
+        """Whether the plot needs the page's width."""
+        return LARGE in self.plot
 
 
 def write_report(audit: Audit, path: str | Path) -> None:
@@ -105,7 +146,7 @@ def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> 
 
     notes = premises_assumed(list(audit.findings.values()))
     whole = template.startswith("report")
-    sections = [_section(answer, notes, i, whole) for i, answer in enumerate(audit.answers) if answer.finding]
+    sections = [_section(audit, i, notes, whole) for i, a in enumerate(audit.answers) if a.finding]
     used = {f.scope for f in audit.findings.values() if f.low is not None or f.high is not None}
     hard = audit.hardest if whole else None
     return (
@@ -115,30 +156,45 @@ def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> 
             audit=audit,
             facts={name: _fact(value) for name, value in audit.facts.items()},
             sections=sections,
+            topics=topics([section.name for section in sections]),
             notes=notes,
-            refused=[answer for answer in audit.answers if answer.finding is None],
+            absences=absences(audit),
+            left_out=left_out(audit.answers),
+            statuses=statuses(audit.judgments),
+            unmet=unmet(audit.judgments),
+            met=[j.requirement.text for j in audit.judgments if j.status is Status.MET],
             training=[(title, Markup(svg)) for title, svg in training],
             hardest=[] if hard is None else examples(hard, audit.class_names, audit.span),
             scopes=[(SCOPES[s], SCOPE_MEANINGS[s]) for s in SCOPES if s in used and SCOPES[s]],
             meanings=[(verdict, MEANINGS[verdict]) for verdict in audit.counts],
-            with_unit=any(row.unit for section in sections for row in section.rows),
+            with_required=any(row.required for section in sections for row in section.rows),
         )
     )
 
 
-def _section(answer: Answer, notes: Sequence[str], position: int, whole: bool) -> Section:
+def topics(names: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+    """Short and full name of each claim, by what precedes the last dot: "theory/risk" has "accuracy"."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name in names:
+        topic, _, short = name.rpartition("." if "." in name else "/")
+        found.setdefault(topic, []).append((short, name))
+    return found
+
+
+def _section(audit: Audit, position: int, notes: Sequence[str], whole: bool) -> Section:
     from markupsafe import Markup
 
+    answer = audit.answers[position]
     finding = answer.finding
     if finding is None:
         raise ValueError(f"{answer.claim.name} has no finding")
-    shown = rows(answer.claim.name, finding, notes)
+    judgments = audit.judgments_of(answer.claim.name)
+    shown = rows(answer.claim.name, finding, notes, judgments=judgments)
     window, bars = _bars(finding, len(shown))
     words = [KINDS[finding.kind], SCOPE_MEANINGS[finding.scope]]
     if finding.tolerance and (finding.low is not None or finding.high is not None):
         words.append(f"rounding may move the promise by {exact(finding.tolerance)}")
     return Section(
-        anchor=re.sub(r"[^a-z0-9]+", "-", answer.claim.name.lower()).strip("-"),
         answer=answer,
         finding=finding,
         rows=shown,
@@ -146,6 +202,7 @@ def _section(answer: Answer, notes: Sequence[str], position: int, whole: bool) -
         bars=bars,
         plot=Markup(plot(answer.claim.name, finding, f"plot-{position}") if whole else ""),
         notes=[word for word in words if word],
+        short=unmet(judgments),
     )
 
 
@@ -212,6 +269,7 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     environment.filters["typeset"] = typeset
+    environment.filters["breakable"] = breakable
     return environment
 
 
@@ -225,6 +283,13 @@ def typeset(text: str) -> "Markup":
     safe = re.sub(r"\^(-?\d+)", r"<sup>\1</sup>", safe)
     safe = re.sub(r"(\d)e(-?)(\d+)", lambda m: f"{m[1]}×10<sup>{'−' if m[2] else ''}{m[3]}</sup>", safe)
     return Markup(safe)
+
+
+def breakable(name: str) -> "Markup":
+    """A name that a narrow column may break after a slash or a dot."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([/.])(?=\w)", r"\1<wbr>", str(escape(name))))
 
 
 def _fact(value: Fact) -> Any:

@@ -26,8 +26,17 @@ VARIABLES = {INK: "ink", MUTED: "muted", GRID: "rule", PAPER: "paper"} | {
 WIDTH, HEIGHT = 4.4, 2.75
 """Inches: a figure fills a phone's width and half a page's at about its own size."""
 
+REM = 5.5
+"""Widths of a letter m on the page for an inch of a figure: what a figure of the usual width is given."""
+
+EDGE = 0.07
+"""Inches between the axes of a figure of its own size and the edge."""
+
 MARGINS = {"left": 0.155, "right": 0.985, "bottom": 0.175, "top": 0.965}
 """Room for five digits and a label; fixed, so that the axes of a page's figures are aligned."""
+
+LARGE = 'class="large"'
+"""Marks a figure that is wider than half a page: it needs the page's width, or to be scrolled."""
 
 STYLE: Any = {
     "text.parse_math": False,
@@ -76,6 +85,26 @@ def drawing(width: float = WIDTH, height: float = HEIGHT) -> "Iterator[tuple[Fig
         yield figure, figure.add_subplot()
 
 
+def sized(axes: "Axes", left: float, bottom: float, width: float, height: float) -> None:
+    """Give the axes a size in inches, and the figure what they and their labels need.
+
+    Args:
+        axes: Alone in their figure.
+        left: Room for the labels of the vertical axis.
+        bottom: Room for those of the horizontal axis.
+        width: Of the axes; the figure is no narrower than the others of a page.
+        height: Of the axes.
+    """
+    from matplotlib.figure import Figure
+
+    figure = axes.get_figure()
+    if not isinstance(figure, Figure):
+        raise ValueError(f"axes must be alone in a figure: got axes in {type(figure).__name__}")
+    whole, high = max(left + width + EDGE, WIDTH), bottom + height + EDGE
+    figure.set_size_inches(whole, high)
+    figure.subplots_adjust(left / whole, bottom / high, (left + width) / whole, 1 - EDGE / high)
+
+
 def themed(figure: "Figure", name: str, description: str) -> str:
     """The figure as an ``<svg>`` element for a page.
 
@@ -90,6 +119,8 @@ def themed(figure: "Figure", name: str, description: str) -> str:
     figure.savefig(file, format="svg", transparent=True)
     text = file.getvalue()
     text = text[text.index("<svg") :].strip()
+    inches = figure.get_size_inches()[0]
+    large = f' {LARGE} style="--width: {REM * inches:.1f}rem"' if inches > WIDTH else ""
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
@@ -99,7 +130,7 @@ def themed(figure: "Figure", name: str, description: str) -> str:
         text = text.replace(color, f"var(--{variable})")
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     label = escape(description, quote=True)
-    return re.sub(r"\n\s*", "\n", text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
+    return re.sub(r"\n\s*", "\n", text.replace("<svg", f'<svg{large} role="img" aria-label="{label}"', 1))
 
 
 def _own_identifiers(text: str, name: str) -> str:

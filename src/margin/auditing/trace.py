@@ -18,7 +18,12 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
         return False
     if a.layout != torch.strided or b.layout != torch.strided:
         return torch.equal(a, b)
-    return torch.equal(*(x.detach().resolve_conj().contiguous().view(-1).view(torch.uint8) for x in (a, b)))
+    return torch.equal(
+        *(
+            x.detach().resolve_conj().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
+            for x in (a, b)
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
