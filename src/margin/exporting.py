@@ -8,6 +8,7 @@ both, with the recipe of the model, is in the file's metadata. Nothing is pickle
 import io
 import json
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -303,20 +304,31 @@ def onnx_bytes(module: nn.Module, inputs: tuple[Tensor, ...], description: Mappi
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ValueError(f"format onnx needs {error.name}: pip install 'margin[onnx]'") from None
-    with _quiet():
-        program: Any = torch.onnx.export(
-            module,
-            inputs,
-            dynamic_shapes=tuple({0: "batch"} for _ in inputs),
-            input_names=[f"input_{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["input"],
-            verbose=False,
-        )
+    try:
+        with _quiet():
+            program: Any = torch.onnx.export(
+                module,
+                inputs,
+                dynamic_shapes=tuple({0: "batch"} for _ in inputs),
+                input_names=[f"input_{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["input"],
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        raise ValueError(_no_onnx(error, description)) from None
     model = program.model_proto
     for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
         del node.metadata_props[:]  # paths of this machine
     onnx.helper.set_model_props(model, texts(description))
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
+
+
+def _no_onnx(error: BaseException, description: Mapping[str, Any]) -> str:
+    """Why a model cannot be written as ONNX: the operator that ONNX does not have."""
+    found = re.search(r"torch\.ops\.aten\.(\w+)", str(error))
+    what = f"aten::{found[1]}, for which there is none" if found else " ".join(str(error).split())
+    name = description["recipe"]["model"]
+    return f"a model must use what ONNX has an operator for: {name} uses {what}; use --format torch"
 
 
 @contextmanager

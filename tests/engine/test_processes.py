@@ -258,6 +258,42 @@ def test_a_script_trains_data_in_memory_by_two_processes(tmp_path: Path, guard: 
     assert gap(tmp_path / "one", tmp_path / "run") <= 1e-10
 
 
+ENDINGS = """
+import multiprocessing.util, os, sys
+from margin.engine.launching import launch
+from margin.engine.processes import share
+def late(stop):
+    multiprocessing.util.Finalize(None, os.abort, exitpriority=1)
+def early(stop):
+    if share().rank:
+        os.abort()
+    while True:
+        share()
+def wrong(stop):
+    if share().rank:
+        raise ValueError("row 3 of rank 1")
+if __name__ == "__main__":
+    launch({"late": late, "early": early, "wrong": wrong}[sys.argv[1]], 2, "cpu", ())
+    print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "says"),
+    [
+        ("late", "done"),  # what was asked is done: that the process then crashes changes nothing
+        ("early", "process 1 of 2 was ended by SIGABRT"),
+        ("wrong", "ValueError: row 3 of rank 1"),
+    ],
+)
+def test_how_processes_end_is_told(tmp_path: Path, ending: str, says: str) -> None:
+    script = tmp_path / "endings.py"
+    script.write_text(ENDINGS)
+    done = ran(sys.executable, str(script), ending)
+    assert done.returncode == (0 if ending == "late" else 1)
+    assert says in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("model", "data", "options", "message"),
     [

@@ -11,7 +11,7 @@ import signal
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 
 import torch.multiprocessing
 
-from margin.engine.processes import group
+from margin.engine.processes import group, wait
 
 GRACE = 10.0
 """Seconds that the others get to end after one has failed."""
@@ -45,23 +45,30 @@ def launch(work: Callable[..., None], size: int, device: str, arguments: Sequenc
         Exception: What ``work`` raised first in any process; a note holds where.
     """
     context = torch.multiprocessing.get_context("spawn")
-    raised, stop = context.SimpleQueue(), context.Event()
+    told, stop = context.SimpleQueue(), context.Event()
     with tempfile.TemporaryDirectory(prefix="margin-") as directory:
         place = (size, f"file://{Path(directory) / 'meeting'}", device)
         processes = [
-            context.Process(target=_enter, args=(rank, place, raised, stop, work, arguments))
+            context.Process(target=_enter, args=(rank, place, told, stop, work, arguments))
             for rank in range(size)
         ]
         with _stoppable(stop, processes):
             for process in processes:
                 process.start()
             killed = _join(processes)
-    if not raised.empty() and stop.is_set():
-        raise raised.get()
-    _check_alive([process.exitcode for process in processes], killed)
-    if not raised.empty():
-        raise raised.get()  # the first: the others only miss the one that raised it
-    if any(process.exitcode for process in processes):
+    done, errors = set(), []
+    while not told.empty():
+        rank, error = told.get()
+        if error is None:
+            done.add(rank)
+        else:
+            errors.append(error)
+    if errors and stop.is_set():
+        raise errors[0]
+    _check_alive([process.exitcode for process in processes], {*killed, *done})
+    if errors:
+        raise errors[0]  # the others only miss the one that raised it
+    if len(done) < size:
         raise WorkerDiedError(
             "a process ended before it began to work; a script that trains by several processes must "
             "begin under: if __name__ == '__main__':"
@@ -71,7 +78,7 @@ def launch(work: Callable[..., None], size: int, device: str, arguments: Sequenc
 def _enter(
     rank: int,
     place: tuple[int, str, str],
-    raised: Any,
+    told: Any,
     stop: Any,
     work: Callable[..., None],
     arguments: Sequence[Any],
@@ -82,8 +89,10 @@ def _enter(
     try:
         with group(rank, size, address, device):
             work(stop.is_set, *arguments)
+            wait()
+            told.put((rank, None))  # what happens while the connections are taken down is no failure
     except (Exception, KeyboardInterrupt) as error:
-        raised.put(_sendable(error))
+        told.put((rank, _sendable(error)))
         raise SystemExit(1) from None
 
 
@@ -118,9 +127,9 @@ def _join(processes: Sequence[BaseProcess]) -> list[int]:
     return killed
 
 
-def _check_alive(codes: Sequence[int | None], killed: Sequence[int]) -> None:
+def _check_alive(codes: Sequence[int | None], excused: Container[int]) -> None:
     for rank, code in enumerate(codes):
-        if code is not None and code < 0 and rank not in killed:
+        if code is not None and code < 0 and rank not in excused:
             name = signal.Signals(-code).name
             raise WorkerDiedError(f"process {rank} of {len(codes)} was ended by {name}")
 
