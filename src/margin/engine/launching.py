@@ -86,14 +86,15 @@ def _enter(
     """What a new process does: join, work, and tell what went wrong."""
     size, address, device = place
     os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
-    try:
-        with group(rank, size, address, device):
+    with group(rank, size, address, device):
+        try:
             work(stop.is_set, *arguments)
             wait()
-            told.put((rank, None))  # what happens while the connections are taken down is no failure
-    except (Exception, KeyboardInterrupt) as error:
-        told.put((rank, _sendable(error)))
-        raise SystemExit(1) from None
+        except (Exception, KeyboardInterrupt) as error:
+            # told before this process leaves the group: the others' errors about that come later
+            told.put((rank, _sendable(error)))
+            raise SystemExit(1) from None
+        told.put((rank, None))  # what happens while the connections are taken down is no failure
 
 
 def _sendable(error: BaseException) -> BaseException:
