@@ -14,7 +14,7 @@ import torch
 import torch.multiprocessing
 from torch import nn
 
-from benchmarks.record import ratio, record
+from benchmarks.record import interleaved, ratio, record
 from margin.data.examples import Arrays, Shuffled
 from margin.engine.descent import Descend, descent, risk
 from margin.engine.launching import launch
@@ -26,30 +26,57 @@ from margin.tasks import CLASSES
 ROWS, BATCH, STEPS, ROUNDS, STARTS = 5_120, 512, 10, 15, 5
 
 
-def rounds() -> Callable[[], None]:
-    """A function that takes STEPS more steps: this process's share of each batch."""
+def network() -> nn.Module:
     torch.manual_seed(0)
-    model = nn.Sequential(
+    return nn.Sequential(
         nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
     )
-    X, y = torch.randn(ROWS, 784), torch.randint(0, 10, (ROWS,))
-    batches = Shuffled(Arrays((X,), y), BATCH, seed=0, share=share())
+
+
+def rows() -> Arrays:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(ROWS, 784, generator=generator)
+    return Arrays((X,), torch.randint(0, 10, (ROWS,), generator=generator))
+
+
+def ours() -> Callable[[], None]:
+    """A function that takes STEPS more steps through fit: this process's share of each batch."""
+    model = network()
+    batches = Shuffled(rows(), BATCH, seed=0, share=share())
     state = State({"model": model}, {"": optimizer_of(model, "AdamW", lr=1e-3, options={}, decay_norms=True)})
     step = descent(risk(CLASSES), Descend())
     return lambda: fit(state, batches, step, max_steps=state.step + STEPS) and None
 
 
+def stock() -> Callable[[], None]:
+    """The same by hand, around a stock DistributedDataParallel."""
+    model = nn.parallel.DistributedDataParallel(network(), gradient_as_bucket_view=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    examples, size = rows(), BATCH // share().size
+
+    def run() -> None:
+        for _ in range(STEPS):
+            index = torch.randint(0, ROWS, (size,))
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(examples.inputs[0][index]), examples.targets[index])
+            loss.backward()
+            optimizer.step()
+            loss.item()
+
+    return run
+
+
 def work(stop: Callable[[], bool], requests: list[Queue], answers: Queue) -> None:
     torch.set_num_threads(1)
-    advance = rounds()
-    while requests[share().rank].get():
-        advance()
+    known = {"ours": ours(), "stock": stock()}
+    while name := requests[share().rank].get():
+        known[name]()
         answers.put(share().rank)
 
 
-def by_two(requests: list[Queue], answers: Queue) -> None:
+def by_two(name: str, requests: list[Queue], answers: Queue) -> None:
     for one in requests:
-        one.put(True)
+        one.put(name)
     for _ in requests:
         answers.get()
 
@@ -70,18 +97,17 @@ def main() -> None:
     requests, answers = [context.Queue(), context.Queue()], context.Queue()
     group = threading.Thread(target=launch, args=(work, 2, "cpu", (requests, answers)))
     group.start()
-    alone = rounds()
-    times: dict[str, list[float]] = {"one": [], "two": []}
-    for _ in range(ROUNDS + 1):
-        for name, run in (("one", alone), ("two", lambda: by_two(requests, answers))):
-            begun = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - begun)
+    contestants = {
+        "one": ours(),
+        "two": lambda: by_two("ours", requests, answers),
+        "stock": lambda: by_two("stock", requests, answers),
+    }
+    times = interleaved(ROUNDS, **contestants)
     for one in requests:
-        one.put(False)
+        one.put("")
     group.join()
-    times = {name: values[1:] for name, values in times.items()}  # the first of each warms up
     speed, slowest, fastest = ratio(times, "one", "two")
+    stock_speed = ratio(times, "one", "stock")
     starts = {str(n): [starting(n) for _ in range(STARTS)] for n in (1, 2)}
     cost = statistics.median(starts["2"]) - statistics.median(starts["1"])
     record(
@@ -95,6 +121,12 @@ def main() -> None:
                 "interval": [slowest, fastest],
                 "target": ">= 1.5",
                 "met": speed >= 1.5,
+            },
+            {
+                "what": "the same around a stock DistributedDataParallel, by hand",
+                "value": stock_speed[0],
+                "unit": "ratio",
+                "interval": list(stock_speed[1:]),
             },
             {
                 "what": "starting --processes 2, more than one",

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from margin.tasks import BINARY, CLASSES, HALFSPACE, SCORES, VALUES, class_accuracy
+from margin.tasks import BINARY, CLASSES, CODES, HALFSPACE, SCORES, VALUES, class_accuracy
 
 
 def test_a_row_with_a_nan_is_never_right() -> None:
@@ -86,3 +86,8 @@ def test_a_binary_prediction_is_class_1_above_one_half() -> None:
     columns = BINARY.predict(torch.tensor([-math.log(3), math.log(9)]))
     assert columns["class"].tolist() == [0, 1]
     torch.testing.assert_close(columns["probability"], torch.tensor([0.75, 0.9]))
+
+
+def test_codes_are_shown_a_column_each() -> None:
+    columns = CODES.predict(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert {name: column.tolist() for name, column in columns.items()} == {"code 1": [1, 3], "code 2": [2, 4]}

@@ -125,10 +125,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a claim needs of its subject; ``text`` completes "does not apply: needs ..."."""
+    """What a claim needs of its subject; ``text`` completes "does not apply: needs ...".
+
+    Args:
+        text: What is needed.
+        met: Path of ``(subject) -> bool``.
+        of: Whether it is asked of the subject as a whole, or of the kind of its model.
+    """
 
     text: str
     met: str
+    of: Literal["subject", "model"] = "subject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +178,15 @@ class Claim:
     covers: tuple[str, ...] = ()
 
     def refusal(self, subject: Any) -> str:
-        """Why the question makes no sense for this subject, or ""."""
-        lacking = [need.text for need in self.needs if not resolve(need.met)(subject)]
-        return f"needs {' and '.join(lacking)}" if lacking else ""
+        """Why the question makes no sense for this subject, or ""; the kind of model comes first."""
+        lacking = [need for need in self.needs if not resolve(need.met)(subject)]
+        if kinds := [need.text for need in lacking if need.of == "model"]:
+            return f"{OTHER_MODELS} {' and '.join(kinds)}"
+        return f"needs {' and '.join(need.text for need in lacking)}" if lacking else ""
 
+
+OTHER_MODELS = "is asked only of"
+"""How a refusal begins that is due to the kind of model."""
 
 LABELS = Need("class labels", "margin.findings:has_labels")
 PROBABILITIES = Need("class probabilities", "margin.findings:has_probabilities")

@@ -1,4 +1,4 @@
-"""The tasks: how a model's outputs are read, as classes, as a signed score, as values.
+"""The tasks: how a model's outputs are read, as classes, as a signed score, as values, as codes.
 
 A task turns outputs into the loss of each term, into scores, into the columns a user sees. It holds
 no parameter and no state.
@@ -100,7 +100,7 @@ def binary_loss(logit: PerExample, labels: Labels) -> PerExample:
 
 
 def binary_accuracy(logit: PerExample, labels: Labels) -> PerExample:
-    """1 where z > 0 and the label is 1, or neither: a point on the boundary is of class 0; a NaN is never right."""
+    """1 where z > 0 and the label is 1, or neither: z = 0 is class 0, and a NaN is never right."""
     right = (logit > 0) == (labels == 1)
     return (right & ~logit.isnan()).to(logit.dtype)
 
@@ -154,7 +154,7 @@ SCORES = Task(
     lambda scores: {"class": scores.argmax(-1), "score": scores.amax(-1)},
     classes=lambda scores: scores,
 )
-"""One score per class, the largest predicted, the first of several; labels 0 .. K-1. No probability is stated."""
+"""One score per class, the first of the largest predicted; labels 0 .. K-1. No probability is stated."""
 
 BINARY = Task(
     "binary",
@@ -178,6 +178,14 @@ MEMORY = Task(
     "memory",
     None,
     {"overlap": overlap, "exact_recall": exact_recall},
-    lambda states: {"pattern": states},
+    lambda states: {f"unit {i + 1}": column for i, column in enumerate(states.unbind(1))},
 )
 """The retrieved pattern, one number a unit; targets, where there are any, are the patterns meant."""
+
+CODES = Task(
+    "codes",
+    None,
+    {},
+    lambda codes: {f"code {i + 1}": column for i, column in enumerate(codes.flatten(1).unbind(1))},
+)
+"""The coordinates by which a model of the inputs alone describes each of them; targets are ignored."""

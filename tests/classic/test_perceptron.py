@@ -5,7 +5,10 @@ import pytest
 import torch
 from sklearn.linear_model import Perceptron as Reference
 
-from margin.classic.perceptron import Perceptron, geometric_margin, mistakes_of_pass
+from margin.classic.perceptron import Perceptron, geometric_margin, mistake_rule, mistakes_of_pass
+from margin.classic.separation import homogeneous
+from margin.engine.state import NonFiniteError, State
+from margin.types import Batch
 
 
 def naive_pass(w: np.ndarray, b: float, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, list[int]]:
@@ -105,6 +108,83 @@ def test_scaling_the_weights_changes_no_side() -> None:
     model.weight.data *= 7
     model.bias.data *= 7
     assert torch.equal(model(x) > 0, before)
+
+
+def test_the_printed_rule_stops_outside_the_version_space() -> None:
+    """Many notes test f(x) != y with sgn(0) = +1: from w = 0 the one point (1, +1) then counts as right."""
+
+    def printed(w: float, x: float, y: float) -> bool:
+        return (1.0 if w * x >= 0 else -1.0) != y
+
+    assert not printed(0.0, 1.0, 1.0)  # no mistake: the loop ends at w = 0, whose margin is 0
+    w = torch.zeros(1)
+    assert mistakes_of_pass(w, None, torch.ones(1, 1), torch.ones(1)).tolist() == [0]
+    assert mistakes_of_pass(w, None, torch.ones(1, 1), torch.ones(1)).tolist() == []
+    assert w.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_separable_set_ends_with_a_positive_margin(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(100, 3, generator=generator, dtype=torch.float64)
+    y = torch.where(x @ torch.tensor([1.0, 2.0, -1.0]).double() > 0.1, 1.0, -1.0).double()
+    w, b = torch.zeros(3, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    while len(mistakes_of_pass(w, b, x, y)):
+        pass
+    assert geometric_margin(w, b, x, y).min() > 0
+    # without a bias on augmented points: the same run
+    both = torch.zeros(4, dtype=torch.float64)
+    while len(mistakes_of_pass(both, None, homogeneous(x, y), torch.ones_like(y))):
+        pass
+    assert torch.allclose(both, torch.cat((w, b[None])), rtol=0, atol=1e-9)
+
+
+def stepped(batch: Batch) -> tuple[Perceptron, float]:
+    model = Perceptron(batch.inputs[0].shape[1], 2).double()
+    return model, mistake_rule()(State({"model": model}), batch)["mistakes"]
+
+
+def test_weights_scale_the_steps_as_scikit_learns_do() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 4, generator=generator, dtype=torch.float64)
+    labels = (x[:, 0] + 0.5 * torch.randn(300, generator=generator) > 0).long()
+    weight = torch.randint(0, 4, (300,), generator=generator).double()
+    model, _ = stepped(Batch((x,), labels, weight))
+    reference = Reference(shuffle=False, tol=None, max_iter=1)
+    reference.fit(x.numpy(), labels.numpy(), sample_weight=weight.numpy())
+    assert np.allclose(model.weight.detach(), reference.coef_[0], rtol=0, atol=1e-9)
+    assert abs(model.bias.item() - reference.intercept_[0]) <= 1e-9
+
+
+def test_an_example_of_weight_0_counts_for_nothing_be_it_infinite() -> None:
+    x = torch.tensor([[1.0, 2.0], [torch.inf, torch.nan], [-1.0, 0.5]]).double()
+    labels = torch.tensor([1, 1, 0])
+    model, made = stepped(Batch((x,), labels, torch.tensor([1.0, 0.0, 1.0])))
+    without, made_without = stepped(Batch((x[[0, 2]],), labels[[0, 2]]))
+    assert torch.equal(model.weight, without.weight)
+    assert torch.equal(model.bias, without.bias)
+    assert made == made_without
+
+
+def test_what_is_not_finite_is_refused_before_a_weight_moves() -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, -torch.inf]])
+    model = Perceptron(2, 2)
+    step, state = mistake_rule(), State({"model": model}, step=4)
+    with pytest.raises(NonFiniteError, match=r"got -inf in feature 1 of row 1 at step 4"):
+        step(state, Batch((x,), torch.tensor([1, 0])))
+    with pytest.raises(NonFiniteError, match=r"got -inf in feature 1 of row 2 at step 4"):
+        step(state, Batch((x[[0, 0, 1]],), torch.tensor([1, 1, 0]), torch.tensor([0.0, 1.0, 1.0])))
+    assert not model.weight.any()
+
+
+def test_a_batch_without_targets_and_a_negative_weight_are_refused() -> None:
+    step, state = mistake_rule(), State({"model": Perceptron(2, 2)})
+    with pytest.raises(ValueError, match="needs targets"):
+        step(state, Batch((torch.ones(2, 2),)))
+    for wrong in (-2.0, torch.nan, torch.inf):
+        message = f"must be finite and at least 0: got {wrong:g} in row 1"
+        with pytest.raises(ValueError, match=message):
+            step(state, Batch((torch.ones(2, 2),), torch.tensor([0, 1]), torch.tensor([1.0, wrong])))
 
 
 def test_three_classes_are_refused() -> None:

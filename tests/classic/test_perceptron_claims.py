@@ -8,7 +8,8 @@ import torch
 from scipy.linalg import hadamard
 
 from margin.classic.perceptron import Perceptron
-from margin.classic.perceptron_claims import augmented, demo, novikoff, run_rule, separating
+from margin.classic.perceptron_claims import augmented, demo, novikoff, run_rule
+from margin.classic.separation import separate
 from margin.data.preprocess import Standardize
 from margin.engine.descent import risk
 from margin.engine.state import Preprocessed
@@ -36,7 +37,7 @@ def test_both_lemmas_hold_at_every_mistake(seed: int) -> None:
     keep = score.abs() > 0.05
     finding = novikoff(subject_of(x[keep], (score[keep] > 0).long()))
     xa, sign = augmented(subject_of(x[keep], (score[keep] > 0).long()))
-    w = separating(xa, sign)
+    w = separate(sign[:, None] * xa).weight
     gamma = float((sign * (xa @ w)).min() / w.norm())
     t = torch.arange(1, len(finding.curves["length"]) + 1)
     assert finding.verdict is Verdict.HOLDS
@@ -84,13 +85,13 @@ def test_the_margin_found_is_the_known_one() -> None:
     angle = torch.linspace(0, 2 * math.pi, 1_000_001, dtype=torch.float64)
     circle = torch.stack([angle.cos(), angle.sin()])
     best = (sign[:, None] * (x @ circle)).min(0).values.max()
-    w = separating(x, sign)
+    w = separate(sign[:, None] * x).weight
     assert abs(float((sign * (x @ w)).min() / w.norm() - best)) <= 1e-5
 
 
 def test_the_course_ends_without_a_mistake() -> None:
     x, sign = augmented(demo())
-    unit = separating(x, sign)
+    unit = separate(sign[:, None] * x).weight
     course = run_rule(x, sign, unit / unit.norm(), 1000)
     assert course.converged
     assert not run_rule(x, sign, unit, 1).converged or course.mistakes == 0

@@ -19,8 +19,12 @@ EXACT = {"batch_size": "all", "lr": 0.05, "training": {"precision": "float64"}}
         MarginRegressor(epochs=5, **EXACT),
         MarginClassifier("classic/logistic_regression", epochs=20, **EXACT),
         MarginRegressor("classic/linear_regression"),
+        MarginRegressor("classic/ridge"),
+        MarginRegressor("classic/kernel_ridge"),
+        MarginRegressor("classic/lasso"),
+        MarginClassifier("classic/softmax_regression", options={"penalty": 0.01, "tolerance": 1e-9}),
     ],
-    ids=["classifier", "regressor", "logistic_regression", "linear_regression"],
+    ids=lambda estimator: estimator.model,
 )
 @pytest.mark.filterwarnings("ignore")
 def test_every_check_of_scikit_learn_passes(estimator: MarginClassifier | MarginRegressor) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from margin.auditing.digits import exact, figures
 from margin.auditing.requirements import Judgment, Status
+from margin.catalog import OTHER_MODELS
 from margin.findings import Finding, Scope, Verdict
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED = "interrupted"
 """Why a claim was not asked, where the audit was stopped."""
+
+FEW = 3
+"""Claims about other kinds of model that are named one by one."""
 
 WORST = 5
 """How many examples are named."""
@@ -291,12 +295,16 @@ def absences(audit: "Audit") -> list[str]:
 
 
 def left_out(answers: "Sequence[Answer]") -> dict[str, list[str]]:
-    """The names of the claims without a finding, by the reason."""
+    """The names of the claims without a finding, by the reason; last those about other kinds of model."""
     found: dict[str, list[str]] = {}
+    others = [answer.claim.name for answer in answers if answer.refusal.startswith(OTHER_MODELS)]
     for answer in answers:
-        if answer.absence:
+        if answer.absence and answer.claim.name not in others:
             found.setdefault(answer.absence, []).append(answer.claim.name)
-    return found
+    if len(others) > FEW:
+        areas = dict.fromkeys(name.partition(".")[0] for name in others)
+        return found | {f"{OTHER_MODELS} other kinds of model: {len(others)} claims": list(areas)}
+    return found | ({f"{OTHER_MODELS} other kinds of model": others} if others else {})
 
 
 def statuses(judgments: Sequence[Judgment]) -> dict[Status, int]:

@@ -87,10 +87,11 @@ def summary(audit: "Audit") -> "Text":
     """How many findings have each verdict, the gravest first."""
     from rich.text import Text
 
-    text = Text(f"{len(audit.findings)} findings")
-    for verdict, count in audit.counts.items():
-        text.append(": " if text.plain.endswith("findings") else ", ")
-        text.append(f"{count} {verdict}", style=STYLES[verdict])
+    count = len(audit.findings)
+    text = Text(f"{count} finding{'' if count == 1 else 's'}")
+    for i, (verdict, number) in enumerate(audit.counts.items()):
+        text.append(", " if i else ": ")
+        text.append(f"{number} {verdict}", style=STYLES[verdict])
     text.append("".join(f"; {phrase}" for phrase in absences(audit)))
     required = statuses(audit.judgments)
     for i, (status, number) in enumerate(required.items()):

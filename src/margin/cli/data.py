@@ -9,7 +9,6 @@ from margin import catalog
 from margin.cli.output import Output, columns
 from margin.data.places import FETCHED, FOUR, PLACED, folder_of, missing
 
-
 SHOWN = """usage: margin data show DATA [options]
 
 Print what is understood of a set by name, a file or a folder, before anything is trained.

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from margin.engine.asking import weighted_mean, weighted_sum
-from margin.engine.processes import Spread, averaged_gradients, share, summed
+from margin.engine.processes import (
+    Spread,
+    averaged_gradients,
+    averaged_number,
+    share,
+    summed,
+    summed_later,
+)
 from margin.engine.sharding import norms
 from margin.engine.state import NonFiniteError, State, Step
 from margin.tasks import Task
@@ -61,7 +68,10 @@ class Descend:
 
     def __call__(self, state: State, loss: Tensor, name: str = "") -> Metrics:
         """Differentiate a scalar loss and step the optimizer of that name."""
-        return self.apply(state, self.gradients(state, loss, name), loss.item(), name)
+        grads, value = self.gradients(state, loss, name), loss.item()
+        return self.apply(
+            state, grads, averaged_number(value, loss.device) if self.synchronized else value, name
+        )
 
     def gradients(self, state: State, loss: Tensor, name: str = "") -> list[Tensor | None]:
         """The gradient of a scalar loss with respect to each parameter of that optimizer."""
@@ -82,6 +92,12 @@ class Descend:
     def apply(self, state: State, grads: Sequence[Tensor | None], loss: float, name: str = "") -> Metrics:
         """Step the optimizer of that name along given gradients.
 
+        Args:
+            state: What is advanced.
+            grads: For each parameter of that optimizer; of this process's share where not synchronized.
+            loss: Of all processes where synchronized, else of this one's share.
+            name: Which optimizer.
+
         Returns:
             The loss and the norm of the gradient before clipping, over all processes.
 
@@ -89,10 +105,9 @@ class Descend:
             NonFiniteError: The loss or a gradient is not finite; nothing has been moved.
         """
         optimizer, parameters = state.optimizers[name], self.parameters(state, name)
-        if share().size > 1:
-            local = torch.tensor(loss, dtype=torch.float64, device=parameters[0].device)
-            loss = summed(local).item() / share().size
-            grads = grads if self.synchronized else averaged_gradients(grads)
+        if not self.synchronized and share().size > 1:
+            loss = averaged_number(loss, parameters[0].device)
+            grads = averaged_gradients(grads)
         for parameter, grad in zip(parameters, grads, strict=True):
             parameter.grad = grad
         present = [grad for grad in grads if grad is not None]
@@ -147,28 +162,33 @@ def descent(objective: Objective, descend: Descend) -> Step:
         objective, descend = Spread(objective), replace(descend, synchronized=True)
 
     def step(state: State, batch: Batch) -> Metrics:
-        if descend.pieces == 1:
+        if descend.pieces == 1 and share().size == 1:
             losses = objective(state.model, batch, state.generator)
-            return descend(state, mean_loss(losses, batch.weight))
-        return _in_pieces(objective, descend, state, batch)
+            return descend(state, weighted_mean(losses, batch.weight))
+        return _summed_descent(objective, descend, state, batch)
 
     return step
 
 
-def _in_pieces(objective: Objective, descend: Descend, state: State, batch: Batch) -> Metrics:
+def _summed_descent(objective: Objective, descend: Descend, state: State, batch: Batch) -> Metrics:
+    """Gradients of sums of losses, gathered piece by piece, divided at the end by the sum of weights."""
     parameters = descend.parameters(state)
     for parameter in parameters:
         parameter.grad = None
-    loss, terms = torch.zeros(()), torch.zeros(())
-    pieces = list(cut(batch, descend.pieces))
-    for piece in pieces:
-        with _apart(objective, state.model) if piece is not pieces[-1] else nullcontext():
+    sums: list[Tensor] = []
+    pieces = list(cut(batch, descend.pieces)) if descend.pieces > 1 else [batch]
+    for i, piece in enumerate(pieces):
+        last = i == len(pieces) - 1
+        with nullcontext() if last else _apart(objective, state.model):
             total, count = weighted_sum(objective(state.model, piece, state.generator), piece.weight)
+            sums.append(torch.stack((total.detach(), count)).double())
+            if last:  # the sum over the processes goes on while the gradients are computed
+                over_all = summed_later(torch.stack(sums).sum(0))
             total.backward()
-        loss, terms = loss.to(total) + total.detach(), terms.to(count) + count
-    scale = share().size / summed(terms)
-    mean = [None if p.grad is None else p.grad * scale for p in parameters]
-    return descend.apply(state, mean, (loss * scale).item())
+    loss, terms = over_all().tolist()
+    grads = [parameter.grad for parameter in parameters]
+    torch._foreach_mul_([grad for grad in grads if grad is not None], share().size / terms)
+    return descend.apply(state, grads, loss / terms)
 
 
 def _apart(objective: Objective, model: nn.Module) -> AbstractContextManager[None]:

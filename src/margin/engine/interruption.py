@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from margin.engine.processes import any_of
+import torch
+from torch import Tensor
+
+from margin.engine.processes import share, summed_later
 from margin.engine.state import Hook, State, device_of
 from margin.types import Metrics
 
@@ -29,9 +32,15 @@ def interruptible(stop: Callable[[], bool] = lambda: False) -> Iterator[Hook]:
             raise KeyboardInterrupt
         asked.append(number)
 
+    pending: list[Callable[[], Tensor]] = []
+
     def hook(state: State, metrics: Metrics) -> str | None:
-        # every process must end after the same step
-        return INTERRUPTED if any_of(bool(asked) or stop(), device_of(state.model)) else None
+        flag = torch.tensor(float(bool(asked) or stop()), device=device_of(state.model))
+        if share().size == 1:
+            return INTERRUPTED if flag else None
+        # every process must end after the same step: they agree while the next one is computed
+        pending.append(summed_later(flag))
+        return INTERRUPTED if len(pending) > 1 and bool(pending.pop(0)()) else None
 
     if threading.current_thread() is not threading.main_thread():
         yield hook
@@ -39,5 +48,7 @@ def interruptible(stop: Callable[[], bool] = lambda: False) -> Iterator[Hook]:
     before = signal.signal(signal.SIGINT, remember)
     try:
         yield hook
+        for wait_for_flag in pending:
+            wait_for_flag()
     finally:
         signal.signal(signal.SIGINT, before)

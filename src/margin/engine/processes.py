@@ -85,9 +85,18 @@ def summed(values: Tensor) -> Tensor:
     return values
 
 
-def any_of(flag: bool, device: torch.device | str = "cpu") -> bool:
-    """Whether the flag is raised in any process: all of them get the same answer."""
-    return flag if share().size == 1 else bool(summed(torch.tensor(float(flag), device=device)))
+def summed_later(values: Tensor) -> Callable[[], Tensor]:
+    """Begin to sum the values over all processes; the function that is returned waits for the sum."""
+    if share().size == 1:
+        return lambda: values
+    values = values.clone()
+    work = dist.all_reduce(values, async_op=True)
+
+    def wait_for_sum() -> Tensor:
+        work.wait()
+        return values
+
+    return wait_for_sum
 
 
 def told_by_first(make: Callable[[], T]) -> T:
@@ -104,6 +113,11 @@ def told_by_first(make: Callable[[], T]) -> T:
     if isinstance(told[1], Exception):
         raise told[1]
     return told[0]  # type: ignore[return-value]
+
+
+def averaged_number(value: float, device: torch.device) -> float:
+    """The mean of a number over all processes."""
+    return summed(torch.tensor(value, dtype=torch.float64, device=device)).item() / share().size
 
 
 def averaged_gradients(grads: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -141,7 +155,10 @@ class Spread:
     def wrapped(self, model: nn.Module) -> DistributedDataParallel:
         """The model behind DistributedDataParallel, made once."""
         if self._wrapped is None:
-            self._wrapped = DistributedDataParallel(Asked(self.objective, model))
+            # gradients are views of what is sent: nothing is copied
+            self._wrapped = DistributedDataParallel(
+                Asked(self.objective, model), gradient_as_bucket_view=True
+            )
         return self._wrapped
 
     def __call__(self, model: nn.Module, batch: Batch, generator: Generator) -> Tensor:

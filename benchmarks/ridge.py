@@ -1,0 +1,60 @@
+"""Ridge regression beside scikit-learn's Cholesky solver, tall and wide: same solution, how much time."""
+
+import numpy as np
+import torch
+from sklearn.linear_model import Ridge as Reference
+
+from benchmarks.record import interleaved, ratio, record
+from margin.classic.ridge import ridge_solution
+
+SHAPES, PENALTY, ROUNDS = ((20_000, 500), (500, 20_000)), 1.0, 7
+
+
+def measured(rows: int, features: int) -> tuple[list[dict[str, object]], dict[str, float]]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, features, generator=generator, dtype=torch.float64)
+    y = x[:, 0] + torch.randn(rows, generator=generator, dtype=torch.float64)
+    peer = Reference(alpha=PENALTY, solver="cholesky")
+    found: dict[str, torch.Tensor] = {}
+
+    def ours() -> None:
+        found["w"], found["b"] = ridge_solution(x, y, PENALTY)
+
+    times = interleaved(ROUNDS, ours=ours, reference=lambda: peer.fit(x.numpy(), y.numpy()))
+    slower, least, most = ratio(times, "ours", "reference")
+    gap = float(np.linalg.norm(found["w"].numpy() - peer.coef_) / np.linalg.norm(peer.coef_))
+    shape = f"{rows:,} x {features:,}"
+    figures: list[dict[str, object]] = [
+        {
+            "what": f"{shape}: relative difference of w",
+            "value": gap,
+            "unit": "1",
+            "target": "<= 1e-8",
+            "met": gap <= 1e-8,
+        },
+        {
+            "what": f"{shape}: time / scikit-learn's",
+            "value": slower,
+            "unit": "ratio",
+            "interval": [least, most],
+            "target": "<= 1.1",
+            "met": slower <= 1.1,
+        },
+    ]
+    medians = {f"{name}, {shape}": sorted(values)[len(values) // 2] for name, values in times.items()}
+    return figures, medians
+
+
+def main() -> None:
+    parts = [measured(*shape) for shape in SHAPES]
+    record(
+        "classic/ridge",
+        title="Ridge regression beside scikit-learn's Ridge(solver='cholesky'), float64",
+        figures=[figure for figures, _ in parts for figure in figures],
+        packages=("scikit-learn",),
+        seconds={name: value for _, medians in parts for name, value in medians.items()},
+    )
+
+
+if __name__ == "__main__":
+    main()

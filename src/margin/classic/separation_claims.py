@@ -1,0 +1,122 @@
+"""Questions about a training set and hyperplanes: can one separate it, and how many of all would."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from margin.classic.cover import separable_share
+from margin.classic.perceptron import Perceptron
+from margin.classic.perceptron_claims import signed_examples
+from margin.classic.separation import Separation, homogeneous, separate, sphere, version_space_counts, xor
+from margin.classic.training_rows import training_rows
+from margin.data.examples import InOrder
+from margin.data.tiny import sides
+from margin.engine.descent import risk
+from margin.findings import Finding, Premise, Subject
+from margin.tasks import HALFSPACE
+from margin.types import Batch
+
+MOST_NUMBERS = 2_000_000
+"""Numbers of the training set that are looked at, all classes together: some seconds' work."""
+
+MOST_EXAMPLES = 20_000
+
+DIRECTIONS = 20_000
+
+
+def separable(subject: Subject) -> Finding:
+    """Whether a hyperplane separates the training examples of each class from all others: 1 or 0 a class.
+
+    Of a large set the first examples are looked at: what no hyperplane separates, none does with more. Theory
+    promises separation where the points (x, 1) are linearly independent, whatever the labels.
+
+    Args:
+        subject: Any model with training examples of one real input and a class each.
+    """
+    x, labels, whole = _first_rows(subject)
+    classes = labels.unique()
+    against = classes[1:] if len(classes) == 2 else classes
+    found = [separate(homogeneous(x, torch.where(labels == k, 1.0, -1.0).double())) for k in against]
+    rank = int(torch.linalg.matrix_rank(homogeneous(x, torch.ones_like(x[:, 0]))))
+    free = rank == len(x)
+    undecided = next((s.evidence() for s in found if not (s.separable or s.inseparable)), "")
+    premise = Premise(
+        "the points (x, 1) are linearly independent", "proved", f"rank {rank} of {len(x)} points"
+    )
+    looked = f"{'' if whole else 'first '}{len(x):,} training examples"
+    chance = float(separable_share(len(x), rank))
+    return Finding(
+        statement=f"A hyperplane separates each class from the rest (1: yes) of the {looked}; with labels by "
+        f"coins one would with probability {chance:.3g}, in general position (Cover). {_worst(found)}",
+        value=torch.tensor([int(s.separable) for s in found]),
+        unit="1",
+        range=(0.0, 1.0),
+        low=torch.ones(len(found)) if free else None,
+        premises=(premise,) if free else (),
+        reference="Gordan 1873; Minsky and Papert 1969, Section 12.1; Cover 1965, Theorem 1",
+        failure=undecided if len(classes) > 1 else "the examples looked at are all of one class",
+        labels=tuple(_name(subject, int(k)) for k in against),
+    )
+
+
+def version_space(subject: Subject) -> Finding:
+    """Whether the version space {(w, b): y_i (w . x_i + b) > 0 for all i} only shrinks as examples are added.
+
+    A fixed sample of directions of the sphere estimates its share of all; it grows at no example.
+
+    Args:
+        subject: A halfspace with its training examples.
+    """
+    x, sign = signed_examples(subject)
+    keep = max(1, min(len(x), MOST_NUMBERS // (x.shape[1] + 1)))
+    z = homogeneous(x[:keep], sign[:keep])
+    directions = sphere(z.shape[1], DIRECTIONS, torch.Generator().manual_seed(0))
+    counts = version_space_counts(z, directions)
+    before = torch.cat((counts.new_tensor([DIRECTIONS]), counts[:-1]))
+    return Finding(
+        statement=f"Of {DIRECTIONS:,} directions (w, b) drawn from the sphere {int(counts[-1]):,} separate "
+        f"the first {keep:,} training examples; the number grows at no example.",
+        value=(counts - before).max(),
+        unit="directions",
+        range=(-float(DIRECTIONS), float(DIRECTIONS)),
+        high=torch.zeros(()),
+        premises=(),
+        reference="Mitchell 1982, Section 3 (version spaces); Herbrich 2002, Section 2.1",
+        curves={"examples": torch.arange(1, keep + 1), "share": counts / DIRECTIONS},
+    )
+
+
+def _first_rows(subject: Subject) -> tuple[Float[Tensor, "rows features"], Int[Tensor, " rows"], bool]:
+    """As many training examples as are looked at, and whether these are all."""
+    width = subject.train[0].inputs[0][0].numel() + 1
+    x, labels = training_rows(subject, min(MOST_EXAMPLES, MOST_NUMBERS // width) + 1)
+    classes = len(labels.unique())
+    most = max(1, min(MOST_EXAMPLES, MOST_NUMBERS // (width * (classes if classes > 2 else 1))))
+    return x[:most], labels[:most], len(x) <= most
+
+
+def _worst(found: list[Separation]) -> str:
+    """Why the first class that cannot be separated cannot, or what proves that all can."""
+    return f"{next((s for s in found if not s.separable), found[0]).evidence()}."
+
+
+def _name(subject: Subject, label: int) -> str:
+    return subject.class_names[label] if label < len(subject.class_names) else f"class {label}"
+
+
+def xor_demo() -> Subject:
+    """The four points of XOR: no hyperplane separates them."""
+    x, sign = xor()
+    return _asked([Batch((x.float(),), (sign > 0).long())])
+
+
+def version_space_demo() -> Subject:
+    """Twenty-four points separable with margin 0.2."""
+    return _asked(InOrder(sides().splits["train"], 512))
+
+
+def _asked(batches: Sequence[Batch]) -> Subject:
+    model = Perceptron(2, 2)
+    return Subject(model=model, test=batches, train=batches, task=HALFSPACE, objective=risk(HALFSPACE))

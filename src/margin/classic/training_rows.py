@@ -1,0 +1,59 @@
+"""The training examples of a subject as rows: what theorems about hyperplanes speak of."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from margin.engine.asking import asking
+from margin.engine.state import Preprocessed
+from margin.findings import Subject
+
+
+def core_of(subject: Subject) -> nn.Module:
+    """The catalog's model, without the preprocessing in front of it."""
+    model = subject.model
+    return model.model if isinstance(model, Preprocessed) else model
+
+
+def training_rows(
+    subject: Subject, most: int | None = None
+) -> tuple[Float[Tensor, "rows features"], Int[Tensor, " rows"]]:
+    """Features, as the catalog's model sees them, and labels of the training examples that count, in order.
+
+    Args:
+        subject: One with training examples of one real input.
+        most: Rows at most; all if not given.
+
+    Returns:
+        The rows in float64 and the labels, on the CPU; examples of weight 0 are left out.
+
+    Raises:
+        ValueError: The examples have no targets, or a feature is not finite.
+    """
+    model, rows, labels, count = subject.model, [], [], 0
+    with torch.no_grad(), asking(model):
+        for batch in subject.train:
+            if batch.targets is None:
+                raise ValueError("the training examples have no targets")
+            x = batch.inputs[0]
+            x = (model.preprocess(x) if isinstance(model, Preprocessed) else x).flatten(1).double().cpu()
+            kept = torch.ones(len(x), dtype=torch.bool) if batch.weight is None else batch.weight.cpu() > 0
+            rows.append(x[kept])
+            labels.append(batch.targets.cpu()[kept].long())
+            count += len(rows[-1])
+            if most is not None and count >= most:
+                break
+    x, y = torch.cat(rows)[:most], torch.cat(labels)[:most]
+    if bad := (~x.isfinite()).nonzero().tolist():
+        row, column = bad[0]
+        where = f"training example {row}, feature {column}"
+        raise ValueError(f"features must be finite: got {float(x[row, column])} in {where}")
+    return x, y
+
+
+def has_rows(subject: Subject) -> bool:
+    """Whether the examples are one real input each, with a class."""
+    first = subject.train[0] if len(subject.train) else None
+    if first is None or first.targets is None or len(first.inputs) != 1:
+        return False
+    return bool(first.inputs[0].is_floating_point() and first.targets.ndim == 1)

@@ -1,0 +1,34 @@
+"""Objectives that ask for no targets: the squared error of a reconstruction, a negative log-density.
+
+Both are those of the model's own features, behind the preprocessing: in standardized units.
+"""
+
+from typing import Any
+
+from torch import Generator, Tensor, nn
+
+from margin.engine.state import Preprocessed
+from margin.types import Batch
+
+
+def core_of(model: nn.Module) -> Any:
+    """The catalog's model, without the preprocessing in front of it."""
+    return model.model if isinstance(model, Preprocessed) else model
+
+
+def features_of(model: nn.Module, x: Tensor) -> Tensor:
+    """An input as the catalog's model sees it."""
+    return model.preprocess(x) if isinstance(model, Preprocessed) else x
+
+
+def reconstruction_error(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+    r"""\|x - decode(encode(x))\|^2 of each example, summed over its features."""
+    core, x = core_of(model), features_of(model, batch.inputs[0]).flatten(1)
+    return (x - core.decode(core.encode(x))).square().sum(1)
+
+
+def negative_log_density(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+    """-log p(x) of each example, in nats."""
+    core, x = core_of(model), features_of(model, batch.inputs[0]).flatten(1)
+    log_density: Tensor = -core.log_prob(x)
+    return log_density
