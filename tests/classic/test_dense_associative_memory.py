@@ -159,3 +159,13 @@ def test_a_probe_that_does_not_rest_is_refused() -> None:
     memory.store(signs_of(12, 30, 40), lambda x: x)
     with pytest.raises(ValueError, match=r"within max_sweeps=1 sweeps: \d+ of 20 do not; raise max_sweeps"):
         memory(signs_of(13, 20, 40))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, math.inf, math.nan])
+def test_patterns_of_anything_but_signs_are_refused(value: float) -> None:
+    P = signs_of(14, 3, 4)
+    P[1, 2] = value
+    memory = DenseAssociativeMemory(4, 3, inputs="signs")
+    with pytest.raises(ValueError, match=r"must consist of -1 and \+1: got .* \(row 1, unit 2\)"):
+        memory.store(P, lambda x: x)
+    assert int(memory.stored) == 0

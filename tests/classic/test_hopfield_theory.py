@@ -203,3 +203,21 @@ def test_the_overlap_solves_the_mean_field_equations(load: float) -> None:
             break
         m = new
     assert retrieval_overlap(load) == pytest.approx(m, abs=1e-8)
+
+
+@pytest.mark.parametrize(("n", "s"), [(1000, 138), (100, 14), (200, 28)])
+def test_the_law_is_nearly_normal_with_one_unit_and_one_pattern_less(n: int, s: int) -> None:
+    normal = math.erfc(math.sqrt((n - 1) / (s - 1) / 2)) / 2  # Q(sqrt((n - 1) / (s - 1)))
+    assert flip_probability(n, s) == pytest.approx(normal, rel=5e-3)
+    assert abs(flip_probability_limit(s / n) - flip_probability(n, s)) > 2 * abs(
+        normal - flip_probability(n, s)
+    )
+
+
+def test_no_units_no_patterns_and_no_load_are_refused() -> None:
+    for n, s in ((0, 5), (5, 0), (-1, 3)):
+        with pytest.raises(ValueError, match=f"units and patterns must be at least 1: got {n} and {s}"):
+            flip_probability(n, s)
+    for load in (0.0, -0.1, math.nan):
+        with pytest.raises(ValueError, match=f"load must be positive: got {load}"):
+            flip_probability_limit(load)

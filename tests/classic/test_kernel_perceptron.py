@@ -114,3 +114,19 @@ def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
 def test_three_classes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"two classes: got num_classes=3"):
         KernelPerceptron(2, 3, 5)
+
+
+def test_from_outside_the_span_the_weights_stay_outside() -> None:
+    """Many notes leave out the condition on w_0: what of it is orthogonal to the examples stays for ever."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(10, 40, generator=generator, dtype=torch.float64)
+    start = torch.randn(40, generator=generator, dtype=torch.float64)
+    sign = 2.0 * (torch.arange(10) % 2).double() - 1
+    basis = torch.linalg.qr(x.T).Q
+    outside = start - basis @ (basis.T @ start)
+    w, made = start.clone(), 0
+    for _ in range(20):
+        made += len(mistakes_of_pass(w, None, x, sign))
+        assert (w - basis @ (basis.T @ w) - outside).norm() < 1e-10
+    assert made > 0
+    assert outside.norm() > 1

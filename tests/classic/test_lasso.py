@@ -40,7 +40,6 @@ def test_a_solution_satisfies_the_conditions_by_hand(penalty: float, shape: tupl
     zero = w == 0
     assert bool((correlation[zero].abs() <= penalty + 1e-5).all())
     assert torch.allclose(correlation[~zero], penalty * w[~zero].sign(), atol=1e-5)
-    assert bool(zero.any()) == bool(violation(standard_problem(x, y), w, penalty)[zero].numel())
     assert violation(standard_problem(x, y), w, penalty).max() < 1e-5
 
 
@@ -70,7 +69,7 @@ def test_an_orthonormal_design_is_solved_by_soft_thresholds() -> None:
     ols, _, _ = minimum_norm_solution(x, y)
     for penalty in (0.05, 0.3, 0.7):
         w = lasso_path(x, y, [penalty]).weight[0]
-        assert torch.allclose(w, soft_threshold(ols, penalty), atol=1e-6)
+        assert torch.allclose(w, soft_threshold(ols, penalty), atol=1e-12)
         assert 0 < int((w == 0).sum()) < 7 or penalty == 0.05
     assert soft_threshold(torch.tensor([3.0, -3, 0.5, 0]), 1.0).tolist() == [2, -2, 0, 0]
 

@@ -3,6 +3,7 @@
 import copy
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -216,6 +217,26 @@ def test_a_gap_that_were_half_as_wide_would_be_violated(monkeypatch: pytest.Monk
     assert penalized.lasso_gap(off).verdict is Verdict.VIOLATED
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("constant", [False, True])
+def test_odd_columns_and_a_constant_target_keep_every_promise(dtype: torch.dtype, constant: bool) -> None:
+    batch = values_batch(20, 3, 0, False)
+    x = batch.inputs[0]
+    x = torch.cat((x, x[:, :1], torch.full((20, 1), 3.0).double()), 1)  # one column twice, one constant
+    batch = Batch((x,), torch.full((20,), 2.5).double() if constant else batch.targets)
+    squared = learned(LinearRegression(5), batch, least_squares(), dtype)
+    assert squares.normal_equations(squared).verdict is Verdict.HOLDS
+    assert squares.minimum_norm(squared).verdict is Verdict.HOLDS
+    assert squares.coefficients(squared).verdict is Verdict.UNFOUNDED
+    ridged = learned(Ridge(5), batch, ridge(), dtype)
+    assert penalized.ridge_stationarity(ridged).verdict is Verdict.HOLDS
+    assert penalized.ridge_stationarity(moved(ridged, "weight", 0.01)).verdict is Verdict.VIOLATED
+    sparse = learned(Lasso(5), batch, lasso(), dtype)
+    assert penalized.lasso_conditions(sparse).verdict is Verdict.HOLDS
+    assert penalized.lasso_gap(sparse).verdict is Verdict.HOLDS
+    assert penalized.lasso_conditions(moved(sparse, "weight", 0.1)).verdict is Verdict.VIOLATED
+
+
 # logistic
 
 
@@ -257,10 +278,14 @@ def test_descent_on_separable_data_nears_the_largest_margin_from_below() -> None
     subject = learned(LogisticRegression(2, 2), batch, None)
     assert logistic.max_margin(subject).verdict is Verdict.FAILED  # the weights are 0
     state = State({"model": subject.model})
-    values = []
+    values, lengths, losses = [], [], []
     for _ in range(3):
-        logistic.long_descent(state, batch)
+        losses.append(float(logistic.long_descent(state, batch)["loss"]))
         values.append(float(logistic.max_margin(subject).value))
+        lengths.append(float(torch.cat([p.flatten() for p in subject.model.parameters()]).detach().norm()))
+    assert all(b > a + 0.1 for a, b in pairwise(lengths))  # without bound, as the logarithm of the steps
+    assert all(b < 0.7 * a for a, b in pairwise(losses))  # the infimum 0 is not attained
+    assert losses[-1] > 0
     finding = logistic.max_margin(subject)
     assert values == sorted(values)
     assert 0.9 * float(finding.high) < values[-1] < float(finding.high)

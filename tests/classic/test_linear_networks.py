@@ -60,7 +60,9 @@ def test_gradients_are_autograds_and_the_printed_ones_lack_factors() -> None:
         assert torch.allclose(one, other, atol=1e-12)
     square = matrix(4, 4, 3), matrix(4, 4, 4), matrix(4, 4, 5)  # where the printed form has a shape at all
     right = two_layer_gradients(*square)[0]
-    assert not torch.allclose(right, 2 * square[0] @ square[1].T - 2 * square[2] @ square[1].T, rtol=0.1)
+    Q, W, G = square
+    assert not torch.allclose(right, 2 * Q @ W.T - 2 * G @ W.T, rtol=0.1)
+    assert not torch.allclose(two_layer_gradients(*square)[1], 2 * Q.T @ W - 2 * Q.T @ G, rtol=0.1)
 
 
 def test_the_flow_of_one_layer_is_the_exponential() -> None:
@@ -167,3 +169,21 @@ def test_the_minimum_of_rank_m_leaves_the_tail_of_g() -> None:
     end = flow(lambda w: two_layer_gradients(*w, G), best, 8.0, 2000)[-1]
     assert torch.allclose(end[0] @ end[1], Q @ W, atol=1e-6)
     assert float((G - end[0] @ end[1]).square().sum()) == pytest.approx(float(S[2:].square().sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_descent_from_any_start_reaches_the_error_of_eckart_and_young(seed: int) -> None:
+    G = matrix(5, 6)
+    pair = [matrix(5, 2, 10 + seed).requires_grad_(), matrix(2, 6, 20 + seed).requires_grad_()]
+    optimizer = torch.optim.LBFGS(pair, max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-14)
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = whitened_risk(pair[0] @ pair[1], G)
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    tail = float(torch.linalg.svdvals(G)[2:].square().sum())
+    found = float(whitened_risk(pair[0] @ pair[1], G).detach() + G.square().sum())
+    assert found == pytest.approx(tail, rel=1e-8)

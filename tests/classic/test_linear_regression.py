@@ -266,15 +266,29 @@ def test_with_samples_as_columns_the_form_printed_in_many_notes_fails() -> None:
         torch.linalg.solve(columns.T @ columns, columns.T @ y)
 
 
+def test_the_residual_is_orthogonal_to_every_column() -> None:
+    for seed in range(5):
+        x, y = problem(20 + seed, 3, 3)
+        w, b, _ = minimum_norm_solution(x, y)
+        residual = x @ w + b - y
+        assert (x.T @ residual).abs().max() < 1e-10
+        assert abs(float(residual.sum())) < 1e-10
+        assert (x.T @ (residual + 1e-6 * x[:, 0])).abs().max() > 1e-10
+
+
 def test_the_limit_of_ridge_is_the_pseudoinverse() -> None:
-    x, _ = problem(5, 8, 3)
-    inverse = torch.linalg.pinv(x)
-    gaps = [
-        float((torch.linalg.solve(x.T @ x + e * torch.eye(8).double(), x.T) - inverse).norm())
-        for e in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-    ]
+    """(X^T X + e I)^-1 X^T is off by e / (s (s^2 + e)) at each singular value s > 0."""
+    x, _ = problem(5, 8, 5)
+    inverse, s = torch.linalg.pinv(x), torch.linalg.svdvals(x)
+    gaps = []
+    for e in (1e-2, 1e-4, 1e-6, 1e-8, 1e-10):
+        # X^T (X X^T + e I)^-1 is the same matrix, and well conditioned
+        found = torch.linalg.solve(x @ x.T + e * torch.eye(5).double(), x).T
+        primal = torch.linalg.solve(x.T @ x + e * torch.eye(8).double(), x.T)
+        assert torch.allclose(found, primal, atol=1e-13 / e)
+        gaps.append(float((found - inverse).norm()))
+        assert gaps[-1] == pytest.approx(float((e / (s * (s**2 + e))).norm()), rel=1e-6, abs=1e-12)
     assert gaps == sorted(gaps, reverse=True)
-    assert gaps[-1] < 1e-5
 
 
 def test_squared_error_is_the_likelihood_of_gaussian_noise() -> None:

@@ -90,11 +90,23 @@ def test_three_forms_of_the_binary_loss_agree_and_the_printed_one_does_not() -> 
     assert torch.allclose(library, -y * p.log() - (1 - y) * (1 - p).log(), atol=1e-12)
     assert torch.allclose(library, -torch.nn.functional.logsigmoid((2 * y - 1) * z), atol=1e-12)
     assert torch.allclose(library, torch.nn.functional.softplus(-(2 * y - 1) * z), atol=1e-12)
+    assert torch.allclose(BINARY.loss(z, y), library, atol=1e-12)
     assert BINARY.loss(torch.zeros(2), torch.tensor([0, 1])).tolist() == pytest.approx([math.log(2)] * 2)
     printed = -y * p.log() - (1 - y) * (1 - z).log()
     assert bool(printed.isnan().any())
     free = z.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda z: BINARY.loss(z, y), (free,))
+
+
+def test_the_binary_loss_in_bits_bounds_the_error_at_every_logit() -> None:
+    z = torch.linspace(-8, 8, 161, dtype=torch.float64)
+    z[80] = 0
+    for label in (0, 1):
+        wrong = (z * (2 * label - 1) <= 0).double()
+        bits = BINARY.loss(z, torch.full((161,), label)) / math.log(2)
+        assert bool((wrong <= bits + 1e-15).all())
+        assert float(bits[80]) == pytest.approx(1, abs=1e-15)  # attained at 0: no smaller factor will do
+        assert bool((wrong > bits * math.log(2)).any())  # in nats it is no bound
 
 
 def test_softmax_has_the_jacobian_of_a_covariance() -> None:

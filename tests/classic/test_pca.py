@@ -117,12 +117,28 @@ def test_the_error_of_the_truncated_svd_is_the_tail_and_nothing_of_its_rank_is_n
     assert float(torch.linalg.matrix_norm(x - best, 2)) == pytest.approx(float(S[2]), rel=1e-12)
     generator = torch.Generator().manual_seed(0)
     for scale in (0.01, 0.1, 1.0):
-        for _ in range(333):
+        for _ in range(334):
             left = U[:, :2] * S[:2] + scale * torch.randn(20, 2, generator=generator, dtype=torch.float64)
             right = Vh[:2] + scale * torch.randn(2, 5, generator=generator, dtype=torch.float64)
             other = x - left @ right
             assert float(other.norm()) > tail
             assert float(torch.linalg.matrix_norm(other, 2)) > float(S[2])
+
+
+def test_the_best_map_is_unique_only_where_the_next_singular_value_is_less() -> None:
+    x = torch.diag(torch.tensor([3.0, 2, 2, 1])).double()
+    one, other = (torch.diag(torch.tensor(kept).double()) for kept in ([3.0, 2, 0, 0], [3.0, 0, 2, 0]))
+    assert float((x - one).norm()) == float((x - other).norm()) == pytest.approx(5**0.5, rel=1e-15)
+    x[2, 2] = 1.9
+    other[2, 2] = 1.9
+    assert float((x - other).norm()) > float((x - one).norm()) + 0.05
+
+
+def test_a_duplicate_column_has_the_coordinates_of_its_twin() -> None:
+    x = problem()
+    model, _ = fitted(torch.cat((x, x[:, :1]), 1), 3)
+    assert torch.allclose(model.axes[:, 0], model.axes[:, 6], atol=1e-10)
+    assert float(model.spectrum[6]) < 1e-10
 
 
 def test_the_factors_printed_in_some_notes_have_not_even_the_shape() -> None:

@@ -1,5 +1,7 @@
 """The seven parts: perceptron, Hopfield network and multilayer perceptron, beside their direct versions."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -135,3 +137,14 @@ def test_a_state_that_never_rests_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="must come to rest within 7 passes"):
         pdp.settle(model, most=7)
+
+
+def test_a_network_has_seven_parts_and_the_loss_is_none_of_them() -> None:
+    names = [field.name for field in dataclasses.fields(pdp.PDPModel)]
+    rules = ["propagate", "activate", "learn"]
+    assert names == ["state", "output", "connectivity", *rules, "environment"]
+
+
+def test_patterns_of_anything_but_signs_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"must consist of -1 and \+1: got 0.5 \(row 1, unit 0\)"):
+        pdp.hopfield(torch.tensor([[1.0, -1.0], [0.5, 1.0]]))

@@ -5,6 +5,9 @@ import pytest
 import torch
 from sklearn.linear_model import Perceptron as Reference
 
+from margin.classic.averaged_perceptron import AveragedPerceptron, averaged_mistake_rule
+from margin.classic.kernel_perceptron import KernelPerceptron, dual_mistake_rule
+from margin.classic.max_margin import MaximumMargin, widest_margin
 from margin.classic.perceptron import Perceptron, geometric_margin, mistake_rule, mistakes_of_pass
 from margin.classic.separation import homogeneous
 from margin.engine.state import NonFiniteError, State
@@ -60,8 +63,6 @@ def test_a_point_on_the_boundary_is_a_mistake() -> None:
     w, b = torch.zeros(1), torch.zeros(())
     assert mistakes_of_pass(w, b, torch.ones(1, 1), torch.ones(1)).tolist() == [0]
     assert float(w) == 1.0
-    # the rule with f(x) != y and sgn(0) = +1 would stop at once, with margin 0: outside the version space
-    assert float(torch.ones(1) @ torch.zeros(1)) >= 0
 
 
 def test_on_xor_the_iterates_cycle() -> None:
@@ -98,6 +99,7 @@ def test_the_boundary_is_minus_b_over_the_norm_from_the_origin() -> None:
     model.bias.data = torch.tensor(4.5, dtype=torch.float64)
     point = -model.bias * model.weight / model.weight.square().sum()
     assert abs(model(point[None]).item()) <= 1e-12
+    assert (point @ model.weight / model.weight.norm()).item() == pytest.approx(-4.5 / 3, abs=1e-12)
 
 
 def test_scaling_the_weights_changes_no_side() -> None:
@@ -190,3 +192,20 @@ def test_a_batch_without_targets_and_a_negative_weight_are_refused() -> None:
 def test_three_classes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"two classes: got num_classes=3"):
         Perceptron(2, 3)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2])
+def test_a_label_of_no_side_is_refused_before_a_weight_moves(wrong: int) -> None:
+    """2 label - 1 would make a label -1 a step of -3, and a label 2 one of 3."""
+    x, labels = torch.tensor([[1.0, 2.0], [3.0, 0.5], [-1.0, 1.0]]), torch.tensor([wrong, 1, wrong])
+    weight = torch.tensor([0.0, 1.0, 1.0])
+    halfspaces = (
+        (Perceptron(2, 2), mistake_rule()),
+        (AveragedPerceptron(2, 2), averaged_mistake_rule()),
+        (KernelPerceptron(2, 2, 3), dual_mistake_rule()),
+        (MaximumMargin(2, 2, 3), widest_margin()),
+    )
+    for model, step in halfspaces:
+        with pytest.raises(ValueError, match=rf"must be 0 or 1: got {wrong} in row 2$"):
+            step(State({"model": model}), Batch((x,), labels, weight))
+        assert not any(parameter.any() for parameter in model.parameters())

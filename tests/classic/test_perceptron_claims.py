@@ -2,14 +2,18 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from scipy.linalg import hadamard
+from sklearn.svm import SVC
 
+from margin import Training, audit, train
 from margin.classic.perceptron import Perceptron
 from margin.classic.perceptron_claims import augmented, demo, novikoff, run_rule
-from margin.classic.separation import separate
+from margin.classic.separation import separate, xor
+from margin.data.examples import Arrays, Data
 from margin.data.preprocess import Standardize
 from margin.engine.descent import risk
 from margin.engine.state import Preprocessed
@@ -120,3 +124,33 @@ def test_the_premise_is_proved_by_the_separator() -> None:
     (premise,) = finding.premises
     assert premise.status == "proved"
     assert "gamma = 5.099, R = 5.099" in premise.evidence  # sqrt(3^2 + 4^2 + 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bound_is_that_of_a_machines_margin(seed: int) -> None:
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(seed))
+    subject = subject_of(x, (x[:, 0] > 0.4 * x[:, 1] + 0.2).long())
+    rows, sign = augmented(subject)
+    z = sign[:, None] * rows
+    # through the origin: the points and their negatives
+    machine = SVC(kernel="linear", C=1e8, tol=1e-9).fit(torch.cat((z, -z)).numpy(), [1] * 60 + [-1] * 60)
+    w = torch.tensor(machine.coef_[0])
+    ratio = float((z.norm(dim=1).max() / ((z @ w).min() / w.norm())) ** 2)
+    finding = novikoff(subject)
+    assert ratio * (1 - 2e-3) - 1 <= int(finding.high) <= ratio * (1 + 1e-9)
+    assert int(finding.value) <= ratio
+
+
+def test_training_on_xor_ends_at_its_budget_and_the_audit_says_why(tmp_path: Path) -> None:
+    x, sign = xor()
+    part = Arrays((x.float(),), (sign > 0).long())
+    spec = {"in_features": 2, "num_classes": 2}
+    data = Data(name="xor", splits={"train": part, "val": part}, spec=spec)
+    run = train("classic/perceptron", data, {}, Training(epochs=30), out=tmp_path / "run")
+    assert run.reason == "max_steps"
+    names = ("classic/perceptron.novikoff", "classic/separation.separable")
+    findings = audit(run, data, claims=names).findings
+    assert findings[names[0]].verdict is Verdict.UNFOUNDED
+    assert findings[names[0]].premises[0].status == "refuted"
+    assert "the linear program is infeasible" in findings[names[0]].premises[0].evidence
+    assert findings[names[1]].value.tolist() == [0]

@@ -121,6 +121,9 @@ def test_it_is_stationary_and_no_other_is_more_likely() -> None:
         assert slope.abs().max() < 1e-9
     best = float(mean_log_likelihood(S, W, noise))
     spectrum = torch.linalg.eigvalsh(S).flip(0)
+    assert torch.allclose(S @ W, W * spectrum[:2], atol=1e-9)  # not diag(lambda) W: the columns are scaled
+    turn = torch.linalg.qr(torch.tensor([[1.0, 2], [3, 5]]).double()).Q
+    assert float(mean_log_likelihood(S, W @ turn, noise)) == pytest.approx(best, rel=1e-12)
     assert best == pytest.approx(float(most_likely(spectrum, 2)), rel=1e-12)
     generator = torch.Generator().manual_seed(0)
     for scale in (0.01, 0.3, 3.0):
@@ -128,6 +131,31 @@ def test_it_is_stationary_and_no_other_is_more_likely() -> None:
             other = W + scale * torch.randn(5, 2, generator=generator, dtype=torch.float64)
             factor = (scale * torch.randn((), generator=generator, dtype=torch.float64)).exp()
             assert float(mean_log_likelihood(S, other, noise * factor)) < best
+
+
+def test_for_a_given_noise_the_columns_are_eigenvectors_shrunk_or_zero() -> None:
+    """w_i = rho_i u_i with rho_i^2 = max(0, lambda_i - s^2), here with s^2 above the second eigenvalue."""
+    _, axes, spectrum = principal_axes(problem(), 2)
+    S = covariance(problem())[1]
+    noise = spectrum[:2].mean()
+    W = (axes.T * (spectrum[:2] - noise).clamp(min=0).sqrt()).requires_grad_()
+    assert not W[:, 1].any()
+    best = mean_log_likelihood(S, W, noise)
+    assert torch.autograd.grad(best, W)[0].abs().max() < 1e-9
+    generator = torch.Generator().manual_seed(0)
+    for scale in (0.01, 0.3, 3.0):
+        for _ in range(30):
+            other = W.detach() + scale * torch.randn(5, 2, generator=generator, dtype=torch.float64)
+            assert float(mean_log_likelihood(S, other, noise)) < float(best.detach())
+
+
+def test_the_gradient_through_w_w_transposed_is_twice_the_gradient_times_w() -> None:
+    S = covariance(problem())[1]
+    W = torch.randn(5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
+    C = (W @ W.T + torch.eye(5).double()).detach().requires_grad_()
+    (G,) = torch.autograd.grad(-(C.logdet() + torch.linalg.solve(C, S).trace()) / 2, C)
+    (slope,) = torch.autograd.grad(mean_log_likelihood(S, W, torch.tensor(1.0).double()), W)
+    assert torch.allclose(slope, 2 * G @ W.detach(), atol=1e-10)
 
 
 def test_the_noise_is_the_mean_of_the_variances_left_over() -> None:
@@ -263,7 +291,7 @@ def test_the_unit_of_a_feature_scales_its_loadings_alone_unlike_pcas() -> None:
     unit[2] = 10.0
     _, W, psi = fit_factors(x, 2)
     _, scaled, noise = fit_factors(x * unit, 2)
-    assert torch.allclose(scaled @ scaled.T, (W @ W.T) * torch.outer(unit, unit), atol=2e-3 * 100)
+    assert torch.allclose(scaled @ scaled.T / torch.outer(unit, unit), W @ W.T, atol=2e-3)
     assert torch.allclose(noise, psi * unit.square(), rtol=1e-2)
     axes, other = (principal_axes(t, 2)[1] for t in (x, x * unit))
     back = other / unit
@@ -286,6 +314,16 @@ def test_a_constant_feature_and_unequal_weights_are_refused() -> None:
     x = torch.cat((x, torch.ones(len(x), 1)), 1)
     with pytest.raises(ValueError, match="feature 4 is constant, leave it out"):
         fit_factors(x, 2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_features_that_determine_each_other_leave_no_bound_and_are_refused(scale: float) -> None:
+    x = problem(40, 6)
+    twin = torch.cat((x, scale * x[:, :1]), 1)
+    with pytest.raises(ValueError, match=r"has no bound: got no noise in features \[0, 6\]; leave some out"):
+        fit_factors(twin, 2)
+    with pytest.raises(ValueError, match=r"has no bound: got no noise in features \[0, 1, 2, 3, 4, 5\]"):
+        fit_factors(problem(4, 6), 3)  # four rows span three directions
 
 
 def test_a_solver_that_is_cut_short_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

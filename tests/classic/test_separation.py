@@ -258,3 +258,16 @@ def test_one_point_leaves_half_the_sphere() -> None:
     assert directions.norm(dim=1).sub(1).abs().max() <= 1e-12
     share = int(version_space_counts(torch.randn(1, 4).double(), directions)[0]) / 40_000
     assert abs(share - 0.5) <= 4.0 * 0.5 / 200  # 4 standard errors: 6e-5
+
+
+def test_the_version_space_is_an_open_convex_cone() -> None:
+    z = gaussian(0, 10, 2)
+    directions = sphere(3, 4000, torch.Generator().manual_seed(0))
+    inside = directions[(z @ directions.T > 0).all(0)]
+    assert len(inside) > 10
+    share = torch.rand(len(inside), 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mixed = 3 * share * inside + 7 * (1 - share) * inside.flip(0)
+    assert int(version_space_counts(z, mixed)[-1]) == len(inside)
+    # open: a margin of 0 is outside
+    edge = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
+    assert version_space_counts(torch.tensor([[2.0, 0.0]]).double(), edge).tolist() == [1]

@@ -370,3 +370,16 @@ def test_which_subjects_the_claims_are_for() -> None:
     tokens = [Batch((torch.zeros(2, 3, dtype=torch.long),), torch.tensor([0, 1]))]
     assert not has_rows(dataclasses.replace(linear, train=tokens))
     assert perceptron_claims.MOST_ROWS == 5000
+
+
+def test_constant_and_duplicate_columns_break_general_position_and_no_other_theorem() -> None:
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    labels = (x[:, 0] > 0.5 * x[:, 1] + 0.1).long()
+    for column in (torch.full((40, 1), 3.0), x[:, :1]):
+        subject = subject_of(torch.cat((x, column), 1), labels)
+        for ask in (novikoff, lemmas, span, version_space):
+            assert ask(subject).verdict is Verdict.HOLDS
+        assert separable(subject).value.tolist() == [1]
+        finding = count(subject)
+        assert finding.verdict is Verdict.UNFOUNDED
+        assert "are linearly dependent" in finding.premises[0].evidence

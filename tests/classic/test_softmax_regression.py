@@ -76,6 +76,43 @@ def test_a_class_without_an_example_is_refused() -> None:
         solved(x, labels, (labels != 1).double())
 
 
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (2.0, "from 0 to 1: got 2"),
+        (-1.0, "from 0 to 1: got -1"),
+        (0.5, r"from 0 to 1: got 0\.5"),
+    ],
+)
+def test_labels_that_are_not_two_classes_are_refused(label: float, message: str) -> None:
+    x, labels = problem(2)
+    labels = labels.double()
+    labels[7] = label
+    with pytest.raises(ValueError, match=f"labels must be whole numbers {message}"):
+        solve_softmax(x, labels, torch.ones(60).double(), 2, 0.1, 1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_duplicate_column_shares_its_weight_and_a_constant_one_has_none(classes: int) -> None:
+    x, labels = problem(classes)
+    wide = torch.cat((x, x[:, :1], torch.full((60, 1), 3.0).double()), 1)
+    W, _ = solve_softmax(wide, labels.double(), torch.ones(60).double(), classes, 0.1, 1e-9)
+    assert torch.allclose(W[:, 0], W[:, 3], atol=1e-6)
+    assert W[:, 4].abs().max() < 1e-6  # the bias, which is free, takes its place
+    assert W[:, 0].abs().max() > 0.1
+
+
+def test_fewer_rows_than_features_are_separable() -> None:
+    x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels, weight = (torch.arange(5) % 2).double(), torch.ones(5).double()
+    with pytest.raises(ValueError, match="separable classes has no maximum"):
+        solve_softmax(x, labels, weight, 2, 0.0, 1e-5)
+    W, b = (p.requires_grad_() for p in solve_softmax(x, labels, weight, 2, 0.1, 1e-9))
+    loss = F.cross_entropy(x @ W.T + b, labels.long()) + 0.05 * W.square().sum()
+    for slope in torch.autograd.grad(loss, (W, b)):
+        assert slope.abs().max() < 1e-6
+
+
 def test_a_solver_that_is_cut_short_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("margin.classic.softmax_regression.MOST_ITERATIONS", 1)
     x, labels = problem()

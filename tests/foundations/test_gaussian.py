@@ -253,15 +253,17 @@ def test_torchs_entropy_and_divergence_are_the_formulas():
     assert float(shifted) == pytest.approx(5.0, abs=1e-13)  # summed over coordinates, not averaged
 
 
-def test_divergence_is_what_sampling_estimates():
+def test_divergence_and_entropy_are_what_sampling_estimates():
     p, q = law(3, 1), law(3, 2)
     torch.manual_seed(0)
     x = normal(p).sample((20_000,))
     ratio = normal(p).log_prob(x) - normal(q).log_prob(x)
-    # 4 standard errors: missed by 1 seed in 16,000
+    # 4 standard errors: each missed by 1 seed in 16,000
     assert (
         abs(float(ratio.mean() - kl_divergence(normal(p), normal(q)))) < 4 * float(ratio.std()) / 20_000**0.5
     )
+    length = -normal(p).log_prob(x)
+    assert abs(float(length.mean() - normal(p).entropy())) < 4 * float(length.std()) / 20_000**0.5
 
 
 def test_divergence_does_not_see_invertible_affine_maps():
@@ -293,6 +295,7 @@ def test_of_all_laws_of_a_covariance_the_gaussian_has_the_most_entropy():
     ("act", "message"),
     [
         (lambda: maximum_likelihood(torch.zeros(0, 3)), "needs a sample: got 0 rows"),
+        (lambda: second_moment(torch.zeros(0, 3)), "a second moment needs a sample: got 0 rows"),
         (lambda: independent_sum(law(2), law(3)), "one dimension: got 2 and 3"),
         (lambda: marginal(law(3), []), r"in 0 to 2, each once, at least one: got \[\]"),
         (lambda: marginal(law(3), [3]), r"in 0 to 2, .* got \[3\]"),

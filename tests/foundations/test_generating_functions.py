@@ -45,8 +45,20 @@ def test_a_normal_vector_is_normal_along_every_direction():
     along = mgf.moments(lambda t: mgf.multivariate_normal(t * direction, mu, S), 2)
     mean, variance = float(direction @ mu), float(direction @ S @ direction)
     assert along.tolist() == pytest.approx([mean, variance + mean**2], abs=1e-14)
+    steps = f64([-1.5, -0.2, 0.0, 0.9])
+    on_the_line = mgf.multivariate_normal(steps[:, None] * direction, mu, S)
+    torch.testing.assert_close(on_the_line, mgf.normal(steps, mean, variance), rtol=1e-14, atol=0)
     grid = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert mgf.multivariate_normal(grid, mu, S).shape == (5, 3)
+
+
+def test_derivatives_at_0_of_a_vectors_function_are_the_mean_and_the_second_moments():
+    mu, S = f64([1.0, -2.0, 0.5]), f64([[2.0, 0.6, 0.1], [0.6, 0.5, -0.2], [0.1, -0.2, 1.0]])
+    zero = torch.zeros(3, dtype=torch.float64)
+    slope = torch.func.grad(mgf.multivariate_normal)(zero, mu, S)
+    torch.testing.assert_close(slope, mu, rtol=0, atol=1e-15)
+    curvature = torch.func.jacrev(torch.func.grad(mgf.multivariate_normal))(zero, mu, S)
+    torch.testing.assert_close(curvature, S + mu[:, None] * mu, rtol=0, atol=1e-14)
 
 
 def test_gamma_is_infinite_from_one_over_scale_on():
@@ -59,31 +71,31 @@ def test_gamma_is_infinite_from_one_over_scale_on():
 
 
 @pytest.mark.parametrize(
-    ("printed", "law"),
+    ("printed", "at_zero"),
     [
-        (lambda t: 0.3**t + 0.7 ** (1 - t), stats.bernoulli(0.3)),
-        (lambda t: (0.3 * math.e + 0.7 + 0 * t) ** 7, stats.binom(7, 0.3)),
-        (lambda t: 1 / (2.5 - 0.5 * t), stats.gamma(2.5, scale=0.5)),
-        (lambda t: (2.5 / (2.5 + 0.5 * t)) ** 2.5, stats.gamma(2.5, scale=0.5)),
-        (lambda t: (1.7 * ((-t).exp() - 1)).exp(), stats.poisson(1.7)),
-        (lambda t: (1.7 * (t - 1).exp()).exp(), stats.poisson(1.7)),
+        (lambda t: 0.3**t + 0.7 ** (1 - t), 1.7),
+        (lambda t: (0.3 * math.e + 0.7 + 0 * t) ** 7, (0.3 * math.e + 0.7) ** 7),
+        (lambda t: 1 / (2.5 - 0.5 * t), 0.4),
+        (lambda t: (1.7 * (t - 1).exp()).exp(), math.exp(1.7 / math.e)),
     ],
-    ids=[
-        "bernoulli",
-        "binomial",
-        "gamma, 1/(a-bt)",
-        "gamma, (a/(a+bt))^a",
-        "poisson, e^-t",
-        "poisson, e^(t-1)",
-    ],
+    ids=["bernoulli", "binomial", "gamma, 1/(a-bt)", "poisson, e^(t-1)"],
 )
-def test_forms_printed_in_many_notes_are_not_1_at_0_or_have_other_moments(printed, law):
-    try:
-        first = float(mgf.moments(printed, 1))
-    except ValueError as error:
-        assert "a moment generating function is 1 at 0" in str(error)  # noqa: PT017
-    else:
-        assert abs(first - law.mean()) > 0.1
+def test_forms_printed_in_many_notes_that_are_not_1_at_0(printed, at_zero):
+    with pytest.raises(ValueError, match=f"a moment generating function is 1 at 0: got {at_zero:g}$"):
+        mgf.moments(printed, 1)
+
+
+@pytest.mark.parametrize(
+    ("printed", "first", "law"),
+    [
+        (lambda t: (2.5 / (2.5 + 0.5 * t)) ** 2.5, -0.5, stats.gamma(2.5, scale=0.5)),
+        (lambda t: (1.7 * ((-t).exp() - 1)).exp(), -1.7, stats.poisson(1.7)),
+    ],
+    ids=["gamma, (a/(a+bt))^a", "poisson, e^-t"],
+)
+def test_forms_printed_in_many_notes_that_give_a_negative_mean(printed, first, law):
+    assert mgf.moments(printed, 1).item() == pytest.approx(first, abs=1e-14)
+    assert law.mean() > 0
 
 
 def test_a_certain_outcome_has_moments_too():
@@ -115,6 +127,14 @@ def test_a_dependent_pair_violates_the_product():
     normal = partial(mgf.normal, mu=0.0, variance=1.0)
     assert float(mgf.of_sum([normal, normal], [1, 1])(t)) == pytest.approx(math.exp(0.49))
     assert float(mgf.normal(t, 0.0, 0.0)) == 1.0  # X + Y = 0 for Y = -X, which has the law of X
+    # X = -1 or 1, each with 1/2, and Y = -X: both functions are cosh t, that of the sum is 1
+    x = f64([-1.0, 1.0])
+
+    def sign(t):
+        return (t[..., None] * x).exp().mean(-1)
+
+    assert float(mgf.of_sum([sign, sign], [1, 1])(t)) == pytest.approx(math.cosh(0.7) ** 2, rel=1e-15)
+    assert float((t * (x + -x)).exp().mean()) == 1.0
 
 
 def test_equal_functions_mean_equal_laws_not_equal_probabilities_of_points():

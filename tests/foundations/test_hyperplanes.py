@@ -61,9 +61,34 @@ def test_matrices_are_linear_and_affine_maps_are_not():
     torch.testing.assert_close(affine, ((1 - 2.0 + 0.7) * c).expand(5, 3))
     scalar = linearity_defect(lambda v: v @ A[0], x, y, 1.0, 1.0)
     assert scalar.shape == (5,)
+    assert float(scalar.abs().max()) < 1e-13
     assert float(linearity_defect(torch.relu, x, y, 1.0, -1.0).abs().max()) > 0.1
     # an affine map passes where the factors sum to 1: all arguments must be tried
     assert float(linearity_defect(lambda v: v @ A.mT + c, x, y, 0.3, 0.7).abs().max()) < 1e-14
+
+
+def test_a_linear_function_is_the_product_with_its_values_on_the_basis():
+    w, x = randn(4), randn(5, 4, seed=1)
+
+    def f(v):
+        return (v * w).sum(-1)
+
+    torch.testing.assert_close(f(x), x @ f(torch.eye(4).double()))
+    bent = torch.linalg.vector_norm
+    assert float((bent(x, dim=-1) - x @ bent(torch.eye(4).double(), dim=-1)).abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("size", [1e-25, 1.0, 1e25])
+def test_a_normal_of_any_size_has_the_same_normal_form(size):
+    unit = normal_form(Hyperplane(size * torch.tensor([3.0, 4.0]), torch.tensor(-10.0 * size)))
+    torch.testing.assert_close(unit.normal, torch.tensor([0.6, 0.8]))
+    assert float(unit.offset) == pytest.approx(-2, rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_normal_that_is_not_finite_is_refused(value):
+    with pytest.raises(ValueError, match=r"normal of a hyperplane must be finite: got \["):
+        signed_distance(Hyperplane(torch.tensor([1.0, value]), torch.tensor(1.0)), torch.zeros(2))
 
 
 @pytest.mark.parametrize(

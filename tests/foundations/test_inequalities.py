@@ -13,6 +13,7 @@ from margin.foundations.inequalities import (
     jensen_gap,
     power_bound,
 )
+from margin.foundations.moments import covariance
 
 
 def f64(values):
@@ -49,7 +50,10 @@ def test_twenty_laws_are_put_to_chebyshevs_bound():
 @pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
 def test_chebyshevs_bound_is_tight_for_three_points(p):
     epsilon = 1.7
-    variance = p * epsilon**2  # of {-epsilon: p/2, 0: 1 - p, epsilon: p/2}
+    points, law = f64([[-epsilon], [0.0], [epsilon]]), f64([p / 2, 1 - p, p / 2])
+    variance = float(covariance(points, law))
+    beyond = float(law[points[:, 0].abs() >= epsilon].sum())
+    assert float(chebyshev_bound(f64(variance), epsilon)) == pytest.approx(beyond, abs=1e-15)
     assert float(chebyshev_bound(f64(variance), epsilon)) == pytest.approx(p, abs=1e-15)
     smaller = chebyshev_bound(f64(variance), epsilon * 1.01)
     assert float(smaller) < p  # beyond epsilon nothing lies: the bound is not an identity
@@ -81,6 +85,9 @@ def test_jensens_inequality_holds_for_norms_of_vectors():
     uniform = torch.full((5,), 0.2, dtype=torch.float64)
     for seed in range(50):
         assert float(jensen_gap(torch.linalg.vector_norm, randn(5, 3, seed=seed), uniform)) > 1e-6
+        weights = randn(5, seed=seed + 100).abs()
+        skewed = jensen_gap(torch.linalg.vector_norm, randn(5, 3, seed=seed), weights / weights.sum())
+        assert float(skewed) > 1e-6
     rays = f64([[1.0], [2.0], [3.0], [4.0], [5.0]]) * f64([3.0, 4.0, 0.0])
     assert float(jensen_gap(torch.linalg.vector_norm, rays, uniform)) == pytest.approx(0, abs=1e-14)
 
@@ -121,6 +128,7 @@ def test_cauchy_schwarz_on_sums_and_means():
     root = p.sqrt()
     gap = (p @ x.square()).sqrt() * (p @ y.square()).sqrt() - (p @ (x * y)).abs()
     assert float(cauchy_schwarz_gap(root * x, root * y)) == pytest.approx(float(gap), abs=1e-15)
+    assert float(p @ (x * y)) ** 2 < float((p @ x.square()) * (p @ y.square()))
 
 
 def test_the_exponential_bounds_powers_for_epsilon_up_to_1():
@@ -131,6 +139,7 @@ def test_the_exponential_bounds_powers_for_epsilon_up_to_1():
         assert bool(((1 - epsilon) ** n <= power_bound(epsilon, n) * (1 + 1e-12)).all())
     assert float(power_bound(f64(0.0), 9)) == 1  # tight at 0
     assert math.exp(-2 * 3.0) < (1 - 3.0) ** 2  # above 1 an even power may exceed it
+    assert (1 - 3.0) ** 3 < 0 < math.exp(-3 * 3.0)  # an odd one is negative there
     with pytest.raises(ValueError, match="needs epsilon <= 1 and n >= 0: got 3, n=2"):
         power_bound(f64(3.0), 2)
 
@@ -170,3 +179,10 @@ def test_partial_geometric_sums_miss_the_series_by_a_r_to_the_k(r):
 def test_a_broken_premise_is_refused(act, message):
     with pytest.raises(ValueError, match=message):
         act()
+
+
+def test_a_point_of_no_weight_counts_for_nothing_even_where_f_is_infinite() -> None:
+    points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    weights = torch.tensor([0.0, 0.5, 0.5], dtype=torch.float64)
+    gap = jensen_gap(lambda x: -x.log().sum(), points, weights)
+    assert gap.item() == pytest.approx(math.log(2) - math.log(3) / 2)

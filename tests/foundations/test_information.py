@@ -58,6 +58,8 @@ def test_cross_entropy_is_entropy_and_divergence_and_least_at_the_law_itself():
     torch.testing.assert_close(cross_entropy(p, p), entropy(p), rtol=0, atol=1e-15)
     expected = stats.entropy(p.numpy(), q.numpy(), base=2, axis=1)
     torch.testing.assert_close(divergence(p, q, base=2), torch.from_numpy(expected), rtol=0, atol=1e-13)
+    bits = entropy(p, base=2) + divergence(p, q, base=2)
+    torch.testing.assert_close(cross_entropy(p, q, base=2), bits, rtol=0, atol=1e-13)
 
 
 def test_divergence_is_at_least_0_and_0_only_for_equal_laws():
@@ -126,8 +128,17 @@ def test_mutual_information_is_symmetric_between_0_and_the_least_entropy():
     assert bool((found <= torch.minimum(one, two)).all())
     independent = joint.sum(2, keepdim=True) * joint.sum(1, keepdim=True)
     assert float(mutual_information(independent).abs().max()) < 1e-14
+    assert float((mutual_information(joint, base=10) * math.log(10) - found).abs().max()) < 1e-14
     # tight: one variable determines the other
     assert float(mutual_information(torch.eye(4).double() / 4, base=2)) == pytest.approx(2, abs=1e-15)
+
+
+@pytest.mark.parametrize(("dtype", "rare"), [(torch.float32, 1e-25), (torch.float64, 1e-200)])
+def test_information_on_a_rare_outcome_is_finite_though_its_square_underflows(dtype, rare):
+    joint = torch.tensor([[rare, 0.0], [0.0, 1.0]], dtype=dtype)
+    assert rare**2 < torch.finfo(dtype).tiny
+    expected = -float(joint[0, 0]) * math.log(float(joint[0, 0]))  # all of the entropy of either
+    assert float(mutual_information(joint)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_mutual_information_printed_as_entropy_less_divergence_is_wrong():
@@ -143,6 +154,8 @@ def test_gaussian_information_is_the_difference_of_gaussian_entropies(rho):
     expected = 2 * stats.norm.entropy() - whole
     found = gaussian_mutual_information(f64(rho))
     assert float(found) == pytest.approx(float(expected), abs=1e-13)
+    bits = gaussian_mutual_information(f64(rho), base=2)
+    assert float(bits) == pytest.approx(float(expected) / math.log(2), abs=1e-13)
 
 
 def test_gaussian_information_is_the_limit_of_that_of_fine_tables():

@@ -137,8 +137,17 @@ def all_kinds():
         yield f64([[a, b, c], [b, d, e], [c, e, f]])
 
 
+def factorizes(A):
+    factor, info = torch.linalg.cholesky_ex(A)
+    if not int(info):
+        torch.testing.assert_close(factor @ factor.mT, A, rtol=0, atol=1e-14)
+    return not int(info)
+
+
 def test_sylvesters_criterion_on_every_small_matrix():
     seen = set()
+    # no eigenvalue but 0 is within 1e-6 of 0: |product of the others| is an integer, and each is at most 3
+    shift = 1e-6 * torch.eye(3, dtype=torch.float64)
     for A in all_kinds():
         kind, leading, minors = definiteness(A), leading_minors(A), principal_minors(A)
         seen.add(kind)
@@ -147,7 +156,8 @@ def test_sylvesters_criterion_on_every_small_matrix():
         assert bool((leading * signs > 1e-9).all()) == (kind == "negative definite")
         semidefinite = kind in ("positive definite", "positive semidefinite", "zero")
         assert bool((minors >= -1e-9).all()) == semidefinite
-        assert (int(torch.linalg.cholesky_ex(A)[1]) == 0) == (kind == "positive definite") or semidefinite
+        assert factorizes(A - shift) == (kind == "positive definite")
+        assert factorizes(A + shift) == semidefinite
         if semidefinite:
             assert float(A.trace()) >= 0
             assert float(torch.linalg.det(A)) >= -1e-12
@@ -256,6 +266,15 @@ def test_minus_the_squared_distance_is_no_kernel():
     # two points already: the matrix [[0, -1], [-1, 0]] has the eigenvalues -1 and 1
     two = f64([[0.0], [1.0]])
     assert float(least_gram_eigenvalue(lambda a, b: -torch.cdist(a, b).square(), two)) == pytest.approx(-1)
+
+
+def test_kernels_in_single_precision_are_symmetric_to_its_own_rounding():
+    x = randn(60, 3).float()
+    single = torch.tensor([[1.0, 1.0], [1.0 + 2**-23, 1.0]])  # as far from symmetric as rounding leaves it
+    assert float(least_gram_eigenvalue(lambda a, b: single, x[:2])) == pytest.approx(0, abs=1e-6)
+    with pytest.raises(ValueError, match="must be symmetric"):
+        least_gram_eigenvalue(lambda a, b: single.double(), x[:2])
+    assert float(least_gram_eigenvalue(rbf, x)) > -1e-6
 
 
 def test_a_kernel_is_symmetric_and_a_matrix_of_zeros_is_one():

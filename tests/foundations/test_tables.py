@@ -172,3 +172,21 @@ def test_rounding_of_single_precision_passes_for_a_law():
     JointTable(("X", "Y"), p.double() / 50)
     with pytest.raises(ValueError, match=r"must sum to 1: got 1\.00002; divide by the sum"):
         JointTable(("X", "Y"), p.double() / 50 * 1.00002)
+
+
+def test_dependence_given_a_rare_outcome_is_seen() -> None:
+    """Given c = 1, of probability 1e-6, a and b are equal; given c = 0 they are independent."""
+    table = torch.zeros(2, 2, 2, dtype=torch.float64)
+    table[..., 0] = (1 - 1e-6) / 4
+    table[0, 0, 1] = table[1, 1, 1] = 5e-7
+    assert not JointTable(("a", "b", "c"), table).independent(["a"], ["b"], ["c"])
+    table[..., 1] = 2.5e-7
+    assert JointTable(("a", "b", "c"), table).independent(["a"], ["b"], ["c"])
+
+
+def test_tables_in_single_precision_are_independent_to_their_rounding() -> None:
+    law = torch.tensor([0.1, 0.2, 0.7])
+    table = JointTable(("a", "b"), law[:, None] * torch.tensor([0.3, 0.7]))
+    assert table.independent(["a"], ["b"])
+    bent = table.probabilities + 1e-4 * torch.tensor([[1.0, -1], [-1, 1], [0, 0]])
+    assert not JointTable(("a", "b"), bent).independent(["a"], ["b"])

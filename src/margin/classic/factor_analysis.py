@@ -18,6 +18,9 @@ Features = Float[Tensor, " dim"]
 MOST_ITERATIONS = 10_000
 """Iterations of EM that the solver is given."""
 
+FLOOR = 1e-12
+"""The noise variance below which the solver goes for no feature, of variance 1 or less."""
+
 
 class FactorAnalysis(nn.Module):
     r"""The Gaussian x = W z + mean + noise with z ~ N(0, I) and noise ~ N(0, diag(psi)).
@@ -134,14 +137,15 @@ def draw(
 def fit_factors(X: Matrix, components: int) -> tuple[Features, Loadings, Features]:
     """Mean, loadings and noise variances of largest likelihood, by scikit-learn's EM; in float64.
 
-    The likelihood has no bound where a feature is constant, nor, in general, a single maximum.
+    The likelihood has no bound where a feature is constant or factors give more features exactly than there
+    are factors, as two equal ones; nor has it, in general, a single maximum.
 
     Args:
         X: Features, one example a row.
         components: Number of factors.
 
     Raises:
-        ValueError: A feature is constant, or EM did not converge.
+        ValueError: The likelihood has no bound, or EM did not converge.
 
     Reference: Barber 2012, Section 21.2.2 (the algorithm that scikit-learn runs).
     """
@@ -166,6 +170,14 @@ def fit_factors(X: Matrix, components: int) -> tuple[Features, Loadings, Feature
             ) from None
     arrays = (found.mean_, found.components_.T.copy(), found.noise_variance_)
     mean, W, psi = (torch.from_numpy(array).to(X.device) for array in arrays)
+    exact = psi <= FLOOR * X.double().var(0, correction=0).clamp(min=1)
+    directions = torch.nn.functional.normalize(W[exact])
+    if int(torch.linalg.matrix_rank(directions, rtol=1e-6)) < int(exact.sum()):  # W W^T + Psi is singular
+        raise ValueError(
+            "factor analysis needs features that do not determine each other, else its likelihood has no "
+            f"bound: got no noise in features {exact.nonzero()[:, 0].tolist()}; leave some out or take fewer"
+            " components"
+        )
     return mean, W, psi
 
 

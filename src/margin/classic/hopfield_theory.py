@@ -76,10 +76,15 @@ def flip_probability(units: int, patterns: int, *, ties: Ties = "up") -> float:
         patterns: s.
         ties: What a field of 0 does.
 
+    Raises:
+        ValueError: A number is below 1.
+
     Reference: Hertz, Krogh and Palmer 1991, Section 2.2 (the sum; there in the normal approximation).
     """
     from scipy.stats import binom
 
+    if units < 1 or patterns < 1:
+        raise ValueError(f"units and patterns must be at least 1: got {units} and {patterns}")
     terms = (units - 1) * (patterns - 1)
     # S = terms - 2 K with K fair coins: S < -(n - 1) if K > (terms + n - 1) / 2
     edge = terms + units - 1
@@ -93,8 +98,13 @@ def flip_probability_limit(load: float) -> float:
 
     .. math:: \tfrac12 \bigl(1 - \mathrm{erf} \sqrt{n / (2 s)}\bigr) = Q(\sqrt{n / s})
 
+    Raises:
+        ValueError: The load is not positive.
+
     Reference: Hertz, Krogh and Palmer 1991, Section 2.2.
     """
+    if not load > 0:
+        raise ValueError(f"load must be positive: got {load}")
     return math.erfc(math.sqrt(1 / (2 * load))) / 2
 
 

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from margin.classic.associative_memory import check_signs
+
 Vector = Float[Tensor, " _"]
 Matrix = Float[Tensor, "_ _"]
 Rule = Callable[["PDPModel", Tensor | None], None]
@@ -174,7 +176,11 @@ def hopfield(patterns: Float[Tensor, "patterns units"]) -> PDPModel:
 
     Args:
         patterns: Patterns of -1 and +1, one a row.
+
+    Raises:
+        ValueError: An entry is neither -1 nor +1; the message names row and unit.
     """
+    check_signs(patterns)
     units = patterns.shape[1]
     weight = torch.zeros_like(patterns[:1]).expand(units, units).clone()
 

@@ -146,7 +146,15 @@ class Rows(NamedTuple):
 
     @property
     def sign(self) -> Float[Tensor, " rows"]:
-        """The side y = 2 label - 1 of each of two classes, times the weight."""
+        """The side y = 2 label - 1 of each of two classes, times the weight.
+
+        Raises:
+            ValueError: A label is neither 0 nor 1.
+        """
+        if bool((odd := (self.labels != 0) & (self.labels != 1)).any()):
+            k = int(odd.nonzero()[0])
+            got = f"{self.labels[k].item():g} in row {int(self.places[k])}"
+            raise ValueError(f"the labels of a halfspace must be 0 or 1: got {got}")
         return (2 * self.labels - 1).to(self.x.dtype) * self.weight
 
 

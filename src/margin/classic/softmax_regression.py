@@ -24,7 +24,8 @@ class SoftmaxRegression(nn.Module):
     r"""Class probabilities softmax(W x + b) that minimize (1/n) sum_i -log p(y_i) + (lambda/2) \|W\|^2.
 
     b is not penalized. With a penalty the minimum exists and is unique, up to a constant in b; without, it
-    exists unless the classes are separable.
+    exists unless an affine map separates the classes, with ties or without; only a map without ties is
+    noticed, and refused.
 
     Args:
         in_features: Number of features; an input of more axes is flattened.
@@ -72,12 +73,15 @@ def solve_softmax(  # 6 parameters: the examples, how many classes, and the two 
         tolerance: Largest coordinate of the gradient at which the solver stops.
 
     Raises:
-        ValueError: A class has no example, the solver did not converge, or without a penalty the classes are
-            separable, so that the loss has no minimum.
+        ValueError: A label is no class, a class has no example, the solver did not converge, or without a
+            penalty the classes are separable, so that the loss has no minimum.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression as Wrapped
 
+    wrong = labels[(labels < 0) | (labels >= classes) | (labels != labels.round())]
+    if len(wrong):
+        raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}: got {float(wrong[0]):g}")
     absent = sorted(set(range(classes)) - set(labels.long().tolist()))
     if absent:
         raise ValueError(f"every class must have an example of weight above 0: class {absent[0]} has none")

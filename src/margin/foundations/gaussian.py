@@ -138,7 +138,12 @@ def second_moment(x: Float[Tensor, "samples dim"]) -> Matrix:
 
     Args:
         x: Samples, one a row.
+
+    Raises:
+        ValueError: There is no sample.
     """
+    if len(x) == 0:
+        raise ValueError("a second moment needs a sample: got 0 rows")
     return x.mT @ x / len(x)
 
 

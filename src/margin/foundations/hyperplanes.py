@@ -31,7 +31,7 @@ def through(point: Float[Tensor, " dim"], normal: Float[Tensor, " dim"]) -> Hype
         normal: w, not 0.
 
     Raises:
-        ValueError: The normal is 0.
+        ValueError: The normal is 0 or not finite.
     """
     return _checked(Hyperplane(normal, normal @ point))
 
@@ -43,10 +43,13 @@ def normal_form(plane: Hyperplane) -> Hyperplane:
         plane: A hyperplane.
 
     Raises:
-        ValueError: The normal is 0.
+        ValueError: The normal is 0 or not finite.
     """
-    length = torch.linalg.vector_norm(_checked(plane).normal)
-    return Hyperplane(plane.normal / length, plane.offset / length)
+    # the largest entry first: the squares of the others neither overflow nor vanish
+    largest = _checked(plane).normal.detach().abs().max()
+    normal, offset = plane.normal / largest, plane.offset / largest
+    length = torch.linalg.vector_norm(normal)
+    return Hyperplane(normal / length, offset / length)
 
 
 def signed_distance(plane: Hyperplane, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
@@ -57,7 +60,7 @@ def signed_distance(plane: Hyperplane, x: Float[Tensor, "*batch dim"]) -> Float[
         x: Points.
 
     Raises:
-        ValueError: The normal is 0.
+        ValueError: The normal is 0 or not finite.
     """
     unit = normal_form(plane)
     return x @ unit.normal - unit.offset
@@ -71,7 +74,7 @@ def project(plane: Hyperplane, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, 
         x: Points.
 
     Raises:
-        ValueError: The normal is 0.
+        ValueError: The normal is 0 or not finite.
     """
     return x - signed_distance(plane, x)[..., None] * normal_form(plane).normal
 
@@ -102,4 +105,6 @@ def linearity_defect(
 def _checked(plane: Hyperplane) -> Hyperplane:
     if not bool(plane.normal.any()):
         raise ValueError("the normal of a hyperplane must not be 0")
+    if not bool(plane.normal.isfinite().all()):
+        raise ValueError(f"the normal of a hyperplane must be finite: got {plane.normal.tolist()}")
     return plane

@@ -105,8 +105,10 @@ def mutual_information(joint: Joint, *, base: float = math.e) -> Float[Tensor, "
     Reference: Cover and Thomas 2006, Equation 2.28 and Theorem 2.4.1.
     """
     check_law(joint, 2, "joint")
-    product = joint.sum(-1, keepdim=True) * joint.sum(-2, keepdim=True)
-    return (torch.xlogy(joint, joint) - torch.xlogy(joint, product)).sum((-2, -1)) / _unit(base)
+    first, second = joint.sum(-1, keepdim=True), joint.sum(-2, keepdim=True)
+    # a logarithm each: the product of two small probabilities may underflow to 0
+    terms = torch.xlogy(joint, joint) - torch.xlogy(joint, first) - torch.xlogy(joint, second)
+    return terms.sum((-2, -1)) / _unit(base)
 
 
 def gaussian_mutual_information(

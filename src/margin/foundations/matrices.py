@@ -182,9 +182,9 @@ def least_gram_eigenvalue(
 
     Reference: Shawe-Taylor and Cristianini 2004, Theorem 3.11 and Proposition 3.22.
     """
-    gram = kernel(x, x).double()
-    check_symmetric(gram)
-    eigenvalues = torch.linalg.eigvalsh(gram)
+    gram = kernel(x, x)
+    check_symmetric(gram)  # to the rounding of its own type
+    eigenvalues = torch.linalg.eigvalsh(gram.double())
     largest = eigenvalues.abs().max()
     return eigenvalues[0] / torch.where(largest > 0, largest, 1.0)
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -110,18 +111,19 @@ class JointTable:
         *,
         tolerance: float = 1e-9,
     ) -> bool:
-        """Whether P(a, b, c) P(c) = P(a, c) P(b, c) for all outcomes, to an absolute tolerance.
+        """Whether P(a, b | c) = P(a | c) P(b | c) for all outcomes of P(c) > 0.
 
         Args:
             first: Variables on one side.
             second: Variables on the other.
             given: What is known; none: unconditional independence.
-            tolerance: Largest difference that passes for rounding.
+            tolerance: Largest difference that passes for rounding; at least 8 units of the table's type.
         """
         slices = self._slices(first, second, given)
-        whole = slices * slices.sum((1, 2), keepdim=True)
-        product = slices.sum(2, keepdim=True) * slices.sum(1, keepdim=True)
-        return bool(((whole - product).abs() <= tolerance).all())
+        known = slices.sum((1, 2), keepdim=True)
+        gap = slices * known - slices.sum(2, keepdim=True) * slices.sum(1, keepdim=True)
+        allowed = max(tolerance, 8 * torch.finfo(slices.dtype).eps)
+        return bool((gap.abs() <= allowed * known.square()).all())
 
     def _axes(self, names: Sequence[str]) -> list[int]:
         if unknown := [name for name in names if name not in self.names]:
