@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from sklearn.linear_model import Ridge as Reference
+from threadpoolctl import threadpool_limits
 
 from benchmarks.record import interleaved, ratio, record
 from margin.classic.ridge import ridge_solution
@@ -46,12 +47,19 @@ def measured(rows: int, features: int) -> tuple[list[dict[str, object]], dict[st
 
 
 def main() -> None:
+    torch.set_num_threads(1)  # two threaded libraries in turn would wait for each other's spinning threads
+    with threadpool_limits(1):
+        measure()
+
+
+def measure() -> None:
     parts = [measured(*shape) for shape in SHAPES]
     record(
         "classic/ridge",
         title="Ridge regression beside scikit-learn's Ridge(solver='cholesky'), float64",
         figures=[figure for figures, _ in parts for figure in figures],
         packages=("scikit-learn",),
+        threads=1,
         seconds={name: value for _, medians in parts for name, value in medians.items()},
     )
 

@@ -102,10 +102,17 @@ def centered(values: Float[Tensor, "rows ..."], weight: Vector | None = None) ->
         weight: How much each counts; None: 1.
     """
     # relative to the first row: a large mean would leave its rounding behind where nothing varies
-    shifted = values - values[0]
+    shifted = torch.sub(values, values[0], out=_room_for(values))
     mean = shifted.mean(0) if weight is None else torch.tensordot(weight / weight.sum(), shifted, 1)
     shifted -= mean
     return shifted, values[0] + mean
+
+
+def _room_for(values: Tensor) -> Tensor:
+    """An empty tensor like ``values``: of NumPy's memory, whose large pages cost less when first written."""
+    if values.device.type != "cpu":
+        return torch.empty_like(values)
+    return torch.from_numpy(np.empty(values.shape, dtype=str(values.dtype).removeprefix("torch.")))
 
 
 def scaled(values: Float[Tensor, "rows ..."], weight: Vector | None) -> Tensor:
