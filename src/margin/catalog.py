@@ -62,6 +62,7 @@ class Entry:
         examples: Path of ``(split) -> Examples``; "" takes the split as it is.
         optimizers: Submodules with an optimizer of their own; "" is the whole model, () none.
         parallel: Whether a batch may be divided between processes.
+        whole: Whether a step takes all training examples at once.
         weighted: Whether its step counts an example by its weight; one that does not knows but equal ones.
         defaults: Its own defaults of the training options.
         covers: Identifiers of the specification that it covers.
@@ -78,6 +79,7 @@ class Entry:
     examples: str = ""
     optimizers: tuple[str, ...] = ("",)
     parallel: bool = True
+    whole: bool = False
     weighted: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
     covers: tuple[str, ...] = ()

@@ -99,6 +99,8 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     count = len(examples["train"])
     size = count if training.batch_size == "all" else int(training.batch_size or 1)
     source = ordered(examples["train"], size, seed=int(training.seed or 0), share=share())
+    if entry.whole and source.per_epoch > 1:
+        raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch_size all, got {size}")
     total = int(training.epochs or 0) * source.per_epoch
     if training.max_steps is not None:
         total = training.max_steps
