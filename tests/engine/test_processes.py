@@ -313,6 +313,13 @@ def test_what_cannot_be_divided_is_refused_before_anything_is_made(
     assert not (tmp_path / "run").exists()
 
 
+def test_shares_of_weights_refuse_pieces_before_a_process_is_started(tmp_path: Path) -> None:
+    training = Training(max_steps=1, processes=2, strategy="fsdp", accumulate=3)
+    with pytest.raises(ValueError, match=r"accumulate must be 1 where weights are in shares \(fsdp\): got 3"):
+        train("mlp", "two-moons", training=training, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 class Stubborn(Exception):
     """An error that cannot be pickled."""
 

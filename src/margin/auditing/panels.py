@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from margin.auditing.digits import exact
-from margin.auditing.svg import GRID, INK, MUTED, SERIES, sized
+from margin.auditing.svg import GRID, INK, MUTED, SERIES, exact_ticks, sized
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -156,13 +156,12 @@ def _framed(axes: "Axes") -> None:
 
 
 def _plain(axes: "Axes") -> None:
-    from matplotlib.ticker import MaxNLocator, NullFormatter
+    from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(3))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, position: exact(round(value, 12)).replace("-", "−"))
-        axis.set_minor_formatter(NullFormatter())
+        exact_ticks(axis)
 
 
 def _levels(picture: Tensor, low: float, high: float) -> Any:

@@ -14,7 +14,7 @@ from torch import Tensor
 from margin.auditing.digits import exact
 from margin.auditing.matrix import confusion
 from margin.auditing.panels import components, halfspace, recall
-from margin.auditing.svg import INK, MUTED, SERIES, drawing, sized, themed
+from margin.auditing.svg import INK, MUTED, SERIES, drawing, exact_ticks, sized, themed
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -281,12 +281,11 @@ def _curve(finding: Finding, *names: str) -> Tensor | None:
 
 
 def _plain_ticks(axes: "Axes") -> None:
-    from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FixedLocator, MaxNLocator
 
     if axes.get_xscale() == "linear" and not isinstance(axes.xaxis.get_major_locator(), FixedLocator):
         axes.xaxis.set_major_locator(MaxNLocator(6))
     for axis in (axes.xaxis, axes.yaxis):
         if isinstance(axis.get_major_locator(), FixedLocator):
             continue  # the drawing has named its ticks
-        axis.set_major_formatter(lambda value, position: exact(round(value, 12)).replace("-", "−"))
-        axis.set_minor_formatter(NullFormatter())
+        exact_ticks(axis)

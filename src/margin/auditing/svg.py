@@ -9,6 +9,8 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from margin.auditing.digits import exact
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -103,6 +105,14 @@ def sized(axes: "Axes", left: float, bottom: float, width: float, height: float)
     whole, high = max(left + width + EDGE, WIDTH), bottom + height + EDGE
     figure.set_size_inches(whole, high)
     figure.subplots_adjust(left / whole, bottom / high, (left + width) / whole, 1 - EDGE / high)
+
+
+def exact_ticks(axis: Any) -> None:
+    """Numbers on an axis as the page has them: no digit that says nothing, a true minus."""
+    from matplotlib.ticker import NullFormatter
+
+    axis.set_major_formatter(lambda value, position: exact(round(value, 12)).replace("-", "−"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def themed(figure: "Figure", name: str, description: str) -> str:

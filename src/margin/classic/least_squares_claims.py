@@ -11,8 +11,7 @@ from margin.classic.rows import Rows, centered, scaled, training_rows
 from margin.classic.solved import solved
 from margin.data.tiny import values
 from margin.engine.descent import risk
-from margin.engine.state import dtype_of
-from margin.engine.unsupervised import core_of
+from margin.engine.state import core_of, dtype_of
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import VALUES
 

@@ -11,8 +11,7 @@ from margin.classic.softmax_regression import SoftmaxRegression, penalized_likel
 from margin.classic.solved import solved
 from margin.data.tiny import classes, sides
 from margin.engine.descent import risk
-from margin.engine.state import State, dtype_of
-from margin.engine.unsupervised import core_of
+from margin.engine.state import State, core_of, dtype_of
 from margin.findings import Finding, Premise, Status, Subject
 from margin.tasks import CLASSES, class_accuracy, class_loss
 from margin.theory.held_out import held_out_answers, stated, unanswered, weighted_mean

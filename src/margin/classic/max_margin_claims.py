@@ -4,10 +4,10 @@ import torch
 
 from margin.classic.max_margin import MaximumMargin, maximum_margin
 from margin.classic.perceptron_claims import signed_examples
-from margin.classic.training_rows import core_of
 from margin.data.examples import InOrder
 from margin.data.tiny import sides
 from margin.engine.descent import risk
+from margin.engine.state import core_of
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import HALFSPACE
 
@@ -22,7 +22,7 @@ def optimality(subject: Subject) -> Finding:
         subject: A maximum-margin separator with its training examples.
     """
     x, sign = signed_examples(subject)
-    core = core_of(subject)
+    core = core_of(subject.model)
     w, b, a = (core.state_dict()[name].double().cpu() for name in ("weight", "bias", "multipliers"))
     solved, matches = bool((a > 0).any()), len(a) == len(x)
     if solved and matches:
@@ -64,7 +64,7 @@ def optimality(subject: Subject) -> Finding:
 
 def is_maximum_margin(subject: Subject) -> bool:
     """Whether the model is the catalog's maximum-margin separator."""
-    return isinstance(core_of(subject), MaximumMargin)
+    return isinstance(core_of(subject.model), MaximumMargin)
 
 
 @torch.no_grad()

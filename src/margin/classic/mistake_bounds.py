@@ -16,9 +16,10 @@ from margin.classic.multiclass_perceptron import (
 )
 from margin.classic.perceptron_claims import signed_examples
 from margin.classic.separation import MOST_ENTRIES, Separation, separate
-from margin.classic.training_rows import core_of, training_rows
+from margin.classic.training_rows import training_rows
 from margin.data.synthetic import blobs
 from margin.engine.descent import risk
+from margin.engine.state import core_of
 from margin.findings import Finding, Subject
 from margin.tasks import HALFSPACE, SCORES
 from margin.types import Batch
@@ -102,7 +103,7 @@ def _bounded(statement: str, found: Separation, run: Callable[[], int], passes: 
 
 
 def _core(subject: Subject, kind: type[T]) -> T:
-    core = core_of(subject)
+    core = core_of(subject.model)
     if not isinstance(core, kind):
         raise ValueError(f"the bound needs a {kind.__name__}: got a {type(core).__name__}")
     return core
@@ -110,7 +111,7 @@ def _core(subject: Subject, kind: type[T]) -> T:
 
 def is_multiclass(subject: Subject) -> bool:
     """Whether the model is the catalog's multiclass perceptron, and Kesler's points are few enough."""
-    core = core_of(subject)
+    core = core_of(subject.model)
     if not isinstance(core, MulticlassPerceptron):
         return False
     classes, features = core.weight.shape
@@ -119,7 +120,7 @@ def is_multiclass(subject: Subject) -> bool:
 
 def is_kernel(subject: Subject) -> bool:
     """Whether the model is the catalog's kernel perceptron, and its examples few enough."""
-    return isinstance(core_of(subject), KernelPerceptron) and _most_rows(subject) <= MOST_KERNEL
+    return isinstance(core_of(subject.model), KernelPerceptron) and _most_rows(subject) <= MOST_KERNEL
 
 
 def _most_rows(subject: Subject) -> int:

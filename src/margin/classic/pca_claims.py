@@ -13,8 +13,8 @@ from margin.classic.ppca_learning import maximum_likelihood
 from margin.classic.rows import Rows, centered, covariance, scaled, training_rows
 from margin.classic.solved import solved
 from margin.data.tiny import values
-from margin.engine.state import dtype_of
-from margin.engine.unsupervised import core_of, negative_log_density, reconstruction_error
+from margin.engine.state import core_of, dtype_of
+from margin.engine.unsupervised import negative_log_density, reconstruction_error
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import CODES
 

@@ -11,10 +11,11 @@ from margin.classic.averaged_perceptron import AveragedPerceptron
 from margin.classic.max_margin import MaximumMargin, maximum_margin
 from margin.classic.perceptron import Perceptron, geometric_margin, mistakes_of_pass
 from margin.classic.separation import MOST_ENTRIES, MOST_ROWS, homogeneous, separate
-from margin.classic.training_rows import core_of, training_rows
+from margin.classic.training_rows import training_rows
 from margin.data.examples import InOrder
 from margin.data.tiny import sides
 from margin.engine.descent import risk
+from margin.engine.state import core_of
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import HALFSPACE
 from margin.types import Batch
@@ -154,7 +155,7 @@ def span(subject: Subject, *, passes: int = 20) -> Finding:
         low=torch.zeros(len(values)),
         high=torch.zeros(len(values)),
         # the trained weights are sums rounded in their own type
-        tolerance=100 * torch.finfo(next(core_of(subject).parameters()).dtype).eps,
+        tolerance=100 * torch.finfo(next(core_of(subject.model).parameters()).dtype).eps,
         premises=(
             Premise("the rule begins at w = 0", "proved", "the run does, and so does every training of it"),
         ),
@@ -222,11 +223,11 @@ def scale(subject: Subject) -> Finding:
 
 
 def _weight(subject: Subject) -> Float[Tensor, " features"]:
-    return core_of(subject).get_parameter("weight").detach().double().cpu()
+    return core_of(subject.model).get_parameter("weight").detach().double().cpu()
 
 
 def _bias(subject: Subject) -> Float[Tensor, ""]:
-    return core_of(subject).get_parameter("bias").detach().double().cpu()
+    return core_of(subject.model).get_parameter("bias").detach().double().cpu()
 
 
 def _largest(x: Float[Tensor, "rows features"], sign: Float[Tensor, " rows"]) -> Tensor | None:
@@ -306,12 +307,12 @@ def run_rule(
 
 def is_perceptron(subject: Subject) -> bool:
     """Whether the model is the catalog's perceptron."""
-    return isinstance(core_of(subject), Perceptron)
+    return isinstance(core_of(subject.model), Perceptron)
 
 
 def is_halfspace(subject: Subject) -> bool:
     """Whether the model is one of the catalog's halfspaces: the perceptron, the averaged, the widest."""
-    return isinstance(core_of(subject), Perceptron | AveragedPerceptron | MaximumMargin)
+    return isinstance(core_of(subject.model), Perceptron | AveragedPerceptron | MaximumMargin)
 
 
 def demo() -> Subject:
@@ -346,7 +347,7 @@ def wide_demo() -> Subject:
 
 @torch.no_grad()
 def _trained(subject: Subject) -> Subject:
-    model, (x, sign) = core_of(subject), signed_examples(subject)
+    model, (x, sign) = core_of(subject.model), signed_examples(subject)
     w, b = model.get_parameter("weight"), model.get_parameter("bias")
     for _ in range(1000):
         if len(mistakes_of_pass(w, b, x.to(w), sign.to(w))) == 0:

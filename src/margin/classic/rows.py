@@ -12,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from margin.engine.asking import asking
-from margin.engine.state import NonFiniteError, State
-from margin.engine.unsupervised import features_of
+from margin.engine.state import NonFiniteError, State, features_of
 from margin.findings import Subject
 from margin.types import Batch
 

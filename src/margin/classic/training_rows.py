@@ -2,17 +2,11 @@
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from margin.engine.asking import asking
-from margin.engine.state import Preprocessed
+from margin.engine.state import features_of
 from margin.findings import Subject
-
-
-def core_of(subject: Subject) -> nn.Module:
-    """The catalog's model, without the preprocessing in front of it."""
-    model = subject.model
-    return model.model if isinstance(model, Preprocessed) else model
 
 
 def training_rows(
@@ -35,8 +29,7 @@ def training_rows(
         for batch in subject.train:
             if batch.targets is None:
                 raise ValueError("the training examples have no targets")
-            x = batch.inputs[0]
-            x = (model.preprocess(x) if isinstance(model, Preprocessed) else x).flatten(1).double().cpu()
+            x = features_of(model, batch.inputs[0]).flatten(1).double().cpu()
             kept = torch.ones(len(x), dtype=torch.bool) if batch.weight is None else batch.weight.cpu() > 0
             rows.append(x[kept])
             labels.append(batch.targets.cpu()[kept].long())

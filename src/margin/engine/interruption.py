@@ -35,11 +35,11 @@ def interruptible(stop: Callable[[], bool] = lambda: False) -> Iterator[Hook]:
     pending: list[Callable[[], Tensor]] = []
 
     def hook(state: State, metrics: Metrics) -> str | None:
-        flag = torch.tensor(float(bool(asked) or stop()), device=device_of(state.model))
+        wanted = bool(asked) or stop()
         if share().size == 1:
-            return INTERRUPTED if flag else None
+            return INTERRUPTED if wanted else None
         # every process must end after the same step: they agree while the next one is computed
-        pending.append(summed_later(flag))
+        pending.append(summed_later(torch.tensor(float(wanted), device=device_of(state.model))))
         return INTERRUPTED if len(pending) > 1 and bool(pending.pop(0)()) else None
 
     if threading.current_thread() is not threading.main_thread():

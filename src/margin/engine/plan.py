@@ -156,7 +156,10 @@ def _step(
 ) -> Step:
     if training.precision == "bfloat16" and objective is not None:
         objective = autocast(objective, torch.device(str(training.device)).type)
-    pieces, sharded = int(training.accumulate or 1), training.strategy == "fsdp" and share().size > 1
+    pieces, sharded = (
+        int(training.accumulate or 1),
+        training.strategy == "fsdp" and (training.processes or 1) > 1,
+    )
     if sharded and pieces > 1:
         raise ValueError(f"accumulate must be 1 where weights are in shares (fsdp): got {pieces}")
     descend = Descend(float(training.clip or 0), pieces, synchronized=sharded)

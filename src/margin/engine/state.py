@@ -35,6 +35,16 @@ class Preprocessed(nn.Module):
         return self.model(self.preprocess(x), *rest)
 
 
+def core_of(model: nn.Module) -> Any:
+    """The catalog's model, without the preprocessing in front of it."""
+    return model.model if isinstance(model, Preprocessed) else model
+
+
+def features_of(model: nn.Module, x: Tensor) -> Tensor:
+    """An input as the catalog's model sees it."""
+    return model.preprocess(x) if isinstance(model, Preprocessed) else x
+
+
 @dataclass(slots=True)
 class State:
     """All that a training changes; with the run's arguments, enough to go on bit for bit.
@@ -63,8 +73,8 @@ class State:
     @property
     def core(self) -> nn.Module:
         """The catalog's model, without the preprocessing in front of it."""
-        model = self.model
-        return model.model if isinstance(model, Preprocessed) else model
+        core: nn.Module = core_of(self.model)
+        return core
 
     @property
     def usable(self) -> nn.Module:
@@ -73,8 +83,7 @@ class State:
 
     def features(self, batch: Batch) -> Tensor:
         """The first input of a batch as the catalog's model sees it."""
-        x = batch.inputs[0]
-        return self.model.preprocess(x) if isinstance(self.model, Preprocessed) else x
+        return features_of(self.model, batch.inputs[0])
 
     def reseed(self, device: torch.device) -> None:
         """Make this step's randomness a function of (seed, rank, step) alone."""

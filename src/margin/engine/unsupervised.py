@@ -3,22 +3,10 @@
 Both are those of the model's own features, behind the preprocessing: in standardized units.
 """
 
-from typing import Any
-
 from torch import Generator, Tensor, nn
 
-from margin.engine.state import Preprocessed
+from margin.engine.state import core_of, features_of
 from margin.types import Batch
-
-
-def core_of(model: nn.Module) -> Any:
-    """The catalog's model, without the preprocessing in front of it."""
-    return model.model if isinstance(model, Preprocessed) else model
-
-
-def features_of(model: nn.Module, x: Tensor) -> Tensor:
-    """An input as the catalog's model sees it."""
-    return model.preprocess(x) if isinstance(model, Preprocessed) else x
 
 
 def reconstruction_error(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
