@@ -16,6 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import margin
+import margin.exporting
 from margin.catalog import Entry, models
 from margin.data.examples import Data
 from margin.engine.recipes import build
