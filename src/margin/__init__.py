@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from margin.training import open_source as open_source
     from margin.training import resume as resume
     from margin.training import train as train
-    from margin.using import load as load
+    from margin.engine.loading import load as load
 
 _HOMES = {
     "Finding": "margin.findings",
@@ -33,7 +33,7 @@ _HOMES = {
     "audit": "margin.auditing.audit",
     "claims": "margin.catalog",
     "export": "margin.exporting",
-    "load": "margin.using",
+    "load": "margin.engine.loading",
     "models": "margin.catalog",
     "open_source": "margin.training",
     "parts": "margin.catalog",

@@ -18,6 +18,8 @@ from margin.hints import fits, spoken
 
 PACKAGES = (
     "foundations",
+    "nn",
+    "optim",
     "data",
     "engine",
     "theory",
@@ -94,6 +96,8 @@ class Rule:
         summary: One line: what the step minimizes or advances.
         step: Path of the step factory.
         reference: Author, year and section, equation or theorem.
+        unused: Training options that have no effect under it.
+        replaced: By an option of the rule, the training options whose place it takes where it is given.
         covers: Identifiers of the specification that it covers.
     """
 
@@ -101,6 +105,8 @@ class Rule:
     summary: str
     step: str
     reference: str
+    unused: tuple[str, ...] = ()
+    replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     covers: tuple[str, ...] = ()
 
 
@@ -167,6 +173,8 @@ class Claim:
         reference: Author, year and section, equation or theorem.
         needs: What it needs of a subject.
         cost: What it costs, for an audit that has so many minutes.
+        lesson: Whether the answer is known before it is asked, as of an identity: it teaches the theorem more
+            than it tells of the model, and an audit asks it only where it is named.
         covers: Identifiers of the specification that it covers.
     """
 
@@ -177,6 +185,7 @@ class Claim:
     reference: str
     needs: tuple[Need, ...] = ()
     cost: Cost = Cost()
+    lesson: bool = False
     covers: tuple[str, ...] = ()
 
     def refusal(self, subject: Any) -> str:
@@ -196,6 +205,9 @@ TARGETS = Need("targets", "margin.findings:has_targets")
 DOMAIN = Need("a domain (where one input may be moved)", "margin.findings:has_domain")
 TRAINING = Need("the training examples", "margin.findings:has_training_batches")
 PARAMETERS = Need("parameters that require a gradient", "margin.findings:has_parameters")
+HISTORY = Need("the history of a training", "margin.findings:has_history")
+INITIAL = Need("the weights that the training began with", "margin.findings:has_initial")
+BESIDE = Need("a second model of the same kind (--beside RUN)", "margin.findings:has_beside")
 INDEPENDENT = Need("examples that do not depend on each other", "margin.findings:is_independent")
 
 Row = Entry | Rule | Part | Claim

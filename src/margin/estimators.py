@@ -28,13 +28,13 @@ from margin.data import weighted_rows
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize
 from margin.data.weighted_rows import Doubles
+from margin.engine.loading import load
 from margin.engine.state import Preprocessed, State, Step
 from margin.engine.suitable import defaults_of, entry_for, known, suitable
 from margin.options import Amount, Training
 from margin.tasks import HALFSPACE
 from margin.training import finish, prepare
 from margin.types import Metrics
-from margin.using import load
 
 OTHERWISE = {
     **{name: name for name in ("epochs", "batch_size", "lr")},

@@ -25,10 +25,11 @@ from margin.catalog import find, models, resolve
 from margin.data.examples import Data, InOrder, judged
 from margin.data.preprocess import Standardize
 from margin.engine.checkpoints import write_whole
+from margin.engine.loading import load
 from margin.engine.plan import cut_of
 from margin.engine.runs import Run
 from margin.engine.state import Preprocessed, dtype_of
-from margin.using import load, reopen_data
+from margin.using import reopen_data
 
 ENDINGS = {"state": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
 """The formats, each with the ending of its files."""

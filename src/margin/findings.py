@@ -230,6 +230,9 @@ class Subject:
         independent: Whether an example's output is independent of the others of its batch.
         assumed: What was inferred rather than stated; printed first.
         class_names: Names of the classes, in the order of the labels.
+        history: The rows of the training's history, each with ``step``; () where it is not known.
+        initial: The model with the weights that the training began with, where they are known.
+        beside: A second model of the same kind, with which this one is compared, where one is given.
     """
 
     model: nn.Module
@@ -241,6 +244,9 @@ class Subject:
     independent: bool = True
     assumed: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    history: Sequence[Mapping[str, Any]] = ()
+    initial: nn.Module | None = None
+    beside: nn.Module | None = None
 
 
 def has_labels(subject: Subject) -> bool:
@@ -272,6 +278,21 @@ def has_training_batches(subject: Subject) -> bool:
 def has_parameters(subject: Subject) -> bool:
     """Whether a parameter requires a gradient."""
     return any(parameter.requires_grad for parameter in subject.model.parameters())
+
+
+def has_history(subject: Subject) -> bool:
+    """Whether the training left a history."""
+    return len(subject.history) > 0
+
+
+def has_initial(subject: Subject) -> bool:
+    """Whether the weights are known that the training began with."""
+    return subject.initial is not None
+
+
+def has_beside(subject: Subject) -> bool:
+    """Whether a second model is given."""
+    return subject.beside is not None
 
 
 def is_independent(subject: Subject) -> bool:

@@ -7,6 +7,9 @@ from typing import Any, Literal
 from margin.hints import fits, spoken
 
 Amount = int | Literal["all"]
+Schedule = Literal["constant", "cosine", "linear", "step", "exponential", "power", "inverse_sqrt", "plateau"]
+Averaging = float | Literal["mean"]
+Weights = list[float] | Literal["balanced"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,15 +21,33 @@ class Training:
         epochs: Passes over the training examples.
         max_steps: Steps; overrides epochs.
         batch_size: Examples a step, or all.
-        optimizer: Name of a class in torch.optim.
+        init: How weights are drawn, as he_normal or orthogonal; the model's own way if not given.
+        init_scale: Standard deviation of normal and uniform weights, gain of orthogonal ones.
+        init_from: A run whose weights the model begins with, wherever name and shape are the same.
+        freeze: Parts of the model that keep their weights, by the beginning of their names.
+        optimizer: Name of a class in torch.optim, or of an optimizer of the catalog.
         lr: Learning rate.
-        optimizer_options: Its other arguments.
+        layer_decay: Factor of the learning rate from each layer to the one before it.
+        optimizer_options: The optimizer's other arguments.
         decay_norms: Whether weight decay applies to biases and normalization layers too.
         schedule: Factor of the learning rate over the training.
+        schedule_options: The schedule's own numbers, as {every: 1000, factor: 0.5} of step.
         warmup: Steps over which the learning rate rises from 0.
         clip: Largest norm of the gradient; inf never clips.
         accumulate: Pieces into which a batch is cut to save memory; their gradients are summed.
-        average: Decay of a moving average of the weights, 0 for none.
+        average: Decay of a moving average of the weights, mean for their mean, 0 for none.
+        average_start: Steps before the mean of the weights begins.
+        augment: Random changes of the training inputs, as shift:2 or flip.
+        mix: Whether two examples are mixed into one: all of them, or a box of one in the other.
+        mix_alpha: Both parameters of the Beta distribution of the share of each.
+        label_smoothing: Probability that a label is replaced by one drawn from all classes.
+        confusion: Probability of training on class j where the label is y, a row for each y.
+        class_weight: Weight of each class in the loss; balanced gives each class the same sum.
+        curriculum: A run by whose losses the training examples are ordered, the easy ones first.
+        pacing: How the share of the examples that are drawn from grows.
+        pacing_start: Share of the examples that the training begins with.
+        pacing_end: Share of the training after which all examples are drawn from.
+        teacher: A run whose model a rule learns from.
         until: Stop when a metric of the step is at most this.
         patience: Stop after so many evaluations without a better validation loss, 0 for never.
         evaluate_every: Steps between evaluations; an epoch if not given.
@@ -38,6 +59,7 @@ class Training:
         processes: Processes among which every batch is divided; under torchrun, those that it has started.
         strategy: Whether each process keeps all weights, or a share of them.
         workers: Processes that read examples ahead; 0 reads them in the training's own.
+        track: Measurements of the model at every evaluation, by name; their columns join the history.
         log: Further copies of the history: csv, tensorboard.
     """
 
@@ -45,15 +67,33 @@ class Training:
     epochs: int | None = None
     max_steps: int | None = None
     batch_size: Amount | None = None
+    init: str | None = None
+    init_scale: float | None = None
+    init_from: str | None = None
+    freeze: list[str] | None = None
     optimizer: str | None = None
     lr: float | None = None
+    layer_decay: float | None = None
     optimizer_options: dict[str, Any] | None = None
     decay_norms: bool | None = None
-    schedule: Literal["constant", "cosine", "linear"] | None = None
+    schedule: Schedule | None = None
+    schedule_options: dict[str, float] | None = None
     warmup: int | None = None
     clip: float | None = None
     accumulate: int | None = None
-    average: float | None = None
+    average: Averaging | None = None
+    average_start: int | None = None
+    augment: list[str] | None = None
+    mix: Literal["none", "mixup", "cutmix"] | None = None
+    mix_alpha: float | None = None
+    label_smoothing: float | None = None
+    confusion: list[list[float]] | None = None
+    class_weight: Weights | None = None
+    curriculum: str | None = None
+    pacing: Literal["linear", "root", "step", "exponential"] | None = None
+    pacing_start: float | None = None
+    pacing_end: float | None = None
+    teacher: str | None = None
     until: dict[str, float] | None = None
     patience: int | None = None
     evaluate_every: int | None = None
@@ -65,6 +105,7 @@ class Training:
     processes: int | None = None
     strategy: Literal["ddp", "fsdp"] | None = None
     workers: int | None = None
+    track: list[str] | None = None
     log: list[Literal["csv", "tensorboard"]] | None = None
 
     def __post_init__(self) -> None:
@@ -76,10 +117,18 @@ class Training:
             value = getattr(self, name)
             if isinstance(value, int | float) and not value >= least:
                 raise ValueError(f"{name} must be at least {least}: got {value}")
-        if self.lr is not None and not self.lr > 0:
-            raise ValueError(f"lr must be positive: got {self.lr}")
-        if self.average is not None and not 0 <= self.average < 1:
-            raise ValueError(f"average must be in [0, 1): got {self.average}")
+        for name in ("lr", "init_scale", "mix_alpha", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive: got {value}")
+        for name in ("average", "label_smoothing"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not 0 <= value < 1:
+                raise ValueError(f"{name} must be in [0, 1): got {value}")
+        for name in ("layer_decay", "pacing_start", "pacing_end"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise ValueError(f"{name} must be in (0, 1]: got {value}")
 
     def over(self, defaults: Mapping[str, Any]) -> "Training":
         """These options, each that is None taken from ``defaults``, then from the house's."""
@@ -97,7 +146,7 @@ _LEAST = {
     "max_steps": 0,
     "batch_size": 1,
     "warmup": 0,
-    "clip": 0,
+    "average_start": 0,
     "accumulate": 1,
     "patience": 0,
     "evaluate_every": 1,
@@ -111,15 +160,30 @@ HOUSE = Training(
     seed=0,
     epochs=10,
     batch_size=32,
+    init="",
+    init_from="",
+    freeze=[],
     optimizer="AdamW",
     lr=1e-3,
+    layer_decay=1.0,
     optimizer_options={},
     decay_norms=False,
     schedule="constant",
+    schedule_options={},
     warmup=0,
     clip=float("inf"),
     accumulate=1,
     average=0.0,
+    average_start=0,
+    augment=[],
+    mix="none",
+    mix_alpha=1.0,
+    label_smoothing=0.0,
+    curriculum="",
+    pacing="linear",
+    pacing_start=0.2,
+    pacing_end=0.5,
+    teacher="",
     until={},
     patience=0,
     precision="float32",
@@ -128,6 +192,7 @@ HOUSE = Training(
     processes=1,
     strategy="ddp",
     workers=0,
+    track=[],
     log=[],
 )
 """What a training does where neither the user nor the model says otherwise."""

@@ -20,6 +20,7 @@ from margin.catalog import Claim, Entry, Part, Rule, chosen, dictated, resolve, 
 from margin.data.examples import Data, InOrder
 from margin.engine.asking import weighted_sum
 from margin.engine.interruption import INTERRUPTED
+from margin.engine.loading import load
 from margin.engine.plan import objective_of
 from margin.engine.runs import MEASURED, Run
 from margin.engine.state import Hook, State, dtype_of
@@ -27,7 +28,6 @@ from margin.findings import Finding, Subject, Verdict
 from margin.options import Training
 from margin.training import finish, prepare, reopen, train
 from margin.types import Batch, Metrics
-from margin.using import load
 
 REFERENCE = re.compile(
     r"[A-Z][\w'’.-]+.*\b(1[5-9]|20)\d\d\b.*"

@@ -1,29 +1,33 @@
 """From a name and data to a run: train, resume."""
 
-import platform
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from margin.catalog import check_options, dictated, find, models, resolve, sources
+from torch import nn
+
+from margin.catalog import check_options, dictated, find, models, resolve, rules, sources
 from margin.data.examples import Data
 from margin.data.opening import open_data
 from margin.engine.hooks import Evaluating, patience, saving, until
 from margin.engine.interruption import INTERRUPTED, interruptible
 from margin.engine.launching import WorkerDiedError, launch
-from margin.engine.plan import Plan, check_task, plan_of
+from margin.engine.loading import load
+from margin.engine.origin import git_state, versions
+from margin.engine.plan import Plan, check_task, factory_of, plan_of
 from margin.engine.processes import share, threads, told_by_first, wait
 from margin.engine.recipes import record_preprocess, start
 from margin.engine.recorders import recording
 from margin.engine.runs import Run
-from margin.engine.state import Hook, NonFiniteError, State, device_of, fit
-from margin.options import Training
-from margin.using import load, reopen_data
+from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of, fit
+from margin.engine.transfer import transfer
+from margin.engine.tricks import OTHERS, digests, run_at
+from margin.engine.unused import refuse_unused
+from margin.options import HOUSE, Training
+from margin.using import reopen_data
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
@@ -44,6 +48,7 @@ RESUMABLE = (
     "processes",
     "strategy",
     "workers",
+    "track",
     "log",
 )
 """The options of a training that may change when it is resumed."""
@@ -100,12 +105,13 @@ def resume(run: str | Path | Run, data: Any = None, training: Training | None = 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """A training that is ready to go: its run, its state, its plan, and data that lie in memory."""
+    """A training that is ready to go: its run, its state, its plan, data that lie in memory, what to tell."""
 
     run: Run
     state: State
     plan: Plan
     data: Data | None
+    notes: tuple[str, ...] = ()
 
 
 def prepare(
@@ -117,6 +123,8 @@ def prepare(
     build = resolve(entry.build)
     check_options(build, arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
+    rule = find(rules(), arguments["rule"], "rule") if arguments["rule"] else None
+    refuse_unused(entry, rule, factory_of(entry, arguments["rule"]), arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     spec = {name: data.spec[name] for name in dictated(build) if name in data.spec}
@@ -140,12 +148,27 @@ def prepare(
         "versions": versions(),
         "git": git_state(),
     }
-    state = start(record, data.preprocess, training)
+    notes: list[str] = []
+    state = start(record, data.preprocess, training, partial(taken_over, training=training, notes=notes))
     plan = plan_of(entry, data, record["arguments"], training, state)
+    record["arguments"]["training"] = located(training.as_json())  # messages name a run as the user did
+    record["others"] = digests(training)
     path = told_by_first(lambda: Run.create(out if out is not None else free_path(entry.name), record).path)
     run = Run(path)
     run.start(state)
-    return Job(run, state, plan, None if data.origin else data)
+    return Job(run, state, plan, None if data.origin else data, tuple(notes))
+
+
+def taken_over(model: nn.Module, training: Training, notes: list[str]) -> None:
+    """Give a model the weights of the run that it begins with, and say what was taken."""
+    if not training.init_from:
+        return
+    source = core_of(load(run_at(training.init_from, "init_from")))
+    found = transfer(model, source)
+    if training.init and not found.left:
+        raise ValueError(f"every tensor begins with the values of {training.init_from}: leave out --init")
+    left = f"; as drawn: {', '.join(found.left)}" if found.left else ""
+    notes.append(f"{len(found.taken)} tensors begin with the values of {training.init_from}{left}")
 
 
 def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
@@ -156,9 +179,12 @@ def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
     if not opened.resumable:
         raise ValueError("a stream comes in its own order: a run on it cannot be resumed")
     arguments = record["arguments"]
-    training = in_group(training).over(arguments["training"])
-    check_resumable(arguments["training"], training)
-    state = start(record, opened.preprocess, training)
+    training = Training(**located(in_group(training).over(arguments["training"]).as_json()))
+    check_resumable(located(arguments["training"]), training)
+    check_same_others(record, training)
+    notes: list[str] = []
+    change = (lambda model: None) if run.begun else partial(taken_over, training=training, notes=notes)
+    state = start(record, opened.preprocess, training, change)
     plan = plan_of(find(models(), arguments["model"], "model"), opened, arguments, training, state)
     run.start(state)
     run.restore(state)
@@ -173,6 +199,24 @@ def in_group(training: Training) -> Training:
     return replace(training, processes=size) if size > 1 else training
 
 
+def located(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, the runs that they name by absolute paths: a resumption may begin elsewhere."""
+    paths = {name: options.get(name) for name in ("init_from", *OTHERS)}
+    return {**options, **{name: str(Path(path).resolve()) for name, path in paths.items() if path}}
+
+
+def check_same_others(record: Mapping[str, Any], training: Training) -> None:
+    """Refuse a teacher or a curriculum whose weights are no longer those that a run began with.
+
+    Raises:
+        ValueError: They are not, or the run is gone.
+    """
+    for name, digest in digests(training).items():
+        if record.get("others", {}).get(name, digest) != digest:
+            path = getattr(training, name)
+            raise ValueError(f"the {name} {path} has changed since the run began: its weights differ")
+
+
 def check_resumable(before: Mapping[str, Any], training: Training) -> None:
     """Refuse a change that the weights, the optimizer or the order of a run under way cannot follow.
 
@@ -180,10 +224,11 @@ def check_resumable(before: Mapping[str, Any], training: Training) -> None:
         ValueError: An option other than those of RESUMABLE has changed.
     """
     for name, value in training.as_json().items():
-        if name not in RESUMABLE and value != before[name]:
+        kept = before.get(name, getattr(HOUSE, name))  # an older record does not know a newer option
+        if name not in RESUMABLE and value != kept:
             free = ", ".join(RESUMABLE)
             raise ValueError(
-                f"a resumed run keeps its {name}: got {value}, the run has {before[name]}; free are {free}"
+                f"a resumed run keeps its {name}: got {value}, the run has {kept}; free are {free}"
             )
 
 
@@ -253,6 +298,7 @@ def finish(
 def _advance(job: Job, hooks: Sequence[Hook]) -> str:
     """Advance the state to its end; why it ended."""
     run, state, plan = job.run, job.state, job.plan
+    state.history = run.history
     try:
         return _ended(run, state) or fit(state, plan.batches, plan.step, max_steps=plan.total, hooks=hooks)
     except NonFiniteError as error:
@@ -304,7 +350,14 @@ def watching(run: Run, plan: Plan) -> tuple[Evaluating, Hook, list[Hook]]:
     """The run's own hooks: history, checkpoints, and the reasons to stop."""
     training = plan.training
     every = training.evaluate_every or plan.per_epoch
-    evaluating = Evaluating(run, every, plan.evaluate, per_epoch=plan.per_epoch, batch_size=plan.batch_size)
+    evaluating = Evaluating(
+        run,
+        every,
+        plan.evaluate,
+        per_epoch=plan.per_epoch,
+        batch_size=plan.batch_size,
+        measure=plan.measure,
+    )
     stops = [until(name, below) for name, below in (training.until or {}).items()]
     if training.patience and "val" in plan.held:  # nothing else tells whether it gets better
         stops.append(patience(run, "val_loss", training.patience))
@@ -315,23 +368,3 @@ def free_path(name: str) -> Path:
     """``runs/<topic>-<number>``, the first that is not taken."""
     topic = name.rpartition("/")[2]
     return next(path for i in count(1) if not (path := Path("runs") / f"{topic}-{i}").exists())
-
-
-def versions() -> dict[str, str]:
-    """The versions that a training depends on."""
-    return {"python": platform.python_version()} | {
-        name: version(name) for name in ("margin", "torch", "numpy")
-    }
-
-
-def git_state() -> dict[str, Any]:
-    """The revision of the working directory's repository, and whether it has uncommitted changes."""
-
-    def ask(*words: str) -> str:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    if not shutil.which("git"):
-        return {"revision": "", "dirty": False}
-    revision = ask("rev-parse", "HEAD")
-    return {"revision": revision, "dirty": bool(revision and ask("status", "--porcelain"))}

@@ -1,37 +1,20 @@
-"""Using a run: its module, its data, its predictions, the loss of each example that it held out."""
+"""Using a run: its data, its predictions, the loss of each example that it held out."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from margin.catalog import find, models, resolve
 from margin.data.examples import Data, InOrder, judged
 from margin.data.folders import image_files
 from margin.data.opening import encode, form_of, open_data
 from margin.engine.asking import asking, terms_of
-from margin.engine.checkpoints import load_module
+from margin.engine.loading import load
 from margin.engine.plan import EVALUATION_BATCH, cut_of, objective_of
-from margin.engine.recipes import module_of
 from margin.engine.runs import Run
 from margin.engine.state import dtype_of
-
-
-def load(run: str | Path | Run, mark: str = "best") -> nn.Module:
-    """The trained module of a run, in evaluation mode, taking inputs in the user's units.
-
-    Args:
-        run: The run or its directory.
-        mark: Which weights: "best" (the last where nothing was held out), "last" or "initial".
-    """
-    run = run if isinstance(run, Run) else Run(run)
-    record = run.record
-    module = module_of(record)
-    name = "average" if record["arguments"]["training"]["average"] else "model"
-    load_module(run.checkpoint(mark), name, module)
-    return module.eval()
 
 
 def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -211,3 +212,27 @@ def test_json_is_strict_and_comes_back(subject, claim_of, every_verdict):
     assert back["history"] == [{"step": 1, "train_loss": "nan", "lr": 0.5}]
     assert len(back["hardest"]) == 12
     assert back["hardest"][0].keys() == {"index", "target", "class", "probability", "loss", "margin"}
+
+
+def test_a_lesson_is_asked_where_it_is_named(subject, claim_of, finding, monkeypatch):
+    import margin
+    from margin import catalog
+    from margin.auditing.table import absences
+
+    asked = []
+
+    def known(subject):
+        asked.append("lesson")
+        return finding()
+
+    lesson = replace(claim_of(known, "a/identity"), lesson=True)
+    rows = {"a/identity": lesson, "a/other": claim_of(answering(finding), "a/other")}
+    monkeypatch.setattr(catalog, "claims", lambda: rows)
+    audit = margin.audit(subject)
+    assert (list(audit.findings), asked) == (["a/other"], [])
+    assert audit.answers[0].absence == "not asked: the answer is known before; name it with --claims"
+    assert absences(audit) == ["1 asked only by name"]
+    for patterns in ("a/*", ["a/identity"], "identity"):
+        assert "a/identity" in margin.audit(subject, claims=patterns).findings
+    assert "a/identity" in margin.audit(subject, require=["a/identity<=2"]).findings
+    assert len(asked) == 4

@@ -54,3 +54,43 @@ def test_where_nothing_judges_a_run_it_is_refused(tmp_path: Path) -> None:
     subject = subject_of_run(run, (x, y))
     assert torch.equal(inputs_of(subject.test), x)
     assert len(subject.train) == 0
+
+
+def test_a_subject_knows_how_its_training_went(tmp_path: Path) -> None:
+    run = margin.train("mlp", memory(test=0.25), training=Training(epochs=2), out=tmp_path / "r")
+    subject = subject_of_run(run, memory(test=0.25))
+    assert [row["step"] for row in subject.history] == [row["step"] for row in run.history] != []
+    first, initial = margin.load(run, "initial"), subject.initial
+    assert initial is not None and subject.beside is None
+    x = inputs_of(subject.test)
+    assert torch.equal(initial(x), first(x)) and not torch.equal(initial(x), subject.model(x))
+
+
+def test_beside_a_run_goes_one_of_the_same_recipe(tmp_path: Path) -> None:
+    data = memory(test=0.25)
+    a, b = (
+        margin.train("mlp", data, training=Training(epochs=1, seed=seed), out=tmp_path / str(seed))
+        for seed in (0, 1)
+    )
+    subject = subject_of_run(a, data, b)
+    x = inputs_of(subject.test)
+    assert subject.beside is not None
+    assert torch.equal(subject.beside(x), margin.load(b)(x)) and not torch.equal(
+        subject.model(x), margin.load(b)(x)
+    )
+    wide = margin.train("mlp", data, {"hidden": (3,)}, SHORT, out=tmp_path / "w")
+    with pytest.raises(ValueError, match=r"beside must be a run of the same model.*hidden \[3\]"):
+        subject_of_run(a, data, wide)
+    assert margin.audit(a, data, beside=b, claims="theory/risk*").as_json()["facts"]["beside"] == str(b.path)
+    with pytest.raises(ValueError, match="beside a run goes a run"):
+        margin.audit(a, data, beside=margin.load(b))
+
+
+def test_beside_a_module_goes_one_with_the_same_parameters() -> None:
+    x, y = torch.randn(8, 2), torch.arange(8) % 2
+    one, other = (torch.nn.Linear(2, 2) for _ in range(2))
+    margin.audit(one, (x, y), beside=other, claims="theory/risk*")
+    with pytest.raises(ValueError, match="they differ in weight"):
+        margin.audit(one, (x, y), beside=torch.nn.Linear(2, 3))
+    with pytest.raises(ValueError, match="beside a module goes a module"):
+        margin.audit(one, (x, y), beside="run")

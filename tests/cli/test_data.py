@@ -234,3 +234,28 @@ SHARED = Path(os.environ.get("MARGIN_DATA", "")) / "fashion-mnist"
 def test_the_sums_are_those_of_the_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "get", "fashion-mnist", "--out", str(SHARED), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["files"] == dict.fromkeys(download.CONTENTS, "kept")
+
+
+def test_what_augmentations_do_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        main(["data", "show", "digits", "--augment", "shift:1, rotate:20", "--out", "sheet.png", "--json"])
+        == 0
+    )
+    assert json.loads(capsys.readouterr().out) == {
+        "picture": "sheet.png",
+        "augment": ["shift:1", "rotate:20"],
+    }
+    with Image.open("sheet.png") as sheet:
+        assert sheet.width > sheet.height > 100
+    for words, message in [
+        (["iris", "--augment", "flip"], "flip changes images: these are vectors"),
+        (["digits", "--augment", "flipp"], "unknown augmentation 'flipp'; nearest for images: flip"),
+        (["digits", "--augment", "flip", "--out", "no/such.png"], "no such folder: no"),
+        (["digits", "--augment", "flip", "--out", "sheet.pdf"], "--out must be a .png file"),
+        (["digits", "--out", "sheet.png"], "--out is the picture of --augment, which is not given"),
+    ]:
+        assert main(["data", "show", *words]) == 2
+        assert message in capsys.readouterr().err

@@ -133,7 +133,7 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         (("train", "mlp", "iris", "--lr", "0"), "lr must be positive: got 0"),
         (
             ("train", "mlp", "iris", "--optimizer", "Adamw"),
-            "unknown optimizer 'Adamw'; nearest in torch.optim: Adam",
+            "unknown optimizer 'Adamw'; nearest in torch.optim and the catalog: AdamW",
         ),
         (("train", "mlp", "iris", "--device", "cuda:7"), "no device 'cuda:7' here"),
         (("train", "mlp", "iris", "--model.activation", "rule"), "activation"),
@@ -207,6 +207,13 @@ def test_a_resumed_run_keeps_its_model(here: Path, capsys: pytest.CaptureFixture
     assert main(["train", "mlp", "iris", "--epochs", "1", "--out", "r"]) == 0
     assert "keeps its --model.dropout" in line(capsys, "train", "--resume", "r", "--model.dropout", "0.5")
     assert "takes the run's own model" in line(capsys, "train", "mlp", "--resume", "r")
+    for words, message in {
+        ("--config", "r"): "takes the run's own arguments: leave out --config",
+        ("--rule", "sam"): "keeps its rule: leave out --rule sam",
+        ("--seeds", "2"): "leave out --out and --seeds",
+        ("--out", "elsewhere"): "leave out --out and --seeds",
+    }.items():
+        assert message in line(capsys, "train", "--resume", "r", "--epochs", "2", *words)
 
 
 def test_data_that_changed_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,3 +318,30 @@ def test_metrics_that_are_not_finite_are_null_in_json(here: Path, capsys: pytest
     metrics = json.loads(capsys.readouterr().out)["metrics"]
     assert metrics["test_loss"] is None
     assert math.isnan(Run("r").metrics["test_loss"])
+
+
+def test_an_option_may_be_written_with_hyphens(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "mlp", "iris", "--max-steps=2", "--batch-size", "8", "--out", "r-1"]) == 0
+    training = Run("r-1").record["arguments"]["training"]
+    assert (training["max_steps"], training["batch_size"]) == (2, 8)
+    assert "unknown option --batchsize; nearest: --batch_size" in line(
+        capsys, "train", "mlp", "iris", "--batchsize", "8"
+    )
+
+
+def test_a_word_in_place_of_a_list_is_no_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from margin.cli.parsing import bracketed
+    from margin.options import Training
+
+    words = [
+        "--class_weight",
+        "balanced",
+        "--class_weight=1,2",
+        "--track",
+        "a,b",
+        "--confusion",
+        "[[1,0],[0,1]]",
+    ]
+    assert bracketed(words, "", Training) == [
+        "--class_weight", "balanced", "--class_weight=[1,2]", "--track", "[a,b]", "--confusion", "[[1,0],[0,1]]",
+    ]  # fmt: skip

@@ -133,3 +133,26 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
         load_module(tmp_path / "w.safetensors", "model", nn.Linear(2, 1))
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_module(tmp_path / "gone.safetensors", "model", nn.Linear(2, 1))
+
+
+def test_what_a_step_keeps_for_itself_is_part_of_every_checkpoint(tmp_path: Path) -> None:
+    """A copy that a step made at its second step comes back when the resumed step asks for it."""
+
+    def made() -> nn.Module:
+        module = nn.Linear(1, 1)
+        nn.init.zeros_(module.weight)
+        return module
+
+    state = State({"model": nn.Linear(1, 1)})
+    kept = state.kept("copy", made)
+    assert state.kept("copy", made) is kept
+    nn.init.constant_(kept.weight, 7.0)
+    save_state(tmp_path / "a.safetensors", state)
+    again = State({"model": nn.Linear(1, 1)})
+    load_state(tmp_path / "a.safetensors", again)
+    save_state(tmp_path / "b.safetensors", again)  # before it has asked: nothing is lost
+    last = State({"model": nn.Linear(1, 1)})
+    load_state(tmp_path / "b.safetensors", last)
+    for resumed in (again, last):
+        assert resumed.kept("copy", made).weight.item() == 7.0
+        assert "copy" in resumed.modules and not resumed.waiting

@@ -16,6 +16,7 @@ from torch import Tensor
 from margin.auditing.hardest import Hardest, hardest
 from margin.auditing.planning import Plan
 from margin.auditing.requirements import Judgment, Requirement, Status, judged
+from margin.auditing.table import INTERRUPTED, LESSON
 from margin.auditing.trace import Trace
 from margin.catalog import Claim, nearest, resolve
 from margin.findings import Finding, Subject, Verdict
@@ -154,7 +155,7 @@ class Interrupted(KeyboardInterrupt):
         self.audit = audit
 
 
-# 8 parameters: what is asked of what, how far it may go, and what is shown beside the answers
+# 9 parameters: what is asked of what, how far it may go, and what is shown beside the answers
 def ask(
     subject: Subject,
     claims: Iterable[Claim],
@@ -165,6 +166,7 @@ def ask(
     progress: Progress | None = None,
     requirements: Sequence[Requirement] = (),
     minutes: float = math.inf,
+    lessons: bool = True,
 ) -> Audit:
     """Put every claim to the subject that it applies to; none may leave a trace.
 
@@ -178,6 +180,7 @@ def ask(
         requirements: What the user requires; each is of one of the claims.
         minutes: What the audit may take: the cheapest claims are asked first, and one that is not expected
             to fit into what remains is left out and listed.
+        lessons: Whether claims are asked whose answer is known before; a required one always is.
 
     Returns:
         The audit, its answers in the order of the claims. What a claim raises is not caught.
@@ -192,18 +195,20 @@ def ask(
     check_required(subject, claims, requirements)
     known = {**facts_of(subject), **(facts or {})}
     answers: dict[str, Answer] = {}
+    required = [requirement.claim for requirement in requirements]
     interrupted, hard = False, None
     try:
-        for position, claim in enumerate(plan.order(claims, [r.claim for r in requirements]), 1):
+        for position, claim in enumerate(plan.order(claims, required), 1):
             if progress is not None:
                 progress(claim, position, len(claims))
-            answers[claim.name] = _answer(subject, claim, plan)
+            wanted = lessons or not claim.lesson or claim in required
+            answers[claim.name] = _answer(subject, claim, plan, "" if wanted else LESSON)
             _judgments(requirements, answers)  # a label that means no element is told at once
         hard = hardest(subject)
     except KeyboardInterrupt:
         interrupted = True
     for claim in claims:
-        answers.setdefault(claim.name, Answer(claim, None, "", 0.0, "interrupted"))
+        answers.setdefault(claim.name, Answer(claim, None, "", 0.0, INTERRUPTED))
     audit = Audit(
         title=title or type(subject.model).__name__,
         answers=tuple(answers[claim.name] for claim in claims),
@@ -248,10 +253,10 @@ def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer
     return tuple(made)
 
 
-def _answer(subject: Subject, claim: Claim, plan: Plan) -> Answer:
+def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer:
     if refusal := claim.refusal(subject):
         return Answer(claim, None, refusal, 0.0)
-    if skipped := plan.lacking(claim):
+    if skipped := unwanted or plan.lacking(claim):
         return Answer(claim, None, "", 0.0, skipped)
     before = Trace.of(subject)
     start = time.perf_counter()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from margin.findings import Subject
 from margin.types import Domain
 
 
-# 9 parameters: the model, its data and how both are read; what is asked, required and allowed
+# 10 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
     model: nn.Module | Run | Subject | str | Path,
     data: Any = None,
@@ -28,6 +29,7 @@ def audit(
     task: str | None = None,
     train: Any = None,
     domain: Domain | tuple[float, float] | None = None,
+    beside: nn.Module | Run | str | Path | None = None,
     require: Sequence[str] = (),
     minutes: float = math.inf,
     progress: Progress | None = None,
@@ -37,10 +39,13 @@ def audit(
     Args:
         model: Any module, a run or its directory, or a subject.
         data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
-        claims: Patterns of claim names, such as ``theory/*`` or ``calibration``.
+        claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
+            the lessons, whose answers are known before.
         task: How a module's outputs are read: classes, binary, halfspace or values; inferred if not given.
         train: The examples that a module was trained on, for the claims that need them.
         domain: Where one input of a module may lie, in the data's units.
+        beside: A second model of the same kind, a run beside a run, a module beside a module, for claims that
+            compare two.
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
             that this names are asked too.
         minutes: What the questions may take: what does not fit is left out and listed.
@@ -58,7 +63,14 @@ def audit(
     named = claims_named([claims] if isinstance(claims, str) else claims)
     required = [requirement.claim for requirement in requirements]
     chosen = [claim for claim in catalog.claims().values() if claim in named or claim in required]
-    put = partial(ask, claims=chosen, progress=progress, requirements=requirements, minutes=minutes)
+    put = partial(
+        ask,
+        claims=chosen,
+        progress=progress,
+        requirements=requirements,
+        minutes=minutes,
+        lessons=claims != "*" and list(claims) != ["*"],
+    )
     if isinstance(model, str | Path):
         model = Run(model)
     if isinstance(model, Run):
@@ -72,11 +84,32 @@ def audit(
             "data fingerprint": record["data"]["fingerprint"][:16],
             "trained": model.reason,
         }
+        if isinstance(beside, Run | str | Path):
+            facts["beside"] = str(_path(beside))
         title = f"{record['recipe']['model']} on {record['data']['name']}"
-        subject = subject_of_run(model, data)
+        if isinstance(beside, nn.Module):
+            raise ValueError("beside a run goes a run: got a module")
+        subject = subject_of_run(model, data, None if beside is None else Run(_path(beside)))
         return put(subject, title=title, facts=facts, history=model.history)
     if isinstance(model, Subject):
         return put(model)
     if data is None:
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
-    return put(subject_of(model, data, task=task, train=train, domain=domain))
+    if not (beside is None or isinstance(beside, nn.Module)):
+        raise ValueError("beside a module goes a module: got a run")
+    subject = subject_of(model, data, task=task, train=train, domain=domain)
+    return put(replace(subject, beside=_second(model, beside)))
+
+
+def _path(run: Run | str | Path) -> str | Path:
+    return run.path if isinstance(run, Run) else run
+
+
+def _second(model: nn.Module, beside: nn.Module | None) -> nn.Module | None:
+    if beside is None:
+        return None
+    own, other = ({name: tuple(p.shape) for name, p in m.named_parameters()} for m in (model, beside))
+    if own != other:
+        odd = next(name for name in {**own, **other} if own.get(name) != other.get(name))
+        raise ValueError(f"beside must have the model's own parameters: they differ in {odd}")
+    return beside

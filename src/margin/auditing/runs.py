@@ -3,24 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from margin.catalog import find, models, resolve
 from margin.data.examples import Data, InOrder, judged
 from margin.data.opening import encode
+from margin.engine.loading import load
 from margin.engine.plan import EVALUATION_BATCH, cut_of, objective_of
 from margin.engine.runs import Run
 from margin.engine.state import dtype_of
 from margin.findings import Subject
 from margin.types import Examples
-from margin.using import is_own, load, reopen_data
+from margin.using import is_own, reopen_data
 
 
-def subject_of_run(run: Run, data: Any = None) -> Subject:
+def subject_of_run(run: Run, data: Any = None, beside: Run | None = None) -> Subject:
     """The subject of a run.
 
     Args:
         run: A training with at least one checkpoint.
         data: Held-out examples with targets, read by the run's own encoding; the part that the run
             held out if not given. Data that lay in memory are handed over as Data.
+        beside: A second run of the same model, with which this one is compared.
 
     Raises:
         ValueError: The data have no targets, do not fit the run, or are not what it was trained on.
@@ -52,7 +56,26 @@ def subject_of_run(run: Run, data: Any = None) -> Subject:
         domain=None if original is None else original.domain,
         assumed=tuple(assumed),
         class_names=tuple(str(name) for name in record["data"]["encoding"].get("classes", ())),
+        history=tuple(run.history),
+        initial=load(run, "initial") if run.begun else None,
+        beside=None if beside is None else _second(run, beside),
     )
+
+
+def _second(run: Run, beside: Run) -> nn.Module:
+    recipe, other = run.record["recipe"], beside.record["recipe"]
+    if recipe != other:
+        raise ValueError(
+            f"beside must be a run of the same model, options and data: {run.path} is of {_told(recipe)}, "
+            f"{beside.path} of {_told(other)}"
+        )
+    return load(beside)
+
+
+def _told(recipe: Mapping[str, Any]) -> str:
+    options = ", ".join(f"{name} {value}" for name, value in recipe["options"].items())
+    spec = ", ".join(f"{name} {value}" for name, value in recipe["spec"].items())
+    return f"{recipe['model']} ({'; '.join(part for part in (spec, options) if part)})"
 
 
 def _original(record: Mapping[str, Any], data: Any) -> Data | None:

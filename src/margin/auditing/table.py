@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 INTERRUPTED = "interrupted"
 """Why a claim was not asked, where the audit was stopped."""
 
+LESSON = "the answer is known before; name it with --claims"
+"""Why an audit of everything leaves a lesson out."""
+
 FEW = 3
 """Claims about other kinds of model that are named one by one."""
 
@@ -281,12 +284,14 @@ def ratio(part: Element) -> str:
 
 
 def absences(audit: "Audit") -> list[str]:
-    """How many claims have no finding, one phrase a reason: inapplicable, out of time, interrupted."""
+    """How many claims have no finding, one phrase a reason."""
     refused = sum(bool(answer.refusal) for answer in audit.answers)
     interrupted = sum(answer.skipped == INTERRUPTED for answer in audit.answers)
-    short = sum(bool(answer.skipped) for answer in audit.answers) - interrupted
+    lessons = sum(answer.skipped == LESSON for answer in audit.answers)
+    short = sum(bool(answer.skipped) for answer in audit.answers) - interrupted - lessons
     phrases = {
         f"{refused} {'does' if refused == 1 else 'do'} not apply": refused,
+        f"{lessons} asked only by name": lessons,
         f"{short} not asked for lack of time": short,
         f"{interrupted} not asked, interrupted": interrupted,
         "interrupted": audit.interrupted and not interrupted,

@@ -41,7 +41,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         near = ", ".join(nearest(name, COMMANDS)) or "none; see margin --help"
         return _mistake(f"unknown command {name!r}; nearest: {near}")
-    return _guarded(name, rest)
+    return _guarded(name, underscored(rest))
+
+
+def underscored(words: Sequence[str]) -> list[str]:
+    """``--batch-size 3`` as ``--batch_size 3``: an option's name may be written either way."""
+    made = []
+    for word in words:
+        flag, equals, value = word.partition("=")
+        plain = (
+            flag.startswith("--") and flag[2:].replace("-", "").replace("_", "").replace(".", "").isalnum()
+        )
+        made.append(f"--{flag[2:].replace('-', '_')}{equals}{value}" if plain else word)
+    return made
 
 
 def usage() -> str:

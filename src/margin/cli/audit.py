@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,12 +42,13 @@ def gathered(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
     return rest, values
 
 
-# 11 parameters: each is an option of the command
+# 12 parameters: each is an option of the command
 def audit_model(
     model: str,
     data: str = "",
     *,
     weights: str = "",
+    beside: str = "",
     claims: str = "*",
     require: list[str] | None = None,
     minutes: float = math.inf,
@@ -62,6 +64,7 @@ def audit_model(
         model: A run's directory, or pkg.module:build, a function that returns a module.
         data: Held-out data: a name, or a file. A run has its own.
         weights: Weights of the module: safetensors, or .pt of tensors alone.
+        beside: A second run of the same model, or a second file of weights, for claims that compare two.
         claims: Names or patterns of claims, separated by commas.
         require: What is required of the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
         minutes: What the questions may take: the cheapest first; what does not fit is listed.
@@ -83,10 +86,18 @@ def audit_model(
         raise FileExistsError(f"{directory} holds an audit: choose another --out, or --force to replace it")
     if is_run and (weights or task or domain):
         raise ValueError("a run knows its weights, task and domain: leave out --weights, --task, --domain")
-    asked = model if is_run else stranger(model, data, weights, task, domain, target)
+    asked = model if is_run else stranger(model, data, (weights, beside), task, domain, target)
     held_out = data or None if is_run else None
     try:
-        found = audit(asked, held_out, claims=patterns, require=require or [], minutes=minutes, progress=tell)
+        found = audit(
+            asked,
+            held_out,
+            claims=patterns,
+            beside=beside or None if is_run else None,
+            require=require or [],
+            minutes=minutes,
+            progress=tell,
+        )
     except Interrupted as stopped:
         return kept(stopped.audit, directory)
     return kept(found, directory)
@@ -112,7 +123,7 @@ def kept(found: Any, directory: Path) -> Output:
 def stranger(
     path: str,
     data: str,
-    weights: str,
+    weights: tuple[str, str],
     task: str | None,
     domain: list[float] | None,
     target: str,
@@ -125,12 +136,15 @@ def stranger(
         raise ValueError("a module needs held-out data: margin audit pkg.module:build DATA")
     if domain is not None and len(domain) != 2:
         raise ValueError(f"--domain takes two numbers, as [0,1]: got {domain}")
-    module = load_builder(path)
-    if weights:
-        load_weights(module, weights)
+    module, second = load_builder(path), None
+    if weights[0]:
+        load_weights(module, weights[0])
+    if weights[1]:
+        second = load_builder(path)
+        load_weights(second, weights[1])
     examples, box, names = held_out_examples(data, target)
     box = tuple(domain) if domain else box
-    return subject_of(module, examples, task=task, domain=box, class_names=names)
+    return replace(subject_of(module, examples, task=task, domain=box, class_names=names), beside=second)
 
 
 def held_out_examples(data: str, target: str) -> tuple[Any, Any, Sequence[str]]:

@@ -15,7 +15,8 @@ Print what is understood of a set by name, a file or a folder, before anything i
 
   margin data show DATA --help         the options of what reads it
   --target NAME, --task classes|values the column to predict, and how it is read
-  --data.NAME VALUE                    how the data are read and split"""
+  --data.NAME VALUE                    how the data are read and split
+  --augment shift:2,flip --out FILE    draw what these changes make of ten of the examples"""
 
 
 def run(words: Sequence[str]) -> Output:
@@ -113,10 +114,38 @@ def show(words: Sequence[str]) -> Output:
     from margin.cli.sources import data_options, readable
 
     parser = new_parser(f"margin data show {words[0]}", "Print what is understood of a set or file.")
+    parser.add_argument(
+        "--augment", type=str, default="", help="Random changes to be drawn, as shift:2,flip."
+    )
+    parser.add_argument(
+        "--out",
+        type=str,
+        default="",
+        help="The picture of these changes, a .png; augmented.png if not given.",
+    )
     data_options(parser, words[0])
     options: dict[str, Any] = parse(parser, readable(words[1:], words[0])).as_dict()
+    if options["out"] and not options["augment"]:
+        raise ValueError("--out is the picture of --augment, which is not given: leave out --out")
     from margin.data.description import describe, lines
     from margin.data.opening import open_data
 
-    description = describe(open_data(words[0], options.get("data", {})))
+    data = open_data(words[0], options.get("data", {}))
+    if options["augment"]:
+        changes = [word.strip() for word in options["augment"].strip("[]").split(",")]
+        return augmentations(data, changes, Path(options["out"] or "augmented.png"))
+    description = describe(data)
     return Output(description, "\n".join(lines(description)))
+
+
+def augmentations(data: Any, words: Sequence[str], out: Path) -> Output:
+    """Draw what random changes make of ten training examples."""
+    from margin.data.augmentation_sheet import augmentation_sheet
+    from margin.engine.tricks import setting
+
+    if out.suffix != ".png":
+        raise ValueError(f"--out must be a .png file, which the picture is: got {out}")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"no such folder: {out.parent}")
+    path = augmentation_sheet(data.splits["train"], words, setting(data), out)
+    return Output({"picture": str(path), "augment": list(words)}, f"{', '.join(words)}: drawn in {path}")

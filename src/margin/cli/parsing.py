@@ -129,7 +129,7 @@ def bracketed(words: Sequence[str], prefix: str, function: Callable[..., Any]) -
         getattr(function, "__init__", function) if isinstance(function, type) else function
     )
     lists = {
-        f"--{prefix}.{name}" if prefix else f"--{name}"
+        f"--{prefix}.{name}" if prefix else f"--{name}": _words_beside(hint)
         for name, hint in hints.items()
         if any(typing.get_origin(part) in (tuple, list) for part in (hint, *typing.get_args(hint)))
     }
@@ -137,15 +137,21 @@ def bracketed(words: Sequence[str], prefix: str, function: Callable[..., Any]) -
     for word in words:
         flag, equals, value = word.partition("=")
         if equals and flag in lists:
-            word = f"{flag}={_list(value)}"
+            word = f"{flag}={_list(value, lists[flag])}"
         elif made and made[-1] in lists:
-            word = _list(word)
+            word = _list(word, lists[made[-1]])
         made.append(word)
     return made
 
 
-def _list(value: str) -> str:
-    return value if value.startswith(("[", "(", "null")) else f"[{value}]"
+def _words_beside(hint: Any) -> tuple[str, ...]:
+    """The words that may stand in place of a list."""
+    literals = [part for part in typing.get_args(hint) if typing.get_origin(part) is typing.Literal]
+    return tuple(str(word) for literal in literals for word in typing.get_args(literal))
+
+
+def _list(value: str, beside: Sequence[str]) -> str:
+    return value if value.startswith(("[", "(", "null")) or value in beside else f"[{value}]"
 
 
 def one_line(message: str, parser: ArgumentParser) -> str:

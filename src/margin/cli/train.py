@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +31,11 @@ MODEL is a name of `margin models`; DATA a name of `margin data` or a file.
   --processes N                        divides every batch; torchrun -m margin train on several machines
   --log csv,tensorboard                copies of the history for other tools
   --config RUN/run.yaml                the arguments of a run, before those given here
-  --resume RUN                         go on with a run"""
+  --resume RUN                         go on with a run
+  --init-from RUN, --freeze NAME,...   begin with the weights of another run, keep some of them
+  --augment shift:2,flip --mix mixup   change the training examples; --label-smoothing, --class-weight
+  --rule distillation --teacher RUN    learn from another run's model
+  --track NAME,...                     measure more at every evaluation"""
 
 
 class Words(NamedTuple):
@@ -188,14 +193,22 @@ def _trained(taken: Words, options: dict[str, Any]) -> Output:
     data = open_source(taken.data, options["data"])
     if seeds == 1:
         job = prepare(taken.model, data, arguments, training, options["out"] or None)
+        tell(job.notes)
         return outcome([finish(job, progress=progress)])
     out = told_by_first(lambda: _parent(options["out"], taken.model))
     runs = []
     for seed in range(training.seed or 0, (training.seed or 0) + seeds):
         one = dataclasses.replace(training, seed=seed)
         job = prepare(taken.model, data, arguments, one, out / f"seed-{seed}")
+        tell(job.notes)
         runs.append(finish(job, progress=progress))
     return outcome(runs)
+
+
+def tell(notes: Sequence[str]) -> None:
+    """Say on stderr what was done before the first step."""
+    for note in notes:
+        print(note, file=sys.stderr)
 
 
 def _parent(out: str, model: str) -> Path:
@@ -219,11 +232,17 @@ def resumed(taken: Words) -> Output:
         raise ValueError(f"--resume takes the run's own model and data: leave out {taken.model}")
     run = Run(taken.resume)
     base = run.record["arguments"]
+    if taken.config:
+        raise ValueError("--resume takes the run's own arguments: leave out --config")
+    if taken.rule and taken.rule not in (base["rule"], base["rule"].rpartition("/")[2]):
+        raise ValueError(f"a resumed run keeps its rule: leave out --rule {taken.rule}")
     taken = taken._replace(model=base["model"], data=base["data"].get("source", ""), rule=base["rule"])
     if not taken.data:
         raise ValueError("this run was trained on data in memory: resume it with margin.resume(run, data)")
     parser = parser_of(taken.model, taken.data, taken.rule)
     options = options_of(parser, taken, base)
+    if options["out"] or options["seeds"] != 1:
+        raise ValueError("a resumed run stays where it is, with its one seed: leave out --out and --seeds")
     own = {
         "model": base["options"],
         "data": base["data"]["options"],

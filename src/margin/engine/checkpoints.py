@@ -73,7 +73,8 @@ def save_state(path: Path, state: State) -> None:
     """
     tensors: dict[str, Tensor] = {}
     tree = {
-        "modules": {name: dict(module.state_dict()) for name, module in state.modules.items()},
+        "modules": state.waiting
+        | {name: dict(module.state_dict()) for name, module in state.modules.items()},
         "optimizers": {name: optimizer.state_dict() for name, optimizer in state.optimizers.items()},
         "step": state.step,
         "seed": state.seed,
@@ -94,6 +95,7 @@ def load_state(path: Path, state: State) -> None:
     tree = unpack(json.loads(text), {f"/{name}": tensor for name, tensor in tensors.items()})
     for name, module in state.modules.items():
         fill(module, tree["modules"][name], str(path))
+    state.waiting = {n: tensors for n, tensors in tree["modules"].items() if n not in state.modules}
     for name, optimizer in state.optimizers.items():
         optimizer.load_state_dict(state_like(tree["optimizers"][name], optimizer))
     state.step, state.seed = tree["step"], tree["seed"]

@@ -23,14 +23,23 @@ class Evaluating:
         evaluation: Metrics of the current weights on the validation part.
         per_epoch: Steps an epoch.
         batch_size: Examples a step, for the throughput.
+        measure: Further columns of the current weights.
     """
 
     def __init__(
-        self, run: Run, every: int, evaluation: Evaluation, *, per_epoch: int, batch_size: int
+        self,
+        run: Run,
+        every: int,
+        evaluation: Evaluation,
+        *,
+        per_epoch: int,
+        batch_size: int,
+        measure: Evaluation = lambda state: {},
     ) -> None:
         self.run = run
         self.every = every
         self.evaluation = evaluation
+        self.measure = measure
         self.per_epoch = per_epoch
         self.batch_size = batch_size
         self._since = time.perf_counter()
@@ -50,6 +59,7 @@ class Evaluating:
                 "epoch": state.step / self.per_epoch,
                 **means(state),
                 **{f"val_{name}": value for name, value in self.evaluation(state).items()},
+                **self.measure(state),
                 **_rates(state),
                 "seconds": seconds,
                 "examples_per_second": examples / seconds,

@@ -11,15 +11,17 @@ import torch
 from torch import nn
 
 from margin.catalog import Entry, dictated, find, resolve, rules, supply
-from margin.data.examples import Data, InOrder
+from margin.data.examples import ALL, Data, InOrder, Share
 from margin.data.loading import Prefetched
-from margin.data.streams import ordered
 from margin.engine.asking import evaluate
 from margin.engine.descent import Descend, descent, risk
+from margin.engine.plateau import on_plateau
 from margin.engine.processes import share
 from margin.engine.recipes import DTYPES
 from margin.engine.state import State, Step, device_of
-from margin.engine.wrappers import autocast, averaged, scheduled
+from margin.engine.tracking import Tracks, tracks_of
+from margin.engine.tricks import drawn, moving_objective, teacher_of
+from margin.engine.wrappers import averaged, scheduled
 from margin.optim.schedules import schedule_of
 from margin.options import Training
 from margin.tasks import Task
@@ -40,6 +42,7 @@ class Plan:
         held: The parts that are held out, in order, in the model's type and on its device.
         task: How outputs are read.
         objective: What an evaluation averages; None where the entry has no loss.
+        tracks: Further measurements of every evaluation, by name, and the training part for them.
         training: The resolved options.
         dtype: The type of real tensors.
         device: Where batches go.
@@ -51,6 +54,7 @@ class Plan:
     held: Mapping[str, InOrder]
     task: Task
     objective: Objective | None
+    tracks: Tracks
     training: Training
     dtype: torch.dtype
     device: torch.device
@@ -72,6 +76,10 @@ class Plan:
     def evaluate(self, state: State) -> dict[str, float]:
         """Metrics of the current weights on the validation part; none where there is no such part."""
         return self.judge_part(state.usable, "val")
+
+    def measure(self, state: State) -> dict[str, float]:
+        """The columns of every track, of the current weights on the training part."""
+        return {} if self.objective is None else self.tracks(state, self.objective)
 
     def judge(self, model: nn.Module) -> dict[str, float]:
         """Metrics of a module on every part that is held out."""
@@ -98,25 +106,38 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     examples = {name: cut(split) for name, split in data.splits.items()}
     count = len(examples["train"])
     size = count if training.batch_size == "all" else int(training.batch_size or 1)
-    source = ordered(examples["train"], size, seed=int(training.seed or 0), share=share())
+    dtype, device = DTYPES[str(training.precision)], device_of(state.model)
+    task = resolve(entry.task)
+    objective = objective_of(entry, task)
+
+    def in_order(part: Examples, share: Share = ALL) -> InOrder:
+        return InOrder(part, max(size, EVALUATION_BATCH), dtype=dtype, device=device, share=share)
+
+    source = drawn(examples["train"], size, data, training)
     if entry.whole and source.per_epoch > 1:
         raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch_size all, got {size}")
     total = int(training.epochs or 0) * source.per_epoch
     if training.max_steps is not None:
         total = training.max_steps
-    feed = Prefetched(source, int(training.workers or 0), total)
-    dtype, device = DTYPES[str(training.precision)], device_of(state.model)
-    held = {
-        name: InOrder(part, max(size, EVALUATION_BATCH), dtype=dtype, device=device, share=share())
-        for name, part in examples.items()
-        if name != "train" and len(part)
-    }
-    task = resolve(entry.task)
-    objective = objective_of(entry, task)
-    step = _step(
-        entry, arguments, training, {"task": task, "domain": data.domain, "total_steps": total}, objective
+    held = {name: in_order(part, share()) for name, part in examples.items() if name != "train" and len(part)}
+    given = {"task": task, "domain": data.domain, "total_steps": total, "teacher": teacher_of(training)}
+    moving = moving_objective(objective, task, data, training)
+    if training.schedule == "plateau" and entry.optimizers and ("val" not in held or objective is None):
+        raise ValueError("the schedule plateau watches the validation loss: nothing is held out")
+    if training.track and objective is None:
+        raise ValueError(f"{entry.name} has no loss, which a track asks for: leave out --track")
+    return Plan(
+        feed=Prefetched(source, int(training.workers or 0), total),
+        step=_step(entry, arguments, training, given, moving),
+        total=total,
+        held=held,
+        task=task,
+        objective=objective,
+        tracks=tracks_of(training, lambda: in_order(examples["train"])),
+        training=training,
+        dtype=dtype,
+        device=device,
     )
-    return Plan(feed, step, total, held, task, objective, training, dtype, device)
 
 
 def cut_of(entry: Entry) -> Callable[[Any], Examples]:
@@ -154,8 +175,6 @@ def _step(
     given: Mapping[str, Any],
     objective: Objective | None,
 ) -> Step:
-    if training.precision == "bfloat16" and objective is not None:
-        objective = autocast(objective, torch.device(str(training.device)).type)
     pieces, sharded = (
         int(training.accumulate or 1),
         training.strategy == "fsdp" and (training.processes or 1) > 1,
@@ -166,13 +185,25 @@ def _step(
     factory = factory_of(entry, arguments["rule"])
     what = f"the rule {arguments['rule']}" if arguments["rule"] else f"the step of {entry.name}"
     offered = {**given, "objective": objective, "descend": descend}
+    if "teacher" in dictated(factory) and not given["teacher"]:
+        raise ValueError(f"{what} learns from a trained model: give --teacher RUN")
+    if training.teacher and "teacher" not in dictated(factory):
+        raise ValueError(f"{what} has no teacher: leave out --teacher, or choose --rule distillation")
     step: Step = supply(factory, offered, arguments["step"], what)
-    if entry.optimizers and (training.schedule != "constant" or training.warmup):
-        schedule = schedule_of(
-            training.schedule or "constant", total=given["total_steps"], warmup=training.warmup or 0
-        )
-        step = scheduled(step, schedule)
-    return averaged(step, training.average) if training.average else step
+    if entry.optimizers:
+        step = paced_rate(step, training, given["total_steps"])
+    return averaged(step, training.average, int(training.average_start or 0)) if training.average else step
+
+
+def paced_rate(step: Step, training: Training, total: int) -> Step:
+    """The step under the training's schedule of the learning rate."""
+    name, warmup = training.schedule or "constant", int(training.warmup or 0)
+    options = training.schedule_options or {}
+    if name == "constant" and not warmup and not options:
+        return step
+    if name == "plateau":
+        step, name, options = on_plateau(step, options), "constant", {}
+    return scheduled(step, schedule_of(name, total=total, warmup=warmup, options=options))
 
 
 def check_task(entry: Entry, data: Data) -> None:

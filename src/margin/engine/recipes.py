@@ -6,7 +6,7 @@ receives a builder, a function without arguments (the base of an ensemble, a cha
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,9 @@ from margin.engine.optimizers import optimizer_of
 from margin.engine.processes import check_divisible, share
 from margin.engine.sharding import shard
 from margin.engine.state import Preprocessed, State
+from margin.engine.transfer import freeze
 from margin.foundations.seeds import mix
+from margin.nn.initialization import initialize
 from margin.options import Training
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
@@ -68,22 +70,33 @@ def module_of(record: Mapping[str, Any]) -> Preprocessed:
     with torch.random.fork_rng([]):
         torch.manual_seed(mix(training["seed"], 3))
         model = build(record["recipe"])
+        if training.get("init"):
+            initialize(model, training["init"], scale=training["init_scale"])
     return Preprocessed(_preprocess_of(record["preprocess"]), model).to(DTYPES[training["precision"]])
 
 
-def start(record: Mapping[str, Any], preprocess: nn.Module, training: Training) -> State:
+def start(
+    record: Mapping[str, Any],
+    preprocess: nn.Module,
+    training: Training,
+    change: Callable[[nn.Module], object] = lambda model: None,
+) -> State:
     """The state in which a training begins.
 
     Args:
         record: The run's record.
         preprocess: The fitted preprocessing.
         training: The resolved options.
+        change: Called with the catalog's model as it was drawn, before anything is copied from it.
 
     Raises:
-        ValueError: There is no such device or optimizer.
+        ValueError: There is no such device or optimizer, or no such part to freeze.
     """
     entry = find(models(), record["recipe"]["model"], "model")
     model = module_of(record)
+    change(model.model)
+    if training.freeze:
+        freeze(model.model, training.freeze)
     model.preprocess.load_state_dict(preprocess.state_dict())
     device = device_here(str(training.device))
     if (training.processes or 1) > 1:
@@ -106,6 +119,7 @@ def start(record: Mapping[str, Any], preprocess: nn.Module, training: Training) 
             lr=float(training.lr or 0),
             options=training.optimizer_options or {},
             decay_norms=bool(training.decay_norms),
+            layer_decay=float(training.layer_decay or 1),
         )
         for name in entry.optimizers
     }

@@ -125,9 +125,14 @@ class Run:
     def _file(self, step: int) -> Path:
         return self.path / f"step-{step:08d}.safetensors"
 
+    @property
+    def begun(self) -> bool:
+        """Whether the initial weights are kept."""
+        return self.checkpoint("initial").exists()
+
     def start(self, state: State) -> None:
         """Keep the initial weights, once."""
-        if not (self.path / "initial.safetensors").exists():
+        if not self.begun:
             save_state(self.path / "initial.safetensors", state)
 
     def save(self, state: State, *, best: bool) -> None:
@@ -152,8 +157,8 @@ class Run:
 
     def restore(self, state: State) -> None:
         """Fill a freshly started state from the last checkpoint, and forget what was written after it."""
-        if "last" in self.marks:
-            load_state(self.checkpoint("last"), state)
+        if "last" in self.marks or self.begun:
+            load_state(self.checkpoint("last" if "last" in self.marks else "initial"), state)
         rows: list[dict[str, Any]] = [row for row in self.history if row["step"] <= state.step]
         self._history = rows
         text = "".join(json.dumps(row) + "\n" for row in rows)

@@ -4,7 +4,7 @@ Randomness is a function of (seed, rank, step): the loop reseeds before every st
 generator and a resumed training draws what the unbroken one drew.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,8 @@ class State:
         seed: The training's seed.
         tally: Sums of the steps' metrics since the last row of the history, and their number.
         generator: What the current step draws from.
+        waiting: What a checkpoint holds of modules that the step has not asked for yet.
+        history: The rows of the run's history so far, for a step that looks at them.
     """
 
     modules: dict[str, nn.Module]
@@ -64,6 +66,8 @@ class State:
     seed: int = 0
     tally: dict[str, float | Tensor] = field(default_factory=dict)
     generator: Generator = field(default_factory=Generator)
+    waiting: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    history: Sequence[Mapping[str, Any]] = ()
 
     @property
     def model(self) -> nn.Module:
@@ -80,6 +84,20 @@ class State:
     def usable(self) -> nn.Module:
         """The module a user gets: the average where there is one."""
         return self.modules.get("average", self.model)
+
+    def kept(self, name: str, make: Callable[[], nn.Module]) -> nn.Module:
+        """The module that a step keeps under a name of its own: made once, then part of every checkpoint.
+
+        Args:
+            name: Its name in the state.
+            make: What makes it, where no checkpoint holds it.
+        """
+        if name not in self.modules:
+            module = make().to(device_of(self.model))
+            if name in self.waiting:
+                module.load_state_dict(self.waiting.pop(name))
+            self.modules[name] = module
+        return self.modules[name]
 
     def features(self, batch: Batch) -> Tensor:
         """The first input of a batch as the catalog's model sees it."""
