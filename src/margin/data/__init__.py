@@ -100,4 +100,46 @@ PARTS = (
         target="margin.data.idx:fashion_mnist",
         reference="Xiao, Rasul & Vollgraf 2017, Fashion-MNIST, arXiv:1708.07747, section 2",
     ),
+    Part(
+        name="data/augmentation",
+        summary="Examples changed at random each time they are taken: moved, mirrored, turned, noisy",
+        kind="algorithm",
+        target="margin.data.augmentation:augmented",
+        reference="Chapelle, Weston, Bottou & Vapnik 2001, Vicinal risk minimization, section 2",
+        covers=("data.augmentation",),
+    ),
+    Part(
+        name="data/augmentation.words",
+        summary="The transforms that words ask for, as shift:2, flip, rotate:15, noise:.1, cutout:8",
+        kind="table",
+        target="margin.data.augmentation:transforms_of",
+        reference="Simard, Steinkraus & Platt 2003, section 2; DeVries & Taylor 2017, section 3.2; "
+        "Park et al. 2019, section 2; Qi, Yi, Su & Guibas 2017, section 3.3",
+        covers=("data.augmentation",),
+    ),
+    Part(
+        name="data/augmentation.sheet",
+        summary="A picture of what each transform does to some of one's own samples",
+        kind="function",
+        target="margin.data.augmentation_sheet:augmentation_sheet",
+        reference="constructed: as in Simard, Steinkraus & Platt 2003, Figure 2",
+        covers=("data.augmentation",),
+    ),
+    Part(
+        name="data/curriculum",
+        summary="Batches of the easiest share of the examples, which grows to all of them",
+        kind="algorithm",
+        target="margin.data.curriculum:paced",
+        reference="Bengio, Louradour, Collobert & Weston 2009, Curriculum learning, section 3; "
+        "Hacohen & Weinshall 2019, section 2",
+        covers=("train.curriculum",),
+    ),
+    Part(
+        name="data/importance_sampling",
+        summary="Batches in which some examples are drawn more often, with the ratios that make up for it",
+        kind="algorithm",
+        target="margin.data.importance:Sampled",
+        reference="Zhao & Zhang 2015, section 2",
+        covers=("train.curriculum",),
+    ),
 )

@@ -10,6 +10,11 @@ def values() -> Data:
     return noisy_linear(examples=40, features=3)
 
 
+def line() -> Data:
+    """Forty noisy values of an affine map of one feature."""
+    return noisy_linear(examples=40, features=1)
+
+
 def sides() -> Data:
     """Forty points of the plane in two classes, separable with margin 0.2."""
     return separable(examples=40, features=2, margin=0.2)

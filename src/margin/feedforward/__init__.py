@@ -1,6 +1,34 @@
 """Feed-forward networks: multilayer perceptrons and what is said of them."""
 
-from margin.catalog import Entry
+from margin.catalog import TRAINING, Claim, Cost, Entry, Need, Part
+
+ONE_INPUT = Need(
+    "a ReLU network of one input", "margin.feedforward.piecewise_linear_claims:is_one_input_relu", of="model"
+)
+ONE_OUTPUT = Need(
+    "a ReLU network of one input and one output",
+    "margin.feedforward.piecewise_linear_claims:is_one_output_relu",
+    of="model",
+)
+INTERPOLANT = Need(
+    "a piecewise-linear interpolant",
+    "margin.feedforward.piecewise_linear_claims:is_interpolant",
+    of="model",
+)
+SAWTOOTH = Need("a sawtooth", "margin.feedforward.sawtooth_claims:is_sawtooth", of="model")
+KNOWN_MODULUS = Need(
+    "an interpolant of a function of known modulus of continuity",
+    "margin.feedforward.piecewise_linear_error_claims:has_modulus",
+    of="model",
+)
+KNOWN_CURVATURE = Need(
+    "an interpolant of a function of known curvature",
+    "margin.feedforward.piecewise_linear_error_claims:has_curvature",
+    of="model",
+)
+GREEDY = Need(
+    "a greedy net of a function of known C_f", "margin.feedforward.barron_claims:is_greedy", of="model"
+)
 
 MODELS = (
     Entry(
@@ -11,6 +39,7 @@ MODELS = (
         tiny="margin.data.tiny:moons",
         defaults={"epochs": 100, "batch_size": 32, "patience": 15},
         reference="Rumelhart, Hinton and Williams 1986, Eq. 1-2",
+        covers=("ffn.layer", "ffn.compose"),
     ),
     Entry(
         name="feedforward/mlp_regressor",
@@ -20,5 +49,257 @@ MODELS = (
         tiny="margin.data.tiny:values",
         defaults={"epochs": 100, "batch_size": 32, "patience": 15},
         reference="Rumelhart, Hinton and Williams 1986, Eq. 1-2",
+    ),
+    Entry(
+        name="feedforward/residual_mlp",
+        summary="A deep perceptron whose layers each add to what they are given",
+        build="margin.feedforward.residual_mlp:ResidualMLP",
+        task="margin.tasks:CLASSES",
+        tiny="margin.data.tiny:moons",
+        defaults={"epochs": 100, "batch_size": 32, "patience": 15},
+        reference="He, Zhang, Ren and Sun 2016, Equation 1",
+        covers=("residual.layer",),
+    ),
+    Entry(
+        name="feedforward/dense_mlp",
+        summary="A perceptron whose layers each read every layer before them",
+        build="margin.feedforward.dense_mlp:DenseMLP",
+        task="margin.tasks:CLASSES",
+        tiny="margin.data.tiny:moons",
+        defaults={"epochs": 100, "batch_size": 32, "patience": 15},
+        reference="Huang, Liu, van der Maaten and Weinberger 2017, Equation 2",
+        covers=("densenet.block",),
+    ),
+    Entry(
+        name="feedforward/sigmoid_net",
+        summary="A sum of sigmoid ridge functions, to one real number",
+        build="margin.feedforward.sigmoid_net:SigmoidNet",
+        task="margin.tasks:VALUES",
+        tiny="margin.data.tiny:values",
+        defaults={"epochs": 300, "batch_size": 32, "lr": 1e-2, "schedule": "cosine"},
+        reference="Cybenko 1989, Equation 1; Barron 1993, Equation 1",
+        covers=("sigmoid_net",),
+    ),
+    Entry(
+        name="feedforward/stacked_autoencoder",
+        summary="A classifier whose layers first learn, one after another, to reconstruct their inputs",
+        build="margin.feedforward.stacked_autoencoder:StackedAutoencoder",
+        task="margin.tasks:CLASSES",
+        step="margin.feedforward.stacked_autoencoder:greedy_pretraining",
+        tiny="margin.data.tiny:moons",
+        parallel=False,
+        weighted=False,
+        defaults={"epochs": 100, "batch_size": 32},
+        reference="Bengio, Lamblin, Popovici and Larochelle 2007, Section 3; Vincent et al. 2010, Section 3",
+        covers=("train.transfer_bootstrap",),
+    ),
+    Entry(
+        name="feedforward/pwl_interpolant",
+        summary="The straight lines through the data of one feature, as a ReLU network, written down exactly",
+        build="margin.feedforward.piecewise_linear_interpolant:PiecewiseLinearInterpolant",
+        task="margin.tasks:VALUES",
+        step="margin.feedforward.piecewise_linear_interpolant:interpolation",
+        tiny="margin.data.tiny:line",
+        optimizers=(),
+        parallel=False,
+        whole=True,
+        defaults={"epochs": 1, "batch_size": "all"},
+        reference="Lebesgue 1898; de Boor 2001, Chapter III, Section Broken line interpolation",
+        covers=("relu.pwl_basis", "relu.universality"),
+    ),
+)
+
+PARTS = (
+    Part(
+        name="feedforward/pwl_basis",
+        summary="The ramps a x + b + sum c_i (x - x_i)_+ of the piecewise-linear function through points",
+        kind="theorem",
+        target="margin.feedforward.piecewise_linear:pwl_basis",
+        reference="Lebesgue 1898",
+        covers=("relu.pwl_basis",),
+    ),
+    Part(
+        name="feedforward/relu_network",
+        summary="A piecewise-linear function of one variable as one hidden layer of ReLUs",
+        kind="theorem",
+        target="margin.feedforward.piecewise_linear:relu_network",
+        reference="Lebesgue 1898; Arora, Basu, Mianjy and Mukherjee 2018, Theorem 2.2",
+        covers=("relu.pwl_basis",),
+    ),
+    Part(
+        name="feedforward/pwl_basis_of_network",
+        summary="The ramps that a network of one input and one hidden layer of ReLUs computes",
+        kind="measure",
+        target="margin.feedforward.piecewise_linear:basis_of_network",
+        reference="Lebesgue 1898; Arora, Basu, Mianjy and Mukherjee 2018, Theorem 2.2",
+        covers=("relu.pwl_basis",),
+    ),
+    Part(
+        name="feedforward/line_pieces",
+        summary="The exact pieces of any chain of affine maps and ReLUs of one input",
+        kind="measure",
+        target="margin.feedforward.piecewise_linear_pieces:pieces_of",
+        reference="Telgarsky 2016",
+        covers=("depth.separation",),
+    ),
+    Part(
+        name="feedforward/interpolant_within",
+        summary="A ReLU network within a uniform tolerance of a smooth function of one variable",
+        kind="theorem",
+        target="margin.feedforward.piecewise_linear_error:interpolant_within",
+        reference="de Boor 2001, Chapter III; Leshno et al. 1993, Theorem 1",
+        covers=("relu.universality", "relu.density"),
+    ),
+    Part(
+        name="feedforward/uniform_distance",
+        summary="The largest gap of two functions on a box, and by a Lipschitz constant the largest possible",
+        kind="measure",
+        target="margin.feedforward.approximation:uniform_distance",
+        reference="Cheney 1966, Chapter 1",
+        covers=("approx.metrics",),
+    ),
+    Part(
+        name="feedforward/best_uniform_fit",
+        summary="The best fit by a span of functions in the largest error, by a linear program",
+        kind="measure",
+        target="margin.feedforward.approximation:best_uniform_fit",
+        reference="Chebyshev 1854; Cheney 1966, Chapter 2",
+        covers=("approx.metrics",),
+    ),
+    Part(
+        name="feedforward/bernstein",
+        summary="The polynomial that is the mean of f(K / n), K binomial: uniformly near every continuous f",
+        kind="theorem",
+        target="margin.feedforward.approximation_polynomials:bernstein",
+        reference="Bernstein 1912; Lorentz 1986, Section 1.1",
+        covers=("approx.weierstrass",),
+    ),
+    Part(
+        name="feedforward/chebyshev",
+        summary="Polynomials in Chebyshev's basis: interpolation, fits, evaluation",
+        kind="theorem",
+        target="numpy.polynomial:Chebyshev",
+        reference="Trefethen 2013, Chapter 4",
+        covers=("approx.weierstrass",),
+    ),
+    Part(
+        name="feedforward/monomial_network",
+        summary="k + 1 units of any activation that is no polynomial, as near to x^k as one likes",
+        kind="theorem",
+        target="margin.feedforward.approximation_ridges:monomial_network",
+        reference="Leshno, Lin, Pinkus and Schocken 1993, Theorem 1; Pinkus 1999, Section 3",
+        covers=("approx.leshno",),
+    ),
+    Part(
+        name="feedforward/product_as_ridges",
+        summary="The product of two numbers as a sum of two functions of one number each",
+        kind="fact",
+        target="margin.feedforward.approximation_ridges:product_as_ridges",
+        reference="Pinkus 1999, Section 3",
+        covers=("approx.lifting",),
+    ),
+    Part(
+        name="feedforward/random_ridge_fit",
+        summary="The least-squares fit by ridges phi(w.x + b) of random directions",
+        kind="theorem",
+        target="margin.feedforward.approximation_ridges:random_ridge_fit",
+        reference="Pinkus 1999, Section 3; Rahimi and Recht 2008",
+        covers=("approx.lifting",),
+    ),
+    Part(
+        name="feedforward/barron_greedy",
+        summary="Sigmoids added one at a time, each the best for what is left, in a convex hull",
+        kind="theorem",
+        target="margin.feedforward.barron:greedy",
+        reference="Jones 1992; Barron 1993, Theorem 1",
+        covers=("approx.barron",),
+    ),
+    Part(
+        name="feedforward/barron_bound",
+        summary="The mean squared error (2 r C_f)^2 / m that some net of m sigmoids keeps on a ball",
+        kind="theorem",
+        target="margin.feedforward.barron:barron_bound",
+        reference="Barron 1993, Theorem 1",
+        covers=("approx.barron",),
+    ),
+    Part(
+        name="feedforward/sawtooth",
+        summary="The tent map composed with itself: 2^L pieces by L layers of two ReLUs",
+        kind="theorem",
+        target="margin.feedforward.sawtooth:Sawtooth",
+        reference="Telgarsky 2015; Montufar, Pascanu, Cho and Bengio 2014",
+        covers=("depth.separation",),
+    ),
+)
+
+CLAIMS = (
+    Claim(
+        name="feedforward/line.pieces",
+        summary="Of how many affine pieces is a ReLU network of one input, and of how many could it be?",
+        ask="margin.feedforward.piecewise_linear_claims:pieces",
+        demo="margin.feedforward.piecewise_linear_claims:demo",
+        needs=(ONE_INPUT,),
+        cost=Cost(limit=1000),
+        reference="Serra, Tjandraatmadja and Ramalingam 2018, Theorem 1",
+        covers=("relu.pwl_basis", "depth.separation"),
+    ),
+    Claim(
+        name="feedforward/line.separation",
+        summary="Is a ReLU network of one input at least 1/2 away from a sawtooth of more pieces?",
+        ask="margin.feedforward.sawtooth_claims:separation",
+        demo="margin.feedforward.piecewise_linear_claims:demo",
+        needs=(ONE_OUTPUT,),
+        cost=Cost(limit=1000),
+        reference="Telgarsky 2016, Theorem 1.1",
+        covers=("depth.separation",),
+    ),
+    Claim(
+        name="feedforward/sawtooth.pieces",
+        summary="Has the tent map composed L times exactly 2^L pieces?",
+        ask="margin.feedforward.sawtooth_claims:count",
+        demo="margin.feedforward.sawtooth_claims:demo",
+        needs=(SAWTOOTH,),
+        cost=Cost(limit=1000),
+        reference="Telgarsky 2016, Theorem 1.1",
+        covers=("depth.separation",),
+    ),
+    Claim(
+        name="feedforward/pwl_interpolant.interpolates",
+        summary="Does the interpolant pass through the mean training target at each knot?",
+        ask="margin.feedforward.piecewise_linear_claims:interpolates",
+        demo="margin.feedforward.piecewise_linear_claims:demo",
+        needs=(TRAINING, INTERPOLANT),
+        cost=Cost(part="train"),
+        reference="Lebesgue 1898; de Boor 2001, Chapter III, Section Broken line interpolation",
+        covers=("relu.universality",),
+    ),
+    Claim(
+        name="feedforward/density.modulus",
+        summary="Is the interpolant's largest error at most what the function moves over a piece?",
+        ask="margin.feedforward.piecewise_linear_error_claims:by_modulus",
+        demo="margin.feedforward.piecewise_linear_error_claims:demo",
+        needs=(KNOWN_MODULUS,),
+        cost=Cost(limit=1000),
+        reference="de Boor 2001, Chapter III, Section Broken line interpolation",
+        covers=("relu.density",),
+    ),
+    Claim(
+        name="feedforward/density.curvature",
+        summary="Is the interpolant's largest error at most h^2 |f''| / 8?",
+        ask="margin.feedforward.piecewise_linear_error_claims:by_curvature",
+        demo="margin.feedforward.piecewise_linear_error_claims:demo",
+        needs=(KNOWN_CURVATURE,),
+        cost=Cost(limit=1000),
+        reference="de Boor 2001, Chapter III, Section Broken line interpolation",
+        covers=("relu.density",),
+    ),
+    Claim(
+        name="feedforward/barron.greedy",
+        summary="Does a greedy net of m sigmoids keep the mean squared error (2 r C_f)^2 / m on a ball?",
+        ask="margin.feedforward.barron_claims:greedy_bound",
+        demo="margin.feedforward.barron_claims:demo",
+        needs=(GREEDY,),
+        reference="Barron 1993, Theorem 1",
+        covers=("approx.barron",),
     ),
 )

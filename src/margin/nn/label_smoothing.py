@@ -1,0 +1,131 @@
+r"""Label smoothing (Szegedy et al., 2016): cross-entropy to a distribution over labels instead of one.
+
+.. math:: \ell = -\sum_j q_{yj} w_j \log p_j, \qquad p = \mathrm{softmax}(f)
+
+The uniform case is torch's own ``cross_entropy(label_smoothing=)``; here are a general matrix q and what a
+mean over terms must divide by.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from margin.types import ClassScores, Labels, PerExample
+
+IGNORED = -100
+"""The label of a term that does not count, as in torch."""
+
+ROUNDING = 1e-5
+"""By how much a row of a confusion may miss the sum 1: what float32 leaves of a thousand classes."""
+
+
+def smoothed_cross_entropy(
+    logits: ClassScores,
+    labels: Labels,
+    confusion: Float[Tensor, "..."] | None = None,
+    *,
+    smoothing: float = 0.0,
+    class_weight: Float[Tensor, "..."] | None = None,
+    ignore_index: int = IGNORED,
+) -> PerExample:
+    """The cross-entropy of each example to its smoothed label, in nats, not reduced.
+
+    A label y becomes the distribution (1 - eps) e_y + eps / K, or the row ``confusion[y]``. Torch's mean
+    reduction is ``loss.sum() / term_weight(labels, class_weight).sum()``.
+
+    Args:
+        logits: One score a class.
+        labels: 0 .. K-1, or ``ignore_index``.
+        confusion: ``confusion[y, j]`` is the probability of training on j where the label is y, so rows sum
+            to 1: the transpose of the column-stochastic Pi of the literature.
+        smoothing: eps in [0, 1) of the uniform case.
+        class_weight: w_j >= 0, by which the loss on class j is multiplied.
+        ignore_index: The label of examples that do not count: their loss is 0.
+
+    Raises:
+        ValueError: ``smoothing`` is out of range, is given beside a confusion, a row of the confusion is no
+            distribution, or a label is no class.
+
+    Reference: Szegedy, Vanhoucke, Ioffe, Shlens and Wojna 2016, "Rethinking the Inception architecture",
+    Section 7; for a matrix Patrini et al. 2017, "Making deep neural networks robust to label
+    noise", Section 3.
+    """
+    classes = logits.shape[1]
+    check_smoothing(smoothing, confusion, classes)
+    if class_weight is not None and len(class_weight) != classes:
+        raise ValueError(f"class_weight must have one weight a class: got {len(class_weight)} for {classes}")
+    check_labels(labels, classes, ignore_index)
+    if class_weight is not None:
+        class_weight = class_weight.to(logits)
+    if confusion is None:
+        return F.cross_entropy(
+            logits,
+            labels,
+            class_weight,
+            ignore_index=ignore_index,
+            reduction="none",
+            label_smoothing=smoothing,
+        )
+    kept = labels != ignore_index
+    q = confusion.to(logits)[torch.where(kept, labels, 0)]
+    surprise = -logits.log_softmax(1)
+    terms = surprise if class_weight is None else class_weight * surprise
+    # a class of probability 0 counts for nothing, be its surprise infinite
+    return torch.where((q > 0) & kept[:, None], q * terms, 0).sum(1)
+
+
+def term_weight(
+    labels: Labels,
+    class_weight: Float[Tensor, " classes"] | None = None,
+    *,
+    ignore_index: int = IGNORED,
+) -> PerExample:
+    """What torch's mean divides by, of each term: the weight of its label's class, 0 where it is ignored."""
+    kept = labels != ignore_index
+    if class_weight is None:
+        return kept.to(torch.get_default_dtype())
+    return torch.where(kept, class_weight[torch.where(kept, labels, 0)], 0)
+
+
+def check_labels(labels: Labels, classes: int, ignore_index: int = IGNORED) -> None:
+    """Refuse a label that is no class; a negative one would be read from the end.
+
+    Raises:
+        ValueError: There is one, named by its index.
+    """
+    wrong = ((labels < 0) | (labels >= classes)) & (labels != ignore_index)
+    if bool(wrong.any()):
+        row = int(wrong.int().argmax())
+        raise ValueError(f"labels must be 0 .. {classes - 1}: got {int(labels[row])} at index {row}")
+
+
+def check_smoothing(smoothing: float, confusion: Tensor | None, classes: int | None = None) -> None:
+    """Refuse a smoothing outside [0, 1), or a confusion that holds no distribution in every row.
+
+    Args:
+        smoothing: eps.
+        confusion: Rows of probabilities, or None.
+        classes: Their number, where it is known.
+
+    Raises:
+        ValueError: One is out of range, both are given, or a row is no distribution; the row is named.
+    """
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing must be in [0, 1): got {smoothing}")
+    if confusion is None:
+        return
+    if smoothing:
+        raise ValueError(f"a confusion stands in the place of smoothing: got both, smoothing={smoothing}")
+    shape = tuple(confusion.shape)
+    if len(shape) != 2 or shape[0] != shape[1] or (classes is not None and shape[0] != classes):
+        wanted = "(K, K)" if classes is None else f"({classes}, {classes})"
+        raise ValueError(f"confusion must have shape {wanted}, a row and a column a class: got {shape}")
+    sums = confusion.double().sum(1)
+    wrong = ~(((sums - 1).abs() <= ROUNDING) & (confusion >= 0).all(1))
+    if bool(wrong.any()):
+        row = int(wrong.int().argmax())
+        raise ValueError(
+            "every row of a confusion must be a distribution: "
+            f"got row {row} with sum {sums[row].item():g}, least entry {confusion[row].min().item():g}"
+        )

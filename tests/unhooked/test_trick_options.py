@@ -1,0 +1,17 @@
+"""Options of the tricks of a training outside their choices are refused in words, from Python too."""
+
+import pytest
+
+from margin.data.curriculum import Pacing
+from margin.engine.descent import risk
+from margin.engine.mixing import mixed
+from margin.tasks import CLASSES
+
+
+def test_a_mixing_and_a_pacing_of_no_known_kind_are_refused() -> None:
+    with pytest.raises(ValueError, match="kind must be mixup or cutmix: got 'cut'"):
+        mixed(risk(CLASSES), "cut")  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match="pacing must be one of uniform, linear, root, step, exponential: got 'log'"
+    ):
+        Pacing("log")  # type: ignore[arg-type]
