@@ -133,7 +133,7 @@ def test_decay_spares_biases_and_norms() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("Adamw", {}, r"unknown optimizer 'Adamw'; nearest in torch\.optim: Adam"),
+        ("Adamw", {}, r"unknown optimizer 'Adamw'; nearest in torch\.optim and the catalog: Adam"),
         ("SGD", {"beta": 1}, r"torch\.optim\.SGD has no option 'beta'; it has: .*momentum"),
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from margin.engine.checkpoints import load_state, save_state
 from margin.engine.state import State, fit
 from margin.engine.wrappers import autocast, averaged, scheduled
 from margin.optim.schedules import schedule_of
@@ -90,3 +91,121 @@ def test_the_average_copies_the_buffers() -> None:
         assert torch.equal(modules["average"].get_buffer(name), buffer)
     # momentum 0.1 from 0: (1 - 0.9^2) times the means 2 and 6
     assert torch.allclose(modules["average"].running_mean, torch.tensor([0.38, 1.14]), atol=1e-6)
+
+
+class Path(nn.Module):
+    """A weight whose value after step t is that of a given path, and a buffer."""
+
+    def __init__(self, dim: int = 1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(dim, dtype=torch.float64))
+        self.register_buffer("last", torch.zeros(dim, dtype=torch.float64))
+
+
+def along(values: torch.Tensor):
+    def step(state: State, batch: int) -> dict[str, float]:
+        with torch.no_grad():
+            state.model.weight.copy_(values[batch])
+            state.model.last.copy_(values[batch])
+        return {}
+
+    return step
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_the_running_mean_is_the_mean_of_the_batch(start: int) -> None:
+    values = torch.randn(20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    state = State({"model": Path(4), "average": Path(4)})
+    step = averaged(along(values), "mean", start)
+    for end in range(1, 21):
+        fit(state, lambda k: k, step, max_steps=end)
+        expected = values[start:end].mean(0) if end > start else values[end - 1]
+        assert (state.usable.weight - expected).abs().max() <= 1e-14
+        assert torch.equal(state.usable.last, values[end - 1])
+
+
+def test_a_moving_average_begins_at_its_start() -> None:
+    values = torch.arange(1.0, 9.0, dtype=torch.float64)[:, None]
+    state = State({"model": Path(), "average": Path()})
+    fit(state, lambda k: k, averaged(along(values), 0.5, start=6), max_steps=8)
+    assert abs(state.usable.weight.item() - (0.25 * 6 + 0.25 * 7 + 0.5 * 8)) <= 1e-14
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7])
+def test_the_count_of_the_mean_outlives_a_checkpoint(cut: int, tmp_path) -> None:
+    values = torch.randn(10, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    step = averaged(along(values), "mean", 2)
+    whole = State({"model": Path(4), "average": Path(4)})
+    fit(whole, lambda k: k, step, max_steps=10)
+    first = State({"model": Path(4), "average": Path(4)})
+    fit(first, lambda k: k, step, max_steps=cut)
+    save_state(tmp_path / "state", first)
+    second = State({"model": Path(4), "average": Path(4)})
+    load_state(tmp_path / "state", second)
+    fit(second, lambda k: k, averaged(along(values), "mean", 2), max_steps=10)
+    assert torch.equal(second.usable.weight, whole.usable.weight)
+
+
+def test_a_moving_average_remembers_where_it_began() -> None:
+    modules = {"model": Path(), "average": Path()}
+    with torch.no_grad():
+        modules["average"].weight.fill_(1.0)
+    state = State(modules)
+    fit(state, lambda k: k, averaged(along(torch.zeros(30, 1, dtype=torch.float64)), 0.9), max_steps=30)
+    assert abs(state.usable.weight.item() - 0.9**30) <= 1e-14
+
+
+def rate_at(t: int) -> float:
+    return 0.5 * (t + 1) ** -0.75
+
+
+def expected_errors(steps: int) -> tuple[float, float]:
+    """E x^2 and E (mean of x)^2 after so many steps of x <- x - a_t (x + z) from 0, by their recursion."""
+    xx = xs = ss = 0.0
+    for t in range(steps):
+        a = rate_at(t)
+        xx, xs = (1 - a) ** 2 * xx + a**2, (1 - a) * xs
+        ss, xs = ss + 2 * xs + xx, xs + xx
+    return xx, ss / steps**2
+
+
+def test_on_a_noisy_quadratic_the_mean_beats_the_last_iterate() -> None:
+    """4,000 coordinates are as many runs: an error strays by 2.2 %, five of them fail once in 10^6."""
+    runs, ends = 4000, (250, 1000)
+    noise = torch.Generator()
+
+    def step(state: State, batch: int) -> dict[str, float]:
+        with torch.no_grad():
+            x = state.model.weight
+            x -= rate_at(batch) * (x + torch.randn(runs, generator=noise, dtype=torch.float64))
+        return {}
+
+    for decay in ("mean", 0.9):
+        noise.manual_seed(3)
+        state = State({"model": Path(runs), "average": Path(runs)})
+        found = []
+        for end in ends:
+            fit(state, lambda k: k, averaged(step, decay), max_steps=end)
+            found.append(state.usable.weight.square().mean().item())
+        last = state.model.weight.square().mean().item()
+        if decay == "mean":
+            assert found == pytest.approx([expected_errors(end)[1] for end in ends], rel=0.11)
+            assert found[1] < 0.9 * last == pytest.approx(0.9 * expected_errors(1000)[0], rel=0.11)
+            assert found[1] < 0.4 * found[0]
+        else:  # another estimator: the window stays as it is
+            assert found[1] > 1.15 * expected_errors(1000)[1]
+    # the mean's error is 1/t in the limit
+    assert 100_000 * expected_errors(100_000)[1] == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("decay", "start", "message"),
+    [
+        (1.0, 0, r"decay must be in \[0, 1\) or 'mean': got 1\.0"),
+        (math.nan, 0, r"decay must be in \[0, 1\) or 'mean': got nan"),
+        ("mean", -1, "start must be at least 0: got -1"),
+    ],
+)
+def test_an_average_out_of_range_is_refused(decay, start: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        averaged(growing, decay, start)
