@@ -14,7 +14,7 @@ SETTINGS = {
     "fashion": {
         "model": "feedforward/mlp",
         "data": "fashion-mnist",
-        "options": {"hidden": (256, 128), "dropout": 0.1},
+        "options": {"hidden": (256, 128, 100), "dropout": 0.1},
         "training": Training(epochs=10, batch_size=128, lr=1e-3, schedule="cosine", patience=0),
         "target": 0.88,
         "published": "0.8833 (MLP 256-128-100; Xiao, Rasul and Vollgraf 2017, the repository)",

@@ -38,6 +38,7 @@ def test_hints_in_words_and_as_they_are_typed() -> None:
     assert spoken(Literal["a", "b", "c"]) == "one of a, b, c"
     assert spoken(tuple[float, float] | None) == "2 numbers"
     assert spoken(tuple[int, ...]) == "whole numbers"
+    assert spoken(list[list[float]] | None) == "lists of numbers"
     assert written(int | Literal["all"] | None) == "N|all"
     assert written(tuple[float, float]) == "X,X"
     assert written(tuple[int, ...]) == "N,..."

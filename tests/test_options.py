@@ -11,7 +11,6 @@ LEAST = {
     "max_steps": 0,
     "batch_size": 1,
     "warmup": 0,
-    "clip": 0,
     "accumulate": 1,
     "patience": 0,
     "evaluate_every": 1,
@@ -30,7 +29,8 @@ def test_the_least_value_is_allowed_and_one_less_refused(name: str, least: int) 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("clip", math.nan, "clip must be at least 0: got nan"),
+        ("clip", math.nan, "clip must be positive: got nan"),
+        ("clip", 0.0, "clip must be positive: got 0"),
         ("lr", 0.0, "lr must be positive: got 0"),
         ("lr", math.nan, "lr must be positive: got nan"),
         ("average", 1.0, r"average must be in \[0, 1\): got 1"),

@@ -50,6 +50,7 @@ def spoken(hint: Any) -> str:
         many = {"a whole number": "whole numbers", "a number": "numbers", "a word": "words"}
         item = spoken(parts[0])
         count = f"{len(parts)} " if origin is tuple and ... not in parts else ""
+        many |= {plural: f"lists of {plural}" for plural in many.values()}
         return f"{count}{many.get(item, f'a list of {item}')}"
     if origin is dict:
         return (

@@ -1,12 +1,16 @@
 """The kernel perceptron: the primal run at degree 1, whole counts in the span, kernels, XOR, refusals."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
 
+import margin
 from margin.classic.kernel_perceptron import KernelPerceptron, dual_mistake_rule, dual_mistakes_of_pass
 from margin.classic.perceptron import mistakes_of_pass
 from margin.classic.separation import xor
+from margin.data.tiny import moons
 from margin.engine.state import State
 from margin.types import Batch
 
@@ -109,6 +113,17 @@ def test_a_part_of_the_examples_is_refused() -> None:
 def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         KernelPerceptron(2, 2, 5, **options)
+
+
+def test_a_pass_over_examples_that_have_changed_is_refused(tmp_path: Path) -> None:
+    """A coefficient counts the mistakes at an example: with another one in its place it would mean nothing."""
+    with pytest.raises(ValueError, match="each pass must see as it was: leave out --augment"):
+        margin.train(
+            "kernel_perceptron",
+            moons(),
+            training=margin.Training(max_steps=3, augment=["noise:0.5"], until={}),
+            out=tmp_path / "run",
+        )
 
 
 def test_three_classes_are_refused() -> None:

@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from margin.auditing.approximation_panel import approximation
 from margin.auditing.digits import exact
+from margin.auditing.initialization_panel import gains
+from margin.auditing.landscape_panel import landscape
 from margin.auditing.matrix import confusion
 from margin.auditing.panels import components, halfspace, recall
+from margin.auditing.regions_panel import regions
+from margin.auditing.signal_panel import over_depth
+from margin.auditing.spectrum_panel import spectrum_density
 from margin.auditing.svg import INK, MUTED, SERIES, drawing, exact_ticks, sized, themed
+from margin.auditing.trajectory_panel import trajectories
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -32,6 +39,20 @@ APART = ("step", "epoch", "seconds", "examples_per_second", "peak_memory_mib")
 Drawing = Callable[["Axes", Finding], str]
 """``(axes, finding) -> what is shown, in words``; "" where the curves are absent."""
 
+PANELS: tuple[Drawing, ...] = (
+    recall,
+    components,
+    halfspace,
+    approximation,
+    spectrum_density,
+    regions,
+    over_depth,
+    gains,
+    landscape,
+    trajectories,
+)
+"""Drawings that know their curves by name, whatever the claim."""
+
 
 def plot(name: str, finding: Finding, identifier: str) -> str:
     """The plot of a finding as ``<svg>``; "" where it has no curves.
@@ -44,7 +65,7 @@ def plot(name: str, finding: Finding, identifier: str) -> str:
     if not finding.curves:
         return ""
     own = [DRAWINGS[name]] if name in DRAWINGS else []
-    for draw in (*own, recall, components, halfspace, lines):
+    for draw in (*own, *PANELS, lines):
         with drawing() as (figure, axes):
             if shown := draw(axes, finding):
                 _plain_ticks(axes)

@@ -58,6 +58,7 @@ def subject_of(
     handed = [read(data, class_names, "the held-out data")]
     if train is not None:
         handed.append(read(train, class_names, "the training data"))
+    _check_copyable(model)
     first = batches_of(handed[0], model)[0]
     outputs = _probe(model, first, assumed)
     chosen = _task(task, outputs, first.targets, assumed)
@@ -91,6 +92,20 @@ def _without(data: Data) -> list[str]:
 
 
 # what the model answers
+
+
+def _check_copyable(model: nn.Module) -> None:
+    """Refuse a model that torch cannot copy, as most questions do: one that keeps a weight that it computes."""
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            # torch.nn.utils names what a weight is computed from so: pruning, weight normalization
+            sources = {f"{key}_orig", f"{key}_g"} & module._parameters.keys()
+            if isinstance(value, Tensor) and (sources or not value.is_leaf):
+                raise ValueError(
+                    f"the weights of the model must be its parameters: {f'{name}.{key}'.removeprefix('.')} is "
+                    "computed from others and kept; make it permanent (torch.nn.utils.prune.remove, "
+                    "remove_weight_norm), or use torch.nn.utils.parametrizations"
+                )
 
 
 def _run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:

@@ -127,6 +127,10 @@ def dual_mistake_rule() -> Step:
                 f"got {len(batch.inputs[0])} of {len(model.examples)}; leave batch_size at all"
             )
         rows, sign = rows_of(state, batch), torch.zeros_like(model.coefficients)
+        if state.step and not torch.equal(model.examples[rows.places], rows.x):
+            raise ValueError(
+                "a coefficient belongs to an example, which each pass must see as it was: leave out --augment"
+            )
         sign[rows.places] = rows.sign
         model.examples[rows.places] = rows.x
         return {"mistakes": float(len(dual_mistakes_of_pass(model, sign)))}

@@ -6,7 +6,8 @@ changes it and not the function.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -14,9 +15,11 @@ from torch import Generator, Tensor, nn
 
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import VALUES
-from margin.theory.hessian import MEMORY, risk_hessian
+from margin.theory.diagonal import FEW, as_matrix
+from margin.theory.hessian import MEMORY, RiskHessian, SquareMap, risk_hessian
 from margin.theory.lanczos import Extremes, extreme_eigenvalues
-from margin.theory.trace import hutchinson_trace
+from margin.theory.leading import ROWS, leading_eigenpairs
+from margin.theory.trace import deflated_trace, half_width, hutchinson_trace
 from margin.types import Batch
 
 UNIT = "loss / weight^2"
@@ -60,6 +63,24 @@ def differentiated(subject: Subject, examples: int | None) -> Sample:
     return Sample(batches, f"{count:,} of the {kind} examples")
 
 
+@contextmanager
+def hessian_of(subject: Subject, examples: int | None, memory: int) -> Iterator[tuple[RiskHessian, str]]:
+    """The Hessian of a subject's mean loss, and how a statement calls its examples.
+
+    The arguments are those of :func:`sharpness`.
+    """
+    sample = differentiated(subject, examples)
+    with risk_hessian(
+        subject.model, sample.batches, subject.objective, independent=subject.independent, memory=memory
+    ) as hessian:
+        yield hessian, sample.words
+
+
+def vectors_within(dim: int, memory: int, itemsize: int, *, least: int, most: int) -> int:
+    """How many vectors fit in half of the memory, between ``least`` and ``most``."""
+    return min(most, max(least, memory // 2 // max(dim * itemsize, 1)))
+
+
 def sharpness(
     subject: Subject,
     *,
@@ -80,14 +101,11 @@ def sharpness(
         examples: About how many examples the risk is taken over; None: all.
         memory: Bytes that the graphs of a chunk of examples may hold, about.
     """
-    sample = differentiated(subject, examples)
-    with risk_hessian(
-        subject.model, sample.batches, subject.objective, independent=subject.independent, memory=memory
-    ) as hessian:
+    with hessian_of(subject, examples, memory) as (hessian, words):
         start = hessian.start()
         found = extreme_eigenvalues(hessian, start, tol=tol, max_iterations=max_iterations, share=0.5)
     return Finding(
-        statement=f"The extreme eigenvalues of the Hessian of the mean loss over {sample.words}, by "
+        statement=f"The extreme eigenvalues of the Hessian of the mean loss over {words}, by "
         f"{hessian.dim:,} parameters, after {found.iterations} Lanczos steps.",
         value=found.values,
         unit=UNIT,
@@ -123,41 +141,118 @@ def _failure(found: Extremes, tol: float) -> str:
     return f"the residual is {worst:.3g} after {found.iterations} Lanczos steps, above the tolerance {tol:g}"
 
 
-def _broken(forms: Tensor) -> str:
-    return "" if bool(forms.isfinite().all()) else "a product with the Hessian is not finite"
+def leading(
+    subject: Subject,
+    *,
+    count: int = 5,
+    tol: float = 1e-2,
+    max_products: int = 300,
+    examples: int | None = 1024,
+    memory: int = MEMORY,
+) -> Finding:
+    """The eigenvalues of largest magnitude of the Hessian of the mean training loss.
+
+    Args:
+        subject: A model with parameters that require a gradient, and an objective.
+        count: How many, at least 1; all, where the model has fewer parameters.
+        tol: Largest residual, relative to the largest magnitude, above 0.
+        max_products: Products with the Hessian after which the finding fails.
+        examples: About how many examples the risk is taken over; None: all.
+        memory: Bytes that the graphs of a chunk of examples may hold, about, and the vectors.
+    """
+    with hessian_of(subject, examples, memory) as (hessian, words):
+        start = hessian.start()
+        count = min(count, hessian.dim)
+        rows = vectors_within(hessian.dim, memory, start.element_size(), least=count + 2, most=ROWS)
+        found = leading_eigenpairs(
+            hessian, start, count, tol=tol, max_products=max_products, rows=max(rows, count + 2)
+        )
+    failure = "" if found.converged else _unsettled(found.values, found.residuals, found.products, tol)
+    return Finding(
+        statement=f"The {count} eigenvalues of largest magnitude of the Hessian of the mean loss over "
+        f"{words}, by {hessian.dim:,} parameters, after {found.products} products with it.",
+        value=found.values,
+        unit=UNIT,
+        range=(-math.inf, math.inf),
+        premises=(SMOOTH,),
+        reference="Wu and Simon 2000, Algorithm 3; Parlett 1980, Theorem 4.5.1",
+        kind="estimate",
+        interval=(found.values - found.residuals, found.values + found.residuals),
+        failure=failure if hessian.finite else NO_LOSS,
+        labels=tuple(f"eigenvalue {i + 1}" for i in range(count)),
+        curves={"leading eigenvalues": found.values},
+    )
+
+
+def _unsettled(values: Tensor, residuals: Tensor, products: int, tol: float) -> str:
+    if not bool(values.isfinite().all()):
+        return "a product with the Hessian is not finite"
+    worst = float(residuals.max())
+    return f"the residual is {worst:.3g} after {products} products, above the tolerance {tol:g}"
+
+
+class Summed(NamedTuple):
+    """A trace with an interval, how it was found, and the draws of which it is the mean, if any."""
+
+    value: Tensor
+    half: Tensor
+    words: str
+    draws: Tensor
+
+
+def trace_of(hessian: SquareMap, rank: int, probes: int, memory: int) -> Summed:
+    """The trace of a curvature matrix: exact for few parameters, else with large eigenvalues deflated."""
+    dim, dtype, device = hessian.dim, hessian.dtype, hessian.device
+    if dim <= FEW:
+        A = as_matrix(hessian, dim, dtype=dtype, device=device)
+        # What rounding leaves antisymmetric says how large it is.
+        return Summed(A.trace(), (A - A.T).norm(), "written down", torch.zeros(0))
+    generator = Generator().manual_seed(1990)
+    rank = vectors_within(3 * dim, memory, dtype.itemsize, least=0, most=rank)
+    if rank == 0:
+        value, stderr, draws = hutchinson_trace(
+            hessian, dim, generator, probes=probes, dtype=dtype, device=device
+        )
+        return Summed(value, half_width(stderr, probes), f"from {probes} probes", draws)
+    value, stderr, draws = deflated_trace(
+        hessian, dim, generator, rank=rank, probes=probes, dtype=dtype, device=device
+    )
+    words = f"{rank} of its directions taken exactly, the rest from {probes} probes"
+    return Summed(value, half_width(stderr, probes), words, draws)
 
 
 def trace(
-    subject: Subject, *, probes: int = 20, examples: int | None = 1024, memory: int = MEMORY
+    subject: Subject,
+    *,
+    rank: int = 16,
+    probes: int = 48,
+    examples: int | None = 1024,
+    memory: int = MEMORY,
 ) -> Finding:
     """The trace of the Hessian of the mean training loss: the sum of its eigenvalues, with its error.
 
     Args:
         subject: A model with parameters that require a gradient, and an objective.
-        probes: Random sign vectors, at least 2; their seed is fixed.
+        rank: Directions whose part is taken exactly, where they fit in memory; at least 1.
+        probes: Random sign vectors for the rest, at least 2; their seed is fixed.
         examples: About how many examples the risk is taken over; None: all.
-        memory: Bytes that the graphs of a chunk of examples may hold, about.
+        memory: Bytes that the graphs of a chunk of examples may hold, about, and the vectors.
     """
-    sample = differentiated(subject, examples)
-    with risk_hessian(
-        subject.model, sample.batches, subject.objective, independent=subject.independent, memory=memory
-    ) as hessian:
-        generator = Generator().manual_seed(1990)
-        value, stderr, forms = hutchinson_trace(
-            hessian, hessian.dim, generator, probes=probes, dtype=hessian.dtype, device=hessian.device
-        )
+    with hessian_of(subject, examples, memory) as (hessian, words):
+        found = trace_of(hessian, rank, probes, memory)
+    broken = "" if bool(found.value.isfinite()) else "a product with the Hessian is not finite"
     return Finding(
-        statement=f"The trace of the Hessian of the mean loss over {sample.words}, by {hessian.dim:,} "
-        f"parameters, from {probes} probes.",
-        value=value,
+        statement=f"The trace of the Hessian of the mean loss over {words}, by {hessian.dim:,} "
+        f"parameters, {found.words}.",
+        value=found.value,
         unit=UNIT,
         range=(-math.inf, math.inf),
         premises=(SMOOTH,),
-        reference="Hutchinson 1990, Proposition 1 (Avron and Toledo 2011, Lemma 1)",
+        reference="Meyer, Musco, Musco and Woodruff 2021, Algorithm 1; Hutchinson 1990, Proposition 1",
         kind="estimate",
-        stderr=stderr,
-        failure=_broken(forms) if hessian.finite else NO_LOSS,
-        curves={"quadratic forms": forms},
+        interval=(found.value - found.half, found.value + found.half),
+        failure=broken if hessian.finite else NO_LOSS,
+        curves={"quadratic forms": found.draws} if len(found.draws) else {},
     )
 
 

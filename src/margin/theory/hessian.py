@@ -7,11 +7,13 @@ all examples; chunks of them are differentiated one after the other, so memory i
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _NormBase
 
 from margin.engine.asking import asking, weighted_sum
 from margin.foundations.seeds import mix
@@ -21,42 +23,56 @@ from margin.types import Batch, Objective
 MEMORY = 2**29
 """Bytes that the graphs of one chunk may hold, about: half a gibibyte."""
 
+CACHED = 2**25
+"""Bytes of a chunk's graphs above which a product waits for memory: a processor's cache, about."""
+
 PROBED = 4
 """Examples on which the memory of a graph is measured."""
+
+
+@runtime_checkable
+class SquareMap(Protocol):
+    """A linear map of parameter space into itself, as the estimators ask it."""
+
+    dim: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the products."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the products."""
+        ...
+
+    def __call__(self, v: Float[Tensor, " dim"]) -> Float[Tensor, " dim"]:
+        """The image of a vector."""
+        ...
 
 
 class RiskHessian:
     r"""The symmetric linear map v -> H v, H the second derivative of sum(w loss) / sum(w) by the parameters.
 
-    Made by :func:`risk_hessian`, and usable inside its ``with`` alone. Where the examples fit in one chunk
-    the graph of the gradient is kept and a product costs one backward pass through it; else each product
+    Made by :func:`risk_hessian`, and usable inside its ``with`` alone. Where the graphs of the gradient fit
+    in memory they are kept and a product costs one backward pass through them; else each product
     differentiates chunk by chunk and keeps nothing.
 
     Args:
-        model: The module, in evaluation mode.
-        batches: The examples.
+        asked: The model, the examples, and how they are cut.
         objective: The loss of each term.
-        chunk: Examples differentiated at once; None: whole batches, because their examples depend on
-            each other.
     """
 
-    def __init__(
-        self, model: nn.Module, batches: Sequence[Batch], objective: Objective, chunk: int | None
-    ) -> None:
-        self.model = model
-        self.batches = batches
+    def __init__(self, asked: "Asked", objective: Objective) -> None:
+        self.model, self.batches, self.chunk, self._keep = asked
         self.objective = objective
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError("a Hessian needs parameters that require a gradient: the model has none")
         self.sizes = [p.numel() for p in self.parameters]
         self.dim = sum(self.sizes)
-        self.chunk = chunk
-        lengths = [len(batch.inputs[0]) for batch in batches]
-        self.examples = sum(lengths)
         self.finite = True  # whether every loss met so far was
         self._kept: list[tuple[list[Tensor], Tensor]] | None = None
-        self._keep = len(lengths) == 1 if chunk is None else self.examples <= chunk
 
     @property
     def dtype(self) -> torch.dtype:
@@ -85,6 +101,20 @@ class RiskHessian:
             return torch.zeros(self.dim, dtype=self.dtype, device=self.device)
         return torch.cat([part.detach().reshape(-1).to(self.parameters[0]) for part in parts]) / weight
 
+    def risk_gradient(self) -> Float[Tensor, " dim"]:
+        """The gradient of the risk; it costs nothing where the graph is kept."""
+        total, weight = self._summed_gradient()
+        return total / weight
+
+    def _summed_gradient(self) -> tuple[Tensor, float]:
+        total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
+        weight = torch.zeros((), dtype=torch.float64)
+        for gradient, count in self._gradients():
+            weight += count.double().cpu()
+            if gradient:
+                total += torch.cat([part.detach().reshape(-1).to(total) for part in gradient])
+        return total, float(weight)
+
     def start(self, seed: int = SEED) -> Float[Tensor, " dim"]:
         """A start for the Lanczos process: a random direction plus the gradient's, each of norm 1.
 
@@ -92,10 +122,7 @@ class RiskHessian:
         half keeps the chance that an end is missed small, whatever the gradient.
         """
         random = random_direction(self.dim, dtype=self.dtype, device=self.device, seed=seed)
-        total = torch.zeros_like(random)
-        for gradient, _ in self._gradients():
-            if gradient:
-                total += torch.cat([part.detach().reshape(-1).to(total) for part in gradient])
+        total, _ = self._summed_gradient()
         norm = total.norm()
         unit = random / random.norm()
         return unit + total / norm if bool(norm.isfinite()) and norm > 0 else unit
@@ -124,7 +151,7 @@ class RiskHessian:
         values = self.objective(
             self.model, batch.to(dtype=self.dtype, device=self.device), Generator().manual_seed(seed)
         )
-        total, weight = weighted_sum(values, batch.weight)
+        total, weight = weighted_sum(real_terms(values), batch.weight)
         self.finite &= bool(total.isfinite())
         if not total.requires_grad:
             return [], weight
@@ -178,7 +205,8 @@ def graph_bytes(model: nn.Module, batch: Batch, objective: Objective) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        total, _ = weighted_sum(objective(model, batch, Generator().manual_seed(0)), batch.weight)
+        values = objective(model, batch, Generator().manual_seed(0))
+        total, _ = weighted_sum(real_terms(values), batch.weight)
         kept = total.requires_grad and torch.autograd.grad(
             total, parameters, create_graph=True, allow_unused=True
         )
@@ -186,12 +214,27 @@ def graph_bytes(model: nn.Module, batch: Batch, objective: Objective) -> int:
     return sum(held.values())
 
 
-def chunk_within(model: nn.Module, batches: Sequence[Batch], objective: Objective, memory: int) -> int:
-    """Examples whose graph fits in ``memory`` bytes, at least 1, measured on a few of them."""
+def chunks_within(
+    model: nn.Module, batches: Sequence[Batch], objective: Objective, *memory: int
+) -> list[int]:
+    """Examples whose graphs fit in each of these numbers of bytes, at least 1, measured on a few of them."""
     few = next(pieces_of(batches[:1], PROBED))
     # Half is left for what a product computes on the way.
     each = graph_bytes(model, few, objective) / len(few.inputs[0])
-    return max(1, int(memory / 2 / max(each, 1)))
+    return [max(1, int(some / 2 / max(each, 1))) for some in memory]
+
+
+class Asked(NamedTuple):
+    """A model that can be differentiated twice, its examples, and how they are cut.
+
+    ``chunk`` is how many are differentiated at once; None: whole batches, because their examples depend on
+    each other. ``keep`` says whether the graphs of all chunks may be held between products.
+    """
+
+    model: nn.Module
+    batches: Sequence[Batch]
+    chunk: int | None
+    keep: bool
 
 
 @contextmanager
@@ -226,6 +269,31 @@ def risk_hessian(
 
     Reference: Pearlmutter 1994, Section 2.
     """
+    with differentiating(
+        model, batches, objective, independent=independent, chunk=chunk, memory=memory
+    ) as asked:
+        hessian = RiskHessian(asked, objective)
+        try:
+            yield hessian
+        finally:
+            hessian.release()
+
+
+@contextmanager
+def differentiating(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    objective: Objective,
+    *,
+    independent: bool = True,
+    chunk: int | None = None,
+    memory: int = MEMORY,
+) -> Iterator[Asked]:
+    """A model that can be differentiated twice, for the length of a ``with``; leaves no trace in it.
+
+    The arguments and errors are those of :func:`risk_hessian`. A batch stays whole where its examples depend
+    on each other, or are normalized by their own batch's statistics.
+    """
     if memory < 1 or (chunk is not None and chunk < 1):
         raise ValueError(f"chunk and memory must be at least 1: got chunk={chunk}, memory={memory}")
     if not len(batches):
@@ -241,11 +309,32 @@ def risk_hessian(
         if any(isinstance(module, nn.RNNBase) for module in model.modules()):
             # cuDNN's recurrent kernels have no second derivative.
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-        size = None
-        if independent:
-            size = chunk_within(model, batches, objective, memory) if chunk is None else chunk
-        hessian = RiskHessian(model, batches, objective, size)
-        try:
-            yield hessian
-        finally:
-            hessian.release()
+        lengths = [len(batch.inputs[0]) for batch in batches]
+        if not independent or _reads_its_batch(model):
+            few = len(lengths) == 1
+            keep = few or 2 * len(lengths) * graph_bytes(model, batches[0], objective) <= memory
+            yield Asked(model, batches, None, keep)
+        elif chunk is not None:
+            yield Asked(model, batches, chunk, sum(lengths) <= chunk)
+        else:
+            within, cached = chunks_within(model, batches, objective, memory, 2 * CACHED)
+            yield Asked(model, batches, min(within, cached), sum(lengths) <= within)
+
+
+def _reads_its_batch(model: nn.Module) -> bool:
+    """Whether a layer normalizes by the statistics of the batch, in evaluation mode too."""
+    layers = [m for m in model.modules() if isinstance(m, _NormBase)]
+    # Instance normalization reads one example alone.
+    return any(m.running_mean is None and "Instance" not in type(m).__name__ for m in layers)
+
+
+def real_terms(values: object) -> Tensor:
+    """The loss of each term, as an objective must return it.
+
+    Raises:
+        ValueError: It is no tensor of real numbers.
+    """
+    if isinstance(values, Tensor) and values.is_floating_point():
+        return values
+    kind = f"a tensor of {values.dtype}" if isinstance(values, Tensor) else type(values).__name__
+    raise ValueError(f"an objective returns the loss of each term, a tensor of real numbers: got {kind}")

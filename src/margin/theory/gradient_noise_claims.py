@@ -1,0 +1,130 @@
+"""What the gradients of single examples say: how noisy a minibatch gradient is, and which batch suffices."""
+
+import math
+
+import torch
+from torch import nn
+
+from margin.engine.descent import risk
+from margin.findings import Finding, Premise, Subject
+from margin.tasks import VALUES
+from margin.theory.curvature import differentiated
+from margin.theory.gradient_noise import Estimated, GradientSample, gradient_sample, noise_scale, spread
+from margin.theory.hessian import MEMORY
+from margin.types import Batch
+
+NO_GRADIENT = "the gradient of an example is not finite"
+
+
+def _asked(subject: Subject, examples: int | None, memory: int) -> tuple[GradientSample, str, bool]:
+    """The gradients, how a statement calls the examples, and whether they are all of them."""
+    sample = differentiated(subject, examples)
+    gradients = gradient_sample(subject.model, sample.batches, subject.objective, memory=memory)
+    return gradients, sample.words, sample.words.startswith("all training")
+
+
+def _premises(whole: bool) -> tuple[Premise, ...]:
+    if whole:
+        return ()
+    return (
+        Premise(
+            "the examples are a random sample of those that are trained on",
+            "assumed",
+            "whole batches at equal distances were taken, in the order of the data",
+        ),
+    )
+
+
+def variance(subject: Subject, *, examples: int | None = 512, memory: int = MEMORY) -> Finding:
+    """The mean squared distance V of an example's gradient from the mean gradient.
+
+    A minibatch of B examples has a gradient of variance V / B with replacement, and
+    (V / B) (N - B) / (N - 1) without. V is 0 where every example is at a minimum of its own loss.
+
+    Args:
+        subject: A model with parameters that require a gradient, and an objective.
+        examples: About how many examples are taken; None: all.
+        memory: Bytes that the gradients of a chunk may hold, about.
+    """
+    sample, words, whole = _asked(subject, examples, memory)
+    found = Estimated(sample.variance, 0.0) if whole else spread(sample)
+    share = sample.norm2 / (sample.norm2 + found.value) if found.value > 0 else 1.0
+    return Finding(
+        statement=f"The variance of the gradient of one example, over {words}: a batch of B has 1/B of it, "
+        f"with replacement. (Of an example's mean squared gradient, {share:.2g} is the mean's.)",
+        value=torch.tensor(found.value, dtype=torch.float64),
+        unit="(loss / weight)^2",
+        range=(0.0, math.inf),
+        premises=_premises(whole),
+        reference="Cochran 1977, Theorem 2.2; Bottou, Curtis and Nocedal 2018, Section 4.1",
+        kind="estimate",
+        stderr=torch.tensor(found.stderr, dtype=torch.float64),
+        failure="" if math.isfinite(found.value) else NO_GRADIENT,
+        curves=_sorted(sample),
+    )
+
+
+def _sorted(sample: GradientSample) -> dict[str, torch.Tensor]:
+    distances = sample.square.sqrt().sort().values
+    share = (torch.arange(len(distances), dtype=torch.float64) + 1) / len(distances)
+    return {"share of examples": share, "distance from the mean gradient": distances}
+
+
+def scale(subject: Subject, *, examples: int | None = 512, memory: int = MEMORY) -> Finding:
+    """The gradient noise scale, in examples: the batch whose gradient is as much signal as noise.
+
+    Args:
+        subject: A model with parameters that require a gradient, and an objective; examples of equal weight.
+        examples: About how many examples are taken; None: all.
+        memory: Bytes that the gradients of a chunk may hold, about.
+    """
+    sample, words, _ = _asked(subject, examples, memory)
+    counted = sample.weight[sample.weight > 0]
+    failure, found = "", Estimated(math.nan, math.nan)
+    if not math.isfinite(sample.variance):
+        failure = NO_GRADIENT
+    elif len(counted) < 3 or bool((counted != counted[0]).any()):
+        failure = "a noise scale needs three examples or more, of equal weight"
+    else:
+        found = noise_scale(sample)
+        if not math.isfinite(found.value):
+            failure = "the mean gradient does not stand out of the noise of so few examples"
+        elif not math.isfinite(found.stderr):
+            failure = "without one of the examples the mean gradient does not stand out of the noise"
+    value, stderr = (torch.tensor(x, dtype=torch.float64) for x in found)
+    # A ratio of positive numbers: its logarithm is nearer to a normal error.
+    factor = (4 * stderr / value).exp()
+    return Finding(
+        statement=f"The gradient noise scale from {words}: averaged over so many examples, a gradient is as "
+        "much signal as noise.",
+        value=value,
+        unit="examples",
+        range=(0.0, math.inf),
+        premises=(
+            Premise(
+                "the examples are a random sample of the population",
+                "assumed",
+                "nothing is known of how they were drawn",
+            ),
+        ),
+        reference="McCandlish et al. 2018, Section 2.2 (the simple noise scale)",
+        kind="estimate",
+        interval=(value / factor, value * factor),
+        failure=failure,
+    )
+
+
+def demo() -> Subject:
+    """The loss (w - y)^2 at w = 0 with y of 1, 2, ..., 8: gradients -2 y, of mean -9 and variance 21."""
+    y = torch.arange(1.0, 9.0, dtype=torch.float64)[:, None]
+    model = nn.Linear(1, 1, bias=False).double()
+    with torch.no_grad():
+        model.weight.zero_()
+    batch = Batch((torch.ones_like(y),), y)
+    return Subject(
+        model=model,
+        test=[batch],
+        train=[batch],
+        task=VALUES,
+        objective=risk(VALUES),
+    )
