@@ -43,12 +43,20 @@ docs: $(VENV)/.tested
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.installed
-	$(BIN)/pip install --quiet --no-deps --upgrade --target build/peers pyhessian
+	$(BIN)/pip install --quiet --no-deps --upgrade --target build/peers pyhessian \
+		curvlinops-for-pytorch backpack-for-pytorch einops einconv tqdm linear_operator
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.perceptron
+	$(BIN)/python -m benchmarks.tricks
+	$(BIN)/python -m benchmarks.augmentation
+	$(BIN)/python -m benchmarks.accumulation
+	$(BIN)/python -m benchmarks.regions
 	PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.hessian
+	PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.leading
+	PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.spectral_density
+	$(BIN)/python -m benchmarks.curvature_memory
 	$(BIN)/python -m benchmarks.page
 
 clean:

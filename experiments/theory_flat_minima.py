@@ -1,8 +1,8 @@
-"""Averaged weights lie in a flatter place than the last ones: stochastic weight averaging on digits.
+"""Do averaged weights lie in a flatter place than the last ones? Stochastic weight averaging on digits.
 
 Izmailov, Podoprikhin, Garipov, Vetrov and Wilson (2018), Section 3.4: SGD at a constant rate goes about a
 wide region near its border; the mean of its weights lies inside, where the loss is flatter and generalizes
-better.
+better. Here the digits are learned by heart and the loss falls on, so the mean may lag behind instead.
 """
 
 import tempfile

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from margin.catalog import models as models
     from margin.catalog import parts as parts
     from margin.catalog import rules as rules
+    from margin.engine.loading import load as load
     from margin.engine.runs import Run as Run
     from margin.estimators import MarginClassifier as MarginClassifier
     from margin.estimators import MarginRegressor as MarginRegressor
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from margin.training import open_source as open_source
     from margin.training import resume as resume
     from margin.training import train as train
-    from margin.engine.loading import load as load
 
 _HOMES = {
     "Finding": "margin.findings",

@@ -97,6 +97,8 @@ class Rule:
         step: Path of the step factory.
         reference: Author, year and section, equation or theorem.
         unused: Training options that have no effect under it.
+        last: Whether its result are the weights of the last step, however good others were on the way: then
+            no validation loss ends the training or chooses among them.
         replaced: By an option of the rule, the training options whose place it takes where it is given.
         covers: Identifiers of the specification that it covers.
     """
@@ -106,6 +108,7 @@ class Rule:
     step: str
     reference: str
     unused: tuple[str, ...] = ()
+    last: bool = False
     replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     covers: tuple[str, ...] = ()
 
@@ -173,8 +176,8 @@ class Claim:
         reference: Author, year and section, equation or theorem.
         needs: What it needs of a subject.
         cost: What it costs, for an audit that has so many minutes.
-        lesson: Whether the answer is known before it is asked, as of an identity: it teaches the theorem more
-            than it tells of the model, and an audit asks it only where it is named.
+        by_name: Why an audit of everything leaves it out, or "": the answer is known before, as of an
+            identity, which teaches the theorem more than it tells of the model; or it takes long.
         covers: Identifiers of the specification that it covers.
     """
 
@@ -185,7 +188,7 @@ class Claim:
     reference: str
     needs: tuple[Need, ...] = ()
     cost: Cost = Cost()
-    lesson: bool = False
+    by_name: str = ""
     covers: tuple[str, ...] = ()
 
     def refusal(self, subject: Any) -> str:
@@ -198,6 +201,10 @@ class Claim:
 
 OTHER_MODELS = "is asked only of"
 """How a refusal begins that is due to the kind of model."""
+
+KNOWN = "the answer is known before"
+LONG = "it takes long"
+"""Why a claim is asked only where it is named."""
 
 LABELS = Need("class labels", "margin.findings:has_labels")
 PROBABILITIES = Need("class probabilities", "margin.findings:has_probabilities")

@@ -17,6 +17,7 @@ from margin.engine.interruption import INTERRUPTED, interruptible
 from margin.engine.launching import WorkerDiedError, launch
 from margin.engine.loading import load
 from margin.engine.origin import git_state, versions
+from margin.engine.other_runs import check_same_others, digests, located, run_at
 from margin.engine.plan import Plan, check_task, factory_of, plan_of
 from margin.engine.processes import share, threads, told_by_first, wait
 from margin.engine.recipes import record_preprocess, start
@@ -24,7 +25,6 @@ from margin.engine.recorders import recording
 from margin.engine.runs import Run
 from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of, fit
 from margin.engine.transfer import transfer
-from margin.engine.tricks import OTHERS, digests, run_at
 from margin.engine.unused import refuse_unused
 from margin.options import HOUSE, Training
 from margin.using import reopen_data
@@ -199,24 +199,6 @@ def in_group(training: Training) -> Training:
     return replace(training, processes=size) if size > 1 else training
 
 
-def located(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, the runs that they name by absolute paths: a resumption may begin elsewhere."""
-    paths = {name: options.get(name) for name in ("init_from", *OTHERS)}
-    return {**options, **{name: str(Path(path).resolve()) for name, path in paths.items() if path}}
-
-
-def check_same_others(record: Mapping[str, Any], training: Training) -> None:
-    """Refuse a teacher or a curriculum whose weights are no longer those that a run began with.
-
-    Raises:
-        ValueError: They are not, or the run is gone.
-    """
-    for name, digest in digests(training).items():
-        if record.get("others", {}).get(name, digest) != digest:
-            path = getattr(training, name)
-            raise ValueError(f"the {name} {path} has changed since the run began: its weights differ")
-
-
 def check_resumable(before: Mapping[str, Any], training: Training) -> None:
     """Refuse a change that the weights, the optimizer or the order of a run under way cannot follow.
 
@@ -359,9 +341,11 @@ def watching(run: Run, plan: Plan) -> tuple[Evaluating, Hook, list[Hook]]:
         measure=plan.measure,
     )
     stops = [until(name, below) for name, below in (training.until or {}).items()]
-    if training.patience and "val" in plan.held:  # nothing else tells whether it gets better
+    rule = run.record["arguments"]["rule"]
+    best = not (rule and find(rules(), rule, "rule").last)
+    if best and training.patience and "val" in plan.held:  # nothing else tells whether it gets better
         stops.append(patience(run, "val_loss", training.patience))
-    return evaluating, saving(run, training.checkpoint_every or every, "val_loss"), stops
+    return evaluating, saving(run, training.checkpoint_every or every, "val_loss" if best else ""), stops
 
 
 def free_path(name: str) -> Path:

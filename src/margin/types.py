@@ -58,6 +58,13 @@ class Examples(Protocol):
         ...
 
 
+WARMING = "warming"
+"""What a step reports, above 0, while the model does not yet learn what it is judged by.
+
+Then no weights are the best, and no patience runs out.
+"""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Domain:
     """The box in which one input may lie, in the user's units.

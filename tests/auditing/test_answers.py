@@ -40,12 +40,23 @@ def test_a_claim_that_does_not_apply_is_listed_and_not_asked(subject, claim_of):
     assert not audit.failed
 
 
-def test_what_a_claim_raises_is_not_swallowed(subject, claim_of):
+def test_what_a_claim_raises_is_told_and_the_others_are_asked(subject, claim_of, finding):
     def broken(subject):
         raise KeyError("mine")
 
-    with pytest.raises(KeyError, match="mine"):
-        ask(subject, [claim_of(broken)])
+    audit = ask(subject, [claim_of(broken, "a/one"), claim_of(answering(finding), "a/two")])
+    assert list(audit.findings) == ["a/two"] and audit.failed
+    assert audit.answers[0].absence == "broken, which is a defect: KeyError: 'mine'"
+    assert "test_answers.py" in audit.answers[0].as_json()["broken"]
+    assert "1 broken" in str(audit) and "KeyError: 'mine'" in str(audit)
+
+    def disturbing(subject):
+        subject.model.eval()
+        raise KeyError("mine")
+
+    subject.model.train()
+    with pytest.raises(RuntimeError, match=r"(?s)must leave no trace.*KeyError: 'mine'"):
+        ask(subject, [claim_of(disturbing)])
 
 
 def set_eval(subject):
@@ -207,14 +218,14 @@ def test_json_is_strict_and_comes_back(subject, claim_of, every_verdict):
     assert [a["finding"]["verdict"] for a in back["answers"][:-1]] == list(every_verdict)
     assert back["answers"][-1] == {
         "claim": "a/never", "summary": "Is it so?", "finding": None, "refusal": "needs x", "skipped": "",
-        "seconds": 0.0,
+        "broken": "", "seconds": 0.0,
     }  # fmt: skip
     assert back["history"] == [{"step": 1, "train_loss": "nan", "lr": 0.5}]
     assert len(back["hardest"]) == 12
     assert back["hardest"][0].keys() == {"index", "target", "class", "probability", "loss", "margin"}
 
 
-def test_a_lesson_is_asked_where_it_is_named(subject, claim_of, finding, monkeypatch):
+def test_a_claim_to_be_named_is_asked_where_it_is(subject, claim_of, finding, monkeypatch):
     import margin
     from margin import catalog
     from margin.auditing.table import absences
@@ -222,11 +233,11 @@ def test_a_lesson_is_asked_where_it_is_named(subject, claim_of, finding, monkeyp
     asked = []
 
     def known(subject):
-        asked.append("lesson")
+        asked.append("identity")
         return finding()
 
-    lesson = replace(claim_of(known, "a/identity"), lesson=True)
-    rows = {"a/identity": lesson, "a/other": claim_of(answering(finding), "a/other")}
+    identity = replace(claim_of(known, "a/identity"), by_name="the answer is known before")
+    rows = {"a/identity": identity, "a/other": claim_of(answering(finding), "a/other")}
     monkeypatch.setattr(catalog, "claims", lambda: rows)
     audit = margin.audit(subject)
     assert (list(audit.findings), asked) == (["a/other"], [])

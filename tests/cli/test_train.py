@@ -343,5 +343,11 @@ def test_a_word_in_place_of_a_list_is_no_list(here: Path, capsys: pytest.Capture
         "[[1,0],[0,1]]",
     ]
     assert bracketed(words, "", Training) == [
-        "--class_weight", "balanced", "--class_weight=[1,2]", "--track", "[a,b]", "--confusion", "[[1,0],[0,1]]",
-    ]  # fmt: skip
+        "--class_weight",
+        "balanced",
+        "--class_weight=[1,2]",
+        "--track",
+        "[a,b]",
+        "--confusion",
+        "[[1,0],[0,1]]",
+    ]

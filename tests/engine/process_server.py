@@ -67,6 +67,7 @@ def cases() -> dict[str, tuple[str, Data, dict]]:
         "fewer-than-processes": ("feedforward/mlp", moons, {"batch_size": 1}),
         "weighted": ("feedforward/mlp", weighted(), {}),
         "fsdp": ("feedforward/mlp", moons, {"strategy": "fsdp"}),
+        "fsdp-nested": ("feedforward/residual_mlp", moons, {"strategy": "fsdp"}),
         "fsdp-images": ("vision/lenet5", tiny("vision/lenet5"), {"strategy": "fsdp"}),
     }
 

@@ -84,6 +84,19 @@ def test_patience_counts_the_rows_since_the_best(run: Run, values: list[float | 
     assert patience(run, "val_loss", 2)(state, {}) is None
 
 
+def test_while_a_model_is_warming_nothing_is_best_and_no_patience_runs_out(run: Run) -> None:
+    """Its loss may be least while a part of it has not begun to learn what it is judged by."""
+    state = state_of()
+    rows = [(1.0, 1.0), (2.0, 0.5), (3.0, 0.0), (2.5, 0.0), (2.6, 0.0), (2.7, 0.0)]
+    seen = []
+    for step, (value, warming) in enumerate(rows, 1):
+        run.append({"step": step, "val_loss": value, "train_warming": warming})
+        state.step = step
+        seen.append((is_best(run.history, "val_loss"), patience(run, "val_loss", 2)(state, {})))
+    assert [best for best, _ in seen] == [False, False, True, True, False, False]
+    assert [bool(reason) for _, reason in seen] == [False] * 5 + [True]
+
+
 def test_patience_without_a_row_waits(run: Run) -> None:
     assert patience(run, "val_loss", 1)(state_of(), {}) is None
 

@@ -1,10 +1,14 @@
 """Lottery tickets: exact sparsity, weights rewound to the bit, zeros that stay, byte-exact resumption."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Generator, nn
 
+import margin
 from margin.catalog import models, resolve
+from margin.data.tiny import moons
 from margin.engine.descent import Descend, risk
 from margin.engine.interruption import INTERRUPTED
 from margin.engine.lottery import NAME, Ticket, boundaries, lottery_ticket, prunable
@@ -63,6 +67,22 @@ def test_pruned_weights_stay_zero_and_the_others_move(optimizer):
     for w, old in zip(prunable(state.model), before, strict=True):
         assert bool((w[old == 0] == 0).all())
         assert bool((w[old != 0] != old[old != 0]).any())
+
+
+class Drifting(torch.optim.SGD):
+    """Moves weights without a gradient too, as a noisy optimizer does."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step()
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.add_(0.1)
+
+
+def test_pruned_weights_stay_zero_under_an_optimizer_that_moves_what_has_no_gradient():
+    state = trained(12, rounds=1, fraction=0.5, state=started(lambda p: Drifting(p, lr=0.01)))
+    assert zeros(state.model) == 56 - round(56 * 0.5)
 
 
 @pytest.mark.parametrize("rewind", [0, 2])
@@ -190,3 +210,19 @@ def test_a_ticket_trains_better_than_a_random_mask_of_its_sparsity(seed):
         return float(risk(CLASSES)(model, data, generator).mean().detach())
 
     assert last_loss("magnitude") < 0.2 * last_loss("random")
+
+
+def test_a_run_hands_out_the_ticket_and_not_a_denser_network(tmp_path: Path) -> None:
+    """The validation loss is often least before anything is pruned; the result is what is left."""
+    training = Training(epochs=24, batch_size=16, lr=0.02)
+    step = {"rounds": 2, "fraction": 0.5}
+    run = margin.train(
+        "mlp", moons(), training=training, rule="lottery_ticket", step=step, out=tmp_path / "r"
+    )
+    assert run.reason == "max_steps"
+    handed, last = margin.load(run), margin.load(run, "last")
+    weights = [p for p in handed.model.parameters() if p.ndim == 2]
+    kept = sum(int((w != 0).sum()) for w in weights)
+    total = sum(w.numel() for w in weights)
+    assert abs(kept / total - 0.25) <= 2 / total
+    assert all(torch.equal(a, b) for a, b in zip(handed.parameters(), last.parameters(), strict=True))

@@ -27,7 +27,7 @@ SERVER = Path(__file__).with_name("process_server.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 CASES = [
     *(name.replace("/", "-") for name, entry in models().items() if entry.parallel),
-    *("pieces", "fewer-than-processes", "weighted", "fsdp", "fsdp-images"),
+    *("pieces", "fewer-than-processes", "weighted", "fsdp", "fsdp-nested", "fsdp-images"),
 ]
 
 

@@ -210,7 +210,7 @@ def test_a_curriculum_of_another_kind_of_run_is_refused(other: Run, tmp_path: Pa
         text = file.metadata()
     name = next(n for n in state if n.startswith("modules/model/") and n.endswith("weight"))
     save_file({**state, name: state[name] * float("nan")}, spoiled, text)
-    with pytest.raises(ValueError, match="a curriculum needs a loss of each example: .* no numbers"):
+    with pytest.raises(ValueError, match=r"a curriculum needs a loss of each example: .* no numbers"):
         margin.train("mlp", moons(), training=replace(BASE, curriculum=str(broken.path)), out=tmp_path / "r")
 
 

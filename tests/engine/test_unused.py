@@ -86,18 +86,30 @@ def test_a_default_is_no_wish() -> None:
     """LeNet-5 has a schedule of its own, which Newton's step leaves alone."""
     assert models()["vision/lenet5"].defaults["schedule"] == "cosine"
     asked("vision/lenet5", "engine/newton")
-    with pytest.raises(ValueError, match="^the rule engine/newton has no use for schedule: leave out"):
+    with pytest.raises(ValueError, match=r"^the rule engine/newton has no use for schedule: leave out"):
         asked("vision/lenet5", "engine/newton", schedule="linear")
+
+
+def test_a_step_may_ask_for_a_loss_and_descend_by_itself() -> None:
+    entry = models()["feedforward/mlp"]
+
+    def factory(objective: Any) -> None: ...
+
+    refuse_unused(entry, None, factory, {}, Training(mix="mixup").over(entry.defaults))
+    for option in OF_DESCENT:
+        training = Training(**{option: VALUES[option]}).over(entry.defaults)
+        with pytest.raises(ValueError, match=f"moves along no gradient: leave out --{option}$"):
+            refuse_unused(entry, None, factory, {}, training)
 
 
 def test_the_flow_has_one_time() -> None:
     asked("feedforward/mlp", "engine/gradient_flow", lr=0.5, schedule="cosine")
     asked("feedforward/mlp", "engine/gradient_flow", {"time": None}, lr=0.5)
     with pytest.raises(
-        ValueError, match="^time of the rule engine/gradient_flow takes the place of lr: leave"
+        ValueError, match=r"^time of the rule engine/gradient_flow takes the place of lr: leave"
     ):
         asked("feedforward/mlp", "engine/gradient_flow", {"time": 0.1}, lr=0.5)
-    with pytest.raises(ValueError, match="has no use for optimizer: leave out --optimizer$"):
+    with pytest.raises(ValueError, match=r"has no use for optimizer: leave out --optimizer$"):
         asked("feedforward/mlp", "engine/gradient_flow", optimizer="SGD")
 
 
@@ -142,7 +154,7 @@ def test_weights_that_are_taken_over_whole_are_not_drawn(tmp_path: Path) -> None
     source = margin.train("mlp", data, training=short, out=tmp_path / "source")
     taken = replace(short, init_from=str(source.path), init="he_normal")
     with pytest.raises(
-        ValueError, match="every tensor begins with the values of .*source: leave out --init$"
+        ValueError, match=r"every tensor begins with the values of .*source: leave out --init$"
     ):
         margin.train("mlp", data, training=taken, out=tmp_path / "r")
     margin.train("mlp", data, {"hidden": [5, 128]}, short, out=tmp_path / "wide")

@@ -132,6 +132,23 @@ def test_the_interpolant_passes_through_its_means_and_a_moved_weight_shows(dtype
         line.interpolates(subject(MLPRegressor(1)))
 
 
+@pytest.mark.parametrize("outside", ["constant", "linear"])
+@pytest.mark.parametrize("seed", range(3))
+def test_near_inputs_in_float32_do_not_excuse_a_moved_function(outside: str, seed: int) -> None:
+    """A bend is paid over the piece behind it, not over the longest piece of all."""
+    x, y = torch.randn(2, 2000, generator=torch.Generator().manual_seed(seed))
+    model = PiecewiseLinearInterpolant(1, 2000, outside=outside)
+    batch = Batch((x[:, None],), y)
+    interpolation()(State({"model": model}), batch)
+    asked = Subject(model=model, test=[batch], train=[batch], task=VALUES, objective=risk(VALUES))
+    found = line.interpolates(asked)
+    assert found.verdict is Verdict.HOLDS
+    assert found.tolerance < 0.02
+    with torch.no_grad():
+        model.output.bias += 0.03
+    assert line.interpolates(asked).verdict is Verdict.VIOLATED
+
+
 def test_the_sawtooth_claim_counts_and_a_moved_weight_shows() -> None:
     found = sawtooth_claims.count(sawtooth_claims.demo())
     assert (int(found.value), int(found.low), int(found.high)) == (64, 64, 64)

@@ -105,6 +105,14 @@ def test_the_metrics_tell_loss_knots_and_gap() -> None:
     assert float(told["gap"]) < 1e-15
 
 
+def test_the_loss_is_the_weighted_mean() -> None:
+    x, weight = torch.tensor([0.0, 0.0, 1.0, 2.0]).double(), torch.tensor([1.0, 3.0, 2.0, 0.0]).double()
+    batch = Batch((x[:, None],), torch.tensor([-1.0, 1.0, 5.0, torch.nan]).double(), weight)
+    told = interpolation()(State({"model": PiecewiseLinearInterpolant(1, 4).double()}), batch)
+    # -1 once and 1 three times have the mean 1/2: (1 * 9/4 + 3 * 1/4) / 6
+    assert float(told["loss"]) == pytest.approx(1 / 2)
+
+
 def test_more_features_than_one_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"of one feature: got in_features=3; take feedforward/mlp_regressor"

@@ -167,6 +167,31 @@ def test_a_batch_without_a_label_stays_finite() -> None:
     assert all(bool(p.isfinite().all()) for p in model.parameters())
 
 
+@pytest.mark.parametrize(("examples", "taken"), [(3, 1), (5, 2), (9, 4)])
+def test_no_piece_of_a_batch_has_a_single_example(examples: int, taken: int) -> None:
+    batch, after = Batch((normal(examples, 4),), torch.arange(examples) % 3), []
+    for pieces in (4, taken):
+        torch.manual_seed(0)
+        model = StackedAutoencoder(4, 3, hidden=(5,))
+        step = greedy_pretraining(risk(CLASSES), Descend(pieces=pieces), 1, pretraining=1.0)
+        after.append(step(started(model), batch)["loss"])
+    assert after[0] == after[1]
+    assert after[0] > 0
+
+
+def test_frozen_layers_do_not_reconstruct_but_serve_what_follows() -> None:
+    model = StackedAutoencoder(4, 3, hidden=(5, 4, 2))
+    for i in (1, 2):
+        model.encoder[i].requires_grad_(False)
+    state, batch = started(model), Batch((normal(9, 4),), torch.arange(9) % 3)
+    with pytest.raises(ValueError, match=r"not be frozen: got encoder.1, encoder.2 frozen; set pretraining"):
+        stepping(4)(state, batch)
+    before = model.encoder[2].weight.clone(), model.head.weight.clone()
+    stepping(4, pretraining=0.0)(state, batch)
+    assert torch.equal(model.encoder[2].weight, before[0])
+    assert not torch.equal(model.head.weight, before[1])
+
+
 def test_a_run_stopped_while_it_reconstructs_goes_on_to_the_bit(tmp_path: Path) -> None:
     arguments = {"options": {"hidden": (5, 3)}, "step": {"corruption": 0.3}, "rule": ""}
     training = Training(max_steps=12, evaluate_every=3, seed=1)
@@ -197,7 +222,9 @@ def test_what_cannot_be_reconstructed_is_refused() -> None:
         with pytest.raises(ValueError, match="hidden must be one width or more, each at least 1: got"):
             StackedAutoencoder(4, 3, hidden=hidden)
     state = started(StackedAutoencoder(4, 3))
-    with pytest.raises(ValueError, match="reconstruction needs two examples or more"):
+    with pytest.raises(
+        ValueError, match="needs batches of two examples or more: got 1; set pretraining to 0"
+    ):
         stepping(4)(state, Batch((normal(1, 4),), torch.zeros(1, dtype=torch.long)))
     pieces = greedy_pretraining(risk(CLASSES), Descend(pieces=2), 4, pretraining=0.0)
     with pytest.raises(ValueError, match="accumulate must be 1 where examples have weights: got 2"):

@@ -142,6 +142,21 @@ def test_a_bent_path_goes_round_the_hill():
     assert (u + v) / 2 == pytest.approx(best, abs=0.03)
 
 
+def test_the_gradient_is_taken_through_the_curve():
+    class Weight(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+
+        def forward(self, x):
+            return (self.w - 1).square().expand(len(x))
+
+    # With both ends at 0 the curve is s theta, s = 2 t (1 - t), and E (s theta - 1)^2 is least at
+    # E s / E s^2 = 5 / 2; where the factor s of the gradient is left out, the descent ends at 1 / E s = 3.
+    (middle,) = bezier(Weight(), Weight(), value, EXAMPLE, steps=400, lr=0.05)
+    assert float(middle) == pytest.approx(2.5, abs=0.2)
+
+
 def test_without_steps_the_curve_is_the_line():
     one, other = affine(0), affine(1)
     middle = bezier(one, other, risk(CLASSES), [blobs()], steps=0)

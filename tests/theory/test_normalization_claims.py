@@ -153,7 +153,9 @@ def test_fewer_than_two_examples_have_no_variance(weight):
     rows = 1 if weight is None else 9
     found = batch_as_weight_norm(asked(pair(), f64(rows, 4), weight))
     assert found.verdict == Verdict.FAILED
-    assert found.failure == "fewer than two examples of weight above 0 have a variance: layer '0' was given such"
+    assert (
+        found.failure == "fewer than two examples of weight above 0 have a variance: layer '0' was given such"
+    )
 
 
 def test_a_large_mean_hides_nothing_and_a_lost_variance_fails(monkeypatch):

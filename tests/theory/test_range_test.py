@@ -51,6 +51,22 @@ def test_a_parabola_follows_its_recurrence(curvature):
     assert 1 / curvature / 1.13 < found.lowest < 2 / curvature * 1.13
 
 
+@pytest.mark.parametrize("shift", [0.0, -3.0])
+def test_the_sweep_ends_once_the_loss_has_risen_by_its_magnitude_at_first(shift):
+    subject = parabola(2.0)  # w^2, from 1
+
+    def shifted(model, batch, generator):
+        return value(model, batch, generator) + shift
+
+    found = sweep(subject.model, subject.train, shifted, low=1.03, high=1.05, steps=40)
+    w, count = 1.0, 0
+    while w * w + shift <= 1 + shift + abs(1 + shift):
+        w *= 1 - 2 * 1.03 * (1.05 / 1.03) ** (count / 39)
+        count += 1
+    assert len(found.losses) == count and found.diverged
+    assert float(found.losses[-2]) <= 1 + shift + abs(1 + shift) < float(found.losses[-1])
+
+
 def test_rates_rise_geometrically_between_the_ends():
     found = sweep(parabola(1e-9).model, parabola(1e-9).train, value, low=0.01, high=1.0, steps=5)
     assert found.rates.tolist() == pytest.approx([0.01, 0.1**1.5, 0.1, 0.1**0.5, 1.0])
@@ -122,29 +138,24 @@ def test_batches_are_whole_where_examples_read_each_other():
     assert seen[1::2] == [40, 40, 10, 40]  # between them the loss is watched
 
 
-def test_weights_and_frozen_parameters_count():
-    subject = net()
-    (batch,) = subject.train
-    weight = torch.zeros(90)
-    weight[:10] = 1
-    subject.model[0].weight.requires_grad_(False)
+def test_a_weight_of_0_and_a_frozen_parameter_have_no_part():
+    (batch,) = net().train
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3))
+    model[0].weight.requires_grad_(False)
+    weight = (torch.arange(90) < 10).float()
     seen = []
 
     def watched(model, batch, generator):
         seen.append(model[0].weight.detach().clone())
         return risk(CLASSES)(model, batch, generator)
 
-    found = sweep(subject.model, [batch._replace(weight=weight)], watched, steps=5, high=0.1, batch_size=None)
-    assert all(torch.equal(w, subject.model[0].weight) for w in seen)
-    few = sweep(
-        subject.model,
-        [Batch((batch.inputs[0],), batch.targets, weight)],
-        risk(CLASSES),
-        steps=5,
-        high=0.1,
-        batch_size=None,
-    )
-    assert torch.equal(found.losses, few.losses)
+    options = {"steps": 5, "low": 0.01, "high": 0.5, "batch_size": None}
+    found = sweep(model, [batch._replace(weight=weight)], watched, **options)
+    assert all(torch.equal(w, model[0].weight) for w in seen)
+    few = Batch((batch.inputs[0][:10],), batch.targets[:10])
+    alone = sweep(model, [few], risk(CLASSES), **options)
+    assert torch.allclose(found.losses, alone.losses, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,11 @@ def test_the_heavy_ball_bound_holds_at_every_step_and_is_attained_by_the_steepes
     assert steep[10] > 5 * rates.heavy_ball_factor(1, 50) ** 10
 
 
+def test_the_linear_nesterov_bound_begins_with_the_gap_and_the_distance():
+    assert rates.nesterov_linear_bound(1.0, 2.0, 1.0, 4.0, 0) == 3  # 1 + 2^2 / 2
+    assert rates.nesterov_linear_bound(1.0, 2.0, 1.0, 4.0, 3) == pytest.approx(3 / 8)
+
+
 def test_nesterov_beats_descent_on_an_ill_conditioned_valley():
     f, start = valley(f64(1.0, 1e4)), f64(1.0, 1.0)
     fast = follow(f, start, lambda ps: Nesterov(ps, *rates.nesterov_options(1, 1e4)), 1000).values[-1]

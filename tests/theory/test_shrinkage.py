@@ -291,7 +291,11 @@ def test_what_rounding_leaves_of_constant_columns_is_no_variation(ask, dtype):
     nn.init.zeros_(dead[0].weight)
     nn.init.constant_(dead[0].bias, 0.1)  # 0.1 less the mean of 24 of them is not 0
     alive = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).to(dtype)
-    for model, data, classes in ((dead, x, labels), (alive, x[:1].repeat(24, 1), labels), (alive, x, 0 * labels)):
+    for model, data, classes in (
+        (dead, x, labels),
+        (alive, x[:1].repeat(24, 1), labels),
+        (alive, x, 0 * labels),
+    ):
         found = ask(trained(model, data, classes))
         assert found.verdict == Verdict.FAILED
         assert found.failure.startswith("the features do not vary with the targets")

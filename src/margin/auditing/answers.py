@@ -4,6 +4,7 @@ import hashlib
 import math
 import platform
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from torch import Tensor
 from margin.auditing.hardest import Hardest, hardest
 from margin.auditing.planning import Plan
 from margin.auditing.requirements import Judgment, Requirement, Status, judged
-from margin.auditing.table import INTERRUPTED, LESSON
+from margin.auditing.table import BY_NAME, INTERRUPTED
 from margin.auditing.trace import Trace
 from margin.catalog import Claim, nearest, resolve
 from margin.findings import Finding, Subject, Verdict
@@ -39,6 +40,7 @@ class Answer:
         refusal: What the subject lacks ("needs a domain"); "" where the claim applies.
         seconds: How long the answer took.
         skipped: Why a claim was not asked ("interrupted"); "" where it was.
+        broken: The traceback of what a claim raised: a defect of the claim, or of the model that it asked.
     """
 
     claim: Claim
@@ -46,10 +48,13 @@ class Answer:
     refusal: str
     seconds: float
     skipped: str = ""
+    broken: str = ""
 
     @property
     def absence(self) -> str:
         """Why there is no finding, in words; "" where there is one."""
+        if self.broken:
+            return f"broken, which is a defect: {self.broken.strip().splitlines()[-1]}"
         if self.skipped:
             return f"not asked: {self.skipped}"
         return f"does not apply: {self.refusal}" if self.refusal else ""
@@ -62,6 +67,7 @@ class Answer:
             "finding": None if self.finding is None else self.finding.as_json(),
             "refusal": self.refusal,
             "skipped": self.skipped,
+            "broken": self.broken,
             "seconds": round(self.seconds, 3),
         }
 
@@ -107,9 +113,10 @@ class Audit:
 
     @property
     def failed(self) -> bool:
-        """Whether a finding is violated or failed, or a requirement not met: the command exits with 1."""
+        """Whether a finding is violated or failed, a requirement not met or a claim broken: exit status 1."""
         short = any(judgment.status is not Status.MET for judgment in self.judgments)
-        return short or bool(self.counts.keys() & {Verdict.VIOLATED, Verdict.FAILED})
+        broken = any(answer.broken for answer in self.answers)
+        return short or broken or bool(self.counts.keys() & {Verdict.VIOLATED, Verdict.FAILED})
 
     def judgments_of(self, claim: str) -> list[Judgment]:
         """What became of the requirements about a claim."""
@@ -166,7 +173,7 @@ def ask(
     progress: Progress | None = None,
     requirements: Sequence[Requirement] = (),
     minutes: float = math.inf,
-    lessons: bool = True,
+    everything: bool = True,
 ) -> Audit:
     """Put every claim to the subject that it applies to; none may leave a trace.
 
@@ -180,10 +187,11 @@ def ask(
         requirements: What the user requires; each is of one of the claims.
         minutes: What the audit may take: the cheapest claims are asked first, and one that is not expected
             to fit into what remains is left out and listed.
-        lessons: Whether claims are asked whose answer is known before; a required one always is.
+        everything: Whether claims are asked that should be named; a required one always is.
 
     Returns:
-        The audit, its answers in the order of the claims. What a claim raises is not caught.
+        The audit, its answers in the order of the claims. One that raises is listed as broken, its traceback
+        kept, and the others are asked all the same; the audit has then failed.
 
     Raises:
         Interrupted: Ctrl-C came; it holds the audit of what was answered.
@@ -201,8 +209,8 @@ def ask(
         for position, claim in enumerate(plan.order(claims, required), 1):
             if progress is not None:
                 progress(claim, position, len(claims))
-            wanted = lessons or not claim.lesson or claim in required
-            answers[claim.name] = _answer(subject, claim, plan, "" if wanted else LESSON)
+            left = "" if everything or claim in required else claim.by_name
+            answers[claim.name] = _answer(subject, claim, plan, f"{left}{BY_NAME}" if left else "")
             _judgments(requirements, answers)  # a label that means no element is told at once
         hard = hardest(subject)
     except KeyboardInterrupt:
@@ -260,11 +268,17 @@ def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer
         return Answer(claim, None, "", 0.0, skipped)
     before = Trace.of(subject)
     start = time.perf_counter()
-    finding = resolve(claim.ask)(subject)
+    finding, broken = None, ""
+    try:
+        finding = resolve(claim.ask)(subject)
+    except Exception:
+        broken = traceback.format_exc()
     seconds = time.perf_counter() - start
     if difference := before.difference(subject):
-        raise RuntimeError(f"asking must leave no trace: claim {claim.name} was asked and {difference}")
-    return Answer(claim, finding, "", seconds)
+        raise RuntimeError(
+            f"asking must leave no trace: claim {claim.name} was asked and {difference}\n{broken}"
+        )
+    return Answer(claim, finding, "", seconds, broken=broken)
 
 
 def _span(subject: Subject) -> tuple[float, float] | None:

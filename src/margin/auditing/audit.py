@@ -40,7 +40,7 @@ def audit(
         model: Any module, a run or its directory, or a subject.
         data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
         claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
-            the lessons, whose answers are known before.
+            those whose answer is known before or takes long, which are listed.
         task: How a module's outputs are read: classes, binary, halfspace or values; inferred if not given.
         train: The examples that a module was trained on, for the claims that need them.
         domain: Where one input of a module may lie, in the data's units.
@@ -69,7 +69,7 @@ def audit(
         progress=progress,
         requirements=requirements,
         minutes=minutes,
-        lessons=claims != "*" and list(claims) != ["*"],
+        everything=claims != "*" and list(claims) != ["*"],
     )
     if isinstance(model, str | Path):
         model = Run(model)

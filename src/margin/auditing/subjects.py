@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.auditing.copies import check_copyable
 from margin.auditing.handed import batches_of, read, retyped
 from margin.data.examples import Data, judged
 from margin.engine.asking import asking
@@ -58,7 +59,7 @@ def subject_of(
     handed = [read(data, class_names, "the held-out data")]
     if train is not None:
         handed.append(read(train, class_names, "the training data"))
-    _check_copyable(model)
+    check_copyable(model)
     first = batches_of(handed[0], model)[0]
     outputs = _probe(model, first, assumed)
     chosen = _task(task, outputs, first.targets, assumed)
@@ -92,20 +93,6 @@ def _without(data: Data) -> list[str]:
 
 
 # what the model answers
-
-
-def _check_copyable(model: nn.Module) -> None:
-    """Refuse a model that torch cannot copy, as most questions do: one that keeps a weight that it computes."""
-    for name, module in model.named_modules():
-        for key, value in vars(module).items():
-            # torch.nn.utils names what a weight is computed from so: pruning, weight normalization
-            sources = {f"{key}_orig", f"{key}_g"} & module._parameters.keys()
-            if isinstance(value, Tensor) and (sources or not value.is_leaf):
-                raise ValueError(
-                    f"the weights of the model must be its parameters: {f'{name}.{key}'.removeprefix('.')} is "
-                    "computed from others and kept; make it permanent (torch.nn.utils.prune.remove, "
-                    "remove_weight_norm), or use torch.nn.utils.parametrizations"
-                )
 
 
 def _run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 INTERRUPTED = "interrupted"
 """Why a claim was not asked, where the audit was stopped."""
 
-LESSON = "the answer is known before; name it with --claims"
-"""Why an audit of everything leaves a lesson out."""
+BY_NAME = "; name it with --claims"
+"""How the reason ends for which an audit of everything leaves a claim out."""
 
 FEW = 3
 """Claims about other kinds of model that are named one by one."""
@@ -287,11 +287,13 @@ def absences(audit: "Audit") -> list[str]:
     """How many claims have no finding, one phrase a reason."""
     refused = sum(bool(answer.refusal) for answer in audit.answers)
     interrupted = sum(answer.skipped == INTERRUPTED for answer in audit.answers)
-    lessons = sum(answer.skipped == LESSON for answer in audit.answers)
-    short = sum(bool(answer.skipped) for answer in audit.answers) - interrupted - lessons
+    by_name = sum(answer.skipped.endswith(BY_NAME) for answer in audit.answers)
+    short = sum(bool(answer.skipped) for answer in audit.answers) - interrupted - by_name
+    broken = sum(bool(answer.broken) for answer in audit.answers)
     phrases = {
+        f"{broken} broken": broken,
         f"{refused} {'does' if refused == 1 else 'do'} not apply": refused,
-        f"{lessons} asked only by name": lessons,
+        f"{by_name} asked only by name": by_name,
         f"{short} not asked for lack of time": short,
         f"{interrupted} not asked, interrupted": interrupted,
         "interrupted": audit.interrupted and not interrupted,

@@ -132,7 +132,10 @@ PARTS = (
         target="margin.data.curriculum:paced",
         reference="Bengio, Louradour, Collobert & Weston 2009, Curriculum learning, section 3; "
         "Hacohen & Weinshall 2019, section 2",
-        covers=("train.curriculum",),
+        covers=(
+            "train.curriculum",
+            "opt.curriculum",
+        ),
     ),
     Part(
         name="data/importance_sampling",

@@ -55,6 +55,8 @@ RULES = (
         summary="Descent on fewer and fewer weights: the smallest pruned, the others rewound, in rounds",
         step="margin.engine.lottery:lottery_ticket",
         reference="Frankle & Carbin (2019), Section 1; Frankle et al. (2020), Section 4",
+        last=True,
+        unused=("patience",),
         covers=("prune.lottery_ticket",),
     ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from margin.engine.runs import Run
 from margin.engine.state import Hook, State
-from margin.types import Metrics
+from margin.types import WARMING, Metrics
 
 Evaluation = Callable[[State], dict[str, float]]
 
@@ -88,7 +88,13 @@ def peak_memory_mib() -> float:
 
 
 def saving(run: Run, every: int, metric: str) -> Hook:
-    """Every so many steps and at every evaluation, write a checkpoint; mark it where it is the best."""
+    """Every so many steps and at every evaluation, write a checkpoint; mark it where it is the best.
+
+    Args:
+        run: Where it goes.
+        every: Steps between checkpoints.
+        metric: The column of the history whose least value is the best; "" marks none.
+    """
 
     def hook(state: State, metrics: Metrics) -> None:
         history = run.history
@@ -101,11 +107,15 @@ def saving(run: Run, every: int, metric: str) -> Hook:
 
 def is_best(history: list[dict[str, Any]], metric: str) -> bool:
     """Whether the last row has the smallest value of all; what is not finite is never the smallest."""
-    values = [row.get(metric) for row in history]
-    last = values[-1]
+    *before, last = judged(history, metric)
     if last is None or not math.isfinite(last):
         return False
-    return all(value is None or not value <= last for value in values[:-1])
+    return all(value is None or not value <= last for value in before)
+
+
+def judged(history: list[dict[str, Any]], metric: str) -> list[float | None]:
+    """The metric of each row, None where there is none or the model was still warming."""
+    return [None if (row.get(f"train_{WARMING}") or 0) > 0 else row.get(metric) for row in history]
 
 
 def patience(run: Run, metric: str, rows: int) -> Hook:
@@ -115,7 +125,10 @@ def patience(run: Run, metric: str, rows: int) -> Hook:
         history = run.history
         if not history or history[-1]["step"] != state.step:
             return None
-        values = [math.inf if row.get(metric) is None else row[metric] for row in history]
+        if (history[-1].get(f"train_{WARMING}") or 0) > 0:
+            return None
+        values = [math.inf if value is None else value for value in judged(history, metric)]
+        values = values[sum((row.get(f"train_{WARMING}") or 0) > 0 for row in history) :]
         age = len(values) - 1 - values.index(min(values))
         return f"no better {metric} in {rows} evaluations" if age >= rows else None
 

@@ -16,7 +16,7 @@ def shard(module: nn.Module) -> None:
     """Leave each process its share of every parameter; each block of a list or sequence is a unit."""
     from torch.distributed.fsdp import fully_shard
 
-    for part in list(module.modules()):
+    for part in reversed(list(module.modules())):  # inner units before those around them
         if isinstance(part, nn.Sequential | nn.ModuleList):
             for block in part:
                 if next(block.parameters(), None) is not None:

@@ -4,8 +4,6 @@ Each trick is a function of its own elsewhere; here is their order. Examples are
 then changed at random; a loss is smoothed, then taken of mixed examples, then computed in bfloat16.
 """
 
-import hashlib
-
 import torch
 from torch import Generator, Tensor, nn
 
@@ -19,8 +17,8 @@ from margin.engine.descent import Risk
 from margin.engine.loading import load
 from margin.engine.mixing import check_mixable, mixed
 from margin.engine.objectives import smoothed
+from margin.engine.other_runs import run_at
 from margin.engine.processes import share
-from margin.engine.runs import Run
 from margin.engine.state import dtype_of
 from margin.engine.wrappers import autocast
 from margin.nn.label_smoothing import check_smoothing
@@ -29,9 +27,6 @@ from margin.tasks import Task, class_loss
 from margin.types import Examples, Objective
 
 BATCH = 512
-
-OTHERS = ("curriculum", "teacher")
-"""The options that name a run whose weights a training asks at each beginning, also when it is resumed."""
 
 
 def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Training) -> Batches:
@@ -54,7 +49,7 @@ def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Tr
         raise ValueError(f"{data.name} is a stream, in its own order: leave out --curriculum")
     if batch_size >= len(examples):
         raise ValueError(
-            f"a curriculum needs batches of less than all {len(examples)} examples: got batch_size {batch_size}"
+            f"a curriculum needs batches of less than all {len(examples)} examples: got {batch_size}"
         )
     return paced(
         changed,
@@ -199,29 +194,3 @@ def teacher_of(training: Training) -> nn.Module | None:
     if not training.teacher:
         return None
     return load(run_at(training.teacher, "teacher")).to(str(training.device)).requires_grad_(False)
-
-
-def digests(training: Training) -> dict[str, str]:
-    """The SHA-256 of the weights of each other run that a training asks, by the option that names it.
-
-    Raises:
-        ValueError: There is no such run.
-    """
-    found = {}
-    for name in OTHERS:
-        if path := getattr(training, name):
-            with run_at(path, name).checkpoint("best").open("rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
-
-
-def run_at(path: str, option: str) -> Run:
-    """The run in a directory that an option names.
-
-    Raises:
-        ValueError: There is none.
-    """
-    try:
-        return Run(path)
-    except FileNotFoundError as error:
-        raise ValueError(f"{option} must be the directory of a run: {error}") from None

@@ -1,4 +1,4 @@
-"""Options that a training would leave without effect are refused: what its step, rule or options do not use."""
+"""Options that would have no effect are refused: what a step, a rule or other options do not use."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -90,7 +90,7 @@ MODELS = (
         parallel=False,
         weighted=False,
         defaults={"epochs": 100, "batch_size": 32},
-        reference="Bengio, Lamblin, Popovici and Larochelle 2007, Section 3; Vincent et al. 2010, Section 3",
+        reference="Bengio, Lamblin, Popovici and Larochelle 2007; Vincent et al. 2010, Section 3",
         covers=("train.transfer_bootstrap",),
     ),
     Entry(

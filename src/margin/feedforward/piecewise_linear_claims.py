@@ -191,13 +191,14 @@ def _training_points(subject: Subject, core: PiecewiseLinearInterpolant) -> Poin
 
 def _rounding(wanted: Points, core: PiecewiseLinearInterpolant) -> float:
     """How far rounding moves the function at a knot: of the weights in their type, of the sum in float64."""
-    g = pwl_basis(*wanted, outside=core.outside)
+    g = pwl_basis(*wanted, outside=core.outside, dtype=core.hidden.weight.dtype)
     span, steps = float(wanted.x[-1] - wanted.x[0]), wanted.x.diff()
     single, double = (torch.finfo(t).eps for t in (core.hidden.weight.dtype, torch.float64))
-    after = float((wanted.y.diff() / steps).abs().max() * steps.max()) if len(steps) else 0.0
+    # the last ramp of a function that stays constant rises beyond all points
+    bends = g.changes[:-1].abs() * steps if core.outside == "constant" else g.changes.abs() * steps[1:]
     affine = float(g.slope.abs()) * float(wanted.x.abs().max())
-    size = float(wanted.y.abs().max())
-    return 8 * double * float(g.changes.abs().sum()) * span + 8 * single * (size + affine + 2 * after)
+    size, bend = (float(t.abs().max()) if len(t) else 0.0 for t in (wanted.y, bends))
+    return 8 * double * float(g.changes.abs().sum()) * span + 4 * single * (size + affine + bend)
 
 
 def _drawn(found: Pieces, low: float, high: float) -> dict[str, Tensor]:

@@ -21,8 +21,8 @@ class ResidualMLP(nn.Module):
         in_features: Number of features; an input of more axes is flattened.
         num_classes: Number of logits.
         width: Units of every layer, at least 1.
-        depth: Residual layers L, at least 0.
-        activation: phi.
+        depth: Number L of residual layers, at least 0.
+        activation: phi, the pointwise function of each residual layer.
 
     Raises:
         ValueError: The width is not positive, or the depth is negative.

@@ -18,8 +18,8 @@ class SigmoidNet(nn.Module):
 
     Args:
         in_features: Number n of variables; an input of more axes is flattened.
-        units: m, at least 1.
-        constant: Whether c is learned; without it c = 0.
+        units: Number m of sigmoids, at least 1.
+        constant: Whether the constant c is learned; without it c = 0.
 
     Raises:
         ValueError: There is no unit.

@@ -1,5 +1,6 @@
 """Stacked autoencoders (Bengio et al. 2007): layer by layer learns to reconstruct, then all to classify."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Generator, Tensor, nn
 from margin.engine.descent import Descend, descent
 from margin.engine.state import State, Step, core_of, features_of
 from margin.nn.activations import Activation, activation_of
-from margin.types import Batch, ClassScores, Metrics, Objective, PerExample
+from margin.types import WARMING, Batch, ClassScores, Metrics, Objective, PerExample
 
 
 class StackedAutoencoder(nn.Module):
@@ -21,14 +22,14 @@ class StackedAutoencoder(nn.Module):
         in_features: Number of features; an input of more axes is flattened.
         num_classes: Number of logits.
         hidden: Widths of the layers, at least one.
-        activation: phi.
+        activation: phi, the pointwise function after each of them.
 
     Raises:
         ValueError: There is no layer, or a width is not positive.
 
     Reference:
-        Bengio, Lamblin, Popovici and Larochelle 2007, Section 3; tied weights as in Vincent, Larochelle,
-        Bengio and Manzagol 2008, Section 2.
+        Bengio, Lamblin, Popovici and Larochelle 2007; tied weights as in Vincent, Larochelle, Bengio and
+        Manzagol 2008, Section 2.
     """
 
     def __init__(
@@ -85,6 +86,11 @@ def reconstruction_of_layer(layer: int, corruption: float) -> Objective:
     return objective
 
 
+def moves(layer: nn.Module) -> bool:
+    """Whether a parameter of the layer is trained."""
+    return any(parameter.requires_grad for parameter in layer.parameters())
+
+
 def on_labels(objective: Objective, descend: Descend) -> Step:
     """One step on the mean over the batch of weight times loss: 0 where an example has no label.
 
@@ -121,15 +127,17 @@ def greedy_pretraining(
         objective: The loss of the labels.
         descend: How a loss moves the optimizer.
         total_steps: Steps of the whole training.
-        pretraining: Share of the steps that reconstruct, in [0, 1]; 0 learns the labels alone.
+        pretraining: Share of the steps that reconstruct, in [0, 1]; 0 learns the labels alone. While it
+            lasts no weights are the best and no patience runs out.
         corruption: Share of a layer's inputs set to 0 before it reconstructs all of them, in [0, 1).
 
     Raises:
-        ValueError: A share is out of range; later, a batch that is to be reconstructed has one example.
+        ValueError: A share is out of range; later, a batch that is to be reconstructed has one example, or a
+            layer is frozen.
 
     Reference:
-        Bengio, Lamblin, Popovici and Larochelle 2007, Section 3 (greedy layer-wise training of
-        autoencoders); Vincent et al. 2010, Section 3 (reconstruction from a corrupted input).
+        Bengio, Lamblin, Popovici and Larochelle 2007 (greedy layer-wise training of autoencoders); Vincent
+        et al. 2010, Section 3 (reconstruction from a corrupted input).
     """
     if not 0 <= pretraining <= 1:
         raise ValueError(f"pretraining must be in [0, 1]: got {pretraining}")
@@ -137,20 +145,31 @@ def greedy_pretraining(
         raise ValueError(f"corruption must be in [0, 1): got {corruption}")
     first = round(pretraining * total_steps)
     supervised = on_labels(objective, descend)
-    reconstructing: dict[int, Step] = {}
+    reconstructing: dict[tuple[int, int], Step] = {}
 
     def step(state: State, batch: Batch) -> Metrics:
         if state.step >= first:
-            return {**supervised(state, batch), "layer": 0.0}
+            return {**supervised(state, batch), "layer": 0.0, WARMING: 0.0}
         core: Any = state.core
-        layer = state.step * len(core.encoder) // first
-        if len(batch.inputs[0]) < 2 * descend.pieces:
+        layer, examples = state.step * len(core.encoder) // first, len(batch.inputs[0])
+        if frozen := [i for i, one in enumerate(core.encoder) if not moves(one)]:
             raise ValueError(
-                "reconstruction needs two examples or more in each piece of a batch: "
-                f"got {len(batch.inputs[0])} in {descend.pieces}; set pretraining to 0 or a larger batch_size"
+                "layers that reconstruct must not be frozen: got encoder."
+                f"{', encoder.'.join(map(str, frozen))} frozen; set pretraining to 0"
             )
-        if layer not in reconstructing:
-            reconstructing[layer] = descent(reconstruction_of_layer(layer, corruption), descend)
-        return {**reconstructing[layer](state, batch._replace(weight=None)), "layer": layer + 1.0}
+        if examples < 2:
+            raise ValueError(
+                f"reconstruction needs batches of two examples or more: got {examples}; "
+                "set pretraining to 0 or a larger batch_size"
+            )
+        pieces = min(descend.pieces, examples // 2)  # of one example nothing is left to reconstruct
+        if (layer, pieces) not in reconstructing:
+            objective = reconstruction_of_layer(layer, corruption)
+            reconstructing[layer, pieces] = descent(objective, replace(descend, pieces=pieces))
+        return {
+            **reconstructing[layer, pieces](state, batch._replace(weight=None)),
+            "layer": layer + 1.0,
+            WARMING: 1.0,
+        }
 
     return step

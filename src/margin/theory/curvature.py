@@ -226,7 +226,7 @@ def trace(
     *,
     rank: int = 16,
     probes: int = 48,
-    examples: int | None = 1024,
+    examples: int | None = 256,
     memory: int = MEMORY,
 ) -> Finding:
     """The trace of the Hessian of the mean training loss: the sum of its eigenvalues, with its error.

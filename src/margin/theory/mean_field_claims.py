@@ -196,8 +196,7 @@ def _drawn(subject: Subject) -> tuple[nn.Module, str]:
 def _measured(
     model: nn.Module, subject: Subject, examples: int
 ) -> tuple[tuple[Stage, ...], Signal, Float[Tensor, " examples"], int]:
-    """The layers of a chain, the signal at each, the mean square of what the first one takes, and how often
-    the objective ran the model."""
+    """The layers of a chain, the signal at each, the mean square of what the first takes, the runs of it."""
     if examples < 1:
         raise ValueError(f"examples must be at least 1: got {examples}")
     stages = chain_of(model, few_inputs(subject))

@@ -36,7 +36,7 @@ class Sweep(NamedTuple):
 
     @property
     def steepest(self) -> float:
-        """The rate, up to the lowest loss, at which the loss falls fastest from step to step; NaN without a fall.
+        """The rate, up to the lowest loss, at which the loss falls fastest; NaN where it never falls.
 
         The fall at a step is taken over the step, the one before it and the one after it.
         """

@@ -99,7 +99,17 @@ _BROKEN = (
 """Constant or affine in pieces, but with jumps."""
 
 _METADATA = ("size", "dim", "numel", "__len__", "is_floating_point", "is_complex", "ndimension", "get_device")
-_PROPERTIES = ("shape", "ndim", "dtype", "device", "is_cuda", "layout", "requires_grad", "is_sparse", "is_nested")
+_PROPERTIES = (
+    "shape",
+    "ndim",
+    "dtype",
+    "device",
+    "is_cuda",
+    "layout",
+    "requires_grad",
+    "is_sparse",
+    "is_nested",
+)
 _LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_tensor")
 
 

@@ -59,7 +59,7 @@ def smoothness(
     if len(tracked):
         # Each tracked value is a Rayleigh quotient, which no eigenvalue's magnitude falls short of.
         value = torch.maximum(value, tracked.max())
-        where += f" and at {len(tracked)} evaluations of the training"
+        where += f" and, over the examples that were tracked, at {len(tracked)} evaluations of the training"
     return Finding(
         statement="The gradient of the mean loss cannot have a smaller Lipschitz constant: the largest "
         f"magnitude of an eigenvalue of the Hessian over {sample.words}, at {where}.",
