@@ -102,7 +102,19 @@ def test_it_vanishes_at_an_interpolating_solution():
     perfect = dataclasses.replace(subject, train=[batch._replace(targets=torch.zeros(8, 1).double())])
     found = variance(perfect)
     assert found.value.item() == 0 and found.verdict == Verdict.MEASURED
-    assert scale(perfect).verdict == Verdict.FAILED  # no gradient, no scale
+    # no noise: one example is as good as all, and an audit of a perfect model has not failed
+    assert scale(perfect).value.item() == 0 and scale(perfect).verdict == Verdict.MEASURED
+
+
+def test_a_gradient_lost_in_the_noise_gives_a_lower_bound():
+    """Targets -1 and 1 in equal number at w = 0: the mean gradient is 0, so the scale is infinite."""
+    subject = demo()
+    (batch,) = subject.train
+    y = torch.tensor([1.0, -1.0] * 4, dtype=torch.float64)[:, None]
+    found = scale(dataclasses.replace(subject, train=[batch._replace(targets=y)]))
+    # gradients -+2: trace 4 * 8 / 7, |G| at most 0 + 4 sqrt(trace / 8)
+    assert found.kind == "lower" and found.verdict == Verdict.MEASURED
+    assert found.value.item() == pytest.approx(8 / 16)
 
 
 def test_by_hand():
@@ -249,3 +261,20 @@ def test_models_without_parameters_and_weights_of_0_are_refused():
         gradient_sample(nn.Identity(), subject.train, subject.objective)
     with pytest.raises(ValueError, match="weights above 0: their sum is 0"):
         sample_of(subject_of(weight=torch.zeros(12, dtype=torch.float64)))
+
+
+def test_a_parameter_without_axes_has_gradients_too():
+    """A bias that is one number: the gradient of (b - y)^2 is -2 (y - b)."""
+
+    class Constant(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.tensor(0.0, dtype=torch.float64))
+
+        def forward(self, x):
+            return self.bias.expand(len(x))
+
+    y = torch.arange(1.0, 9.0, dtype=torch.float64)
+    batch = Batch((y[:, None],), y)
+    subject = Subject(model=Constant(), test=[batch], train=[batch], task=VALUES, objective=risk(VALUES))
+    assert variance(subject).value.item() == pytest.approx(21)

@@ -1,17 +1,26 @@
 """Slices of the loss: quadratics in closed form, filter norms, what a plane shows, what is refused."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Generator, nn
 
+from margin.catalog import claims
 from margin.engine.descent import risk
 from margin.findings import Subject, Verdict
 from margin.tasks import CLASSES, VALUES
 from margin.theory.curvature import Quadratic
 from margin.theory.flatness import demo as parabola
-from margin.theory.loss_slices import PLACES, filter_normalized, losses_at, plane, random_directions
+from margin.theory.loss_slices import (
+    PLACES,
+    filter_normalized,
+    has_filters,
+    losses_at,
+    plane,
+    random_directions,
+)
 from margin.types import Batch
 
 ZEROS = torch.zeros(4, dtype=torch.float64)
@@ -151,9 +160,20 @@ def test_random_slices_of_a_network_carry_an_error_and_repeat():
 def test_random_slices_refuse_what_they_cannot_do():
     with pytest.raises(ValueError, match="needs two directions: got 1"):
         random_directions(net(), directions=1)
-    subject, _ = quadratic(1.0, 2.0)  # its weights are a vector
-    assert "all have fewer than two axes" in random_directions(subject).failure
     broken = net()
     with torch.no_grad():
         broken.model[0].weight[0, 0] = math.nan
     assert random_directions(broken).verdict == Verdict.FAILED
+
+
+def test_a_model_of_vectors_has_no_filters():
+    row = claims()["theory/loss_slices.random"]
+    subject, _ = quadratic(1.0, 2.0)  # its weights are a vector
+    assert row.refusal(subject) == "needs a weight matrix or kernel that requires a gradient"
+    vector = replace(parabola(), model=Quadratic(torch.eye(2)))
+    assert not has_filters(vector)
+    batch = Batch((torch.ones(2, 3),), torch.zeros(2, 1))
+    linear = Subject(model=nn.Linear(3, 1), test=[batch], task=VALUES, objective=risk(VALUES))
+    assert has_filters(linear)
+    linear.model.weight.requires_grad_(False)
+    assert not has_filters(linear)

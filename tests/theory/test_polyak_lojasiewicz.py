@@ -56,7 +56,8 @@ def test_a_negative_loss_is_unfounded_and_a_loss_that_is_no_number_failed():
     broken = dataclasses.replace(demo(), model=Quadratic(torch.full((2, 2), math.nan).double()), history=[])
     assert along_path(broken).verdict is Verdict.FAILED
     at_rest = dataclasses.replace(demo(), model=Quadratic(torch.zeros(2, 2).double()), history=[])
-    assert along_path(at_rest).failure == "the loss is 0: there is no gap"
+    assert along_path(at_rest).verdict is Verdict.UNFOUNDED
+    assert along_path(at_rest).premises[-1].evidence == "there is no gap"
 
 
 def net():

@@ -96,14 +96,14 @@ def test_the_step_goes_downhill_and_starts_again_for_every_rate():
     assert float(many.change[-1]) == pytest.approx(gap, rel=1e-10)
 
 
-def test_a_gradient_of_0_or_without_number_fails():
+def test_a_gradient_of_0_is_unfounded_and_one_without_number_fails():
     subject = demo()
     (batch,) = subject.train
     with torch.no_grad():
         exact = batch._replace(targets=subject.model(batch.inputs[0]))
     found = predictiveness(replace(subject, train=[exact]))
-    assert found.verdict == Verdict.FAILED
-    assert found.failure == "the gradient is 0"
+    assert found.verdict == Verdict.UNFOUNDED
+    assert found.premises[0].text == "the gradient is not 0"
     bad = batch._replace(targets=torch.full((32,), math.nan).double())
     assert predictiveness(replace(subject, train=[bad])).failure == "the gradient is not finite"
 

@@ -336,3 +336,19 @@ def test_fillers_are_no_examples_even_where_they_are_no_numbers():
     for ask in (activations, gradients, lengths, gradient_growth, recursion, permutation):
         assert ask(padded).as_json() == ask(alone).as_json()
     assert "over 5 held-out examples" in activations(padded).statement
+
+
+def test_weights_that_no_layer_is_asked_for_give_no_signal() -> None:
+    """An objective may use a parameter without calling the module that holds it, as PCA's does."""
+    from margin.theory.signal_claims import has_layers
+
+    model = nn.Linear(2, 2)
+    x = torch.randn(4, 2)
+    batch = Batch((x,), x)
+
+    def reading(model: nn.Module, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        return (batch.inputs[0] @ model.weight - batch.inputs[0]).square().sum(1)
+
+    subject = Subject(model=model, test=[batch], task=VALUES, objective=reading)
+    assert not has_layers(subject)
+    assert has_layers(replace(subject, objective=lambda m, b, g: m(b.inputs[0]).square().sum(1)))

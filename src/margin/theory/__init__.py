@@ -39,7 +39,7 @@ HIDDEN_UNITS = Need(
     "margin.theory.symmetry_claims:has_hidden_units",
     of="model",
 )
-LAYERS = Need("layers with parameters", "margin.theory.signal_claims:has_layers", of="model")
+LAYERS = Need("layers with parameters of their own", "margin.theory.signal_claims:has_layers", of="model")
 RECTIFIERS = Need(
     "models with rectifiers (ReLU) as layers", "margin.theory.signal_claims:has_rectifiers", of="model"
 )
@@ -81,6 +81,8 @@ LEARNING_RATE = Need("a history with a learning rate", "margin.theory.gradient_s
 
 EDGE = Need("a history with the track theory/edge_of_stability", "margin.theory.edge_of_stability:has_edge")
 REAL_INPUT = Need("one input of real numbers", "margin.theory.region_claims:has_real_inputs")
+FILTERS = Need("a weight matrix or kernel that requires a gradient", "margin.theory.loss_slices:has_filters")
+
 PLANE = Need(
     "three held-out examples that span a plane of real inputs", "margin.theory.region_claims:has_plane"
 )
@@ -573,7 +575,7 @@ CLAIMS = (
         ask="margin.theory.loss_slices:random_directions",
         demo="margin.theory.flatness:demo",
         reference="Li, Xu, Taylor, Studer and Goldstein 2018, Section 4",
-        needs=(TARGETS, PARAMETERS),
+        needs=(TARGETS, FILTERS),
         cost=Cost(168, "train", 1024),
     ),
     Claim(

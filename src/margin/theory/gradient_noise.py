@@ -111,7 +111,7 @@ def together(model: nn.Module, objective: Objective) -> Gradients:
         axes = (None, 0, None if batch.targets is None else 0, None if batch.weight is None else 0)
         by_example = vmap(grad(value, has_aux=True), in_dims=axes, randomness="same")
         rows, weight = by_example(wanted, *batch)
-        return _counted(torch.cat([rows[name].flatten(1) for name in wanted], 1), weight)
+        return _counted(torch.cat([rows[name].reshape(len(weight), -1) for name in wanted], 1), weight)
 
     return gradients
 

@@ -15,6 +15,11 @@ from margin.types import Batch
 
 NO_GRADIENT = "the gradient of an example is not finite"
 
+DRAWN = Premise(
+    "the examples are a random sample of the population", "assumed", "nothing is known of how they were drawn"
+)
+SCALE = "McCandlish et al. 2018, Section 2.2 (the simple noise scale)"
+
 
 def _asked(subject: Subject, examples: int | None, memory: int) -> tuple[GradientSample, str, bool]:
     """The gradients, how a statement calls the examples, and whether they are all of them."""
@@ -85,32 +90,44 @@ def scale(subject: Subject, *, examples: int | None = 512, memory: int = MEMORY)
         failure = NO_GRADIENT
     elif len(counted) < 3 or bool((counted != counted[0]).any()):
         failure = "a noise scale needs three examples or more, of equal weight"
+    elif sample.variance == 0:  # the same gradient of every example, perhaps none: one is as good as all
+        found = Estimated(0.0, 0.0)
     else:
         found = noise_scale(sample)
-        if not math.isfinite(found.value):
-            failure = "the mean gradient does not stand out of the noise of so few examples"
-        elif not math.isfinite(found.stderr):
-            failure = "without one of the examples the mean gradient does not stand out of the noise"
+        if not (math.isfinite(found.value) and math.isfinite(found.stderr)):
+            return _at_least(sample, words)
     value, stderr = (torch.tensor(x, dtype=torch.float64) for x in found)
     # A ratio of positive numbers: its logarithm is nearer to a normal error.
-    factor = (4 * stderr / value).exp()
+    factor = (4 * stderr / value).exp() if found.value else torch.ones_like(value)
     return Finding(
         statement=f"The gradient noise scale from {words}: averaged over so many examples, a gradient is as "
         "much signal as noise.",
         value=value,
         unit="examples",
         range=(0.0, math.inf),
-        premises=(
-            Premise(
-                "the examples are a random sample of the population",
-                "assumed",
-                "nothing is known of how they were drawn",
-            ),
-        ),
-        reference="McCandlish et al. 2018, Section 2.2 (the simple noise scale)",
+        premises=(DRAWN,),
+        reference=SCALE,
         kind="estimate",
         interval=(value / factor, value * factor),
         failure=failure,
+    )
+
+
+def _at_least(sample: GradientSample, words: str) -> Finding:
+    """A lower bound of the scale, where the mean gradient does not stand out of the noise."""
+    n = int((sample.weight > 0).sum())
+    trace = sample.variance * n / (n - 1)
+    length = math.sqrt(sample.norm2) + 4 * math.sqrt(trace / n)
+    return Finding(
+        statement=f"The gradient noise scale is at least this, with probability 15/16: from {words} the mean "
+        "gradient does not stand out of the noise, so it is at most 4 of its standard errors longer than it "
+        "looks.",
+        value=torch.tensor(trace / length**2, dtype=torch.float64),
+        unit="examples",
+        range=(0.0, math.inf),
+        premises=(DRAWN,),
+        reference=f"{SCALE}; Boucheron, Lugosi and Massart 2013, Section 2.1 (Markov's inequality)",
+        kind="lower",
     )
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from margin.engine.state import State
-from margin.findings import Finding, Subject
+from margin.findings import Finding, Premise, Subject
 from margin.tasks import VALUES
 from margin.theory.curvature import NO_LOSS, SMOOTH, UNIT, Quadratic, hessian_of
 from margin.theory.hessian import MEMORY, RiskHessian, risk_hessian
@@ -23,7 +23,7 @@ REFERENCE = "Goodfellow, Bengio and Courville 2016, Section 4.3 (Equation 4.9)"
 TRACKED = 1024
 """Examples of which the curvature is followed during a training, about."""
 
-STATIONARY = "the gradient is 0: there is no direction of descent"
+STATIONARY = Premise("the gradient is not 0", "refuted", "there is no direction of descent")
 
 
 class AlongGradient(NamedTuple):
@@ -76,7 +76,7 @@ def along_gradient_claim(subject: Subject, *, examples: int | None = 1024, memor
         value=torch.tensor(found.curvature, dtype=torch.float64),
         unit=UNIT,
         range=(-math.inf, math.inf),
-        premises=(SMOOTH,),
+        premises=(SMOOTH, STATIONARY) if found.norm == 0 else (SMOOTH,),
         reference=REFERENCE,
         failure=_failure(found, hessian.finite),
         kind="estimate",
@@ -92,9 +92,7 @@ def _rounded(curvature: float, hessian: RiskHessian) -> tuple[torch.Tensor, torc
 
 
 def _failure(found: AlongGradient, finite: bool) -> str:
-    if not finite or not math.isfinite(found.norm):
-        return NO_LOSS
-    return STATIONARY if found.norm == 0 else ""
+    return "" if finite and math.isfinite(found.norm) else NO_LOSS
 
 
 def last_rate(subject: Subject) -> float | None:
@@ -134,7 +132,7 @@ def step_ratio(subject: Subject, *, examples: int | None = 1024, memory: int = M
         value=torch.tensor(ratio, dtype=torch.float64),
         unit="1",
         range=(-math.inf, math.inf),
-        premises=(SMOOTH,),
+        premises=(SMOOTH, STATIONARY) if found.norm == 0 else (SMOOTH,),
         reference=REFERENCE,
         kind="estimate",
         interval=(low * eta / 2, high * eta / 2),

@@ -6,6 +6,7 @@ Glorot and Bengio (2010) for 2 n / (n + m), between the 1 of the signal and that
 
 import copy
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -161,7 +162,7 @@ def relu_chain(subject: Subject) -> tuple[nn.Sequential, Tensor] | None:
         for handle in handles:
             handle.remove()
         hidden = _hidden_part([module for module, _ in calls])
-        if hidden is None or not isinstance(outputs, Tensor):
+        if hidden is None or not isinstance(outputs, Tensor) or not _joined(calls):
             return None
         again = nn.Sequential(*(module for module, _ in calls)).eval()(calls[0][1])
     if again.shape != outputs.shape and again.flatten().shape != outputs.shape:
@@ -169,6 +170,12 @@ def relu_chain(subject: Subject) -> tuple[nn.Sequential, Tensor] | None:
     same = torch.allclose(again.flatten(), outputs.flatten(), rtol=1e-5, atol=0, equal_nan=True)
     first = next(x for module, x in calls if isinstance(module, nn.Linear))
     return (hidden.eval(), first[:EXAMPLES]) if same else None
+
+
+def _joined(calls: list[tuple[nn.Module, Tensor]]) -> bool:
+    """Whether each map could take what the one before it gives: not where outputs are joined."""
+    widths = [(m.in_features, m.out_features) for m, _ in calls if isinstance(m, nn.Linear)]
+    return all(out == into for (_, out), (into, _) in pairwise(widths))
 
 
 def _hidden_part(modules: list[nn.Module]) -> nn.Sequential | None:

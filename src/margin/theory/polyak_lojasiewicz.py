@@ -108,8 +108,7 @@ def along_path(subject: Subject, *, examples: int | None = 4096) -> Finding:
     tracked = [(s, float(x)) for s, x in rows if isinstance(x, int | float) and math.isfinite(x)]
     least = min(slope.least for slope in slopes)
     failure = "" if all(math.isfinite(slope.risk) for slope in slopes) else NO_LOSS
-    if not failure and any(math.isnan(ratio) for ratio in ratios):
-        failure = "the loss is 0: there is no gap"
+    gap = failure != "" or not any(math.isnan(ratio) for ratio in ratios)
     value = min([*ratios, *(x for _, x in tracked)], default=math.nan) if not failure else math.nan
     where = "the weights" + (" and those that training began with" if subject.initial is not None else "")
     where += f" and {len(tracked)} evaluations of the training" if tracked else ""
@@ -126,6 +125,7 @@ def along_path(subject: Subject, *, examples: int | None = 4096) -> Finding:
                 "refuted" if least < 0 else "sampled",
                 f"the least loss of a term is {least:.3g}",
             ),
+            *(() if gap else (Premise("the loss is above 0", "refuted", "there is no gap"),)),
         ),
         reference="Polyak 1963; Karimi, Nutini and Schmidt 2016, Equation 3",
         kind="lower",

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from margin.engine.asking import asking, weighted_mean
 from margin.engine.descent import risk
-from margin.findings import Finding, Subject
+from margin.findings import Finding, Premise, Subject
 from margin.tasks import VALUES
 from margin.types import Batch, Objective
 
@@ -113,8 +113,7 @@ def predictiveness(subject: Subject) -> Finding:
         return _finding(found, "batch normalization needs a batch of two examples: there is none")
     found = gradient_predictiveness(subject.model, subject.objective, batch, RATES)
     finite = math.isfinite(found.norm) and bool(found.change.isfinite().all())
-    reason = "the gradient is not finite" if not finite else "the gradient is 0" if found.norm == 0 else ""
-    return _finding(found, reason)
+    return _finding(found, "" if finite else "the gradient is not finite")
 
 
 def _first(subject: Subject) -> Batch:
@@ -125,7 +124,8 @@ def _first(subject: Subject) -> Batch:
 
 
 def _finding(found: Predictiveness, reason: str) -> Finding:
-    relative = found.change / found.norm if not reason else torch.full_like(found.change, math.nan)
+    still = found.norm == 0
+    relative = torch.full_like(found.change, math.nan) if reason or still else found.change / found.norm
     return Finding(
         statement="The change of the gradient after a step of eta times itself downhill, over its length "
         f"({found.norm:.3g}): below 1 the gradient predicts the next one. Seen along the way is a smoothness "
@@ -135,7 +135,7 @@ def _finding(found: Predictiveness, reason: str) -> Finding:
         range=(0.0, math.inf),
         labels=tuple(f"eta = {rate:g}" for rate in RATES),
         failure=reason,
-        premises=(),
+        premises=(Premise("the gradient is not 0", "refuted", "it is"),) if still else (),
         reference="Santurkar, Tsipras, Ilyas and Mądry 2018, Section 3.1",
         curves={"log10 of eta": found.rates.log10(), "relative change of the gradient": relative},
     )

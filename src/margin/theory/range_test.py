@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 
 from margin.engine.asking import weighted_mean
 from margin.engine.state import device_of
-from margin.findings import Finding, Subject
+from margin.findings import Finding, Premise, Subject
 from margin.foundations.seeds import mix
 from margin.tasks import VALUES
 from margin.theory.curvature import Quadratic, differentiated
@@ -186,8 +186,8 @@ def range_test(
     ends[0][2] = found.rates[-2] if found.diverged and len(found.rates) > 1 else value[2]
     ends[1][2] = value[2] if found.diverged else math.inf
     failure = "" if math.isfinite(found.before) else "the loss is not finite at first"
-    if not failure and math.isnan(found.lowest):
-        failure = f"the loss does not fall at any rate from {low:g} to {float(found.rates[-1]):g}"
+    falls = failure != "" or not math.isnan(found.lowest)
+    tried = f"rates from {low:g} to {float(found.rates[-1]):g} were tried"
     end = "diverges at" if found.diverged else "does not diverge up to"
     return Finding(
         statement=f"Gradient descent from {begin} with {batch_size if size else 'all'} examples a step, at "
@@ -197,7 +197,7 @@ def range_test(
         value=value,
         unit="learning rate",
         range=(0.0, math.inf),
-        premises=(),
+        premises=() if falls else (Premise("the loss falls at some rate", "refuted", tried),),
         reference="Smith 2017, Section 3.3",
         kind="estimate",
         interval=ends,
