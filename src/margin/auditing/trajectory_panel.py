@@ -127,7 +127,7 @@ def draw(
         ValueError: The start has not two coordinates, there is no optimizer or no step, or the format is
             none that can be written.
     """
-    at, path = torch.tensor(start, dtype=torch.float64), Path(file)
+    at, path = torch.as_tensor(start, dtype=torch.float64), Path(file)
     if at.shape != (2,) or steps < 1:
         raise ValueError(f"a picture needs a start of two coordinates and a step: got {list(start)}, {steps}")
     if path.suffix not in (".png", ".svg", ".pdf"):
