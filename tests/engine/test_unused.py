@@ -37,6 +37,7 @@ VALUES: dict[str, Any] = {
     "clip": 0.01,
     "accumulate": 2,
     "pacing": "step",
+    "patience": 1,
     "pacing_start": 0.5,
     "pacing_end": 0.9,
 }
@@ -136,7 +137,7 @@ def test_what_a_rule_leaves_unused_has_no_effect(
             "mlp",
             data,
             {"hidden": [4]},
-            Training(max_steps=3, **options),
+            Training(max_steps=12, **options),
             rule=rule,
             step=step,
             out=tmp_path / ("-".join(options) or "plain"),
