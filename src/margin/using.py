@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from margin.catalog import find, models, resolve
-from margin.data.examples import Data, InOrder, judged
+from margin.data.examples import EVALUATION_BATCH, Data, InOrder, judged
 from margin.data.folders import image_files
 from margin.data.opening import encode, form_of, open_data
 from margin.engine.asking import asking, terms_of
 from margin.engine.loading import load
-from margin.engine.plan import EVALUATION_BATCH, cut_of, objective_of
+from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run
 from margin.engine.state import dtype_of
 

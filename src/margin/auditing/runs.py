@@ -6,10 +6,10 @@ from typing import Any
 from torch import nn
 
 from margin.catalog import find, models, resolve
-from margin.data.examples import Data, InOrder, judged
+from margin.data.examples import EVALUATION_BATCH, Data, InOrder, judged
 from margin.data.opening import encode
 from margin.engine.loading import load
-from margin.engine.plan import EVALUATION_BATCH, cut_of, objective_of
+from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run
 from margin.engine.state import dtype_of
 from margin.findings import Subject

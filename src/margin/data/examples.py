@@ -18,6 +18,9 @@ from margin.types import Batch, Domain, Examples, Spec
 
 PARTS_OF_DATA = ("train", "val", "test")
 
+EVALUATION_BATCH = 512
+"""Examples a batch of an evaluation, where the training's own batches are smaller."""
+
 
 def judged(splits: Mapping[str, Any]) -> str:
     """The name of the part that a model is judged on: the test part, else the validation part, else ""."""

@@ -115,7 +115,12 @@ def is_best(history: list[dict[str, Any]], metric: str) -> bool:
 
 def judged(history: list[dict[str, Any]], metric: str) -> list[float | None]:
     """The metric of each row, None where there is none or the model was still warming."""
-    return [None if (row.get(f"train_{WARMING}") or 0) > 0 else row.get(metric) for row in history]
+    return [None if warming(row) else row.get(metric) for row in history]
+
+
+def warming(row: dict[str, Any]) -> bool:
+    """Whether the model did not yet learn, in a step of this row, what it is judged by."""
+    return bool(row.get(f"train_{WARMING}"))
 
 
 def patience(run: Run, metric: str, rows: int) -> Hook:
@@ -123,12 +128,10 @@ def patience(run: Run, metric: str, rows: int) -> Hook:
 
     def hook(state: State, metrics: Metrics) -> str | None:
         history = run.history
-        if not history or history[-1]["step"] != state.step:
+        if not history or history[-1]["step"] != state.step or warming(history[-1]):
             return None
-        if (history[-1].get(f"train_{WARMING}") or 0) > 0:
-            return None
-        values = [math.inf if value is None else value for value in judged(history, metric)]
-        values = values[sum((row.get(f"train_{WARMING}") or 0) > 0 for row in history) :]
+        known = [row for row in history if not warming(row)]
+        values = [math.inf if row.get(metric) is None else row[metric] for row in known]
         age = len(values) - 1 - values.index(min(values))
         return f"no better {metric} in {rows} evaluations" if age >= rows else None
 

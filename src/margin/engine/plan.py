@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from margin.catalog import Entry, dictated, find, resolve, rules, supply
-from margin.data.examples import ALL, Data, InOrder, Share
+from margin.data.examples import ALL, EVALUATION_BATCH, Data, InOrder, Share
 from margin.data.loading import Prefetched
 from margin.engine.asking import evaluate
 from margin.engine.descent import Descend, descent, risk
@@ -26,9 +26,6 @@ from margin.optim.schedules import schedule_of
 from margin.options import Training
 from margin.tasks import Task
 from margin.types import Batch, Examples, Objective
-
-EVALUATION_BATCH = 512
-"""Examples a batch of an evaluation, where the training's own batches are smaller."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
