@@ -2,9 +2,23 @@
 
 import math
 
+import pytest
 import torch
 
-from margin.tasks import BINARY, CLASSES, CODES, HALFSPACE, SCORES, VALUES, class_accuracy
+from margin.tasks import (
+    BINARY,
+    CLASSES,
+    CODES,
+    HALFSPACE,
+    LEVELS,
+    POINT_CLASSES,
+    QUANTILES,
+    SCORES,
+    SERIES,
+    TOKENS,
+    VALUES,
+    class_accuracy,
+)
 
 
 def test_a_row_with_a_nan_is_never_right() -> None:
@@ -91,3 +105,50 @@ def test_a_binary_prediction_is_class_1_above_one_half() -> None:
 def test_codes_are_shown_a_column_each() -> None:
     columns = CODES.predict(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     assert {name: column.tolist() for name, column in columns.items()} == {"code 1": [1, 3], "code 2": [2, 4]}
+
+
+def test_a_token_costs_its_surprise_at_its_own_place() -> None:
+    probabilities = torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]]])
+    labels = torch.tensor([[1, 1]])
+    loss = TOKENS.loss(probabilities.log(), labels)
+    assert torch.allclose(loss, torch.tensor([[math.log(4), -math.log(0.8)]]))
+    assert TOKENS.scores["accuracy"](probabilities, labels).tolist() == [[0, 1]]
+    assert TOKENS.predict(probabilities.log())["class"].tolist() == [1]  # the continuation: the last place's
+    assert POINT_CLASSES.predict(probabilities.log())["class"].tolist() == [[0, 1]]
+
+
+def test_the_least_mean_pinball_loss_is_at_the_quantiles() -> None:
+    values = torch.arange(1.0, 102.0)  # the quantile of level q is 1 + 100 q
+    grid = torch.linspace(0, 102, 1021)
+    outputs = torch.stack([grid] * 3, -1)[:, None, None, :].expand(-1, len(values), 1, 3)
+    targets = values[None, :, None].expand(len(grid), -1, 1)
+    # the three levels share one loss: each is moved alone, the others held
+    for k, level in enumerate(LEVELS):
+        held = torch.full_like(outputs, 50.0)
+        held[..., k] = outputs[..., k]
+        best = grid[QUANTILES.loss(held, targets).mean((1, 2)).argmin()]
+        assert best.item() == pytest.approx(1 + 100 * level, abs=0.11)
+
+
+def test_a_target_on_an_outer_quantile_is_covered() -> None:
+    outputs = torch.tensor([1.0, 2.0, 3.0]).expand(4, 1, 1, 3)
+    targets = torch.tensor([0.9, 1.0, 3.0, 3.1])[:, None, None]
+    assert QUANTILES.scores["coverage"](outputs, targets).flatten().tolist() == [0, 1, 1, 0]
+    assert QUANTILES.scores["mae"](outputs, targets).flatten().tolist() == pytest.approx([1.1, 1, 1, 1.1])
+
+
+def test_quantiles_and_series_are_not_broadcast() -> None:
+    with pytest.raises(ValueError, match=r"and 3 levels: got outputs \(2, 4, 1, 3\), targets \(2, 4\)"):
+        QUANTILES.loss(torch.zeros(2, 4, 1, 3), torch.zeros(2, 4))
+    with pytest.raises(ValueError, match="one shape"):
+        SERIES.loss(torch.zeros(2, 4, 1), torch.zeros(2, 4))
+
+
+def test_a_forecast_has_a_column_a_step_and_target() -> None:
+    assert list(SERIES.predict(torch.zeros(2, 2, 1))) == ["value +1", "value +2"]
+    outputs = torch.arange(8.0).reshape(1, 2, 4)[..., :2]
+    columns = SERIES.predict(outputs)
+    assert list(columns) == ["value of 1 +1", "value of 1 +2", "value of 2 +1", "value of 2 +2"]
+    assert [column.item() for column in columns.values()] == [0, 4, 1, 5]
+    names = list(QUANTILES.predict(torch.zeros(1, 1, 1, 3)))
+    assert names == ["value +1 q0.1", "value +1 q0.5", "value +1 q0.9"]

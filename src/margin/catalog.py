@@ -27,6 +27,8 @@ PACKAGES = (
     "classic",
     "feedforward",
     "vision",
+    "sequence",
+    "geometric",
 )
 """The packages that hold tables, in the order in which they may import each other."""
 

@@ -189,3 +189,95 @@ CODES = Task(
     lambda codes: {f"code {i + 1}": column for i, column in enumerate(codes.flatten(1).unbind(1))},
 )
 """The coordinates by which a model of the inputs alone describes each of them; targets are ignored."""
+
+LEVELS = (0.1, 0.5, 0.9)
+"""The levels of the quantiles that a forecast states."""
+
+
+def term_loss(
+    logits: Float[Tensor, "*terms classes"], labels: Int[Tensor, "*terms"]
+) -> Float[Tensor, "*terms"]:
+    """Cross-entropy -log softmax(logits)[label], in nats, of each token, point or pixel."""
+    flat = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none")
+    return flat.reshape(labels.shape)
+
+
+def term_accuracy(
+    logits: Float[Tensor, "*terms classes"], labels: Int[Tensor, "*terms"]
+) -> Float[Tensor, "*terms"]:
+    """1 where the largest logit is the label's, else 0; a row with a NaN is never right."""
+    return class_accuracy(logits.flatten(0, -2), labels.flatten()).reshape(labels.shape)
+
+
+def pinball(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean over the levels q of max(q e, (q - 1) e), e = target - output, least at the quantiles.
+
+    Args:
+        outputs: The targets' shape with one more axis, the levels.
+        targets: (batch, horizon, targets).
+
+    Raises:
+        ValueError: The shapes do not fit: nothing is broadcast.
+
+    Reference: Koenker and Bassett 1978, Section 3.
+    """
+    if outputs.shape != (*targets.shape, len(LEVELS)):
+        raise ValueError(
+            f"outputs must have the targets' shape and {len(LEVELS)} levels: "
+            f"got outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
+        )
+    levels = torch.tensor(LEVELS).to(outputs)
+    error = targets[..., None] - outputs
+    return torch.maximum(levels * error, (levels - 1) * error).mean(-1)
+
+
+def quantile_coverage(
+    outputs: Float[Tensor, "batch horizon targets levels"], targets: Float[Tensor, "batch horizon targets"]
+) -> Float[Tensor, "batch horizon targets"]:
+    """1 where the target lies between the least and the largest quantile, its ends included."""
+    return ((targets >= outputs[..., 0]) & (targets <= outputs[..., -1])).to(outputs.dtype)
+
+
+def _predict_terms(logits: Tensor) -> dict[str, Tensor]:
+    return {"class": logits.argmax(-1), "probability": logits.softmax(-1).amax(-1)}
+
+
+def _predict_token(logits: Tensor) -> dict[str, Tensor]:
+    """The most probable continuation of each sequence."""
+    return {key: values[:, -1] for key, values in _predict_terms(logits).items()}
+
+
+def _predict_series(values: Tensor) -> dict[str, Tensor]:
+    """One column for each step ahead and target."""
+    _, horizon, targets = values.shape
+    name = (lambda k: "") if targets == 1 else (lambda k: f" of {k + 1}")
+    return {
+        f"value{name(k)} +{step + 1}": values[:, step, k] for k in range(targets) for step in range(horizon)
+    }
+
+
+def _predict_quantiles(outputs: Tensor) -> dict[str, Tensor]:
+    columns = {level: _predict_series(part) for level, part in zip(LEVELS, outputs.unbind(-1), strict=True)}
+    names = list(columns[LEVELS[0]])
+    return {f"{name} q{level:g}": columns[level][name] for name in names for level in LEVELS}
+
+
+TOKENS = Task("tokens", term_loss, {"accuracy": term_accuracy}, _predict_token)
+"""The logits of the next token at every position; a term is a token."""
+
+POINT_CLASSES = Task("point_classes", term_loss, {"accuracy": term_accuracy}, _predict_terms)
+"""One logit per class at every point of a set; a term is a point."""
+
+SERIES = Task("series", squared_error, {"mse": squared_error, "mae": absolute_error}, _predict_series)
+"""The values of each target at each step ahead; outputs and targets have one shape."""
+
+QUANTILES = Task(
+    "quantiles",
+    pinball,
+    {
+        "mae": lambda outputs, targets: absolute_error(outputs[..., LEVELS.index(0.5)], targets),
+        "coverage": quantile_coverage,
+    },
+    _predict_quantiles,
+)
+"""The quantiles of each target at each step ahead, of the levels :data:`LEVELS`."""

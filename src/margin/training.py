@@ -11,6 +11,7 @@ from torch import nn
 
 from margin.catalog import check_options, dictated, find, models, resolve, rules, sources
 from margin.data.examples import Data
+from margin.data.forms import whole_path
 from margin.data.opening import open_data
 from margin.engine.hooks import Evaluating, patience, saving, until
 from margin.engine.interruption import INTERRUPTED, interruptible
@@ -220,8 +221,9 @@ def open_source(source: Any, options: Mapping[str, Any]) -> Data:
     if not isinstance(source, str | Path):
         return data
     name = str(source).removeprefix("data/")
-    place = name if name in sources() else str(Path(source).resolve())
-    files = {key: str(Path(options[key]).resolve()) for key in ("test_file",) if options.get(key)}
+    place = name if name in sources() else whole_path(source)
+    named = [key for key, value in options.items() if key.endswith("_file") and value]
+    files = {key: str(Path(options[key]).resolve()) for key in named}
     return replace(data, origin={"source": place, "options": {**options, **files}})
 
 

@@ -41,6 +41,12 @@ class Batch(NamedTuple):
         return Batch(tuple(move(x) for x in self.inputs), targets, weight)
 
 
+    @property
+    def divisible(self) -> bool:
+        """Whether every tensor has one row an example, so that a batch can be cut: joined graphs have not."""
+        return len({len(x) for x in (*self.inputs, self.targets, self.weight) if x is not None}) <= 1
+
+
 Objective = Callable[[nn.Module, Batch, Generator], Tensor]
 """``(model, batch, generator) -> the loss of each term``, not reduced."""
 

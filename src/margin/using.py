@@ -1,20 +1,25 @@
 """Using a run: its data, its predictions, the loss of each example that it held out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from margin.catalog import find, models, resolve
-from margin.data.examples import EVALUATION_BATCH, Data, InOrder, judged
+from margin.catalog import find, models, resolve, sources
+from margin.data.examples import Data, InOrder, evaluation_batch, is_independent, judged
 from margin.data.folders import image_files
-from margin.data.opening import encode, form_of, open_data
-from margin.engine.asking import asking, terms_of
+from margin.data.forms import form_of, without_prefix
+from margin.data.opening import encode, open_data
+from margin.data.pairs import decode
+from margin.engine.asking import asking, expand_weight, terms_of
 from margin.engine.loading import load
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run
-from margin.engine.state import dtype_of
+from margin.engine.state import core_of, dtype_of
+from margin.tasks import TOKENS, Task
+from margin.types import Batch
 
 
 def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
@@ -35,7 +40,10 @@ def is_own(run: Run, data: Any) -> bool:
     own = run.record["arguments"]["data"].get("source")
     if own is None or not isinstance(data, str | Path):
         return False
-    return own in (str(data).removeprefix("data/"), str(Path(data).resolve()))
+    if own in sources():
+        return str(data).removeprefix("data/") == own
+    path = str(Path(without_prefix(data)).resolve())
+    return path in (own, own.partition(":")[2])
 
 
 def held_out(run: Run) -> Any:
@@ -50,32 +58,78 @@ def held_out(run: Run) -> Any:
     return splits[judged(splits)]
 
 
-def predictions(run: Run, data: Any) -> dict[str, list[Any]]:
+def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> dict[str, list[Any]]:
     """A run's predictions for data, as columns with class names in place of labels.
 
     Args:
         run: A training with at least one checkpoint.
         data: Read by the run's own encoding; targets are not needed. Of a set by name, the part that the
             run held out is taken; of a file, every row.
+        width: Of a model that translates, the width of the beam; 1 takes the likeliest token each time.
+        longest: Of a model that translates, tokens at most.
 
     Raises:
         ValueError: The data do not fit the run.
     """
     record = run.record
     model, entry = load(run), find(models(), record["recipe"]["model"], "model")
-    task, names = resolve(entry.task), record["data"]["encoding"].get("classes", [])
+    task, encoding = resolve(entry.task), record["data"]["encoding"]
+    names = encoding.get("classes") or encoding.get("vocabulary", [])
     columns: dict[str, list[Any]] = {}
-    named = is_own(run, data) and not Path(data).exists()
-    examples = held_out(run) if named else encode(data, record["data"]["encoding"])
+    named = is_own(run, data) and not Path(without_prefix(data)).exists()
+    examples = held_out(run) if named else encode(data, encoding)
     if not named and isinstance(data, str | Path) and form_of(data) in ("folder", "image"):
         columns["file"] = [str(path) for path in image_files(data)]
-    batches = InOrder(examples, EVALUATION_BATCH, dtype=dtype_of(model))
+    columns |= {key: list(values) for key, values in getattr(examples, "rows", {}).items()}
+    translate = getattr(core_of(model), "translate", None)
     with torch.no_grad(), asking(model):
-        for batch in batches:
-            for name, values in task.predict(model(*batch.inputs)).items():
-                shown = [names[i] for i in values.tolist()] if name == "class" and names else values.tolist()
-                columns.setdefault(name, []).extend(shown)
+        for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
+            if translate is not None:
+                found = translate(*batch.inputs[:2], width=width, longest=longest)
+                shown = translated(found, encoding)
+            else:
+                outputs = closing(model(*batch.inputs), batch, task)
+                shown = predicted(task, outputs, None if is_independent(examples) else batch.weight, names)
+            for name, values in shown.items():
+                columns.setdefault(name, []).extend(values)
     return columns
+
+
+def predicted(task: Task, outputs: Any, weight: Tensor | None, names: Sequence[str]) -> dict[str, list[Any]]:
+    """What a user is shown of outputs; where a batch holds nodes of other parts, weight 0 leaves out."""
+    columns = task.predict(outputs)
+    kept = {name: found if weight is None else found[weight != 0] for name, found in columns.items()}
+    return {
+        name: named_classes(found.tolist(), names) if name == "class" else found.tolist()
+        for name, found in kept.items()
+    }
+
+
+def translated(found: Any, encoding: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Decoded targets as text, how probable each is, and whether it came to an end."""
+    return {
+        "translation": [decode(row, encoding) for row in found.tokens.tolist()],
+        "log probability": found.log_probability.tolist(),
+        "ended": found.ended.tolist(),
+    }
+
+
+def closing(outputs: Any, batch: Batch, task: Task) -> Any:
+    """Outputs that end with what is predicted: of tokens of several lengths, each example's own last place.
+
+    A sequence of length 0 keeps its first place.
+    """
+    if task is not TOKENS or len(batch.inputs) != 2:
+        return outputs
+    last = (batch.inputs[1] - 1).clamp_min(0)
+    return outputs[torch.arange(len(last)), last][:, None]
+
+
+def named_classes(labels: list[Any], names: Sequence[str]) -> list[Any]:
+    """Labels, or lists of labels, by the names of the classes where there are names."""
+    if not names:
+        return labels
+    return [named_classes(one, names) if isinstance(one, list) else names[one] for one in labels]
 
 
 def held_out_terms(run: Run) -> dict[str, Any]:
@@ -96,7 +150,9 @@ def held_out_terms(run: Run) -> dict[str, Any]:
     cut = cut_of(entry)
     found: dict[str, list[torch.Tensor]] = {}
     with torch.no_grad(), asking(model) as generator:
-        for batch in InOrder(cut(part), EVALUATION_BATCH, dtype=dtype_of(model)):
+        examples = cut(part)
+        for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             for name, values in terms_of(model, batch, task, objective, generator).items():
-                found.setdefault(name, []).append(values.double().flatten())
+                terms = values if batch.weight is None else values[expand_weight(values, batch.weight) != 0]
+                found.setdefault(name, []).append(terms.double().flatten())
     return {name: torch.cat(values).numpy() for name, values in found.items()}

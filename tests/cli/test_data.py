@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from margin.catalog import sources
 from margin.cli import main
+from margin.cli.data import here
 from margin.data import download
-from margin.data.places import FOUR
+from margin.data.places import FOUR, LYING, PLACED
 
 FILES = {f"{name}.gz": gzip.compress(name.encode() * 50) for pair in FOUR.values() for name in pair}
 
@@ -259,3 +261,17 @@ def test_what_augmentations_do_is_drawn(
     ]:
         assert main(["data", "show", *words]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_set_is_here_where_its_files_lie(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MARGIN_DATA", str(tmp_path))
+    assert not here("tinyshakespeare")
+    (tmp_path / "tinyshakespeare").mkdir()
+    (tmp_path / "tinyshakespeare" / "input.txt.gz").touch()
+    assert here("tinyshakespeare")
+    monkeypatch.delenv("MARGIN_DATA")
+    assert not here("tinyshakespeare")
+    assert set(LYING) <= set(sources())
+    # every set that says MARGIN_DATA in its summary is one whose place is known, and no other
+    named = {name for name, part in sources().items() if "MARGIN_DATA" in part.summary}
+    assert named == {*LYING, *PLACED}

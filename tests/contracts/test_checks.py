@@ -83,6 +83,28 @@ class Counting(Straight):
         return self.linear(x)
 
 
+class Masked(torch.nn.Module):
+    """Reads the mean over each sequence's own steps."""
+
+    def __init__(self, input_size, num_classes):
+        super().__init__()
+        self.linear = torch.nn.Linear(input_size, num_classes)
+
+    def mean(self, x, lengths):
+        here = torch.arange(x.shape[1]) < lengths[:, None]
+        return (x * here[..., None]).sum(1) / lengths.clamp(min=1)[:, None]
+
+    def forward(self, x, lengths):
+        return self.linear(self.mean(x, lengths))
+
+
+class Padded(Masked):
+    """Reads what pads a sequence, too."""
+
+    def mean(self, x, lengths):
+        return x.sum(1) / lengths.clamp(min=1)[:, None]
+
+
 def forgetful():
     """A step that remembers outside the state how often it was called."""
     calls = []
@@ -194,6 +216,13 @@ def test_a_model_that_breaks_a_contract_is_refused(check: str, name: str, messag
     getattr(testing, check)(entry())
     with pytest.raises(AssertionError, match=message):
         getattr(testing, check)(entry(name))
+
+
+def test_a_model_that_reads_padding_is_refused() -> None:
+    ragged = {"tiny": "margin.data.tiny_sequences:ragged_classes"}
+    testing.check_batch_independence(replace(entry("Masked"), **ragged))
+    with pytest.raises(AssertionError, match=r"moves by .* with its batch"):
+        testing.check_batch_independence(replace(entry("Padded"), **ragged))
 
 
 def test_a_step_that_remembers_is_found_on_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ ARROWS = (
     {"robust"},
     {"classic", "feedforward", "vision", "sequence", "text", "geometric", "generative", "bayes"},
     {"using"},
-    {"training", "auditing", "exporting"},
+    {"training", "auditing", "exporting", "sampling"},
     {"estimators", "testing"},
     {"cli"},
 )

@@ -12,7 +12,9 @@ import torch
 
 from margin.catalog import UnknownName, sources
 from margin.data.examples import Arrays, Data
+from margin.data.forms import form_of, whole_path
 from margin.data.opening import encode, open_data, reader_of
+from margin.data.places import LYING, PLACED
 
 TABLE = "num,cat,flag,y\n" + "\n".join(
     f"{'' if k == 5 else k},{'pqr'[k % 3]},{k % 2 == 0},{'no' if k % 4 else 'yes'}" for k in range(60)
@@ -26,29 +28,77 @@ def run(csv) -> Data:
 
 def test_every_name_is_described_and_opened(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MARGIN_DATA", str(tmp_path))
-    assert set(sources()) == {
-        "digits",
-        "iris",
-        "wine",
-        "breast-cancer",
-        "diabetes",
-        "two-moons",
-        "spirals",
-        "xor",
-        "blobs",
-        "separable",
-        "noisy-linear",
-        "mnist",
-        "fashion-mnist",
-    }
+    assert {"digits", "iris", "two-moons", "blobs", "mnist"} <= set(sources())
     for name, part in sources().items():
         reader = reader_of(name)
         assert all(p.kind is p.KEYWORD_ONLY for p in inspect.signature(reader).parameters.values())
-        assert "split_seed" in inspect.signature(reader).parameters
         assert reader is reader_of(part.name)
-        if "mnist" not in name:
-            assert open_data(name, {}).name == name
+        if name in (*LYING, *PLACED):
+            with pytest.raises(FileNotFoundError, match=r"MARGIN_DATA"):
+                open_data(name, {})
+            continue
+        assert open_data(name, {}).name == name
+        if "test" in inspect.signature(reader).parameters:
+            assert "split_seed" in inspect.signature(reader).parameters
             assert open_data(name, {"test": 0.5}).encoding["split"]["test"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [
+        ("sequences:a.npz", "read_sequences"),
+        ("text:a.txt", "read_text"),
+        ("pairs:a.tsv", "read_pairs"),
+        ("series:a.csv", "read_series"),
+        ("graph:a.csv", "read_graph"),
+        ("a.wav", "read_audio"),
+        ("a.ply", "read_clouds"),
+        ("a.graphml", "read_graph"),
+        ("a.csv", "read_table"),
+    ],
+)
+def test_a_prefix_or_an_ending_says_what_a_file_is(csv, name: str, reader: str) -> None:
+    prefix, _, file = name.rpartition(":")
+    path = csv("x", file)
+    source = f"{prefix}:{path}" if prefix else str(path)
+    assert reader_of(source).__name__ == reader
+    assert whole_path(source) == source
+
+
+@pytest.mark.parametrize(
+    ("file", "reader"),
+    [
+        ("three/a.wav", "read_audio"),
+        ("DS_graph_indicator.txt", "read_graphs"),
+        ("edges.csv", "read_graph"),
+        ("chair/a.ply", "read_clouds"),
+        ("chair/a.png", "read_folder"),
+    ],
+)
+def test_a_folder_is_known_by_the_files_in_it(tmp_path: Path, file: str, reader: str) -> None:
+    (tmp_path / "set" / file).parent.mkdir(parents=True)
+    (tmp_path / "set" / file).touch()
+    assert reader_of(tmp_path / "set").__name__ == reader
+
+
+def test_a_prefix_before_nothing_is_refused(csv, refused) -> None:
+    with refused("no such file: none.csv", error=FileNotFoundError):
+        open_data("series:none.csv", {})
+    path = csv("x", "series:odd.csv")  # a file may be called so
+    assert reader_of(str(path)).__name__ == "read_table"
+
+
+def test_graphs_and_lists_of_arrays_are_known_by_what_they_have() -> None:
+    import networkx as nx
+
+    class Handed:
+        x, edge_index = torch.zeros(2, 1), torch.zeros(2, 0, dtype=torch.long)
+
+    assert form_of(Handed()) == form_of(nx.path_graph(3)) == "graph_object"
+    assert form_of([Handed(), Handed()]) == form_of((nx.path_graph(3),)) == "graph_objects"
+    several, equal = [torch.zeros(3, 2), torch.zeros(4, 2)], [torch.zeros(3, 2), torch.zeros(3, 2)]
+    assert form_of((several, [0, 1])) == "ragged"
+    assert form_of((equal, [0, 1])) == form_of(([[1.0, 2.0], [3.0]], [0, 1])) == "pair"
 
 
 def test_the_options_of_a_source_are_its_readers(csv) -> None:

@@ -91,3 +91,10 @@ def test_what_cannot_be_fitted_is_refused(refused) -> None:
         Standardize(torch.zeros(2), torch.zeros(2))
     with refused("one shape"):
         Standardize(torch.zeros(2), torch.ones(3))
+
+
+def test_the_inverse_undoes_it() -> None:
+    x = torch.tensor([[1.0, 5.0], [3.0, 5.0]], dtype=torch.float64)
+    standardize = fit_standardize(x, per="feature")
+    assert standardize.inverse(torch.tensor([[1.0, 0.0]], dtype=torch.float64)).tolist() == [[3.0, 5.0]]
+    assert torch.equal(standardize.inverse(standardize(x)), x)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from margin.data.examples import Arrays, InOrder
 from margin.data.fetching import batch_of, drawing
-from margin.data.opening import is_frame
+from margin.data.forms import is_frame
 from margin.types import Batch, Examples
 
 BATCH_SIZE = 256

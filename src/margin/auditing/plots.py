@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from margin.auditing.alignment_panel import alignment
 from margin.auditing.approximation_panel import approximation
 from margin.auditing.digits import exact
+from margin.auditing.eigenvalue_panel import eigenvalues
+from margin.auditing.forecast_panel import fan, over_steps_ahead
 from margin.auditing.initialization_panel import gains
 from margin.auditing.landscape_panel import landscape
 from margin.auditing.matrix import confusion
@@ -50,6 +53,10 @@ PANELS: tuple[Drawing, ...] = (
     gains,
     landscape,
     trajectories,
+    alignment,
+    eigenvalues,
+    fan,
+    over_steps_ahead,
 )
 """Drawings that know their curves by name, whatever the claim."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from margin.catalog import find, models, resolve
-from margin.data.examples import EVALUATION_BATCH, Data, InOrder, judged
+from margin.data.examples import Data, InOrder, evaluation_batch, is_independent, judged
 from margin.data.opening import encode
 from margin.engine.loading import load
 from margin.engine.plan import cut_of, objective_of
@@ -45,15 +45,18 @@ def subject_of_run(run: Run, data: Any = None, beside: Run | None = None) -> Sub
     cut = cut_of(entry)
 
     def in_order(part: Examples) -> InOrder:
-        return InOrder(cut(part), EVALUATION_BATCH, dtype=dtype_of(model))
+        examples = cut(part)
+        return InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model))
 
+    held = in_order(test)
     return Subject(
         model=model,
-        test=in_order(test),
+        test=held,
         train=() if original is None else in_order(original.splits["train"]),
         task=task,
         objective=objective,
         domain=None if original is None else original.domain,
+        independent=is_independent(test) and (not len(held) or held[0].divisible),
         assumed=tuple(assumed),
         class_names=tuple(str(name) for name in record["data"]["encoding"].get("classes", ())),
         history=tuple(run.history),

@@ -125,6 +125,9 @@ def _probe(model: nn.Module, batch: Batch, assumed: list[str]) -> Tensor:
 @torch.no_grad()
 def _independent(model: nn.Module, batch: Batch, outputs: Tensor, assumed: list[str]) -> bool:
     """Whether the first examples get the same outputs with and without the rest of their batch."""
+    if not batch.divisible:
+        assumed.append("the examples of a batch may read each other: its inputs are not one row an example")
+        return False
     few = max(1, len(outputs) // 2)
     if few == len(outputs):
         assumed.append("the examples do not read each other (one example shows nothing)")

@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train a model on data; leaves a run",
     "audit": "what theory promises of a model beside what is measured",
     "predict": "a run's predictions for data",
+    "sample": "draw from a run whose model can be sampled",
     "export": "write a run's model to one file: state dict, torch.export, ONNX",
     "compare": "runs or audits side by side",
     "claims": "put claims to their own demonstrations",

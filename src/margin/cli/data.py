@@ -7,7 +7,7 @@ from typing import Any
 
 from margin import catalog
 from margin.cli.output import Output, columns
-from margin.data.places import FETCHED, FOUR, PLACED, folder_of, missing
+from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
 
 SHOWN = """usage: margin data show DATA [options]
 
@@ -42,6 +42,8 @@ def sets() -> Output:
 
 def here(name: str) -> bool:
     """Whether a set can be opened: it ships with a package, is made, or its files lie under MARGIN_DATA."""
+    if name in LYING:
+        return lies_there(name)
     if name not in PLACED:
         return True
     try:
@@ -59,6 +61,9 @@ def get(name: str, *, out: str = "") -> Output:
     """
     part = catalog.find(catalog.sources(), name, "data set")
     name = part.name.removeprefix("data/")
+    if name in LYING:
+        files = ", ".join(f"$MARGIN_DATA/{file}" for file in LYING[name])
+        raise ValueError(f"{name} is not fetched, but read from {files}: put the files there")
     if name not in PLACED:
         raise ValueError(f"{name} is here already: it ships with a package, or is made")
     if name not in FETCHED:
@@ -98,7 +103,7 @@ def check_source(source: str) -> None:
     Raises:
         ValueError: The name is unknown.
     """
-    if not Path(source).exists() and not any(mark in source for mark in "./\\"):
+    if not Path(source).exists() and not any(mark in source for mark in "./\\:"):
         catalog.find(catalog.sources(), source, "data set")
 
 

@@ -16,18 +16,20 @@ def run(words: Sequence[str]) -> Output:
     return call(predict, words, "margin predict")
 
 
-def predict(run: str, data: str, *, out: str = "") -> Output:
+def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int = 100) -> Output:
     """Print a run's predictions for data, one row an example, as CSV.
 
     Args:
         run: The run's directory.
         data: A file or a name, read as the run's training data were; targets are not needed.
         out: A file that the rows go to instead, .csv or .json; it must not exist.
+        width: Of a model that translates, the width of the beam; 1 takes the likeliest token each time.
+        longest: Of a model that translates, tokens of a translation at most.
     """
     from margin.engine.runs import Run
     from margin.using import predictions
 
-    columns = predictions(Run(run), data)
+    columns = predictions(Run(run), data, width=width, longest=longest)
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if not out:
         return Output(rows, as_csv(columns, rows).rstrip("\n"))

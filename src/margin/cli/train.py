@@ -122,7 +122,8 @@ def parser_of(model: str, data: str, rule: str) -> ArgumentParser:
         "--seeds", type=int, default=1, help="Number of trainings, seeds counted from --seed."
     )
     parser.add_class_arguments(Training)
-    parser.add_class_arguments(build, "model", skip=set(dictated(build)))
+    added = parser.add_class_arguments if isinstance(build, type) else parser.add_function_arguments
+    added(build, "model", skip=set(dictated(build)))
     parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(dictated(factory)))
     data_options(parser, data)
     resolved = Training().over(entry.defaults)

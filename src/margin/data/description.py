@@ -11,6 +11,13 @@ from torch import Tensor
 
 from margin.data.examples import Arrays, Data, InOrder
 
+TARGETS = {
+    "tokens": "a token at every place",
+    "point_classes": "a class for every point",
+    "series": "the values to come",
+}
+"""What targets are that are no single number an example."""
+
 _MOST = 12
 _BATCH = 256
 
@@ -25,17 +32,16 @@ def describe(data: Data) -> dict[str, Any]:
         ``name``, ``task``, ``parts`` (examples), ``shape`` (of one input), ``range`` (least and largest
         input), ``columns`` (tables: name, kind, range or counts, missing cells), ``target``, ``classes``
         (name -> part -> count), ``values`` (range, mean and deviation of each part's targets), ``domain``,
-        ``spec``, ``split``, ``truth`` (synthetic sets), ``fingerprint``, ``notes``.
+        ``spec``, ``split``, ``truth`` (synthetic sets), ``fingerprint``, ``notes``; of sequences, sets and
+        graphs their ``kind`` and what is ``about`` them, label and text, in place of ``range``.
     """
     encoding = data.encoding
-    spans = [_span_of(part) for part in data.splits.values()]
-    targets = {name: arrays.targets for name, arrays in data.splits.items()}
     result: dict[str, Any] = {
         "name": data.name,
         "task": encoding["task"],
-        "parts": {name: len(arrays) for name, arrays in data.splits.items()},
+        "parts": {name: len(part) for name, part in data.splits.items()},
         "shape": list(encoding["shape"]),
-        "range": [min(low for low, _ in spans), max(high for _, high in spans)],
+        "range": _range_of(data),
         "domain": None,
         "spec": {key: list(value) if isinstance(value, tuple) else value for key, value in data.spec.items()},
         "split": dict(encoding["split"]),
@@ -44,18 +50,31 @@ def describe(data: Data) -> dict[str, Any]:
     }
     if data.domain is not None:
         result["domain"] = [data.domain.low.min().item(), data.domain.high.max().item()]
-    if encoding["task"] == "classes":
-        result["classes"] = _classes(targets, encoding["classes"])
-    else:
-        result["values"] = {part: _moments(values) for part, values in targets.items()}
+    result |= _targets(data)
     if encoding["format"] == "table":
         result["target"] = encoding["target"]["name"]
-        inputs = torch.cat([arrays.inputs[0] for arrays in data.splits.values()])
+        inputs = torch.cat([part.inputs[0] for part in data.splits.values()])
         result["columns"] = _columns(inputs, encoding["columns"])
         result["ignored"] = list(encoding.get("ignored", ()))
-    if "truth" in encoding:
-        result["truth"] = encoding["truth"]
+    result |= {key: encoding[key] for key in ("kind", "about", "truth") if key in encoding}
     return result
+
+
+def _range_of(data: Data) -> list[float] | None:
+    """The least and largest input; None where the source describes its inputs itself."""
+    if "about" in data.encoding:
+        return None
+    spans = [_span_of(part) for part in data.splits.values()]
+    return [min(low for low, _ in spans), max(high for _, high in spans)]
+
+
+def _targets(data: Data) -> dict[str, Any]:
+    """What the targets are, part by part, where each example has one."""
+    found = {name: getattr(part, "targets", None) for name, part in data.splits.items()}
+    targets = {name: values for name, values in found.items() if values is not None and values.ndim == 1}
+    if data.encoding["task"] == "classes":
+        return {"classes": _classes(targets, data.encoding["classes"])}
+    return {"values": {part: _moments(values) for part, values in targets.items() if len(values)}}
 
 
 def lines(description: Mapping[str, Any]) -> list[str]:
@@ -74,7 +93,7 @@ def lines(description: Mapping[str, Any]) -> list[str]:
     text = [
         description["name"],
         f"examples  {parts}  ({cut}, {val}, seed {split['seed']})",
-        f"input     {_shape(description['shape'])}, in {_span(description['range'])}",
+        *_input_lines(description),
     ]
     if description["domain"] is not None:
         text.append(f"domain    {_span(description['domain'])}: where an input may be moved")
@@ -82,6 +101,8 @@ def lines(description: Mapping[str, Any]) -> list[str]:
     if description["task"] == "classes":
         text.append(f"target   {target} {len(description['classes'])} classes")
         text += _class_lines(description["classes"], list(description["parts"]))
+    elif "about" in description and not description["values"]:
+        text.append(f"target    {TARGETS.get(description['task'], description['task'])}")
     else:
         text.append(f"target   {target} values")
         for part, moments in description["values"].items():
@@ -92,6 +113,13 @@ def lines(description: Mapping[str, Any]) -> list[str]:
         text.append(f"ignored   {', '.join(description['ignored'])}")
     text += [f"note      {note}" for note in description["notes"]]
     return text
+
+
+def _input_lines(description: Mapping[str, Any]) -> list[str]:
+    if "about" not in description:
+        return [f"input     {_shape(description['shape'])}, in {_span(description['range'])}"]
+    width = max([9, *(len(label) for label, _ in description["about"])])
+    return [f"{label:<{width}} {said}" for label, said in description["about"]]
 
 
 def _span_of(part: Any) -> list[float]:

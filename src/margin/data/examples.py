@@ -22,6 +22,21 @@ EVALUATION_BATCH = 512
 """Examples a batch of an evaluation, where the training's own batches are smaller."""
 
 
+def evaluation_batch(examples: Any, least: int = 0) -> int:
+    """Examples a batch of an evaluation: as many as they say themselves, as the nodes of one graph do.
+
+    Args:
+        examples: They may say so in an attribute ``evaluation_batch``.
+        least: The training's own batch, where it is known.
+    """
+    return max(least, 1, getattr(examples, "evaluation_batch", EVALUATION_BATCH))
+
+
+def is_independent(examples: Any) -> bool:
+    """Whether no example of a batch is read with another: not where ``independent`` says so, as of nodes."""
+    return bool(getattr(examples, "independent", True))
+
+
 def judged(splits: Mapping[str, Any]) -> str:
     """The name of the part that a model is judged on: the test part, else the validation part, else ""."""
     return next((name for name in ("test", "val") if name in splits), "")

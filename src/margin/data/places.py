@@ -12,6 +12,23 @@ FOUR = {
 PLACED = ("mnist", "fashion-mnist")
 """The sets of four such files each."""
 
+LYING = {
+    "fsdd": ("fsdd/fsdd.npz",),
+    "tinyshakespeare": ("tinyshakespeare/input.txt",),
+    "multi30k": tuple(
+        f"multi30k/{part}.{language}"
+        for part in ("train", "val", "test_2016_flickr")
+        for language in ("de", "en")
+    ),
+    "cora": ("planetoid/cora.npz",),
+    "citeseer": ("planetoid/citeseer.npz",),
+    "amazon-photo": ("amazon-photo/amazon_photo.npz",),
+    **{name: (f"graphclass/{name.upper()}",) for name in ("mutag", "proteins", "ptc", "enzymes")},
+    "modelnet2": ("modelnet2/points.npz",),
+    "shapenet10": ("shapenet10/points.npz",),
+}
+"""Where the files of further sets lie in the folder that MARGIN_DATA names."""
+
 FETCHED = ("fashion-mnist",)
 """Those that ``margin data get`` fetches."""
 
@@ -36,6 +53,12 @@ def either(path: Path) -> Path:
     """The path, or the same with ``.gz`` where only that exists."""
     packed = path.with_name(f"{path.name}.gz")
     return packed if packed.is_file() and not path.is_file() else path
+
+
+def lies_there(name: str) -> bool:
+    """Whether every file of a set of :data:`LYING` is in the folder that MARGIN_DATA names."""
+    root = os.environ.get("MARGIN_DATA", "")
+    return bool(root) and all(either(Path(root) / file).exists() for file in LYING[name])
 
 
 def missing(folder: Path) -> list[str]:

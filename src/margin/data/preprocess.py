@@ -43,6 +43,10 @@ class Standardize(nn.Module):
         """The standardized inputs, in the type of ``x``."""
         return (x - self.mean.to(x)) / self.std.to(x)
 
+    def inverse(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """The inputs whose standardization is ``z``: mean + std z, in the type of ``z``."""
+        return self.mean.to(z) + self.std.to(z) * z
+
     def extra_repr(self) -> str:
         """The shape over which the map broadcasts."""
         return f"shape={tuple(self.mean.shape)}"

@@ -61,7 +61,7 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
         if record.get("fill") is None:
             refuse_missing(table, [column], "the run has no value to fill in: fill it in or remove the row")
         if record["kind"] == "category":
-            _check_known(table, column, record["categories"], "category")
+            check_known(table, column, record["categories"], "category")
         blocks.append(features(column, record))
     inputs = torch.from_numpy(np.concatenate(blocks, 1)).to(getattr(torch, encoding["dtype"]))
     check_finite(inputs.numpy(), table.name, "encoded input")
@@ -84,7 +84,7 @@ def _known_targets(table: Table, encoding: Mapping[str, Any]) -> Tensor:
     if encoding["task"] == "values":
         return torch.from_numpy(column.values.to_numpy().copy())
     names = class_names(table, column)
-    _check_known(table, Column(column.name, "category", names), encoding["classes"], "class")
+    check_known(table, Column(column.name, "category", names), encoding["classes"], "class")
     return labels_of(names, encoding["classes"])
 
 
@@ -117,7 +117,8 @@ def labels_of(names: pl.Series, classes: Sequence[str]) -> Tensor:
     return torch.from_numpy(labels.to_numpy().copy())
 
 
-def _check_known(table: Table, column: Column, known: Sequence[str], what: str) -> None:
+def check_known(table: Table, column: Column, known: Sequence[str], what: str) -> None:
+    """Refuse the first value of a column that is not known; ``what`` is a category or a class."""
     strange = (column.values.is_not_null() & ~column.values.is_in(list(known))).arg_true()
     if len(strange):
         raise ValueError(

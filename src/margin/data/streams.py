@@ -16,6 +16,7 @@ from margin.data.assembly import TaskName
 from margin.data.datasets import Understood, parted, understand
 from margin.data.examples import ALL, Batches, Data, Share, Shuffled
 from margin.data.fetching import collated, drawing, survey
+from margin.data.length_batches import BySimilarLength
 from margin.data.preprocess import Moments
 from margin.data.splits import Split
 from margin.foundations.seeds import mix
@@ -105,11 +106,14 @@ class InSequence:
 
 
 def ordered(examples: Examples | Stream, batch_size: int, *, seed: int, share: Share = ALL) -> Batches:
-    """The batches of a training: shuffled, or a stream's in its own order.
+    """The batches of a training: shuffled, those of similar length together, or a stream's in its own order.
 
     Raises:
         ValueError: There is no example, or a stream would be divided between processes.
     """
+    lengths = getattr(examples, "lengths", None)
+    if lengths is not None and not isinstance(examples, Stream):
+        return BySimilarLength(examples, lengths, batch_size, seed=seed, share=share)
     if not isinstance(examples, Stream):
         return Shuffled(examples, batch_size, seed=seed, share=share)
     if share.size > 1:

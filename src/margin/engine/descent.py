@@ -197,7 +197,13 @@ def _apart(objective: Objective, model: nn.Module) -> AbstractContextManager[Non
 
 
 def cut(batch: Batch, pieces: int) -> Iterator[Batch]:
-    """A batch in so many pieces of nearly equal length, fewer where it has fewer examples."""
+    """A batch in so many pieces of nearly equal length, fewer where it has fewer examples.
+
+    Raises:
+        ValueError: Its inputs have no common first axis, as those of graphs.
+    """
+    if not batch.divisible:
+        raise ValueError(f"accumulate must be 1: a batch of graphs is one graph, got {pieces} pieces of it")
     for index in torch.arange(len(batch.inputs[0])).tensor_split(pieces):
         if len(index):
             part = slice(int(index[0]), int(index[-1]) + 1)

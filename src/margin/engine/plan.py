@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from margin.catalog import Entry, dictated, find, resolve, rules, supply
-from margin.data.examples import ALL, EVALUATION_BATCH, Data, InOrder, Share
+from margin.data.examples import ALL, Data, InOrder, Share, evaluation_batch
 from margin.data.loading import Prefetched
 from margin.engine.asking import evaluate
 from margin.engine.descent import Descend, descent, risk
@@ -108,7 +108,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     objective = objective_of(entry, task)
 
     def in_order(part: Examples, share: Share = ALL) -> InOrder:
-        return InOrder(part, max(size, EVALUATION_BATCH), dtype=dtype, device=device, share=share)
+        return InOrder(part, evaluation_batch(part, size), dtype=dtype, device=device, share=share)
 
     source = drawn(examples["train"], size, data, training)
     if entry.whole and source.per_epoch > 1:
@@ -203,16 +203,39 @@ def paced_rate(step: Step, training: Training, total: int) -> Step:
     return scheduled(step, schedule_of(name, total=total, warmup=warmup, options=options))
 
 
+INPUTS = {
+    "channels": ("images", ""),
+    "input_size": ("sequences", "sequences:"),
+    "source_vocab_size": ("pairs of texts", "pairs:"),
+    "horizon": ("a series to forecast", "series:"),
+    "vocab_size": ("tokens", "text:"),
+    "element_size": ("sets of vectors", "points:"),
+    "node_features": ("a graph", "graph:"),
+}
+"""What a model takes that asks for a key of the spec, and the prefix by which a file is read as such."""
+
+TARGETS = {
+    "values": "values",
+    "tokens": "tokens",
+    "point_classes": "point_classes",
+    "series": "series",
+    "quantiles": "series",
+}
+"""The targets that a task reads which predicts no classes."""
+
+
 def check_task(entry: Entry, data: Data) -> None:
     """Refuse classes for a model of values, values for a model of classes, features for a model of images.
 
     Raises:
         ValueError: The data's targets or inputs are of the other kind.
     """
-    if "channels" in dictated(resolve(entry.build)) and "channels" not in data.spec:
-        features = data.spec.get("in_features")
-        raise ValueError(f"{entry.name} needs images: an example of {data.name} has {features} features")
+    for key, (wanted, prefix) in INPUTS.items():
+        if key in dictated(resolve(entry.build)) and key not in data.spec:
+            kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
+            remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
+            raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
     task, kind = resolve(entry.task), data.encoding.get("task", "")
-    wanted = "classes" if task.classes is not None else "values" if task.name == "values" else kind
+    wanted = "classes" if task.classes is not None else TARGETS.get(task.name, kind)
     if kind and kind != wanted:
         raise ValueError(f"{entry.name} needs {wanted} as targets: those of {data.name} are {kind}")

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from margin.data.augmentation import augmented, transforms_of
 from margin.data.curriculum import paced, within_classes
-from margin.data.examples import EVALUATION_BATCH, Batches, Data, InOrder
+from margin.data.examples import Batches, Data, InOrder, evaluation_batch
 from margin.data.preprocess import Standardize
 from margin.data.streams import Stream, ordered
 from margin.engine.asking import asking
@@ -87,7 +87,7 @@ def difficulty(path: str, examples: Examples) -> Tensor:
     model = load(run_at(path, "curriculum"))
     found, labels = [], []
     with torch.no_grad(), asking(model):
-        for batch in InOrder(examples, EVALUATION_BATCH, dtype=dtype_of(model)):
+        for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             if batch.targets is None or batch.targets.is_floating_point():
                 raise ValueError("a curriculum orders labeled examples: these have no classes")
             found.append(_losses(model, batch.inputs, batch.targets, path))

@@ -247,6 +247,14 @@ PARTS = (
         covers=("alg.frobenius",),
     ),
     Part(
+        name="foundations/spectral_norm",
+        summary="The largest stretch of a matrix, by power iteration with a bound of its error",
+        kind="function",
+        target="margin.foundations.spectral_norm:power_iteration",
+        reference="Golub and Van Loan 2013, Section 8.2.1",
+        covers=("linalg.spectral_norm",),
+    ),
+    Part(
         name="foundations/rank",
         summary="The number of singular values above rounding; of a product at most the least rank",
         kind="function",

@@ -83,6 +83,11 @@ EDGE = Need("a history with the track theory/edge_of_stability", "margin.theory.
 REAL_INPUT = Need("one input of real numbers", "margin.theory.region_claims:has_real_inputs")
 FILTERS = Need("a weight matrix or kernel that requires a gradient", "margin.theory.loss_slices:has_filters")
 
+FOLLOWED = Need(
+    "models whose forward is made of known functions",
+    "margin.theory.region_claims:can_be_followed",
+    of="model",
+)
 PLANE = Need(
     "three held-out examples that span a plane of real inputs", "margin.theory.region_claims:has_plane"
 )
@@ -731,7 +736,7 @@ CLAIMS = (
         ask="margin.theory.region_claims:in_plane",
         demo="margin.theory.region_claims:demo",
         reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3; Hanin and Rolnick 2019, Section 2",
-        needs=(PLANE,),
+        needs=(PLANE, FOLLOWED),
         cost=Cost(20_000.0, "test", 3),
         covers=("relu.activation_pattern", "relu.zaslavsky"),
     ),
@@ -752,7 +757,7 @@ CLAIMS = (
         ask="margin.theory.region_claims:on_segments",
         demo="margin.theory.region_claims:segments_demo",
         reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3; Hanin and Rolnick 2019, Section 3",
-        needs=(REAL_INPUT,),
+        needs=(REAL_INPUT, FOLLOWED),
         cost=Cost(1000.0, "test", 32),
         covers=("relu.activation_pattern",),
     ),

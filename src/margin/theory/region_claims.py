@@ -20,7 +20,8 @@ from margin.tasks import VALUES
 from margin.theory.arrangements import most_regions
 from margin.theory.polygons import BUDGET
 from margin.theory.regions_bounds import folding_network, montufar_bound, product_bound
-from margin.theory.regions_followed import CannotFollow, NotPiecewiseLinear
+from margin.theory.regions_chains import Chains
+from margin.theory.regions_followed import CannotFollow, NotPiecewiseLinear, follow
 from margin.theory.regions_picture import picture
 from margin.theory.regions_plane import PlaneRegions, plane_regions
 from margin.theory.regions_segments import Breakpoints, breakpoints
@@ -53,6 +54,25 @@ def has_plane(subject: Subject) -> bool:
         return False
     except ArithmeticError:
         return True
+    return True
+
+
+@torch.no_grad()
+def can_be_followed(subject: Subject) -> bool:
+    """Whether the model's forward is made of functions that are followed, or that refute what is asked.
+
+    Where there is no real input, or none that is a number, others say so.
+    """
+    if not has_plane(subject):
+        return True
+    point = subject.test[0].inputs[0][:1].double().cpu()
+    try:
+        with exact(subject.model) as model:
+            follow(model, torch.cat((point, point)), Chains(1))
+    except CannotFollow:
+        return False
+    except (NotPiecewiseLinear, ArithmeticError):
+        return True  # the finding tells it
     return True
 
 

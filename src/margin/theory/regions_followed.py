@@ -263,6 +263,8 @@ def _following(model: nn.Module, trail: Trail) -> Iterator[None]:
             trail.layers.append((path, type(module).__name__))
             if isinstance(module, known.ATTENTION):
                 raise NotPiecewiseLinear(f"{trail.place} is not piecewise linear: attention")
+            if isinstance(module, known.RECURRENT) and getattr(module, "nonlinearity", "tanh") == "tanh":
+                raise NotPiecewiseLinear(f"{trail.place} is not piecewise linear: tanh or gates")
 
         return entered
 

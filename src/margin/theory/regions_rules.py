@@ -134,6 +134,8 @@ LIKE = named(_LIKE)
 NOT_PIECEWISE_LINEAR = named(_SMOOTH + _BROKEN)
 ATTENTION = (nn.MultiheadAttention,)
 """Layers that multiply values that depend on the input; they exchange the axes before they are told."""
+RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+"""Layers whose gates or tanh are hidden in one call; but for an nn.RNN of relu."""
 RELU = named(("relu",))
 MAXIMUM = named(("maximum",))
 MINIMUM = named(("minimum",))

@@ -1,0 +1,249 @@
+"""Files of sequences: ``.npz`` archives, and the text formats of the UCR and UEA archives (Dau et al., 2019).
+
+Of text, a line is a sequence: its class and its numbers (``.tsv``, ``.txt``, ``.csv``); in ``.ts`` and
+``.arff``, the numbers of each channel, then the class. NaN and ``?`` are missing numbers.
+"""
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from margin.data.arrays import load_arrays
+from margin.data.assembly import TaskName
+from margin.data.ragged import offsets_of
+from margin.data.sequence_rows import Ragged
+from margin.data.sequence_values import Missing, rows_of
+
+Part = tuple[Ragged, NDArray[Any] | None]
+"""Sequences and their targets, None where the file has none."""
+
+
+class Found(NamedTuple):
+    """What a file holds: the sequences, an official test part, the classes' names, what was assumed."""
+
+    train: Part
+    test: Part | None = None
+    classes: tuple[str, ...] = ()
+    task: TaskName | None = None
+    notes: tuple[str, ...] = ()
+
+
+def load_sequences(path: Path, missing: Missing, task: TaskName | None) -> Found:
+    """The sequences of a file, checked; of text NAME_TRAIN with those of NAME_TEST beside it.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is no file of sequences; the message names the line, or row and time.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    if ending in (".npz", ".npy"):
+        return _archive(path, missing)
+    if ending not in PARSERS:
+        raise ValueError(
+            f"{path}: sequences are read from .npz, {', '.join(PARSERS)}: got {ending or 'no'} ending"
+        )
+    read = _text(path, PARSERS[ending], missing, task)
+    beside = path.with_name(re.sub("_TRAIN(?=[.])", "_TEST", path.name))
+    if beside == path or not beside.is_file():
+        return read
+    test = _text(beside, PARSERS[ending], missing, task)
+    return read._replace(test=test.train)
+
+
+class Lines(NamedTuple):
+    """The sequences of a text: numbers (n, T), targets as written, the classes if it names them."""
+
+    numbers: list[NDArray[np.float64]]
+    targets: list[str]
+    classes: tuple[str, ...] = ()
+    task: TaskName | None = None
+
+
+def _text(path: Path, parse: Callable[[str, str], Lines], missing: Missing, task: TaskName | None) -> Found:
+    read = parse(_content(path), str(path))
+    if not read.numbers:
+        raise ValueError(f"{path}: there must be at least one sequence: got none")
+    rows = rows_of([channels.T for channels in read.numbers], str(path), missing=missing)
+    kind = task or read.task or "classes"
+    if kind == "values":
+        return Found((rows, _values(read.targets, str(path))), task=kind)
+    y = [_plain(target) for target in read.targets]
+    classes = tuple(map(_plain, read.classes)) or tuple(sorted(set(y), key=_by_number))
+    return Found((rows, np.array(y)), classes=classes, task=kind)
+
+
+def _columns(text: str, name: str) -> Lines:
+    """A sequence a line, its target first; tabs, commas or blanks between."""
+    numbers: list[NDArray[np.float64]] = []
+    targets: list[str] = []
+    for line, content in _numbered(text):
+        cells = content.replace(",", " ").split()
+        if len(cells) < 2 and not targets:
+            raise ValueError(f"{name}, line {line}: a line must be a class and numbers: got {content[:40]!r}")
+        targets.append(cells[0])
+        numbers.append(_floats(cells[1:], name, line)[None])
+    return Lines(numbers, targets)
+
+
+def _ts(text: str, name: str) -> Lines:
+    """Channels between colons, each its numbers between commas, the target last."""
+    numbers, targets, data = [], [], False
+    classes: tuple[str, ...] = ()
+    task: TaskName | None = None
+    for line, content in _numbered(text, "#"):
+        if not data:
+            word, *rest = content.split()
+            if word.lower() == "@classlabel" and rest[:1] == ["true"]:
+                classes = tuple(rest[1:])
+            if word.lower() == "@targetlabel" and rest[:1] == ["true"]:
+                task = "values"
+            data = word.lower() == "@data"
+            continue
+        *channels, target = content.split(":")
+        targets.append(target.strip())
+        numbers.append(_channels([channel.split(",") for channel in channels], name, line))
+    return Lines(numbers, targets, classes, task)
+
+
+def _arff(text: str, name: str) -> Lines:
+    r"""Numbers between commas, the class last; several channels in quotes with ``\n`` between them."""
+    numbers, targets, data = [], [], False
+    classes: tuple[str, ...] = ()
+    for line, content in _numbered(text, "%"):
+        if not data:
+            if content.lower().startswith("@attribute") and (named := re.search("{(.*)}", content)):
+                classes = tuple(part.strip().strip("'\"") for part in named.group(1).split(","))
+            data = content.lower().startswith("@data")
+            continue
+        if relational := re.fullmatch(r"""(['"])(.*)\1\s*,(.*)""", content):
+            channels, target = relational.group(2).split("\\n"), relational.group(3)
+        else:
+            cells, _, target = content.rpartition(",")
+            channels = [cells]
+        targets.append(target.strip().strip("'\""))
+        numbers.append(_channels([channel.split(",") for channel in channels], name, line))
+    return Lines(numbers, targets, classes)
+
+
+PARSERS: dict[str, Callable[[str, str], Lines]] = {
+    ".tsv": _columns,
+    ".txt": _columns,
+    ".csv": _columns,
+    ".ts": _ts,
+    ".arff": _arff,
+}
+"""What reads a text of each ending."""
+
+
+def _numbered(text: str, comment: str = "") -> list[tuple[int, str]]:
+    """The lines that are not blank and no comment, with their numbers from 1."""
+    lines = [(line, content.strip()) for line, content in enumerate(text.split("\n"), 1)]
+    return [(n, c) for n, c in lines if c and not (comment and c.startswith(comment))]
+
+
+def _channels(cells: Sequence[Sequence[str]], name: str, line: int) -> NDArray[np.float64]:
+    # An empty channel is one of length 0
+    rows = [_floats([] if list(row) == [""] else row, name, line) for row in cells]
+    lengths = sorted({len(row) for row in rows})
+    if len(lengths) != 1:
+        raise ValueError(f"{name}, line {line}: the channels must be of one length: got {lengths}")
+    return np.stack(rows)
+
+
+def _floats(cells: Sequence[str], name: str, line: int) -> NDArray[np.float64]:
+    try:
+        return np.array([np.nan if cell.strip() in ("?", "") else float(cell) for cell in cells], float)
+    except ValueError:
+        column, cell = next((k, cell) for k, cell in enumerate(cells) if not _is_number(cell))
+        raise ValueError(
+            f"{name}, line {line}: a sequence must be numbers: got {cell.strip()!r} at time {column}"
+        ) from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float("nan" if cell.strip() in ("?", "") else cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _values(targets: Sequence[str], name: str) -> NDArray[np.float64]:
+    for row, target in enumerate(targets):
+        if not _is_number(target):
+            raise ValueError(f"{name}: values must be numbers: got {target!r} in row {row}")
+    return np.array([float(target) for target in targets])
+
+
+def _plain(label: str) -> str:
+    """A class as a name: 2.0000000e+00 and 2 are one."""
+    if _is_number(label) and float(label).is_integer():
+        return str(int(float(label)))
+    return label
+
+
+def _by_number(name: str) -> tuple[float, str]:
+    return (float(name) if _is_number(name) else np.inf, name)
+
+
+def _content(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: not a whole gzip file: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: text must be UTF-8: got byte {error.object[error.start]:#04x}") from None
+
+
+def _archive(path: Path, missing: Missing) -> Found:
+    found = load_arrays(path)
+    if ("x_test" in found) != ("y_test" in found):
+        raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
+    cuts = _cuts(path)
+    parts = {
+        part: (_rows(found[f"x{part}"], cuts, part, str(path), missing), found.get(f"y{part}"))
+        for part in ("", "_test")
+        if f"x{part}" in found
+    }
+    return Found(parts[""], parts.get("_test"), tuple(str(name) for name in found.get("classes", ())))
+
+
+def _cuts(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of lengths and offsets of an archive; none of an ``.npy``."""
+    if path.suffix != ".npz":
+        return {}
+    names = ("lengths", "offsets", "lengths_test", "offsets_test")
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in names if name in archive.files}
+
+
+def _rows(x: NDArray[Any], cuts: dict[str, NDArray[Any]], part: str, name: str, missing: Missing) -> Ragged:
+    """The rows of an archive: an array, a padded array with lengths, steps with offsets or lengths."""
+    lengths, offsets = cuts.get(f"lengths{part}"), cuts.get(f"offsets{part}")
+    if lengths is not None and offsets is not None:
+        raise ValueError(f"{name}: lengths or offsets say where sequences end: got both")
+    if lengths is not None and len(x) != len(lengths):
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+    if offsets is None:
+        return rows_of(x, name, lengths=lengths, missing=missing)
+    if offsets.ndim != 1 or offsets.dtype.kind not in "ui" or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+        raise ValueError(f"{name}: offsets and lengths must be whole numbers, offsets rising from 0")
+    if offsets[-1] != len(x):
+        raise ValueError(
+            f"{name}: the lengths must add up to the steps of x, or be one a row of x: got {offsets[-1]} "
+            f"for x of shape {x.shape}"
+        )
+    steps = torch.from_numpy(x.astype(x.dtype.newbyteorder("=")))
+    return rows_of(
+        Ragged(steps, offsets_of(torch.from_numpy(np.diff(offsets.astype(np.int64))))), name, missing=missing
+    )

@@ -1,0 +1,70 @@
+"""Tokens of a text and their numbers: characters, or words and marks, and a vocabulary of those in training.
+
+A word is a run of letters and digits, with single apostrophes and hyphens inside it; every other mark is a
+token of its own, and so is a line break. No blank is kept, so words are joined by blanks again.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+Level = Literal["characters", "words"]
+"""What a token is."""
+
+Case = Literal["kept", "lower"]
+"""Whether capitals are told from small letters."""
+
+UNKNOWN = "<unk>"
+"""What stands for a token that is not in the vocabulary."""
+
+WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]|\n")
+
+
+def tokens_of(text: str, level: Level, case: Case) -> list[str]:
+    """The tokens of a text in order."""
+    text = text.lower() if case == "lower" else text
+    return list(text) if level == "characters" else WORD.findall(text)
+
+
+def text_of(tokens: Iterable[str], level: Level) -> str:
+    """Tokens as text: characters as they come, words with blanks between, none around a line break."""
+    if level == "characters":
+        return "".join(tokens)
+    return re.sub(" ?\n ?", "\n", " ".join(tokens))
+
+
+def vocabulary_of(
+    tokens: Iterable[str], *, min_count: int = 1, special: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The special tokens, then those seen ``min_count`` times or more, the most frequent first.
+
+    Raises:
+        ValueError: ``min_count`` is below 1, or leaves no token.
+    """
+    if min_count < 1:
+        raise ValueError(f"min_count must be at least 1: got {min_count}")
+    counts = Counter(tokens)
+    kept = sorted((t for t, n in counts.items() if n >= min_count), key=lambda t: (-counts[t], t))
+    if not kept:
+        most = max(counts.values(), default=0)
+        raise ValueError(
+            f"min_count must leave a token: got min_count={min_count}, the most frequent of "
+            f"{len(counts)} kinds is seen {most} times"
+        )
+    return (*special, *(token for token in kept if token not in special))
+
+
+def numbered(vocabulary: Sequence[str]) -> Mapping[str, int]:
+    """The number of each token."""
+    return {token: number for number, token in enumerate(vocabulary)}
+
+
+def ids_of(tokens: Sequence[str], numbers: Mapping[str, int]) -> Int[Tensor, " tokens"]:
+    """The numbers of tokens; -1 for one that the vocabulary lacks and has no ``<unk>`` for."""
+    unknown = numbers.get(UNKNOWN, -1)
+    return torch.tensor([numbers.get(token, unknown) for token in tokens], dtype=torch.int64)

@@ -1,0 +1,168 @@
+"""Causality (van den Oord et al. 2016, Equation 1): what is said of a step depends on no later one."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from margin.engine.asking import asking, expand_weight
+from margin.engine.descent import risk
+from margin.findings import Finding, Subject
+from margin.sequence.heard import Heard, from_the_front, heard, in_double, outermost, some
+from margin.sequence.tcn import classifier, language
+from margin.tasks import CLASSES, TOKENS
+from margin.types import Batch
+
+CUTS = 8
+"""Steps at which a sequence is cut in two."""
+
+ROUNDING = 1e-10
+"""In parts of the largest entry, in float64: a Fourier transform spreads its rounding over all steps."""
+
+ZERO = torch.zeros((), dtype=torch.float64)
+
+
+def cuts(time: int) -> list[int]:
+    """At most :data:`CUTS` steps that have a later one, evenly spread from the first such to the last."""
+    return torch.linspace(0, time - 2, min(CUTS, time - 1)).round().long().tolist() if time > 1 else []
+
+
+def derivatives(one: Heard) -> Float[Tensor, "cuts time"]:
+    """The largest derivative by the input of each step of a random combination of the outputs at each cut.
+
+    Where dy_t / dx_s is not 0, neither is its product with a random vector, with probability 1.
+
+    Args:
+        one: A recurrence and what it was given.
+    """
+    x = one.x.clone().requires_grad_()
+    with torch.enable_grad():
+        y, _ = one.recurrence(x, one.lengths)
+        generator = Generator().manual_seed(0)
+        v = torch.randn(y.shape[0], y.shape[2], generator=generator, dtype=y.dtype).to(y.device)
+        values = [(y[:, t] * v).sum() for t in cuts(y.shape[1])]
+        rows = [torch.autograd.grad(value, x, retain_graph=True)[0].abs().amax((0, 2)) for value in values]
+    return torch.stack(rows) if rows else x.new_zeros(0, x.shape[1])
+
+
+def leak(one: Heard) -> Tensor:
+    """The largest derivative by a later input, in parts of the largest by an input up to the own step.
+
+    NaN where no step has a later one.
+    """
+    rows = derivatives(one)
+    if not len(rows):
+        return torch.full((), math.nan, dtype=torch.float64)
+    time = torch.arange(rows.shape[1], device=rows.device)
+    later = time > torch.tensor(cuts(rows.shape[1]), device=rows.device)[:, None]
+    after, before = rows[later].amax(), rows[~later].amax()
+    return torch.where(after == 0, after, after / before).cpu()
+
+
+def derivative(subject: Subject) -> Finding:
+    """How much each recurrence inside the model depends on later inputs, by its derivatives.
+
+    Args:
+        subject: A model with recurrences; they are asked on the inputs that the held-out examples give them.
+    """
+    layers = heard(subject)
+    values = [leak(one) for one in layers]
+    failure = "" if layers else "the model calls its recurrences step by step, not on whole sequences"
+    if any(one.x.shape[1] < 2 for one in layers):
+        failure = "the held-out sequences have fewer than two steps"
+    return Finding(
+        statement="No output of a recurrent layer depends on a later input: its largest derivative by one, "
+        "in parts of the largest by an input up to its own step.",
+        value=torch.stack(values) if values else torch.full((1,), math.nan, dtype=torch.float64),
+        unit="1",
+        range=(0.0, math.inf),
+        low=ZERO,
+        high=ZERO,
+        tolerance=ROUNDING,
+        labels=tuple(one.name for one in layers),
+        premises=tuple(from_the_front(name, layer) for name, layer in outermost(subject.model)),
+        reference="van den Oord et al. 2016, Section 2.1",
+        failure=failure,
+    )
+
+
+def said_next(batch: Batch) -> int | None:
+    """Which input holds at each step what was the target of the step before; None where none does.
+
+    Args:
+        batch: Targets of shape (batch, time); a place of weight 0 is padding.
+    """
+    targets = batch.targets
+    if targets is None or targets.ndim != 2 or targets.shape[1] < 2:
+        return None
+    counts = expand_weight(targets.double(), batch.weight) > 0
+    pairs = counts[:, 1:] & counts[:, :-1]
+    for place in reversed(range(len(batch.inputs))):
+        x = batch.inputs[place]
+        alike = x.shape == targets.shape and not x.is_floating_point()
+        if alike and bool(pairs.any()) and bool((x[:, 1:] == targets[:, :-1])[pairs].all()):
+            return place
+    return None
+
+
+def predicts_next(subject: Subject) -> bool:
+    """Whether the targets are the next tokens of an input."""
+    return subject.task.name == TOKENS.name and bool(subject.test) and said_next(subject.test[0]) is not None
+
+
+@torch.no_grad()
+def replacement(subject: Subject) -> Finding:
+    """The largest change of the logits up to a step where every later token is replaced by another at random.
+
+    Any model of tokens can be asked, whatever it is made of.
+
+    Args:
+        subject: A model whose targets are the next tokens of an input.
+    """
+    batch = subject.test[0]
+    place = said_next(batch)
+    if place is None:
+        raise ValueError("this is asked of a model that predicts the next token of an input")
+    model, inputs = in_double(subject.model), list(some(batch))
+    tokens = inputs[place]
+    generator = Generator().manual_seed(0)
+    with asking(model):
+        before = model(*inputs)
+        others = torch.randint(1, before.shape[-1], tokens.shape, generator=generator).to(tokens)
+        changes = []
+        for t in cuts(tokens.shape[1]):
+            inputs[place] = tokens.clone()
+            inputs[place][:, t + 1 :] = (tokens + others)[:, t + 1 :] % before.shape[-1]
+            changes.append((model(*inputs) - before)[:, : t + 1].abs().amax())
+    return Finding(
+        statement="The logits up to a step do not change where every later token is replaced by another.",
+        value=torch.stack(changes).amax().cpu(),
+        unit="nats",
+        range=(0.0, math.inf),
+        low=ZERO,
+        high=ZERO,
+        tolerance=ROUNDING * max(1.0, float(before.abs().amax())),
+        premises=(),
+        reference="van den Oord et al. 2016, Equation 1",
+    )
+
+
+def derivative_demo() -> Subject:
+    """A small TCN that classifies sequences of 20 steps."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = classifier(2, 2, hidden=4, layers=2)
+    x = torch.randn(4, 20, 2, generator=Generator().manual_seed(0))
+    batch = Batch((x,), torch.arange(4) % 2)
+    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+
+
+def replacement_demo() -> Subject:
+    """A small TCN that predicts the next of 5 tokens."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = language(5, hidden=4, layers=2)
+    tokens = torch.randint(5, (4, 21), generator=Generator().manual_seed(0))
+    batch = Batch((tokens[:, :-1],), tokens[:, 1:])
+    return Subject(model=model, test=[batch], task=TOKENS, objective=risk(TOKENS))

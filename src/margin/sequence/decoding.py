@@ -1,0 +1,264 @@
+"""Decoding: reading a sequence off a model of the next token, greedily, by a beam search, by sampling.
+
+Everything here asks one function, ``step(token, state) -> (scores of the next token, new state)``, which any
+autoregressive model has: a language model, the decoder of an encoder-decoder, a WaveNet.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+
+State = tuple[Tensor, ...]
+"""What a model remembers: tensors of shape (batch, ...)."""
+
+Tokens = Int[Tensor, " batch"]
+NextToken = Callable[[Tensor, State], tuple[Tensor, State]]
+"""``(token (batch,), state) -> (scores (batch, vocabulary), state)``; p(next | past) is softmax(scores)."""
+
+
+class Decoded(NamedTuple):
+    """One sequence an example, as it was read off a model.
+
+    ``tokens`` holds the end token where it was reached, and behind it nothing else. ``lengths`` counts the
+    tokens, the end included. ``log_probability`` is log p of these tokens, in nats. ``ended`` is False where
+    the longest sequence allowed came without an end, or the model has none.
+    """
+
+    tokens: Int[Tensor, "batch time"]
+    lengths: Int[Tensor, " batch"]
+    log_probability: Float[Tensor, " batch"]
+    ended: Bool[Tensor, " batch"]
+
+
+@torch.no_grad()
+def greedy(step: NextToken, state: State, first: Tokens, *, end: int | None, longest: int) -> Decoded:
+    """The sequence whose every token is the most probable one after those before it.
+
+    Its own probability need not be the largest, see :func:`beam`.
+
+    Args:
+        step: The model.
+        state: Its state before ``first``.
+        first: The token that each example's first step is given; it is not part of what is returned.
+        end: The token that ends a sequence; None: none does.
+        longest: Tokens at most, at least 1.
+
+    Raises:
+        ValueError: ``longest`` is below 1, or the model's scores are NaN.
+
+    Reference: Sutskever, Vinyals and Le 2014, Section 3.2 (a beam of size 1).
+    """
+    return _followed(lambda log_p: log_p.argmax(-1), step, state, first, end=end, longest=longest)
+
+
+@torch.no_grad()
+def ancestral(
+    step: NextToken,
+    state: State,
+    first: Tokens,
+    *,
+    end: int | None,
+    longest: int,
+    generator: Generator,
+    temperature: float = 1.0,
+) -> Decoded:
+    """A draw from the model: each token from its distribution after those before it.
+
+    Args:
+        step: The model.
+        state: Its state before ``first``.
+        first: The token that each example's first step is given.
+        end: The token that ends a sequence; None: none does.
+        longest: Tokens at most, at least 1.
+        generator: What is drawn from.
+        temperature: t > 0: tokens are drawn from softmax(log p / t); 1 is the model's own distribution.
+
+    Returns:
+        The draws; their log-probability is the model's own, whatever the temperature.
+
+    Raises:
+        ValueError: An option is out of range, or the model's scores are NaN.
+
+    Reference: Bishop 2006, Section 8.1.2 (ancestral sampling); Graves 2013, Section 2.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, greedy decoding being its limit: got {temperature}")
+
+    def drawn(log_p: Tensor) -> Tensor:
+        p = (log_p / temperature).softmax(-1)
+        return torch.multinomial(p, 1, generator=generator)[:, 0]
+
+    return _followed(drawn, step, state, first, end=end, longest=longest)
+
+
+def _followed(
+    choose: Callable[[Tensor], Tensor],
+    step: NextToken,
+    state: State,
+    first: Tensor,
+    *,
+    end: int | None,
+    longest: int,
+) -> Decoded:
+    """One token after the other, each chosen from the log-probabilities of the next."""
+    _check_longest(longest)
+    token, ended, tokens, gains = first, torch.zeros_like(first, dtype=torch.bool), [], []
+    lengths = torch.zeros_like(first)
+    for _ in range(longest):
+        log_p, state = _asked(step, token, state)
+        token = choose(log_p)
+        gains.append(log_p.gather(1, token[:, None])[:, 0].masked_fill(ended, 0))
+        lengths = lengths + (~ended).to(lengths.dtype)
+        if end is not None:
+            token = token.masked_fill(ended, end)
+            ended = ended | (token == end)
+        tokens.append(token)
+        if bool(ended.all()):
+            break
+    return Decoded(torch.stack(tokens, 1), lengths, torch.stack(gains, 1).sum(1), ended)
+
+
+@torch.no_grad()
+def beam(
+    step: NextToken,
+    state: State,
+    first: Tokens,
+    *,
+    end: int | None,
+    longest: int,
+    width: int,
+    length_normalization: float = 0.0,
+) -> Decoded:
+    r"""The best ended sequence that a search finds which keeps ``width`` unended ones at a time.
+
+    .. math:: s(y) = \frac{\log p(y)}{l(|y|)}, \qquad l(n) = \left(\frac{5 + n}{6}\right)^\alpha
+
+    Each step extends every kept sequence by every token. Of these candidates an ended one is a result if it
+    is among the ``width`` best, and the ``width`` best of those not ended are kept. The search stops when
+    none of them can reach the best result any more, as log p only falls: what is returned does not depend on
+    the other examples of the batch. Without length normalization a width of 1 is greedy decoding. A width of
+    V^longest, V the number of tokens, is an exhaustive search. Between, a wider beam is *not* always better:
+    the sequence that a narrow one finds may fall out of a wider one before it ends.
+
+    Args:
+        step: The model.
+        state: Its state before ``first``.
+        first: The token that each example's first step is given.
+        end: The token that ends a sequence; None: none does, and all have ``longest`` tokens.
+        longest: Tokens at most, the end included, at least 1.
+        width: Sequences kept, at least 1; it may be more than there are tokens.
+        length_normalization: alpha >= 0 of s; 0 compares log p itself, which favors short sequences. |y|
+            counts the end token.
+
+    Returns:
+        The best ended sequence; where none ended within ``longest`` tokens, the best of the unended.
+
+    Raises:
+        ValueError: An option is out of range, or the model's scores are NaN.
+
+    Reference: Sutskever, Vinyals and Le 2014, Section 3.2; Wu et al. 2016, Equation 14 (alpha, without its
+        penalty of coverage); Huang, Zhao and Ma 2017, Section 3 (when to stop).
+    """
+    _check_longest(longest)
+    if width < 1:
+        raise ValueError(f"width must be at least 1: got {width}")
+    if not length_normalization >= 0:
+        raise ValueError(f"length_normalization must be at least 0: got {length_normalization}")
+    kept = _Kept(torch.zeros_like(first, dtype=torch.float64)[:, None], first[:, None, None][:, :, :0])
+    best, token = _Best.none(first, longest, end), first
+    for time in range(1, longest + 1):
+        log_p, state = _asked(step, token, state)
+        candidates = kept.score[:, :, None] + log_p.double().unflatten(0, kept.score.shape)
+        if end is not None:
+            best = best.or_ended(candidates, kept, width, end, ((5 + time) / 6) ** length_normalization)
+            candidates[:, :, end] = -torch.inf
+        room = candidates.shape[1] * (candidates.shape[2] - (end is not None))
+        if room == 0:  # the end is the only token
+            break
+        kept, parent = kept.extended(candidates, min(width, room))
+        reachable = kept.score[:, 0] / ((5 + longest) / 6) ** length_normalization
+        if end is not None and bool((best.score >= reachable).all()):
+            break
+        token, state = kept.tokens[:, :, -1].flatten(), _of_parents(state, parent)
+    return best.or_unended(kept)
+
+
+class _Kept(NamedTuple):
+    """The sequences not ended that a search keeps of each example, the best first."""
+
+    score: Float[Tensor, "batch kept"]
+    tokens: Int[Tensor, "batch kept time"]
+
+    def extended(self, candidates: Tensor, count: int) -> tuple["_Kept", Tensor]:
+        """The best ``count`` candidates (batch, kept, vocabulary), and which sequence each extends."""
+        score, index = candidates.flatten(1).topk(count)
+        parent, token = index // candidates.shape[2], index % candidates.shape[2]
+        before = self.tokens.gather(1, parent[:, :, None].expand(-1, -1, self.tokens.shape[2]))
+        return _Kept(score, torch.cat((before, token[:, :, None]), 2)), parent
+
+
+class _Best(NamedTuple):
+    """The best ended sequence of each example so far; its score is -inf where there is none."""
+
+    score: Float[Tensor, " batch"]
+    total: Float[Tensor, " batch"]
+    tokens: Int[Tensor, "batch longest"]
+    lengths: Int[Tensor, " batch"]
+
+    @staticmethod
+    def none(first: Tensor, longest: int, end: int | None) -> "_Best":
+        """No sequence has ended."""
+        score = torch.full_like(first, -torch.inf, dtype=torch.float64)
+        tokens = first.new_full((len(first), longest), 0 if end is None else end)
+        return _Best(score, score, tokens, torch.zeros_like(first))
+
+    def or_ended(self, candidates: Tensor, kept: _Kept, width: int, end: int, norm: float) -> "_Best":
+        """The better one of this and of the candidates that end and are among the ``width`` best."""
+        count = candidates.shape[2]
+        top, index = candidates.flatten(1).topk(min(width, candidates[0].numel()))
+        total, place = top.masked_fill(index % count != end, -torch.inf).max(1)
+        parent = index.gather(1, place[:, None]) // count
+        before = kept.tokens.gather(1, parent[:, :, None].expand(-1, -1, kept.tokens.shape[2]))[:, 0]
+        better, time = total / norm > self.score, before.shape[1]
+        tokens = self.tokens.clone()
+        tokens[:, :time] = torch.where(better[:, None], before, tokens[:, :time])
+        tokens[:, time:] = torch.where(better[:, None], end, tokens[:, time:])
+        return _Best(
+            torch.where(better, total / norm, self.score),
+            torch.where(better, total, self.total),
+            tokens,
+            self.lengths.masked_fill(better, time + 1),
+        )
+
+    def or_unended(self, kept: _Kept) -> Decoded:
+        """This, and the best of the kept sequences where none has ended."""
+        ended, time = self.score > -torch.inf, kept.tokens.shape[2]
+        tokens = self.tokens.clone()
+        tokens[:, :time] = torch.where(ended[:, None], tokens[:, :time], kept.tokens[:, 0])
+        lengths = self.lengths.masked_fill(~ended, time)
+        total = torch.where(ended, self.total, kept.score[:, 0])
+        longest = int(lengths.max()) if len(lengths) else 0
+        return Decoded(tokens[:, :longest], lengths, total, ended)
+
+
+def _asked(step: NextToken, token: Tensor, state: State) -> tuple[Tensor, State]:
+    """The log-probabilities of the next token; those of a model that gives them already stay as they are."""
+    scores, state = step(token, state)
+    if bool(scores.isnan().any()):
+        raise ValueError("a model must give a score to each token: got NaN")
+    return scores.log_softmax(-1), state
+
+
+def _of_parents(state: State, parent: Tensor) -> State:
+    """The state of the sequence that each new one extends."""
+    batch, kept = len(parent), len(state[0]) // len(parent) if state and len(parent) else 1
+    index = (parent + kept * torch.arange(batch, device=parent.device)[:, None]).flatten()
+    return tuple(part.index_select(0, index) for part in state)
+
+
+def _check_longest(longest: int) -> None:
+    if longest < 1:
+        raise ValueError(f"longest must be at least 1: got {longest}")

@@ -1,0 +1,161 @@
+"""The gated average is the scan of its gates and shares, in value and in every derivative."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Generator, Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+import margin.sequence.scan as module
+from margin.sequence.gated_average import averaged, gate_bias, gated_average
+
+FORWARD = pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"  # torch's own, in forward mode
+)
+
+
+def loop(logits: Tensor, values: Tensor, initial: Tensor) -> Tensor:
+    """The definition, step by step."""
+    z, states = initial, []
+    for s, v in zip(logits.sigmoid().unbind(1), values.unbind(1), strict=True):
+        z = s * z + (1 - s) * v
+        states.append(z)
+    return torch.stack(states, 1)
+
+
+def drawn(time: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Logits with both ends among them (gates 0 and 1 to the last digit), values, z_0 and a cotangent."""
+    g = Generator().manual_seed(seed)
+    logits, values, cotangent = torch.randn(3, 3, time, 5, dtype=torch.float64, generator=g).mul(2).unbind(0)
+    logits = torch.where(torch.rand(logits.shape, generator=g) < 0.1, 60.0 * logits.sign(), logits)
+    return logits, values, torch.randn(3, 5, dtype=torch.float64, generator=g), cotangent
+
+
+@pytest.mark.parametrize("cache", [2**21, 3 * 5 * 8 * 3])
+@pytest.mark.parametrize("time", [1, 2, 3, 4, 16, 33, 100, 300])
+def test_it_is_the_loop(time: int, cache: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHE", cache)
+    *given, cotangent = drawn(time)
+    given = [x.requires_grad_() for x in given]
+    found, expected = gated_average(*given), loop(*given)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+    wanted = torch.autograd.grad(expected, given, cotangent)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, given, cotangent, retain_graph=True), wanted, atol=1e-10, rtol=0
+    )
+    graphed = torch.autograd.grad(found, given, cotangent, create_graph=True)
+    torch.testing.assert_close(graphed, wanted, atol=1e-10, rtol=0)
+
+
+@FORWARD
+@pytest.mark.parametrize("time", [1, 3, 40])
+def test_first_and_second_derivatives(time: int) -> None:
+    given = [x.requires_grad_() for x in drawn(time)[:3]]
+    assert gradcheck(gated_average, given, check_forward_ad=True, fast_mode=time > 1)
+    assert gradgradcheck(gated_average, given, fast_mode=time > 1)
+
+
+@FORWARD
+def test_transforms() -> None:
+    logits, values, initial, _ = drawn(9)
+    many = torch.stack((logits, -logits)), torch.stack((values, 2 * values))
+
+    def energy(f, *x: Tensor) -> Tensor:
+        return f(*x).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(lambda *x: energy(gated_average, *x), (0, 1, 2)), (0, 0, None))(
+        *many, initial
+    )
+    for i in range(2):
+        own = torch.func.grad(lambda *x: energy(loop, *x), (0, 1, 2))(many[0][i], many[1][i], initial)
+        torch.testing.assert_close(tuple(x[i] for x in each), own)
+    for i in range(3):
+        expected = torch.func.jacrev(loop, i)(logits, values, initial)
+        torch.testing.assert_close(torch.func.jacfwd(gated_average, i)(logits, values, initial), expected)
+
+
+def test_ends_of_the_gate_keep_and_renew() -> None:
+    _, values, initial, _ = drawn(50)
+    kept = gated_average(torch.full_like(values, 1e4), values, initial)
+    assert torch.equal(kept, initial[:, None].expand_as(kept))
+    assert torch.equal(gated_average(torch.full_like(values, -1e4), values, initial), values)
+
+
+def test_half_a_share_halves_the_gradient_each_step() -> None:
+    """k steps of constant gate s multiply the gradient by s^k, exactly for powers of 2."""
+    for s, logit in ((0.5, 0.0), (0.25, -torch.log(torch.tensor(3.0, dtype=torch.float64)))):
+        initial = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
+        logits = torch.full((1, 40, 1), float(logit), dtype=torch.float64)
+        states = gated_average(logits, torch.zeros_like(logits), initial)
+        for k in (1, 2, 17, 40):
+            (grad,) = torch.autograd.grad(states[0, k - 1, 0], initial, retain_graph=True)
+            assert grad.item() == pytest.approx(s**k, rel=1e-12)
+
+
+def test_lengths_end_each_example_at_its_own_step() -> None:
+    logits, values, initial, _ = drawn(7)
+    lengths = torch.tensor([4, 0, 7])
+    outputs, (state,) = averaged(logits, values, initial, lengths)
+    expected = loop(logits, values, initial)
+    torch.testing.assert_close(outputs[0, :4], expected[0, :4])
+    assert not outputs[0, 4:].any()
+    assert not outputs[1].any()
+    torch.testing.assert_close(state, torch.stack((expected[0, 3], initial[1], expected[2, 6])))
+    empty, (same,) = averaged(logits[:, :0], values[:, :0], initial, None)
+    assert empty.shape == (3, 0, 5)
+    assert torch.equal(same, initial)
+
+
+def test_only_what_is_asked_has_a_gradient_and_inputs_stay() -> None:
+    given = drawn(40)[:3]
+    kept = [x.clone() for x in given]
+    for flags in ((True, False, False), (False, True, False), (False, False, True)):
+        now = [x.clone().requires_grad_(f) for x, f in zip(given, flags, strict=True)]
+        gated_average(*now).sum().backward()
+        assert [x.grad is not None for x in now] == list(flags)
+        assert all(torch.equal(x.detach(), y) for x, y in zip(now, kept, strict=True))
+
+
+def test_layouts() -> None:
+    logits, values, initial, cotangent = drawn(100)
+    expected = loop(logits, values, initial)
+    both = torch.cat((logits, values), -1).transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    found = gated_average(*both.chunk(2, -1), initial)
+    torch.testing.assert_close(found, expected)
+    (one,) = torch.autograd.grad(found, both, cotangent.transpose(0, 1).contiguous().transpose(0, 1))
+    other = torch.cat((logits, values), -1).requires_grad_()
+    (two,) = torch.autograd.grad(loop(*other.chunk(2, -1), initial), other, cotangent)
+    torch.testing.assert_close(one, two)
+
+
+def test_biases_of_a_memory() -> None:
+    """s = u / (1 + u) with u uniform in [1, memory - 1]: no share is below 1/2 or above 1 - 1/memory."""
+    torch.manual_seed(0)
+    shares = gate_bias(50, 20_000).sigmoid()
+    assert 0.5 <= shares.min() < 0.52
+    assert 1 - 1 / 49 < shares.max() <= 1 - 1 / 50 + 1e-6
+    u = (shares / (1 - shares)).double()
+    # the mean of 20,000 uniform numbers is within 4 standard errors but once in 16,000
+    assert abs(float(u.mean()) - 25.0) < 4 * 48 / (12 * 20_000) ** 0.5
+    assert torch.equal(gate_bias(2, 3), torch.zeros(3))
+    for memory in (1, 0, -3):
+        with pytest.raises(ValueError, match=f"at least 2 steps: got {memory}"):
+            gate_bias(memory, 3)
+
+
+def test_shapes_that_differ_are_refused() -> None:
+    shapes = [((2, 3, 4), (2, 3, 4), (2, 4)), ((2, 3, 5), (2, 3, 4), (2, 4)), ((2, 3, 4), (2, 3, 4), (1, 4))]
+    assert gated_average(*(torch.zeros(shape) for shape in shapes[0])).shape == (2, 3, 4)
+    for case in shapes[1:]:
+        with pytest.raises(ValueError, match=r"one shape \(batch, time, features\)"):
+            gated_average(*(torch.zeros(shape) for shape in case))
+
+
+def test_the_state_goes_on() -> None:
+    logits, values, initial, _ = drawn(60)
+    whole = gated_average(logits, values, initial)
+    for start, end in pairwise((0, 17, 40, 60)):
+        before = initial if start == 0 else whole[:, start - 1]
+        part = gated_average(logits[:, start:end], values[:, start:end], before)
+        torch.testing.assert_close(part, whole[:, start:end])

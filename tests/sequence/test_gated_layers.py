@@ -1,0 +1,78 @@
+"""The gated layers of a model, heard with their gates, terms and starts; gates above 1 are named."""
+
+import torch
+from torch import Generator, nn
+
+from margin.engine.descent import risk
+from margin.findings import Subject
+from margin.sequence import elman, gated_layers, lru, mingru, minlstm
+from margin.sequence.gated_layers import ANY, bounded, demo, gated, has_average, has_gated, loop
+from margin.tasks import CLASSES
+from margin.types import Batch
+
+
+def subject(model: nn.Module, dtype: torch.dtype = torch.float32) -> Subject:
+    g = Generator().manual_seed(0)
+    x = torch.randn(4, 30, 2, generator=g, dtype=dtype)
+    batch = Batch((x, torch.tensor([30, 0, 12, 30])), torch.tensor([0, 1, 2, 0]))
+    return Subject(model=model.to(dtype), test=[batch], task=CLASSES, objective=risk(CLASSES))
+
+
+def test_the_loop_of_what_is_heard_is_what_the_layer_returned() -> None:
+    for model in (mingru.classifier(2, 3, hidden=5, layers=2), minlstm.classifier(2, 3, hidden=5)):
+        found = gated(subject(model, torch.float64), *ANY)
+        assert found[0].name == "recurrence.layers.0"
+        for one in found:
+            states = loop(one.a, one.b, one.start)
+            torch.testing.assert_close(states[0], one.states[0])
+            torch.testing.assert_close(states[2, :12], one.states[2, :12])
+
+
+def test_a_linear_recurrent_unit_is_heard_with_its_eigenvalues() -> None:
+    (one,) = gated(subject(lru.classifier(2, 3, width=6, states=7, layers=1)), *ANY)
+    assert one.a.shape == (7,)
+    assert one.b.shape == (4, 30, 7)
+    assert one.states is None
+
+
+def test_which_models_have_them() -> None:
+    for model, any_gates, averages in (
+        (mingru.classifier(2, 3), True, True),
+        (minlstm.classifier(2, 3), True, True),
+        (lru.classifier(2, 3), True, False),
+        (elman.classifier(2, 3), False, False),
+    ):
+        assert has_gated(subject(model)) == any_gates
+        assert has_average(subject(model)) == averages
+
+
+def test_asking_leaves_no_trace() -> None:
+    asked = demo()
+    asked.model.train()
+    before = {n: p.clone() for n, p in asked.model.state_dict().items()}
+    gated(asked, *ANY)
+    assert all(m.training and not m._forward_hooks for m in asked.model.modules())
+    assert all(torch.equal(p, before[n]) for n, p in asked.model.state_dict().items())
+
+
+def test_a_gate_above_one_is_named() -> None:
+    found = gated(demo(), *ANY)
+    assert bounded(found).status == "proved"
+    wrong = found[1]._replace(a=found[1].a.clone().index_fill_(1, torch.tensor([7]), 1.001))
+    premise = bounded([found[0], wrong])
+    assert premise.status == "refuted"
+    assert "recurrence.layers.1 (1.001)" in premise.evidence
+    assert "layers.0" not in premise.evidence
+    just = found[1]._replace(a=found[1].a.clone().fill_(1.0))
+    assert bounded([just]).status == "proved"
+
+
+def test_few_examples_and_steps_are_asked() -> None:
+    x = torch.randn(20, 40, 2, generator=Generator().manual_seed(0))
+    model = mingru.classifier(2, 3, hidden=4)
+    asked = Subject(
+        model=model, test=[Batch((x,), torch.zeros(20).long())], task=CLASSES, objective=risk(CLASSES)
+    )
+    (one,) = gated(asked, *ANY)
+    assert one.b.shape == (gated_layers.EXAMPLES, 40, 4)
+    assert one.lengths is None

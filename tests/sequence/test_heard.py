@@ -1,0 +1,74 @@
+"""What recurrences inside a model are given, and that asking leaves the model as it was."""
+
+import torch
+from torch import Generator, Tensor, nn
+
+from margin.engine.descent import risk
+from margin.engine.state import Preprocessed
+from margin.findings import Subject
+from margin.sequence.heard import EXAMPLES, STEPS, has_recurrence, heard, in_double, outermost, some
+from margin.sequence.readouts import SequenceClassifier
+from margin.sequence.tcn import TCN, classifier
+from margin.tasks import CLASSES
+from margin.types import Batch
+
+
+class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+
+def made() -> SequenceClassifier:
+    torch.manual_seed(0)
+    return classifier(2, 3, hidden=4, layers=2)
+
+
+def asked(model: nn.Module, *inputs: Tensor) -> Subject:
+    batch = Batch(inputs, torch.zeros(len(inputs[0]), dtype=torch.long))
+    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+
+
+def test_the_outermost_recurrences_are_found_by_name() -> None:
+    model = nn.ModuleDict({"one": made(), "two": nn.ModuleList([TCN(2, layers=1)]), "no": nn.Linear(2, 2)})
+    assert [name for name, _ in outermost(model)] == ["one.recurrence", "two.0"]  # no convolution of theirs
+    assert [name for name, _ in outermost(TCN(2, layers=1))] == ["TCN"]
+    assert outermost(nn.Linear(2, 2)) == []
+
+
+def test_what_a_recurrence_is_given_stands_behind_the_preprocessing() -> None:
+    x = torch.randn(6, 9, 2, generator=Generator().manual_seed(0))
+    model, lengths = Preprocessed(Twice(), made()), torch.tensor([9, 0, 3, 1, 2, 2])
+    (one,) = heard(asked(model, x, lengths))
+    assert one.name == "model.recurrence"
+    torch.testing.assert_close(one.x, 2 * x[:EXAMPLES].double(), rtol=0, atol=0)
+    assert one.lengths is not None
+    assert one.lengths.tolist() == [9, 0, 3, 1]
+    long = torch.randn(1, STEPS + 9, 2)
+    (one,) = heard(asked(model, long, torch.tensor([STEPS + 2])))
+    assert one.x.shape[1] == STEPS
+    assert one.lengths is not None
+    assert one.lengths.tolist() == [STEPS]
+    (one,) = heard(asked(model, x))
+    assert one.lengths is None
+
+
+def test_asking_leaves_the_model_as_it_was() -> None:
+    model = made().train()
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    subject = asked(model, torch.randn(3, 5, 2))
+    assert has_recurrence(subject)
+    heard(subject)
+    assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
+    assert model.training
+    assert model.head.weight.dtype == torch.float32
+    assert not model.recurrence._forward_pre_hooks
+    assert not has_recurrence(asked(nn.Linear(2, 3), torch.randn(3, 2)))
+
+
+def test_a_copy_in_double_and_inputs_in_double() -> None:
+    copy = in_double(made())
+    assert all(p.dtype == torch.float64 for p in copy.parameters())
+    assert not copy.training
+    x, tokens = some(Batch((torch.randn(3, 2), torch.arange(3))), 2)
+    assert x.dtype == torch.float64
+    assert tokens.tolist() == [0, 1]
