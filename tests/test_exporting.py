@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 import margin
 import margin.exporting
 from margin.catalog import Entry, models
-from margin.data.examples import Data
+from margin.data.examples import Data, InOrder
 from margin.engine.recipes import build
 from margin.engine.runs import Run
 from margin.options import Training
@@ -29,10 +29,25 @@ ENTRIES = pytest.mark.parametrize("entry", models().values(), ids=lambda entry: 
 
 
 def trained(entry: Entry, directory: Path, **options: Any) -> tuple[Run, torch.Tensor]:
-    """A run of three steps on data in memory, and inputs."""
+    """A run of three steps on data in memory, and its first input."""
     data = tiny_data(entry)
     run = margin.train(entry.name, data, training=Training(max_steps=3, **options), out=directory / "run")
-    return run, data.splits["train"].inputs[0].float()
+    x = InOrder(data.splits["train"], len(data.splits["train"]))[0].inputs[0]
+    return run, x
+
+
+def takes_one_shape(entry: Entry) -> bool:
+    """Whether the entry's smallest data are one tensor of real numbers, of one shape."""
+    batch = InOrder(tiny_data(entry).splits["train"], 8)[0]
+    return len(batch.inputs) == 1 and batch.inputs[0].is_floating_point()
+
+
+def refused(entry: Entry, directory: Path, format: str) -> None:
+    """A model of other inputs has no file but its weights."""
+    data = tiny_data(entry)
+    run = margin.train(entry.name, data, training=Training(max_steps=1), out=directory / "run")
+    with pytest.raises(ValueError, match=r"takes inputs of one shape: .* --format state writes its weights"):
+        margin.export(run, format=format, data=data)
 
 
 def expected(run: Run, x: torch.Tensor, weights: str = "best") -> torch.Tensor:
@@ -62,8 +77,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @ENTRIES
 def test_a_state_dict_fits_the_module_that_its_recipe_builds(entry: Entry, tmp_path: Path) -> None:
-    run, x = trained(entry, tmp_path)
-    path = margin.export(run).path
+    data = tiny_data(entry)
+    run = margin.train(entry.name, data, training=Training(max_steps=3), out=tmp_path / "run")
+    x, *rest = InOrder(data.splits["train"], len(data.splits["train"]))[0].inputs
+    path = margin.export(run, data=data).path
     assert path == run.path / "model.safetensors"
     state = load_file(path)
     with safe_open(path, "pt") as file:
@@ -73,26 +90,34 @@ def test_a_state_dict_fits_the_module_that_its_recipe_builds(entry: Entry, tmp_p
     core = build(metadata["recipe"])
     core.load_state_dict(state, strict=True)
     with torch.no_grad():
-        outputs = core.eval()((x - first["mean"]) / first["std"])
-    assert torch.equal(outputs, expected(run, x))
-    assert metadata["preprocess"]["kind"] == "standardize"
+        seen = (x - first["mean"]) / first["std"] if first else x
+        outputs = core.eval()(seen, *rest)
+        assert torch.equal(outputs, margin.load(run)(x, *rest))
+    assert metadata["preprocess"]["kind"] == ("standardize" if first else "identity")
 
 
 @ENTRIES
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_a_torch_program_gives_the_same_bits(entry: Entry, precision: str, tmp_path: Path) -> None:
+    if not takes_one_shape(entry):
+        refused(entry, tmp_path, "torch")
+        return
     run, x = trained(entry, tmp_path, precision=precision)
     x = x.to(getattr(torch, precision))
     exported = margin.export(run, format="torch")
     program = torch.export.load(exported.path)
     for size in SIZES:
-        outputs = program.module()(x[:size])
-        assert torch.equal(outputs, expected(run, x[:size]))
+        outputs, wanted = program.module()(x[:size]), expected(run, x[:size])
+        most = 1e4 * torch.finfo(x.dtype).eps if entry.name.partition("_")[0] in SCANNED else 0.0
+        assert (outputs - wanted).abs().max() <= most
         assert outputs.dtype == x.dtype
     extra = {"margin.json": ""}
     torch.export.load(exported.path, extra_files=extra)
     assert json.loads(extra["margin.json"]) == exported.description
 
+
+SCANNED = ("sequence/mingru", "sequence/minlstm", "sequence/lru")
+"""Entries whose scan takes another order of operations in a program: it differs by rounding."""
 
 WITHOUT_ONNX = {
     "classic/kernel_ridge": "aten::_cdist_forward",
@@ -105,6 +130,9 @@ WITHOUT_ONNX = {
 
 @ENTRIES
 def test_an_onnx_model_gives_the_same_numbers(entry: Entry, tmp_path: Path) -> None:
+    if not takes_one_shape(entry):
+        refused(entry, tmp_path, "onnx")
+        return
     run, x = trained(entry, tmp_path)
     if lacking := WITHOUT_ONNX.get(entry.name):
         with pytest.raises(ValueError, match=f"{entry.name} uses {lacking}, for which there is none"):

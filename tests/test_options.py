@@ -59,3 +59,11 @@ def test_what_counts_as_false_is_given_all_the_same() -> None:
 def test_json_gives_the_options_back() -> None:
     training = Training(lr=0.5, batch_size="all", until={"mistakes": 0.0})
     assert Training(**training.as_json()) == training
+
+
+def test_epochs_that_are_given_end_a_training_whose_default_are_steps() -> None:
+    defaults = {"max_steps": 3000, "lr": 3e-3}
+    assert Training().over(defaults).max_steps == 3000
+    assert Training(epochs=2).over(defaults).max_steps is None
+    assert Training(epochs=2, max_steps=7).over(defaults).max_steps == 7
+    assert Training(max_steps=7).over({"epochs": 5}).max_steps == 7

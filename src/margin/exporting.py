@@ -35,6 +35,9 @@ ENDINGS = {"state": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
 """The formats, each with the ending of its files."""
 
 WEIGHTS = ("best", "last", "initial")
+REAL = ("vectors", "images", "sequences", "series", "sets")
+"""Kinds of data whose inputs are real numbers; where a length is free, the shape says 0."""
+
 EXAMPLES = 16
 """Inputs on which an ONNX file is compared with torch."""
 
@@ -119,6 +122,8 @@ def export(
     for what, choice, choices in (("format", format, tuple(ENDINGS)), ("weights", weights, WEIGHTS)):
         if choice not in choices:
             raise ValueError(f"{what} must be one of {', '.join(choices)}: got {choice!r}")
+    if format != "state":
+        check_one_shape(run.record, format)
     path = free_place(run.path / f"model{ENDINGS[format]}" if path is None else Path(path), format)
     module: Any = load(run, weights).requires_grad_(False)
     inputs, origin = example_inputs(run, module, data, real=format == "onnx")
@@ -173,6 +178,8 @@ def example_inputs(
     record, dtype = run.record, dtype_of(module)
     if data is not None:
         return _examples(reopen_data(record, data), record, dtype)
+    if not of_one_shape(record):
+        return _examples(reopen_data(record), record, dtype)
     if real and record["arguments"]["data"]:
         with suppress(OSError, ValueError):
             return _examples(reopen_data(record), record, dtype)
@@ -189,6 +196,26 @@ def _examples(data: Data, record: Mapping[str, Any], dtype: torch.dtype) -> tupl
     cut = cut_of(find(models(), record["recipe"]["model"], "model"))
     inputs = InOrder(cut(data.splits[part]), EXAMPLES, dtype=dtype)[0].inputs
     return inputs, f"{len(inputs[0])} examples of {data.name} ({part} part)"
+
+
+def of_one_shape(record: Mapping[str, Any]) -> bool:
+    """Whether a model takes one tensor of real numbers, its shape the same for every example."""
+    encoding = record["data"]["encoding"]
+    return encoding.get("kind", "vectors") in REAL and 0 not in encoding.get("shape", ())
+
+
+def check_one_shape(record: Mapping[str, Any], format: str) -> None:
+    """Refuse to export a model of several inputs, of tokens, or of examples of several lengths.
+
+    Raises:
+        ValueError: It is such a model.
+    """
+    if not of_one_shape(record):
+        kind = record["data"]["encoding"]["kind"]
+        raise ValueError(
+            f"a file of format {format} takes inputs of one shape: the run is on {kind} of several, or of "
+            "no real numbers; --format state writes its weights"
+        )
 
 
 def input_shape(record: Mapping[str, Any]) -> tuple[int, ...]:
@@ -216,7 +243,7 @@ def describe(
     """What a file says of its model, as JSON values."""
     encoding, entry = record["data"]["encoding"], find(models(), record["recipe"]["model"], "model")
     names: list[str] = []
-    if "columns" in encoding:
+    if encoding.get("format") == "table":
         from margin.data.columns import feature_names
 
         names = feature_names(encoding["columns"])
@@ -284,7 +311,10 @@ def texts(description: Mapping[str, Any]) -> dict[str, str]:
 def torch_bytes(module: nn.Module, inputs: tuple[Tensor, ...], description: Mapping[str, Any]) -> bytes:
     """The program that ``torch.export.load`` reads; its file ``margin.json`` is the description."""
     axes = tuple({0: torch.export.Dim("batch")} for _ in inputs)
-    program = torch.export.export(module, inputs, dynamic_shapes=axes)
+    with warnings.catch_warnings():
+        # torch's recurrent layers keep a list of their own parameters, which needs no buffer
+        warnings.filterwarnings("ignore", "The tensor attributes .*_flat_weights", UserWarning)
+        program = torch.export.export(module, inputs, dynamic_shapes=axes)
     program.example_inputs = None  # torch would pickle them
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # paths of this machine

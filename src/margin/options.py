@@ -131,8 +131,13 @@ class Training:
                 raise ValueError(f"{name} must be in (0, 1]: got {value}")
 
     def over(self, defaults: Mapping[str, Any]) -> "Training":
-        """These options, each that is None taken from ``defaults``, then from the house's."""
+        """These options, each that is None taken from ``defaults``, then from the house's.
+
+        Epochs that are given stand in place of a number of steps that is not.
+        """
         base = replace(HOUSE, **defaults)
+        if self.epochs is not None and self.max_steps is None:
+            base = replace(base, max_steps=None)
         given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         return replace(base, **given)
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.hardest import hardest
+from margin.auditing.hardest import _of_examples, _together, hardest
 from margin.auditing.pictures import examples, picture
 from margin.findings import Subject
 from margin.tasks import CLASSES, HALFSPACE, VALUES
@@ -104,3 +105,19 @@ def test_examples_are_named_and_rows_of_a_table_show_their_features():
     assert (shown[0].target, shown[0].prediction) == ("cat", "dog (1)")
     assert shown[0].features == ("0", "9")
     assert shown[0].picture == ""
+
+
+def test_terms_of_a_padded_example_count_as_its_weights_say() -> None:
+    losses = torch.tensor([[1.0, 3.0, math.nan], [2.0, 2.0, 5.0]])
+    weight = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+    assert _of_examples(losses, weight).tolist() == [2.0, 3.0]
+    assert _of_examples(losses[:, 0], None).tolist() == [1.0, 2.0]
+
+
+def test_batches_of_other_lengths_are_joined() -> None:
+    short, long = torch.ones(1, 2, 3), torch.ones(2, 4, 3)
+    both = _together(short, long)
+    assert both.shape == (3, 4, 3)
+    assert both[0, 2:].abs().sum() == 0
+    assert both[1:].equal(long)
+    assert _together(torch.zeros(1), torch.ones(2)).tolist() == [0, 1, 1]

@@ -15,6 +15,10 @@ import margin
 from margin.cli import COMMANDS, main
 from margin.cli.compare import cell, paired
 from margin.data.opening import open_data
+from margin.engine.runs import Run
+from margin.tasks import TOKENS
+from margin.types import Batch
+from margin.using import closing
 
 
 @pytest.fixture(autouse=True)
@@ -186,3 +190,40 @@ def test_a_finding_in_a_cell_shows_where_the_truth_may_lie() -> None:
     assert cell(estimate) == "0.5 [0.25, 0.75], 2 [1.5, 2.5] measured"
     assert cell(many) == "1, 1, 1, ... vacuous"
     assert cell(None) == "-"
+
+
+def test_a_translation_is_shown_as_text(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["a b", "b a", "a a", "b b", "a", "b"]
+    (here / "p.tsv").write_text("".join(f"{w}\t{w}\n" for w in words * 30))
+    sizes = ["--model.hidden", "24", "--model.embedding", "12", "--data.min_count", "1"]
+    options = ["--epochs", "30", "--lr", "0.01", *sizes, "--out", "r"]
+    assert main(["train", "sequence/attention_seq2seq", "pairs:p.tsv", *options]) == 0
+    (here / "new.txt").write_text("b a\na\n")
+    rows = answer(capsys, "predict", "r", "new.txt")
+    assert [row["translation"] for row in rows] == ["b a", "a"]
+    assert all(row["ended"] and row["log probability"] < 0 for row in rows)
+    wider = answer(capsys, "predict", "r", "new.txt", "--width", "4")
+    assert all(w["log probability"] >= r["log probability"] - 1e-5 for w, r in zip(wider, rows, strict=True))
+    assert main(["predict", "r", "new.txt", "--width", "0"]) == 2
+
+
+def test_what_follows_a_text_is_read_at_its_own_end(here: Path) -> None:
+    """Texts of 2 and of 5 tokens in one batch: padding is not what is gone on from."""
+    logits = torch.arange(24.0).reshape(2, 4, 3)
+    batch = Batch((torch.zeros(2, 4, dtype=torch.long), torch.tensor([2, 4])))
+    assert torch.equal(closing(logits, batch, TOKENS), logits[[0, 1], [1, 3]][:, None])
+    assert closing(logits, Batch(batch.inputs[:1]), TOKENS) is logits
+
+
+def test_nodes_are_predicted_once_by_their_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "g").mkdir()
+    ids = [f"n{k}" for k in range(40)]
+    rows = [f"{name},{k % 2},{['odd', 'even'][k % 2]}" for k, name in enumerate(ids)]
+    (here / "g" / "nodes.csv").write_text("\n".join(["id,x,target", *rows]))
+    edges = [f"n{k},n{(k + 2) % 40}" for k in range(40)]
+    (here / "g" / "edges.csv").write_text("\n".join(["source,target", *edges]))
+    assert main(["train", "geometric/gcn", "g", "--epochs", "60", "--lr", "0.05", "--out", "r"]) == 0
+    found = answer(capsys, "predict", "r", "g")
+    record = Run(here / "r").record
+    assert len(found) == record["data"]["sizes"]["test"]
+    assert all(row["class"] == ["odd", "even"][int(row["node"][1:]) % 2] for row in found)

@@ -4,15 +4,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from margin.catalog import models, resolve
 from margin.classic.perceptron import mistake_rule
+from margin.data.examples import evaluation_batch
+from margin.data.length_batches import BySimilarLength
 from margin.data.tiny import classes, sides, values
+from margin.data.tiny_graphs import nodes
+from margin.data.tiny_sequences import classes as sequences
+from margin.data.tiny_sequences import ragged_classes, tokens
 from margin.engine.descent import descent
 from margin.engine.plan import check_task, factory_of
 from margin.options import Training
 from margin.robust.adversarial_training import adversarial_training
-from margin.training import train
+from margin.training import prepare, train
 
 ENTRIES = models()
 
@@ -63,3 +69,53 @@ def test_a_step_that_needs_all_examples_refuses_a_part_of_them(name: str, tmp_pa
 def test_exact_solves_and_mistake_rules_need_all_examples() -> None:
     assert {"classic/linear_regression", "classic/ridge", "classic/pca", "classic/perceptron"} <= set(WHOLE)
     assert "classic/lms" not in WHOLE
+
+
+@pytest.mark.parametrize(
+    ("entry", "data", "message"),
+    [
+        (
+            "sequence/gru",
+            values(),
+            "needs sequences: an example of noisy-linear has 3 features; read a file of",
+        ),
+        (
+            "sequence/gru_language",
+            sequences(),
+            "needs tokens: .* has sequences; read a file of them as text:FILE",
+        ),
+        ("sequence/attention_seq2seq", tokens(), "needs pairs of texts: .* has tokens"),
+        ("sequence/gru_regressor", sequences(), "needs values as targets: those of .* are classes"),
+        ("feedforward/mlp", ragged_classes(), "needs vectors: .* has sequences"),
+    ],
+)
+def test_inputs_of_another_kind_are_refused_with_the_way_to_read_them(entry: str, data, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_task(ENTRIES[entry], data)
+
+
+def test_sequences_of_one_length_are_vectors_too() -> None:
+    check_task(ENTRIES["feedforward/mlp"], sequences())
+
+
+def test_batches_hold_sequences_of_similar_length(tmp_path: Path) -> None:
+    data = ragged_classes()
+    job = prepare(
+        "sequence/gru", data, {"options": {}, "step": {}, "rule": ""}, Training(batch_size=8), tmp_path / "r"
+    )
+    assert isinstance(job.plan.feed.shuffled, BySimilarLength)
+    lengths = [job.plan.batches(step).inputs[1] for step in range(job.plan.per_epoch)]
+    assert torch.equal(torch.cat(lengths).sort().values, data.splits["train"].lengths.sort().values)
+
+
+def test_a_graph_cannot_be_cut_into_pieces(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="accumulate must be 1: a batch of graphs is one graph"):
+        train("geometric/gcn", nodes(), training=Training(max_steps=1, accumulate=2), out=tmp_path / "r")
+
+
+def test_all_nodes_of_a_part_are_judged_in_one_pass(tmp_path: Path) -> None:
+    data = nodes()
+    options = {"options": {}, "step": {}, "rule": ""}
+    job = prepare("geometric/gcn", data, options, Training(max_steps=1), tmp_path / "r")
+    assert len(job.plan.held["test"]) == 1
+    assert evaluation_batch(data.splits["test"]) == len(data.splits["test"])

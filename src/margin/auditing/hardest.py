@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, expand_weight
 from margin.findings import Subject, has_targets
 from margin.theory.margins import output_margins
 from margin.types import Batch
@@ -86,11 +87,11 @@ def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> Har
     outputs = subject.model(*batch.inputs)
     if (
         batch.targets is None
-        or losses.shape[:1] != batch.targets.shape[:1]
+        or not losses.shape[:1] == batch.targets.shape[:1] == batch.inputs[0].shape[:1]
         or not isinstance(outputs, Tensor)
     ):
         return None
-    losses = losses.double().flatten(1).mean(1) if losses.ndim > 1 else losses.double()
+    losses = _of_examples(losses.double(), batch.weight)
     margins = None
     if subject.task.classes is not None and batch.targets.ndim == 1:
         margins = output_margins(subject.task.classes(outputs), batch.targets).double()
@@ -114,6 +115,15 @@ def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> Har
     )
 
 
+def _of_examples(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean loss of each example over its own terms."""
+    if losses.ndim == 1:
+        return losses
+    counted = expand_weight(losses, weight)
+    total = torch.where(counted != 0, counted * losses, 0).flatten(1).sum(1)
+    return total / counted.flatten(1).sum(1)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(x) for x in value]
@@ -128,12 +138,22 @@ def _join(a: Hardest, b: Hardest) -> Hardest:
     margins = None if a.margins is None or b.margins is None else torch.cat((a.margins, b.margins))
     return Hardest(
         torch.cat((a.index, b.index)),
-        torch.cat((a.inputs, b.inputs)),
-        torch.cat((a.targets, b.targets)),
-        {name: torch.cat((column, b.predictions[name])) for name, column in a.predictions.items()},
+        _together(a.inputs, b.inputs),
+        _together(a.targets, b.targets),
+        {name: _together(column, b.predictions[name]) for name, column in a.predictions.items()},
         torch.cat((a.losses, b.losses)),
         margins,
     )
+
+
+def _together(a: Tensor, b: Tensor) -> Tensor:
+    """The rows of both, those of shorter sequences padded with 0."""
+    shape = [max(sizes) for sizes in zip(a.shape[1:], b.shape[1:], strict=True)]
+    pads = [
+        [side for size, most in zip(x.shape[:0:-1], shape[::-1], strict=True) for side in (0, most - size)]
+        for x in (a, b)
+    ]
+    return torch.cat([pad(x, sides) for x, sides in zip((a, b), pads, strict=True)])
 
 
 def _top(h: Hardest, count: int) -> Hardest:

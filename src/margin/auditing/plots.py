@@ -5,26 +5,16 @@ claim of a third party with curves of its own still gets lines.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from margin.auditing.alignment_panel import alignment
-from margin.auditing.approximation_panel import approximation
 from margin.auditing.digits import exact
-from margin.auditing.eigenvalue_panel import eigenvalues
-from margin.auditing.forecast_panel import fan, over_steps_ahead
-from margin.auditing.initialization_panel import gains
-from margin.auditing.landscape_panel import landscape
+from margin.auditing.drawings import PANELS, Drawing
 from margin.auditing.matrix import confusion
-from margin.auditing.panels import components, halfspace, recall
-from margin.auditing.regions_panel import regions
-from margin.auditing.signal_panel import over_depth
-from margin.auditing.spectrum_panel import spectrum_density
 from margin.auditing.svg import INK, MUTED, SERIES, drawing, exact_ticks, sized, themed
-from margin.auditing.trajectory_panel import trajectories
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -38,27 +28,6 @@ MOST_DOTS = 2000
 
 APART = ("step", "epoch", "seconds", "examples_per_second", "peak_memory_mib")
 """Columns of a history that are no measurement of the model."""
-
-Drawing = Callable[["Axes", Finding], str]
-"""``(axes, finding) -> what is shown, in words``; "" where the curves are absent."""
-
-PANELS: tuple[Drawing, ...] = (
-    recall,
-    components,
-    halfspace,
-    approximation,
-    spectrum_density,
-    regions,
-    over_depth,
-    gains,
-    landscape,
-    trajectories,
-    alignment,
-    eigenvalues,
-    fan,
-    over_steps_ahead,
-)
-"""Drawings that know their curves by name, whatever the claim."""
 
 
 def plot(name: str, finding: Finding, identifier: str) -> str:

@@ -154,7 +154,11 @@ def options_of(parser: ArgumentParser, taken: Words, base: Mapping[str, Any]) ->
         except ArgumentError as error:
             raise ValueError(one_line(str(error), parser)) from None
         parser.set_defaults(flat(defaults.as_dict()))
-    return {"model": {}, prefix: {}, "data": {}, **parse(parser, words).as_dict()}
+    options = {"model": {}, prefix: {}, "data": {}, **parse(parser, words).as_dict()}
+    typed = {word.partition("=")[0] for word in words}
+    if "--epochs" in typed and "--max_steps" not in typed:
+        options["max_steps"] = None  # of the model's own defaults, or of the run that is repeated
+    return options
 
 
 def flat(tree: Mapping[str, Any]) -> dict[str, Any]:

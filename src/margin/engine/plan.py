@@ -205,6 +205,7 @@ def paced_rate(step: Step, training: Training, total: int) -> Step:
 
 INPUTS = {
     "channels": ("images", ""),
+    "in_features": ("vectors", ""),
     "input_size": ("sequences", "sequences:"),
     "source_vocab_size": ("pairs of texts", "pairs:"),
     "horizon": ("a series to forecast", "series:"),

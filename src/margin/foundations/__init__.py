@@ -478,4 +478,12 @@ PARTS = (
         reference="Rosenbrock 1960; Karimi, Nutini and Schmidt 2016, Section 2.2",
         covers=("opt.pl",),
     ),
+    Part(
+        name="foundations/continuous_laplacian",
+        summary="The Laplacian of calculus: the sum of second derivatives, and the mean over a ball",
+        kind="function",
+        target="margin.foundations.continuous_laplacian:laplacian",
+        reference="Evans 2010, Partial Differential Equations, Section 2.2",
+        covers=("graph.laplacian_operator",),
+    ),
 )

@@ -5,7 +5,7 @@ from itertools import pairwise
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.geometric.set_pooling import Elements, Mask, PerSet, Pool, SetPool, without_padding
+from margin.geometric.set_pooling import Codes, Elements, Mask, Pool, SetPool, without_padding
 from margin.nn.activations import Activation, activation_of
 
 
@@ -36,7 +36,7 @@ class DeepSets(nn.Module):
         self.pool = SetPool(pool)
         self.rho = rho
 
-    def code(self, x: Elements, mask: Mask | None = None) -> PerSet:
+    def code(self, x: Elements, mask: Mask | None = None) -> Codes:
         """What rho reads of each set: the pooled codes of its elements."""
         return self.pool(self.phi(without_padding(x, mask)), mask)
 
@@ -60,7 +60,7 @@ def perceptron(sizes: list[int], activation: Activation) -> list[nn.Module]:
 def networks(
     element_size: int, outputs: int, *, hidden: int, features: int, depth: int, activation: Activation
 ) -> tuple[nn.Sequential, list[nn.Module]]:
-    """phi from elements to codes, and the layers of rho from codes to outputs.
+    """The network phi from elements to codes, and the layers of rho from codes to outputs.
 
     Args:
         element_size: k, numbers of an element.

@@ -53,10 +53,8 @@ def within_graphs(sizes: Int[Tensor, " graphs"], generator: Generator) -> Int[Te
     return (torch.repeat_interleave(sizes) + key).argsort()
 
 
-def of_blocks(
-    sizes: Int[Tensor, " graphs"], order: Int[Tensor, " graphs"]
-) -> Int[Tensor, " nodes"]:
-    """The permutation of all nodes that lists the graphs in another order and each one's nodes as they were."""
+def of_blocks(sizes: Int[Tensor, " graphs"], order: Int[Tensor, " graphs"]) -> Int[Tensor, " nodes"]:
+    """The permutation of all nodes that lists graphs in another order, each one's nodes as they were."""
     blocks = torch.arange(int(sizes.sum())).split(sizes.tolist())
     return torch.cat([blocks[k] for k in order.tolist()]) if len(order) else order
 
@@ -88,9 +86,7 @@ def set_acts(inputs: Inputs, output: Tensor, *, seed: int) -> dict[str, list[Act
     x = inputs[0]
     follows = output.ndim == 3 and output.shape[:2] == x.shape[:2]
     pis = [drawn(x.shape[1], generator) for _ in range(COUNT)]
-    return {
-        "elements in another order": [Act(on_rows(pi), permuting(pi) if follows else same) for pi in pis]
-    }
+    return {"elements in another order": [Act(on_rows(pi), permuting(pi) if follows else same) for pi in pis]}
 
 
 @torch.no_grad()
@@ -133,7 +129,7 @@ def group_axioms(subject: Subject, *, seed: int = 0) -> Finding:
     """How many axioms of a group, and of its action, reorderings of the subject's own inputs break.
 
     The permutations of three things are tried exhaustively; that reordering by one, then by another, is
-    reordering by their product is tried on the first held-out set, or the nodes' features of the first graphs.
+    reordering by their product is tried on the first held-out sets, or on the features of the nodes.
 
     Args:
         subject: A model of sets or graphs.
@@ -151,8 +147,8 @@ def group_axioms(subject: Subject, *, seed: int = 0) -> Finding:
         (back,) = on_rows(inverse(first))(on_rows(first)((x,)))
         wrong += [not torch.equal(once, twice), not torch.equal(back, x)]
     return Finding(
-        statement="Reorderings are a group that acts on the inputs: broken axioms of the permutations of three "
-        f"things, and of the action on the held-out inputs with {COUNT} pairs of permutations.",
+        statement="Reorderings are a group that acts on the inputs: broken axioms of the permutations of "
+        f"three things, and of the action on the held-out inputs with {COUNT} pairs of permutations.",
         value=torch.tensor([float(sum(broken)), float(sum(wrong))], dtype=torch.float64),
         unit="axioms",
         range=(0.0, math.inf),
@@ -160,7 +156,7 @@ def group_axioms(subject: Subject, *, seed: int = 0) -> Finding:
         high=ZERO,
         labels=("group", "action"),
         premises=(),
-        reference="Artin 2011, Definitions 2.2.1 and 6.7.1",
+        reference="Artin 2011, Sections 2.2 and 6.7",
     )
 
 

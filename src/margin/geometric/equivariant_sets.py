@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.geometric.deep_sets import networks
-from margin.geometric.set_pooling import Elements, Mask, Pool, SetPool, without_padding
+from margin.geometric.set_pooling import Elements, Mask, Outputs, Pool, SetPool, without_padding
 from margin.nn.activations import Activation
 
 MOST = 12
@@ -66,7 +66,7 @@ class EquivariantLinear(nn.Module):
         self.of_all = nn.Linear(in_width, out_width, bias=False)
         self.pool = SetPool(pool)
 
-    def forward(self, x: Elements, mask: Mask | None = None) -> Elements:
+    def forward(self, x: Elements, mask: Mask | None = None) -> Outputs:
         """The element y_m for each x_m; 0 at padding."""
         y = self.own(without_padding(x, mask)) + self.of_all(self.pool(x, mask))[:, None]
         return without_padding(y, mask)
@@ -92,7 +92,7 @@ class EquivariantSets(nn.Module):
         self.pool = SetPool(pool)
         self.rho = rho
 
-    def forward(self, x: Elements, mask: Mask | None = None) -> Elements:
+    def forward(self, x: Elements, mask: Mask | None = None) -> Outputs:
         """The outputs of each element; 0 at padding."""
         x = without_padding(x, mask)
         whole = self.pool(self.phi(x), mask)[:, None].expand(-1, x.shape[1], -1)

@@ -1,6 +1,6 @@
 r"""Oversmoothing: propagated features forget all but the degree, one number a component (Li et al. 2018).
 
-For an undirected graph of non-negative weights :math:`\hat A = D^{-1/2} (A + I) D^{-1/2}` has the eigenvalue 1
+For an undirected graph of weights at least 0 :math:`\hat A = D^{-1/2} (A + I) D^{-1/2}` has the eigenvalue 1
 once a component c, with :math:`u_c = D^{1/2} 1_c`; every other lies in (-1, 1). So
 
 .. math:: \hat A^k X \to \sum_c \frac{u_c u_c^\top}{\lVert u_c \rVert^2} X, \qquad
@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from margin.geometric.coupling import coupling_matrix
+from margin.geometric.hops import components
 from margin.theory.lanczos import random_direction
 from margin.theory.leading import leading_eigenpairs
 
@@ -42,6 +44,35 @@ class Smoothing(NamedTuple):
     component: Int[Tensor, " nodes"]
 
 
+def smoothing_of(
+    edge_index: Int[Tensor, "2 edges"], num_nodes: int, weight: Float[Tensor, " edges"] | None = None
+) -> Smoothing:
+    """A_hat = D^{-1/2} (A + I) D^{-1/2} of an undirected graph, d_m = 1 + the weights that lead to m.
+
+    A loop of weight w becomes one of w + 1, and several edges between two nodes add up.
+
+    Args:
+        edge_index: Sources and targets; every edge in both directions.
+        num_nodes: M.
+        weight: Of each edge, at least 0; None: 1.
+
+    Raises:
+        ValueError: A weight is negative, or an edge has no like in the other direction.
+    """
+    edges = edge_index.cpu()
+    own = (
+        torch.ones(edges.shape[1], dtype=torch.float64) if weight is None else weight.detach().cpu().double()
+    )
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):  # else torch warns that it does not
+        matrix = coupling_matrix(edges, num_nodes, own)
+    back = matrix.t().coalesce()
+    alike = torch.equal(back.indices(), matrix.indices())
+    if not alike or not torch.allclose(back.values(), matrix.values(), rtol=1e-6, atol=0):
+        raise ValueError("the graph must be undirected: an edge has no like in the other direction")
+    root = own.new_ones(num_nodes).index_add_(0, edges[1], own).sqrt()
+    return Smoothing(matrix, root, components(edges, num_nodes))
+
+
 def limit(smoothing: Smoothing, x: Features) -> Features:
     """What A_hat^k X tends to: in each component the projection of X on the root of the degrees."""
     _, root, component = smoothing
@@ -52,11 +83,13 @@ def limit(smoothing: Smoothing, x: Features) -> Features:
 
 
 def dirichlet_energy(smoothing: Smoothing, x: Features) -> float:
-    r"""How unlike neighbors are: :math:`\frac12 \sum_{mn} a_{mn} \lVert x_m / \sqrt{d_m} - x_n / \sqrt{d_n} \rVert^2`.
+    r"""How unlike neighbors are, each divided by the root of its degree.
+
+    .. math:: E(X) = \frac12 \sum_{mn} a_{mn} \lVert x_m / \sqrt{d_m} - x_n / \sqrt{d_n} \rVert^2
 
     That is tr X^T (I - A_hat) X with d_m = 1 + deg(m); it is computed so. 0 exactly at the limit.
 
-    Reference: Cai and Wang 2020, Definition 3.1.
+    Reference: Cai and Wang 2020, Section 3.
     """
     return float((x * (x - smoothing.matrix @ x)).sum())
 
@@ -74,7 +107,7 @@ class Rate(NamedTuple):
 
 
 def rate(smoothing: Smoothing) -> Rate:
-    """r = max |lambda| over the eigenvalues of A_hat but one 1 for each component.
+    """The rate r = max |lambda| over the eigenvalues of A_hat but one 1 for each component.
 
     The eigenvectors of those ones are known, and projected away. Up to :data:`DENSE` nodes the whole spectrum
     is computed, beyond by Lanczos with restarts. 0 where no other eigenvalue is: all nodes are isolated.

@@ -3,7 +3,8 @@ r"""Oversquashing: how little of a distant node's features reaches another (Topp
 .. math:: \left\lVert \frac{\partial x_i^{(k)}}{\partial x_j} \right\rVert_2
     \le \Bigl( \prod_{l=1}^{k} \alpha_l \lVert W_l \rVert_2 \Bigr) (\hat A^k)_{ij}
 
-for layers :math:`x^{(l)} = \sigma_l(\hat A x^{(l-1)} W_l + b_l)` with an :math:`\alpha_l`-Lipschitz activation.
+for layers :math:`x^{(l)} = \sigma_l(\hat A x^{(l-1)} W_l + b_l)` whose activation is
+:math:`\alpha_l`-Lipschitz.
 The entry of the power counts the ways from j to i; where they are few among many, the product is small.
 """
 
@@ -24,11 +25,16 @@ def reach(matrix: Tensor, node: int, layers: int) -> Float[Tensor, " nodes"]:
         node: i.
         layers: k, at least 0.
     """
-    back, row = matrix.t(), matrix.new_zeros(matrix.shape[0], 1)
-    row[node] = 1.0
+    back, row = matrix.t(), _unit(matrix, node)
     for _ in range(layers):
         row = back @ row
     return row[:, 0]
+
+
+def _unit(matrix: Tensor, node: int) -> Float[Tensor, "nodes 1"]:
+    unit = torch.zeros(matrix.shape[0], 1, dtype=matrix.dtype, device=matrix.device)
+    unit[node] = 1.0
+    return unit
 
 
 def bound(matrices: Sequence[Tensor], norms: Sequence[float], node: int) -> Float[Tensor, " nodes"]:
@@ -41,8 +47,7 @@ def bound(matrices: Sequence[Tensor], norms: Sequence[float], node: int) -> Floa
     """
     if len(matrices) != len(norms) or not len(matrices):
         raise ValueError(f"each layer has a matrix and a norm: got {len(matrices)} and {len(norms)}")
-    row = matrices[0].new_zeros(matrices[0].shape[0], 1)
-    row[node] = 1.0
+    row = _unit(matrices[0], node)
     for matrix, norm in zip(reversed(matrices), reversed(norms), strict=True):
         row = norm * (matrix.abs().t() @ row)
     return row[:, 0]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.geometric.set_pooling import Elements, Mask, PerSet, SetPool, without_padding
+from margin.geometric.set_pooling import Codes, Elements, Mask, Outputs, SetPool, without_padding
 from margin.types import ClassScores
 
 Transforms = Literal["both", "input", "none"]
@@ -49,7 +49,7 @@ def layers(sizes: list[int], norm: Norm) -> nn.Sequential:
     return nn.Sequential(*(one for sizes_of in pairwise(sizes) for one in layer(*sizes_of, norm)))
 
 
-def of_points(network: nn.Module, x: Elements, mask: Mask | None) -> Elements:
+def of_points(network: nn.Module, x: Elements, mask: Mask | None) -> Outputs:
     """A network put to each point alone; batch statistics are those of the points that are there.
 
     Args:
@@ -134,7 +134,7 @@ class PointFeatures(nn.Module):
         self.high = layers([LOCAL, 64, 128, features], norm)
         self.pool = SetPool("max")
 
-    def forward(self, x: Elements, mask: Mask | None = None) -> tuple[Elements, PerSet, Matrices | None]:
+    def forward(self, x: Elements, mask: Mask | None = None) -> tuple[Outputs, Codes, Matrices | None]:
         """The numbers of each point, those of the cloud, and the matrix of the second transform."""
         x = without_padding(x, mask)
         if self.turn is not None:
@@ -194,9 +194,7 @@ class PointNet(nn.Module):
         """The logits of each cloud; ``mask`` is True where a point is, None where all are there."""
         return self.with_transform(x, mask)[0]
 
-    def with_transform(
-        self, x: Elements, mask: Mask | None = None
-    ) -> tuple[ClassScores, Matrices | None]:
+    def with_transform(self, x: Elements, mask: Mask | None = None) -> tuple[ClassScores, Matrices | None]:
         """The logits, and the matrix of the second transform where there is one."""
         _, whole, A = self.features(x, mask)
         return self.logits(self.dropout(self.head(whole))), A
@@ -238,20 +236,20 @@ class PointNetSegmentation(nn.Module):
         super().__init__()
         self.orthogonality = checked(orthogonality)
         self.features = PointFeatures(element_size, features=features, transforms=transforms, norm=norm)
-        first, *rest = layer(LOCAL + features, 512, norm)
-        self.first, self.rest = first, nn.Sequential(*rest, *layers([512, 256, 128, 128], norm))
+        self.first = nn.Linear(LOCAL + features, 512, bias=norm != "batch")
+        self.rest = nn.Sequential(*layer(512, 512, norm)[1:], *layers([512, 256, 128, 128], norm))
         self.logits = nn.Linear(128, num_classes)
 
-    def forward(self, x: Elements, mask: Mask | None = None) -> Elements:
+    def forward(self, x: Elements, mask: Mask | None = None) -> Outputs:
         """The logits of each point; 0 at padding."""
         return self.with_transform(x, mask)[0]
 
-    def with_transform(self, x: Elements, mask: Mask | None = None) -> tuple[Elements, Matrices | None]:
+    def with_transform(self, x: Elements, mask: Mask | None = None) -> tuple[Outputs, Matrices | None]:
         """The logits, and the matrix of the second transform where there is one."""
         local, whole, A = self.features(x, mask)
         return without_padding(self.logits(of_points(self.rest, self.beside(local, whole), mask)), mask), A
 
-    def beside(self, local: Elements, whole: PerSet) -> Elements:
+    def beside(self, local: Elements, whole: Codes) -> Outputs:
         """The first affine map of the joined numbers, that of the cloud's taken once a cloud."""
         W_local, W_whole = self.first.weight.split((local.shape[2], whole.shape[1]), 1)
         return F.linear(local, W_local) + F.linear(whole, W_whole, self.first.bias)[:, None]

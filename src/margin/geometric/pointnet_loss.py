@@ -1,4 +1,4 @@
-"""PointNet's loss: the cross-entropy, and how far its second transform is from orthogonal (Qi et al. 2017)."""
+"""PointNet's loss (Qi et al. 2017): cross-entropy, and how far its second transform is from orthogonal."""
 
 from torch import Generator, Tensor, nn
 

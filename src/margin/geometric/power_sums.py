@@ -1,15 +1,18 @@
 """Power sums (Newton 1707, Girard 1629): M sums from which the multiset of M numbers is read back.
 
-They are the phi of the proof that a sum over elements loses nothing where its width d is at least M (Zaheer et
-al. 2017, Theorem 7): x -> (x, x^2, ..., x^M), summed, is injective on multisets of M numbers.
+They are the phi of the proof that a sum over elements loses nothing where its width d is at least M (Zaheer
+et al. 2017, Theorem 7): x -> (x, x^2, ..., x^M), summed, is injective on multisets of M numbers.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+Number = TypeVar("Number", Fraction, float, Tensor)
 
 
 def power_sums(x: Float[Tensor, "*batch elements"], degree: int) -> Float[Tensor, "*batch degree"]:
@@ -24,21 +27,23 @@ def power_sums(x: Float[Tensor, "*batch elements"], degree: int) -> Float[Tensor
     return (x[..., None] ** powers).sum(-2)
 
 
-def elementary(p: Sequence[Fraction | float]) -> list[Fraction | float]:
+def elementary(p: Sequence[Number]) -> list[Number]:
     r"""The elementary symmetric polynomials e_1 .. e_M of numbers whose power sums are p_1 .. p_M.
 
     .. math:: k e_k = \sum_{j=1}^{k} (-1)^{j-1} e_{k-j}\, p_j, \qquad e_0 = 1
 
     Args:
-        p: p_1 .. p_M; of fractions the result is exact.
+        p: p_1 .. p_M; of fractions the result is exact. Of tensors, p_j of many multisets at once.
 
     Reference: Macdonald 1995, Symmetric Functions and Hall Polynomials, Section I.2, Equation 2.11'.
     """
-    e: list[Fraction | float] = [1]
+    e: list[Number] = []
     for k in range(1, len(p) + 1):
-        total = sum((-1) ** (j - 1) * e[k - j] * p[j - 1] for j in range(1, k + 1))
+        total = p[k - 1] * (-1) ** (k - 1)
+        for j in range(1, k):
+            total = total + e[k - j - 1] * p[j - 1] * (-1) ** (j - 1)
         e.append(total / k)
-    return e[1:]
+    return e
 
 
 def from_power_sums(p: Float[Tensor, "*batch elements"]) -> Float[Tensor, "*batch elements"]:
@@ -51,7 +56,7 @@ def from_power_sums(p: Float[Tensor, "*batch elements"]) -> Float[Tensor, "*batc
         p: p_1 .. p_M of each multiset; the real parts of the roots are returned where these are complex.
     """
     columns = p.double().unbind(-1)
-    e = torch.stack([torch.as_tensor(one) for one in elementary(columns)], -1)  # type: ignore[arg-type]
+    e = torch.stack(elementary(columns), -1)
     size = p.shape[-1]
     signs = torch.tensor([(-1.0) ** k for k in range(size)], dtype=torch.float64, device=p.device)
     companion = torch.diag_embed(torch.ones(size - 1, dtype=torch.float64, device=p.device), -1)

@@ -1,4 +1,4 @@
-"""Symmetric pooling of a set's elements: their sum, mean or maximum, which know no order (Zaheer et al. 2017).
+"""Symmetric pooling of a set: the sum, mean or maximum of its elements, blind to order (Zaheer et al. 2017).
 
 The elements of a batch of sets are padded to one number; a mask says which are there. Padding is never read,
 be it NaN. A set without elements has sum 0, and by convention mean 0 and maximum 0.
@@ -15,6 +15,8 @@ Pool = Literal["sum", "mean", "max"]
 Elements = Float[Tensor, "batch elements width"]
 Mask = Bool[Tensor, "batch elements"]
 PerSet = Float[Tensor, "batch width"]
+Codes = Float[Tensor, "batch codes"]
+Outputs = Float[Tensor, "batch elements outputs"]
 
 
 def without_padding(x: Elements, mask: Mask | None, value: float = 0.0) -> Elements:

@@ -1,6 +1,6 @@
 """Sequences: recurrent networks, linear recurrences and their scan, causal convolutions, encoder-decoders."""
 
-from margin.catalog import INITIAL, KNOWN, Claim, Cost, Entry, Need, Part
+from margin.catalog import INITIAL, KNOWN, TARGETS, Claim, Cost, Entry, Need, Part, Rule
 
 FORECAST = Need(
     "forecasts of columns of its own input", "margin.sequence.forecast_claims:is_forecast", of="model"
@@ -31,6 +31,19 @@ LINEAR_SYSTEM = Need(
 )
 RECURRENT_UNIT = Need("models with linear recurrent units", "margin.sequence.lru_claims:has_lru", of="model")
 
+FEEDBACK = Need(
+    "models with a recurrence that feeds a state back",
+    "margin.sequence.gradient_claims:has_feedback",
+    of="model",
+)
+BOUNDED = Need(
+    "models with simple recurrent layers, linear systems or linear recurrent units",
+    "margin.sequence.gradient_claims:has_bound",
+    of="model",
+)
+ELMAN = Need("models with a simple recurrent network", "margin.sequence.bptt_claims:has_elman", of="model")
+STREAMED = Need("models with a causal recurrence", "margin.sequence.streaming_claims:streams", of="model")
+
 SEQ2SEQ = Need("an encoder-decoder", "margin.sequence.seq2seq_claims:is_seq2seq", of="model")
 ALIGNING = Need(
     "an encoder-decoder with additive attention",
@@ -38,14 +51,46 @@ ALIGNING = Need(
     of="model",
 )
 
-GATED = Need(
-    "models with a linear recurrence of gates", "margin.sequence.gated_layers:has_gated", of="model"
-)
+GATED = Need("models with a linear recurrence of gates", "margin.sequence.gated_layers:has_gated", of="model")
 AVERAGED = Need(
     "models that average over time by gates", "margin.sequence.gated_layers:has_average", of="model"
 )
 
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="sequence/truncated_bptt",
+        summary="Descent on derivatives that leave no window of steps, of any model with a recurrence",
+        step="margin.sequence.truncated_bptt:truncated_bptt",
+        reference="Williams and Peng 1990, Section 3",
+        covers=("rnn.bptt",),
+    ),
+)
+
 PARTS: tuple[Part, ...] = (
+    Part(
+        name="sequence/bptt",
+        summary="Backpropagation through time of an Elman network, as its recursion, whole or truncated",
+        kind="algorithm",
+        target="margin.sequence.bptt:bptt",
+        reference="Werbos 1990, Section III; Goodfellow, Bengio and Courville 2016, Section 10.2.2",
+        covers=("rnn.bptt",),
+    ),
+    Part(
+        name="sequence/gradient_by_lag",
+        summary="The spectral norms of the derivatives of a recurrence's last state by its earlier ones",
+        kind="measure",
+        target="margin.sequence.gradient_by_lag:by_lag",
+        reference="Pascanu, Mikolov and Bengio 2013, Section 2.1",
+        covers=("rnn.gradient_norm_bound",),
+    ),
+    Part(
+        name="sequence/stretch",
+        summary="The most by which a step phi(U z + c) can stretch, alpha sigma_1(U)",
+        kind="measure",
+        target="margin.sequence.contraction:stretch",
+        reference="Pascanu, Mikolov and Bengio 2013, Section 2.1",
+        covers=("rnn.gradient_norm_bound", "linalg.spectral_norm"),
+    ),
     Part(
         name="sequence/linear_stability",
         summary="Whether the powers of a matrix vanish, stay bounded or grow, by its eigenvalues",
@@ -131,7 +176,7 @@ PARTS: tuple[Part, ...] = (
         summary="All partial compositions of z_t = a_t z_{t-1} + b_t in ceil(log2 T) steps on all of time",
         kind="algorithm",
         target="margin.sequence.prefix_scan:doubling",
-        reference="Hillis and Steele 1986, Section Sum of an array of numbers",
+        reference="Hillis and Steele 1986, Section All Partial Sums of an Array",
         covers=("rnn.prefix_scan",),
     ),
     Part(
@@ -596,7 +641,7 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(GATED,),
         cost=Cost(4, limit=8),
         by_name=KNOWN,
-        reference="Hillis and Steele 1986, Section Sum of an array of numbers",
+        reference="Hillis and Steele 1986, Section All Partial Sums of an Array",
         covers=("rnn.prefix_scan",),
     ),
     Claim(
@@ -747,6 +792,57 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(LENGTHS,),
         cost=Cost(2, limit=16),
         reference="Goodfellow, Bengio and Courville 2016, Section 10.1",
+    ),
+    Claim(
+        name="sequence/gradient.by_lag",
+        summary="How far does the last state still move with the state so many steps before?",
+        ask="margin.sequence.gradient_claims:decay",
+        demo="margin.sequence.gradient_claims:demo",
+        needs=(FEEDBACK,),
+        cost=Cost(500, limit=4),
+        reference="Pascanu, Mikolov and Bengio 2013, Section 2.1",
+        covers=("rnn.gradient_norm_bound",),
+    ),
+    Claim(
+        name="sequence/gradient.bound",
+        summary="Do gradients over time stay below (alpha sigma_1(U))^lag, which below 1 makes them vanish?",
+        ask="margin.sequence.gradient_claims:bound",
+        demo="margin.sequence.gradient_claims:demo",
+        needs=(BOUNDED,),
+        cost=Cost(500, limit=4),
+        reference="Pascanu, Mikolov and Bengio 2013, Section 2.1",
+        covers=("rnn.gradient_norm_bound", "linalg.spectral_norm"),
+    ),
+    Claim(
+        name="sequence/bptt.equals_autograd",
+        summary="Does the recursion of backpropagation through time give autograd's gradient?",
+        ask="margin.sequence.bptt_claims:equals_autograd",
+        demo="margin.sequence.bptt_claims:demo",
+        needs=(ELMAN, TARGETS),
+        cost=Cost(6, limit=8),
+        by_name=KNOWN,
+        reference="Werbos 1990, Section III; Goodfellow, Bengio and Courville 2016, Section 10.2.2",
+        covers=("rnn.bptt",),
+    ),
+    Claim(
+        name="sequence/bptt.truncation_bias",
+        summary="How wrong is the gradient where no derivative leaves a window of so many steps?",
+        ask="margin.sequence.truncation_claims:truncation_bias",
+        demo="margin.sequence.truncation_claims:demo",
+        needs=(FEEDBACK, TARGETS),
+        cost=Cost(60, limit=64),
+        reference="Williams and Peng 1990, Section 3",
+        covers=("rnn.bptt",),
+    ),
+    Claim(
+        name="sequence/recurrence.streaming",
+        summary="Is each recurrence over a whole sequence its own step, one input at a time?",
+        ask="margin.sequence.streaming_claims:streaming",
+        demo="margin.sequence.streaming_claims:demo",
+        needs=(STREAMED,),
+        cost=Cost(20, limit=4),
+        reference="Goodfellow, Bengio and Courville 2016, Section 10.1",
+        covers=("rnn.recurrence",),
     ),
     Claim(
         name="sequence/eigenvalues",

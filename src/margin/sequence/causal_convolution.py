@@ -100,7 +100,7 @@ class CausalConv1d(Recurrence):
 
     def initial(self, x: Tensor) -> State:
         """The inputs before the first step: zeros."""
-        return (x.new_zeros(len(x), self.reach, self.input_size),)
+        return (x.new_zeros(x.shape[0], self.reach, self.input_size),)
 
     def forward(
         self, x: Sequences, lengths: Lengths | None = None, state: State | None = None

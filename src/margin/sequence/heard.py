@@ -26,15 +26,36 @@ class Heard(NamedTuple):
     state: State | None = None
 
 
-def outermost(model: nn.Module, prefix: str = "") -> list[tuple[str, Recurrence]]:
-    """The recurrences of a model that are in no other recurrence, with their names."""
-    if isinstance(model, Recurrence):
-        return [(prefix or type(model).__name__, model)]
+def topmost(
+    model: nn.Module, wanted: Callable[[nn.Module], bool], prefix: str = ""
+) -> list[tuple[str, Recurrence]]:
+    """The recurrences of a kind in a model that are in no other one of it, with their names.
+
+    Args:
+        model: Any module.
+        wanted: Whether a module is a recurrence of that kind.
+        prefix: The model's own name, which theirs begin with.
+    """
+    if wanted(model):
+        return [(prefix or type(model).__name__, model)]  # type: ignore[list-item]
     return [
         found
         for name, child in model.named_children()
-        for found in outermost(child, f"{prefix}.{name}" if prefix else name)
+        for found in topmost(child, wanted, f"{prefix}.{name}" if prefix else name)
     ]
+
+
+def outermost(model: nn.Module) -> list[tuple[str, Recurrence]]:
+    """The recurrences of a model that are in no other recurrence, with their names."""
+    return topmost(model, lambda module: isinstance(module, Recurrence))
+
+
+def causal_ones(model: nn.Module) -> list[tuple[str, Recurrence]]:
+    """The causal recurrences of a model that are in no other one, with their names.
+
+    Of a recurrence that reads both ways they are its two directions.
+    """
+    return topmost(model, lambda module: isinstance(module, Recurrence) and module.causal)
 
 
 def in_double(model: nn.Module) -> nn.Module:

@@ -179,7 +179,7 @@ class LinearSystem(Recurrence):
 
     def initial(self, x: Tensor) -> State:
         """The state 0."""
-        return (torch.zeros(len(x), len(self.A), dtype=self.A.dtype, device=x.device),)
+        return (torch.zeros(x.shape[0], len(self.A), dtype=self.A.dtype, device=x.device),)
 
     def step(self, x: Steps, state: State) -> tuple[Steps, State]:
         """One step: the output and the new state."""

@@ -135,7 +135,7 @@ class LRU(Recurrence):
 
     def initial(self, x: Tensor) -> State:
         """The state 0."""
-        return (torch.zeros(len(x), len(self.nu), dtype=self.nu.dtype.to_complex(), device=x.device),)
+        return (torch.zeros(x.shape[0], len(self.nu), dtype=self.nu.dtype.to_complex(), device=x.device),)
 
     def step(self, x: Steps, state: State) -> tuple[Steps, State]:
         """One step: the output and the new state."""

@@ -14,15 +14,15 @@ from margin.sequence.stacked import Stacked
 def kept_logit(
     forget: Float[Tensor, "*batch hidden"], write: Float[Tensor, "*batch hidden"]
 ) -> Float[Tensor, "*batch hidden"]:
-    r"""The logit of the normalized forget gate, :math:`\log(f / i) = \log(1 + e^{-w}) - \log(1 + e^{-l})`.
+    r"""The logit of the normalized forget gate, :math:`\log(f / i) = \log \sigma(l) - \log \sigma(w)`.
 
     Args:
         forget: l, the logit of f.
         write: w, the logit of i.
 
-    Reference: Feng et al. 2024, Section 3.2 (f' = f / (f + i)); the form that keeps its digits is their B.2.
+    Reference: Feng et al. 2024, Section 3.2 (f' = f / (f + i)); logarithms keep its digits.
     """
-    return F.softplus(-write) - F.softplus(-forget)
+    return F.logsigmoid(forget) - F.logsigmoid(write)
 
 
 class MinLSTM(Recurrence):

@@ -31,7 +31,7 @@ def doublings(combine: Combine, elements: Elements) -> Iterator[Elements]:
         combine: ``(later, earlier) -> one``, associative; it acts on elements of one shape.
         elements: Tensors whose time axis is 1.
 
-    Reference: Hillis and Steele 1986, Section "Sum of an array of numbers".
+    Reference: Hillis and Steele 1986, Section "All Partial Sums of an Array".
     """
     time, reach = elements[0].shape[1], 1
     while reach < time:

@@ -140,5 +140,5 @@ def depth(subject: Subject) -> Finding:
         tolerance=1e-9,
         labels=tuple(one.name for one in found),
         premises=(bounded(found),),
-        reference="Hillis and Steele 1986, Section Sum of an array of numbers",
+        reference="Hillis and Steele 1986, Section All Partial Sums of an Array",
     )

@@ -1,0 +1,51 @@
+"""The drawings of findings: each knows its curves by name, whatever the claim; tried in this order."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from margin.auditing.alignment_panel import alignment
+from margin.auditing.approximation_panel import approximation
+from margin.auditing.cloud_panel import cloud
+from margin.auditing.eigenvalue_panel import eigenvalues
+from margin.auditing.forecast_panel import fan, over_steps_ahead
+from margin.auditing.graph_panel import graph
+from margin.auditing.graph_spectrum_panel import graph_spectrum
+from margin.auditing.initialization_panel import gains
+from margin.auditing.lag_panel import by_lag
+from margin.auditing.landscape_panel import landscape
+from margin.auditing.panels import components, halfspace, recall
+from margin.auditing.regions_panel import regions
+from margin.auditing.signal_panel import over_depth
+from margin.auditing.smoothing_panel import smoothing
+from margin.auditing.spectrum_panel import spectrum_density
+from margin.auditing.trajectory_panel import trajectories
+from margin.findings import Finding
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Drawing = Callable[["Axes", Finding], str]
+"""``(axes, finding) -> what is shown, in words``; "" where the curves are absent."""
+
+PANELS: tuple[Drawing, ...] = (
+    recall,
+    components,
+    halfspace,
+    approximation,
+    spectrum_density,
+    regions,
+    over_depth,
+    gains,
+    landscape,
+    trajectories,
+    alignment,
+    eigenvalues,
+    by_lag,
+    fan,
+    over_steps_ahead,
+    graph,
+    smoothing,
+    cloud,
+    graph_spectrum,
+)
+"""Drawings that know their curves by name, whatever the claim."""

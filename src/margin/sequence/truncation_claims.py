@@ -1,0 +1,110 @@
+"""The bias of truncated backpropagation through time (Williams and Peng 1990), measured by its window."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from margin.engine.asking import asking
+from margin.findings import Finding, Subject
+from margin.sequence.bptt_claims import demo, mean_loss_of, part_of
+from margin.sequence.heard import causal_ones, in_double
+from margin.sequence.truncated_bptt import truncated
+from margin.types import Batch
+
+__all__ = ["demo", "truncation_bias"]
+
+GROUPS, GROUP = 8, 8
+"""Parts of the held-out batch over which a truncated gradient is averaged, and examples of each at most."""
+
+PIECES = 256
+"""Windows in a sequence at most."""
+
+ROUNDING = 1e-10
+"""In parts of the gradient's norm, in float64."""
+
+
+def gradient(subject: Subject, model: nn.Module, batch: Batch, window: int = 0) -> Tensor:
+    """The gradient of a batch's mean loss by the parameters of the causal recurrences, in a row.
+
+    Args:
+        subject: Whose objective it is.
+        model: In float64.
+        batch: Real numbers in float64.
+        window: Steps of a window beyond which no derivative goes, at least 1; 0 is none.
+    """
+    with asking(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        model.requires_grad_()
+        if window:
+            with truncated(model, window):
+                loss = mean_loss_of(subject, model, batch, generator)
+        else:
+            loss = mean_loss_of(subject, model, batch, generator)
+        parameters = [p for _, one in causal_ones(model) for p in one.parameters()]
+        grads = torch.autograd.grad(loss, parameters, materialize_grads=True)
+    return torch.cat([g.flatten() for g in grads])
+
+
+def longest_call(model: nn.Module, batch: Batch) -> int:
+    """The most steps that a causal recurrence of the model is given at once; 0 where it is given none."""
+    steps = [0]
+    handles = [
+        module.register_forward_pre_hook(lambda _, given: steps.append(given[0].shape[1]))
+        for _, module in causal_ones(model)
+    ]
+    with torch.no_grad(), asking(model):
+        model(*batch.inputs)
+    for handle in handles:
+        handle.remove()
+    return max(steps)
+
+
+def windows_of(time: int) -> list[int]:
+    """Powers of two below the sequences' length that cut it into :data:`PIECES` at most, and the length."""
+    powers = [2**i for i in range(time.bit_length()) if 2**i < time <= PIECES * 2**i]
+    return [*powers, max(time, 1)]
+
+
+def truncation_bias(subject: Subject) -> Finding:
+    """How far the gradient of truncated backpropagation through time is from the whole one, by its window.
+
+    The value is ||g_k - g|| / ||g||, g by the parameters of the causal recurrences, the mean over groups of
+    held-out examples with its error. Nothing is promised below the sequences' length; from there on nothing
+    is cut, and it is 0.
+
+    Args:
+        subject: A model with a causal recurrence.
+    """
+    model, first = in_double(subject.model), subject.test[0]
+    count = min(len(first.inputs[0]), GROUPS * GROUP)
+    size = max(1, -(-count // GROUPS))
+    batches = [part_of(first, i, min(i + size, count)) for i in range(0, count, size)]
+    time = longest_call(model, part_of(first, 0, count))
+    windows = windows_of(time)
+    rows = []
+    for batch in batches:
+        whole = gradient(subject, model, batch)
+        apart = torch.stack([(gradient(subject, model, batch, k) - whole).norm() for k in windows])
+        rows.append(torch.where(apart == 0, apart, apart / whole.norm()))
+    errors = torch.stack(rows).cpu()
+    value = errors.mean(0)
+    stderr = errors.std(0) / math.sqrt(len(rows)) if len(rows) > 1 else None
+    free = torch.full_like(value, math.inf)
+    free[-1] = 0.0
+    return Finding(
+        statement="The relative error of the gradient by the recurrences' parameters where no derivative "
+        f"leaves a window of k of {time} steps, the mean over {len(rows)} groups of held-out examples.",
+        value=value,
+        unit="1",
+        range=(0.0, math.inf),
+        kind="exact" if stderr is None else "estimate",
+        stderr=stderr,
+        low=-free,
+        high=free,
+        tolerance=ROUNDING,
+        labels=tuple(f"window {k}" for k in windows),
+        premises=(),
+        reference="Williams and Peng 1990, Section 3",
+        failure="" if time else "the model calls its recurrences step by step, or on no step",
+        curves={"window": torch.tensor(windows), "relative error of the gradient": value},
+    )
