@@ -311,9 +311,7 @@ def texts(description: Mapping[str, Any]) -> dict[str, str]:
 def torch_bytes(module: nn.Module, inputs: tuple[Tensor, ...], description: Mapping[str, Any]) -> bytes:
     """The program that ``torch.export.load`` reads; its file ``margin.json`` is the description."""
     axes = tuple({0: torch.export.Dim("batch")} for _ in inputs)
-    with warnings.catch_warnings():
-        # torch's recurrent layers keep a list of their own parameters, which needs no buffer
-        warnings.filterwarnings("ignore", "The tensor attributes .*_flat_weights", UserWarning)
+    with _quiet():
         program = torch.export.export(module, inputs, dynamic_shapes=axes)
     program.example_inputs = None  # torch would pickle them
     for node in program.graph.nodes:
@@ -364,12 +362,16 @@ def _no_onnx(error: BaseException, description: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's own remarks: that torchvision is missing, that it calls itself in a deprecated way."""
+    """Without torch's own remarks: that torchvision is missing, that it calls itself in a deprecated way.
+
+    Its recurrent layers keep a list of their own parameters, which needs no buffer.
+    """
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The tensor attributes .*_flat_weights", UserWarning)
             warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
             yield
     finally:

@@ -194,3 +194,31 @@ def test_a_norm_that_overflows_is_clipped_all_the_same() -> None:
     metrics = Descend(clip=1.0).apply(state, [torch.tensor([1e30, -2e30])], 0.0)
     assert abs(float(metrics["grad_norm"]) / (5**0.5 * 1e30) - 1) <= 1e-6
     assert torch.allclose(weight.detach(), torch.tensor([-1.0, 2.0]) / 5**0.5, atol=1e-5)
+
+
+class Turned(nn.Module):
+    """A linear map whose weight gets a transposed gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(6.0).reshape(2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.weight.T.contiguous() * x).sum((1, 2))
+
+
+@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD"])
+def test_a_gradient_of_another_layout_moves_the_right_weight(name: str) -> None:
+    """Torch's fused steps on the CPU read weight and gradient by one index, whatever their strides."""
+    x = torch.arange(1.0, 7.0).reshape(1, 3, 2)
+    loss = Turned()
+    (grad,) = torch.autograd.grad(loss(x).sum(), loss.weight)
+    assert grad.stride() != loss.weight.stride()  # else this shows nothing
+    ours, theirs = Turned(), Turned()
+    optimizer = getattr(torch.optim, name)(ours.parameters(), lr=0.1, fused=True)
+    state = State({"model": ours}, {"": optimizer})
+    Descend()(state, ours(x).sum())
+    plain = getattr(torch.optim, name)(theirs.parameters(), lr=0.1, foreach=False, fused=False)
+    theirs(x).sum().backward()
+    plain.step()
+    assert torch.allclose(ours.weight, theirs.weight, atol=1e-6)

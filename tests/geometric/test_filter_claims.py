@@ -12,14 +12,13 @@ from margin.geometric import filter_claims
 from margin.geometric.chebnet import ChebConv, chebnet
 from margin.geometric.filter_claims import (
     demo,
-    has_chebyshev,
-    has_filters,
     heat,
     passed,
     reach,
     rescaling,
     spectral_form,
 )
+from margin.geometric.heard_filters import has_chebyshev, has_filters
 from margin.geometric.laplacian import Symmetric
 from margin.geometric.polynomial_filter import polynomial_network
 from margin.geometric.small_graphs import cycle, path, weighted_random

@@ -75,6 +75,8 @@ def test_it_has_no_step_and_takes_no_other_form() -> None:
         model.step(torch.zeros(1, 3), model.initial(torch.zeros(1, 3)))
     with pytest.raises(ValueError, match="causal each"):
         Bidirectional(one, Bidirectional(one, one))
+    with pytest.raises(ValueError, match="layers must be at least 1: got 0"):
+        recurrence(3, layers=0)
     with pytest.raises(ValueError, match="input sizes 3 and 2"):
         Bidirectional(one, DeepTransition(2, hidden=4))
 

@@ -125,6 +125,13 @@ def test_an_eigenvalue_keeps_by_its_modulus() -> None:
     )
 
 
+def test_of_no_step_no_memory_is_told() -> None:
+    asked = demo()
+    x, lengths = asked.test[0].inputs
+    batch = asked.test[0]._replace(inputs=(x, torch.zeros_like(lengths)))
+    assert memory(replace(asked, test=[batch])).verdict is Verdict.FAILED
+
+
 @pytest.mark.parametrize("bias", [200.0, -200.0])
 def test_gates_at_their_ends_have_finite_memories(bias: float) -> None:
     asked = demo()

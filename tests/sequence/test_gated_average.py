@@ -56,6 +56,16 @@ def test_first_and_second_derivatives(time: int) -> None:
     assert gradgradcheck(gated_average, given, fast_mode=time > 1)
 
 
+def test_a_batch_of_gradients_is_each_of_them() -> None:
+    *given, g = drawn(9)
+    given = [x.requires_grad_() for x in given]
+    states, many = gated_average(*given), torch.stack((g, -g, g.square()))
+    found = torch.autograd.grad(states, given, many, retain_graph=True, is_grads_batched=True)
+    for i in range(3):
+        own = torch.autograd.grad(states, given, many[i], retain_graph=True)
+        torch.testing.assert_close(tuple(x[i] for x in found), own)
+
+
 @FORWARD
 def test_transforms() -> None:
     logits, values, initial, _ = drawn(9)

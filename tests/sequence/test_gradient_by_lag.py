@@ -117,6 +117,24 @@ def test_a_large_derivative_has_an_error_that_is_stated(monkeypatch: pytest.Monk
     torch.testing.assert_close(nilpotent.norms[0].tolist(), [1.0, 1.0, 0.0, 0.0], rtol=1e-12, atol=1e-300)
 
 
+def test_after_three_vectors_it_is_the_best_of_their_span_with_its_residual(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another way: the largest ||A w|| over the span of v, A^T A v, (A^T A)^2 v, and ||A^T u - s w|| / s."""
+    A = drawn(3, 8, 8)
+    v = torch.randn(1, 8, generator=Generator().manual_seed(0), dtype=torch.float64)[0]
+    Q, _ = torch.linalg.qr(torch.stack((v, A.T @ A @ v, A.T @ A @ A.T @ A @ v), 1))
+    values, rights = torch.linalg.svd(A @ Q)[1:]
+    w, s = Q @ rights[0], values[0]
+    residual = (A.T @ (A @ w / s) - s * w).norm() / s
+    monkeypatch.setattr(gradient_by_lag, "EXACT", 0)
+    monkeypatch.setattr(gradient_by_lag, "ROUNDS", 3)
+    found = by_lag(system(A), drawn(0, 1, 1, N))
+    assert float(found.norms) == pytest.approx(float(s), rel=1e-6)  # A is kept in float32
+    assert float(found.errors) == pytest.approx(float(residual), rel=1e-5)
+    assert float(residual) > 0.01
+
+
 def test_each_example_is_looked_at_from_its_own_end() -> None:
     layer, x = made("gru"), drawn(0, 3, T, N)
     found = by_lag(layer, x, torch.tensor([T, 4, 0]))

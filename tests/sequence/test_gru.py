@@ -89,6 +89,9 @@ def test_it_has_three_matrices() -> None:
 def test_options_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"reset must be 'after' with gate 'keeps', or 'before'.*'renews'"):
         recurrence(2, gate="renews")
+    for reset in ("after", "before"):
+        with pytest.raises(ValueError, match=r"layers must be at least 1: got 0|greater than zero"):
+            recurrence(2, layers=0, reset=reset)
     assert isinstance(recurrence(2, reset="before", gate="renews").layers[0], ResetBeforeGRU)
 
 

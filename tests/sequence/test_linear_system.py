@@ -126,6 +126,17 @@ def test_a_jordan_block_of_a_rotation_grows_too() -> None:
     assert stability(stays, tolerance=1e-6) == "marginal"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_rule_does_not_depend_on_the_basis(seed: int) -> None:
+    """Rounding splits the double eigenvalue 1 of a Jordan block by 1e-8, along or off the real axis."""
+    P = torch.randn(4, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    stays = torch.diag(torch.tensor([1.0, 1.0, 0.5, -0.2], dtype=torch.float64))
+    grows = stays.clone()
+    grows[0, 1] = 1.0
+    assert stability(P @ stays @ torch.linalg.inv(P)) == "marginal"
+    assert stability(P @ grows @ torch.linalg.inv(P)) == "unstable"
+
+
 def test_a_printed_rule_by_the_modulus_alone_would_call_the_jordan_block_stable() -> None:
     A = torch.tensor(JORDAN).double()
     assert float(torch.linalg.eigvals(A).abs().max()) <= 1

@@ -93,3 +93,5 @@ def test_as_many_steps_are_read_as_the_longest_sequence_has() -> None:
     assert longest_sequence(of(LRU(1), time=9)) == 9
     assert longest_sequence(of(LRU(1), time=1000)) == LONGEST
     assert longest_sequence(of(LRU(1), time=0)) == 1
+    several = [Batch((torch.zeros(2, time, 1),)) for time in (0, 40, 7)]
+    assert longest_sequence(dataclasses.replace(demo(), test=several)) == 40

@@ -107,6 +107,12 @@ def test_the_models_have_their_shapes_and_options() -> None:
     assert language(7, hidden=6)(torch.randint(7, (3, 5))).shape == (3, 5, 7)
 
 
+@pytest.mark.parametrize("output", ["cell", "matrix"])
+def test_no_layer_is_refused(output: str) -> None:
+    with pytest.raises(ValueError, match=r"layers must be at least 1: got 0|greater than zero"):
+        recurrence(2, layers=0, output=output)
+
+
 def grown(model: nn.Module, x: Tensor) -> Tensor:
     return model(x)[0]
 

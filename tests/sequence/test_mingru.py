@@ -167,7 +167,7 @@ def test_bad_options_are_refused() -> None:
     for options, message in (
         ({"hidden": 0}, "at least 1: got 3 and 0"),
         ({"memory": 1}, "at least 2 steps: got 1"),
-        ({"layers": 0}, "at least 1 layer"),
+        ({"layers": -1}, "layers must be at least 1: got -1"),
     ):
         with pytest.raises(ValueError, match=message):
             mingru.recurrence(3, **options)

@@ -96,7 +96,7 @@ def test_builder_and_bad_options() -> None:
     for options, message in (
         ({"hidden": 0}, "at least 1: got 3 and 0"),
         ({"memory": 1}, "at least 2 steps: got 1"),
-        ({"layers": 0}, "at least 1 layer"),
+        ({"layers": -1}, "layers must be at least 1: got -1"),
     ):
         with pytest.raises(ValueError, match=message):
             minlstm.recurrence(3, **options)

@@ -69,6 +69,12 @@ def test_a_tied_readout_is_one_matrix_and_begins_near_even() -> None:
     assert abs(float(loss.detach()) - math.log(50)) < 0.5
     with pytest.raises(ValueError, match="input_size = output_size: got 3 and 4"):
         LanguageModel(5, elman.recurrence(3, hidden=4), readout="tied")
+    with pytest.raises((ValueError, TypeError), match="none"):  # of the type hook, where it is on
+        LanguageModel(5, elman.recurrence(4, hidden=4), readout="none")
+    for model in (SequenceClassifier, SequenceRegressor):
+        given = (elman.recurrence(3), 2)[: 2 if model is SequenceClassifier else 1]
+        with pytest.raises((ValueError, TypeError), match="max"):
+            model(*given, pool="max")
     with pytest.raises(ValueError, match="reads the future"):
         LanguageModel(5, bidirectional.recurrence(3, hidden=4))
 
@@ -101,8 +107,9 @@ def test_samples_have_their_shape_and_are_repeatable() -> None:
     greedy = model.sample(2, generator=Generator(), length=5, prefix=torch.tensor([2]), temperature=0)
     assert torch.equal(greedy[0], greedy[1])
     assert not model.sample(1, generator=Generator()).requires_grad
-    with pytest.raises(ValueError, match="count must be at least 1: got 0"):
-        model.sample(0, generator=Generator())
+    for count, length in ((0, 5), (1, -1)):
+        with pytest.raises(ValueError, match=f"count >= 1 and length >= 0: got {count} and {length}"):
+            model.sample(count, generator=Generator(), length=length)
 
 
 def test_a_first_token_is_drawn_evenly_where_there_is_no_prefix() -> None:

@@ -166,6 +166,7 @@ def test_lengths_of_another_shape_or_kind_are_refused() -> None:
         (torch.tensor([1, 2]), r"shape \(2,\)"),
         (torch.ones(5, 1, dtype=torch.int64), r"shape \(5, 1\)"),
         (torch.ones(5), "float32"),
+        (torch.ones(5, dtype=torch.bool), "bool"),
     ):
         with pytest.raises(ValueError, match=rf"one integer a sequence, shape \(5,\): got.*{got}"):
             check_lengths(lengths, drawn())

@@ -211,6 +211,26 @@ def test_many_examples_at_once_and_gradients_of_each() -> None:
     torch.testing.assert_close(shared[:, 3], loop(a[0, 0, 0], b[0]))
 
 
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize(("shape", "time"), [((3, 1, 5), 1), ((3, 40, 5), 40), ((5,), 40)])
+def test_a_batch_of_gradients_is_each_of_them(
+    shape: tuple[int, ...], time: int, dtype: torch.dtype, twice: bool
+) -> None:
+    """As Newton's method asks for the products of a Hessian with many vectors."""
+    a, b, initial, g = drawn(shape, time, dtype)
+    many = torch.stack((g, -g, g.square()))
+    for x in (a, b, initial):
+        x.requires_grad_()
+    outputs = scan(a, b, initial)
+    if twice:
+        (outputs,) = torch.autograd.grad(outputs.square().sum().real, b, create_graph=True)
+    found = torch.autograd.grad(outputs, (a, b, initial), many, retain_graph=True, is_grads_batched=True)
+    for i in range(3):
+        own = torch.autograd.grad(outputs, (a, b, initial), many[i], retain_graph=True)
+        torch.testing.assert_close(tuple(x[i] for x in found), own)
+
+
 @pytest.mark.filterwarnings(
     "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
 )  # torch, forward mode

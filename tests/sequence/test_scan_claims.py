@@ -93,23 +93,19 @@ def test_an_operation_that_is_not_associative_is_violated(monkeypatch: pytest.Mo
     assert associative(demo()).verdict is Verdict.VIOLATED
 
 
-def test_gates_that_forget_need_fewer_doublings_and_gates_of_one_need_all() -> None:
-    """50 steps: with shares of 1 six doublings; with shares of 1e-9 two, for 1e-18 is below rounding."""
-    for logit, needed in ((60.0, 6.0), (-20.7, 2.0)):
-        asked = demo()
-        with torch.no_grad():
-            for layer in asked.model.recurrence.layers:
-                layer.gate.weight.zero_()
-                layer.gate.bias.fill_(logit)
-                layer.candidate.bias.fill_(1.0)
-        asked = replace(
-            asked, model=asked.model.double(), test=[asked.test[0].to(dtype=torch.float64, device="cpu")]
-        )
-        finding = depth(asked)
-        assert finding.verdict is Verdict.HOLDS
-        if needed < 6:
-            assert finding.value.max().item() <= needed
-        assert finding.high.tolist() == [6.0, 6.0]
+@pytest.mark.parametrize(("gate", "needed"), [(1.0, 6.0), (1e-9, 1.0), (0.0, 0.0)])
+def test_gates_that_forget_need_fewer_doublings_and_gates_of_one_need_all(
+    gate: float, needed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50 steps of 1: of gates of 1e-9 one doubling is enough, for 1e-18 is below rounding."""
+    found = [
+        one._replace(a=torch.full_like(one.a, gate), b=torch.ones_like(one.b)) for one in gated(demo(), *ANY)
+    ]
+    monkeypatch.setattr(scan_claims, "gated", lambda *_: found)
+    finding = depth(demo())
+    assert finding.verdict is Verdict.HOLDS
+    assert finding.value.tolist() == [needed, needed]
+    assert finding.high.tolist() == [6.0, 6.0]
 
 
 def test_doublings_that_compose_the_wrong_way_are_violated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 from margin.sequence.deep_transition import DeepTransition
 from margin.sequence.lstm import CellMatrixLSTM
-from margin.sequence.stacked import Stacked
+from margin.sequence.stacked import Stacked, widths
 from margin.sequence.torch_recurrent import TorchRecurrence
 
 
@@ -50,6 +50,11 @@ def test_dropout_lies_between_layers_alone() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
+    for layers in (0, -1):
+        with pytest.raises(ValueError, match=f"layers must be at least 1: got {layers}"):
+            widths(3, 4, layers)
+    assert widths(3, 4, 1) == [3]
+    assert widths(3, 4, 3) == [3, 4, 4]
     with pytest.raises(ValueError, match="at least 1 layer: got 0"):
         Stacked([])
     with pytest.raises(ValueError, match="layer 0 gives 4 numbers, layer 1 reads 3"):

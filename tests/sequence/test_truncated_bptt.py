@@ -1,11 +1,16 @@
 """Truncated BPTT: the same answers, the gradient of the graph cut by hand, and a step that descends on it."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.catalog import models, resolve
 from margin.engine.descent import Descend, descent, risk
+from margin.engine.interruption import INTERRUPTED
 from margin.engine.state import Preprocessed, State, fit
+from margin.options import Training
 from margin.sequence import (
     bidirectional,
     deep_transition,
@@ -23,6 +28,8 @@ from margin.sequence.bptt import bptt, states
 from margin.sequence.heard import causal_ones
 from margin.sequence.truncated_bptt import Windowed, truncated, truncated_bptt
 from margin.tasks import CLASSES
+from margin.testing import check_same_run
+from margin.training import finish, prepare, reopen
 from margin.types import Batch
 
 T = 11
@@ -164,3 +171,29 @@ def test_bad_windows_and_models_without_a_recurrence_are_refused() -> None:
     model, wrong = made("gru"), torch.tensor([12, 1, 1, 1, 1])
     with truncated(model, 4), pytest.raises(ValueError, match=r"lengths must be in 0 \.\. 11"):
         model(batch_of().inputs[0], wrong)
+
+
+def test_a_training_under_the_rule_is_resumed_to_the_byte(tmp_path: Path) -> None:
+    data = resolve(models()["sequence/gru"].tiny)()
+    arguments = {"options": {"hidden": 4}, "step": {"window": 3}, "rule": "truncated_bptt"}
+    training = Training(max_steps=4, evaluate_every=2, seed=1)
+    whole = finish(prepare("sequence/gru", data, arguments, training, tmp_path / "whole"))
+    job = prepare("sequence/gru", data, arguments, training, tmp_path / "stopped")
+    with pytest.raises(KeyboardInterrupt):
+        finish(job, hooks=[lambda state, metrics: INTERRUPTED if state.step == 2 else None])
+    check_same_run(whole, finish(reopen(job.run.path, data, Training())))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_recurrence_in_windows_ends_each_sequence_where_it_ends(name: str) -> None:
+    """Outputs, 0 at padding, and the state after each example's own last step."""
+    layer, lengths = made(name).recurrence, torch.tensor([T, 0, 4, 5, 1])
+    x = batch_of().inputs[0]
+    with torch.no_grad(), truncated(layer, 3):  # type: ignore[arg-type]
+        y, state = layer(x, lengths)  # type: ignore[operator]
+    with torch.no_grad():
+        whole, after = layer(x, lengths)  # type: ignore[operator]
+    for a, b in zip((y, *state), (whole, *after), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+    with truncated(layer, 3), pytest.raises(ValueError, match="lengths must be in"):  # type: ignore[arg-type]
+        layer(x, lengths + 1)  # type: ignore[operator]

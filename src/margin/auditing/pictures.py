@@ -59,7 +59,7 @@ def examples(
         image = x.ndim == 3 and x.shape[0] in (1, 3) and min(x.shape[1:]) > 1
         names = class_names if classes else ()
         prediction = _named(column[i], names)
-        if "probability" in hardest.predictions:
+        if "probability" in hardest.predictions and hardest.predictions["probability"].ndim == 1:
             prediction += f" ({exact(round(float(hardest.predictions['probability'][i]), 3))})"
         made.append(
             Example(

@@ -209,11 +209,13 @@ def clip_data(
 def encode_audio(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Sequences:
     """New sound by the record of a finished run: a WAV file, a folder of them, or class folders.
 
-    Targets are read where every folder, or what every name begins with, is a class of the run.
+    Targets are read where folders, or what names begin with, are classes of the run; where none is, the
+    sound has no targets.
 
     Raises:
         FileNotFoundError: There is no such file or folder.
-        ValueError: The run was not trained on sound, or the rate is another than the run's.
+        ValueError: The run was not trained on sound, or the rate is another than the run's, or
+            some files are of a class of the run and others are not.
     """
     path = Path(source)
     if encoding["format"] != "audio":
@@ -231,11 +233,11 @@ def encode_audio(source: str | os.PathLike[str], encoding: Mapping[str, Any]) ->
     listening = Listening(**{key: encoding[key] for key in keys})
     rows = Ragged.of([listening.heard(sound) for sound in sounds])
     known = list(encoding["classes"])
-    if not names:
+    if not set(names) & set(known):
         return Sequences(rows)
     if strange := [(file, name) for file, name in zip(files, names, strict=True) if name not in known]:
         file, name = strange[0]
-        raise ValueError(f"{file}: every class must be one of {listed(known)}: got {name!r}")
+        raise ValueError(f"{file}: every class must be one of {listed(known)}, as others are: got {name!r}")
     return Sequences(rows, torch.tensor([known.index(name) for name in names]))
 
 

@@ -236,7 +236,7 @@ def _form_of_path(path: Path) -> Form:
 
 FOLDERS: tuple[tuple[Form, tuple[str, ...]], ...] = (
     ("idx", ("*ubyte*",)),
-    ("audio", ("*.wav", "*/*.wav")),
+    ("audio", ("*.[wW][aA][vV]", "*/*.[wW][aA][vV]")),
     ("graphs", ("*_graph_indicator.txt",)),
     ("graph", ("edges.*",)),
     ("points", ("*.ply", "*/*.ply", "*.xyz", "*/*.xyz")),

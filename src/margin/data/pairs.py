@@ -11,7 +11,7 @@ from torch import Tensor
 
 from margin.data.examples import Data
 from margin.data.length_batches import padding_line
-from margin.data.pair_examples import EOS, PAD, SPECIAL, UNK, Pairs
+from margin.data.pair_examples import BOS, EOS, PAD, SPECIAL, UNK, Pairs
 from margin.data.sequence_rows import Ragged, fingerprint_of
 from margin.data.sequences import lengths_line
 from margin.data.splits import Split, parts_of
@@ -214,7 +214,7 @@ def decode(ids: Tensor | Sequence[int], encoding: Mapping[str, Any], side: str =
     for k in (int(k) for k in ids):
         if k == EOS:
             break
-        if k not in (PAD, EOS - 1):
+        if k not in (PAD, BOS):
             kept.append(encoding[side][k])
     return text_of(kept, encoding["level"])
 

@@ -82,11 +82,12 @@ def _text(path: Path, parse: Callable[[str, str], Lines], missing: Missing, task
 
 
 def _columns(text: str, name: str) -> Lines:
-    """A sequence a line, its target first; tabs, commas or blanks between."""
+    """A sequence a line, its target first; tabs, commas or blanks between. An empty cell is a missing number."""
     numbers: list[NDArray[np.float64]] = []
     targets: list[str] = []
     for line, content in _numbered(text):
-        cells = content.replace(",", " ").split()
+        between = next((mark for mark in "\t," if mark in content), None)
+        cells = [cell.strip() for cell in content.split(between)]
         if len(cells) < 2 and not targets:
             raise ValueError(f"{name}, line {line}: a line must be a class and numbers: got {content[:40]!r}")
         targets.append(cells[0])
@@ -236,7 +237,8 @@ def _rows(x: NDArray[Any], cuts: dict[str, NDArray[Any]], part: str, name: str, 
         offsets = np.concatenate(([0], np.cumsum(lengths)))
     if offsets is None:
         return rows_of(x, name, lengths=lengths, missing=missing)
-    if offsets.ndim != 1 or offsets.dtype.kind not in "ui" or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+    whole = offsets.ndim == 1 and offsets.dtype.kind in "ui" and len(offsets) > 0
+    if not whole or offsets[0] != 0 or (np.diff(offsets) < 0).any():
         raise ValueError(f"{name}: offsets and lengths must be whole numbers, offsets rising from 0")
     if offsets[-1] != len(x):
         raise ValueError(

@@ -164,6 +164,8 @@ def _times(table: Table, name: str) -> pl.Series:
         stripped = cells.str.strip_chars()
         numbers, dates = stripped.cast(pl.Float64, strict=False), _dates(stripped)
         times = dates if dates.null_count() < numbers.null_count() else numbers
+    if times.dtype.is_float():
+        times = times.set(~times.is_finite(), None)  # NaN is neither before nor after a time
     if len(bad := times.is_null().arg_true()):
         raise ValueError(
             f"{table.at(bad[0], name)}: a time must be a date such as 2016-07-01 00:00:00, or a number: "

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Generator, Tensor
 
 from margin.data.examples import Data
+from margin.data.sequence_rows import evaluation_batch
 from margin.data.splits import Split
 from margin.types import Batch
 
@@ -35,6 +36,11 @@ class CodeBlocks:
     def targets(self) -> Int[Tensor, "blocks time"]:
         """The next code at every place of every block."""
         return self.codes[self.starts[:, None] + torch.arange(1, self.time + 1)]
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Blocks a batch of an evaluation."""
+        return evaluation_batch(self.time)
 
     def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
         """The blocks at ``index``; nothing is drawn."""

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 QUIET = 1e-10
-"""The power below which a band counts as silent: -100 dB of a full-scale square wave."""
+"""The power below which a band counts as silent: -100 dB of the constant amplitude 1, whose power is 1."""
 
 
 def frames(

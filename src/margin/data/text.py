@@ -271,7 +271,7 @@ def _about(
         ["blocks", f"{time} tokens; in training they start anywhere"],
         [
             "baseline",
-            f"{-share.xlogy(share).sum():.4f} nats a token: the entropy of the training frequencies",
+            f"{torch.special.entr(share).sum():.4f} nats a token: the entropy of the training frequencies",
         ],
     ]
     if UNKNOWN in vocabulary:

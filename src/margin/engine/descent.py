@@ -109,8 +109,8 @@ class Descend:
             loss = averaged_number(loss, parameters[0].device)
             grads = averaged_gradients(grads)
         for parameter, grad in zip(parameters, grads, strict=True):
-            parameter.grad = grad
-        present = [grad for grad in grads if grad is not None]
+            parameter.grad = None if grad is None else laid_out(grad, parameter)
+        present = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = total_norm(present)
         if not (math.isfinite(norm) and math.isfinite(loss)):
             self._refuse(state, loss, name)
@@ -135,6 +135,16 @@ class Descend:
         lr = state.optimizers[name].param_groups[0]["lr"]
         where = f"the first gradient concerned is that of {bad[0]}" if bad else "every gradient is finite"
         raise NonFiniteError(f"loss {loss:g} at step {state.step}, lr {float(lr):g}: {where}")
+
+
+def laid_out(grad: Tensor, parameter: Tensor) -> Tensor:
+    """A gradient in the memory layout of its parameter: torch's fused steps read both by one index.
+
+    ``backward`` sees to that, ``torch.autograd.grad`` does not.
+    """
+    if grad.layout != torch.strided or grad.stride() == parameter.stride():
+        return grad
+    return torch.empty_like(parameter).copy_(grad)
 
 
 def total_norm(grads: Sequence[Tensor]) -> float:

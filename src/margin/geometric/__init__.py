@@ -14,8 +14,8 @@ TURNABLE = Need(
 )
 
 SMALL_GRAPH = Need("a graph of at most 4,000 nodes", "margin.geometric.spectral_subjects:is_small_graph")
-FILTERS = Need("models with graph filters", "margin.geometric.filter_claims:has_filters", of="model")
-CHEBYSHEV = Need("models with Chebyshev filters", "margin.geometric.filter_claims:has_chebyshev", of="model")
+FILTERS = Need("models with graph filters", "margin.geometric.heard_filters:has_filters", of="model")
+CHEBYSHEV = Need("models with Chebyshev filters", "margin.geometric.heard_filters:has_chebyshev", of="model")
 UNORDERED = Need("models of sets or graphs", "margin.geometric.subjects:is_set_or_graph", of="model")
 GRAPHS = Need("models of graphs", "margin.geometric.subjects:is_graph", of="model")
 PASSING = Need(

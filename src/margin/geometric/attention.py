@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 from margin.geometric.aggregation import aggregate, softmax_over
 from margin.geometric.sparsity import Pattern, bag, inner, product, turned_bag
@@ -91,51 +91,56 @@ class _Attend(Function):
     @staticmethod
     def forward(
         v: Tensor, left: Tensor, right: Tensor, edge: Tensor | None, how: Attending
-    ) -> tuple[Tensor, Tensor]:
-        row, q = how.where.row, v.new_empty(v.shape[1], len(how.where.column))
-        out = torch.empty_like(v)
-        for k, weights in enumerate(q):
-            weights.copy_(_scores(left, right, edge, how, row, k))
-            F.leaky_relu_(weights, how.slope)
-            weights.sub_(_segments(weights, how.where, "max").index_select(0, row)).exp_()
-            weights.div_(_segments(weights, how.where, "sum").index_select(0, row))
-            out[:, k] = bag(how.where, how.dropping(k, weights), v[:, k])
-        return out, q
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        row, where = how.where.row, how.where
+        out, top, total = torch.empty_like(v), torch.empty_like(left), torch.empty_like(left)
+        for k in range(v.shape[1]):
+            weights = F.leaky_relu_(_scores(left, right, edge, how, row, k), how.slope)
+            top[:, k] = _segments(weights, where, "max")
+            weights.sub_(top[:, k].index_select(0, row)).exp_()
+            total[:, k] = _segments(weights, where, "sum")
+            weights.div_(total[:, k].index_select(0, row))
+            out[:, k] = bag(where, how.dropping(k, weights), v[:, k])
+        return out, top, total
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor, Tensor]) -> None:
         *tensors, ctx.how = inputs
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*tensors, output[1])
-        ctx.save_for_forward(*tensors)
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*tensors, *output[1:])
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        g, how, (v, left, right, edge, q) = grads[0], ctx.how, ctx.saved_tensors
+        g, how, (v, left, right, edge, top, total) = grads[0], ctx.how, ctx.saved_tensors
         if torch.is_grad_enabled():
             given = [tensor for tensor in (v, left, right, edge) if tensor is not None]
             found = torch.func.vjp(how.plainly, *given)[1](g)
             return (*found, *(None,) * (5 - len(found)))
-        row, turn = how.where.row, how.where.turn
+        where, row, turned = how.where, how.where.row, how.where.turned_starts.long()
         of_v, of_left, of_right = (torch.empty_like(tensor) for tensor in (v, left, right))
         of_edge = None if edge is None or not ctx.needs_input_grad[3] else torch.empty_like(edge)
-        for k, weights in enumerate(q):
+        for k in range(v.shape[1]):
+            # the weights are computed again: kept for every head they would be the largest tensor
+            slopes = _scores(left, right, edge, how, row, k)
+            weights = F.leaky_relu(slopes, how.slope).sub_(top[:, k].index_select(0, row)).exp_()
+            weights.div_(total[:, k].index_select(0, row))
             of_head = g[:, k].contiguous()
-            of_v[:, k] = turned_bag(how.where, how.dropping(k, weights), of_head)
-            d = how.dropping(k, inner(how.where, of_head, v[:, k].contiguous())).mul_(weights)
-            d.sub_(weights * _segments(d, how.where, "sum").index_select(0, row))
-            scores = _scores(left, right, edge, how, row, k)
-            d.mul_(torch.where(scores > 0, 1.0, how.slope).to(d.dtype))
-            of_left[:, k] = _segments(d, how.where, "sum")
+            of_v[:, k] = turned_bag(where, how.dropping(k, weights), of_head)
+            d = how.dropping(k, inner(where, of_head, v[:, k].contiguous())).mul_(weights)
+            d.sub_(weights.mul_(_segments(d, where, "sum").index_select(0, row)))
+            d = torch.where(slopes > 0, d, d * how.slope)
+            of_left[:, k] = _segments(d, where, "sum")
             of_right[:, k] = torch.segment_reduce(
-                d.index_select(0, turn), "sum", offsets=how.where.turned_starts.long(), initial=0
+                d.index_select(0, where.turn), "sum", offsets=turned, initial=0
             )
             if of_edge is not None:
                 of_edge[:, k] = d
         return of_v, of_left, of_right, of_edge, None
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, None]:
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, None, None]:
         (v, left, right, edge), how, where = ctx.saved_tensors[:4], ctx.how, ctx.how.where
         zero = v.new_zeros(len(where.column), v.shape[1])
         to_v, to_left, to_right, to_edge, _ = tangents
@@ -148,15 +153,15 @@ class _Attend(Function):
         moved = q * moved * torch.where(scores > 0, 1.0, how.slope).to(q.dtype)
         total = aggregate(moved, where.row, where.shape[0], "sum").index_select(0, where.row)
         found = mixed(moved - q * total, v, how)
-        return found if to_v is None else found + mixed(q, to_v, how), None
+        return found if to_v is None else found + mixed(q, to_v, how), None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         *tensors, how = inputs
         axes = tuple(axis for axis, tensor in zip(in_dims, tensors, strict=False) if tensor is not None)
         given = [tensor for tensor in tensors if tensor is not None]
         out = torch.vmap(how.plainly, axes)(*given)
-        return (out, out.new_zeros(len(out))), (0, 0)
+        return (out, *out.new_zeros(2, len(out))), (0, 0, 0)
 
 
 def _scores(

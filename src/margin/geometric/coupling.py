@@ -58,7 +58,9 @@ def coupling_matrix(edge_index: EdgeIndex, num_nodes: int, weight: Float[Tensor,
     return found.coalesce()
 
 
-def weights_of(edge_attr: Float[Tensor, "edges edge_width"], edge_weight: EdgeWeight) -> Float[Tensor, " edges"]:
+def weights_of(
+    edge_attr: Float[Tensor, "edges edge_width"], edge_weight: EdgeWeight
+) -> Float[Tensor, " edges"]:
     """What each edge weighs: 1, or its first feature.
 
     Raises:
@@ -72,7 +74,10 @@ def weights_of(edge_attr: Float[Tensor, "edges edge_width"], edge_weight: EdgeWe
 
 
 def coupled(
-    edge_index: EdgeIndex, edge_attr: Float[Tensor, "edges edge_width"], num_nodes: int, edge_weight: EdgeWeight
+    edge_index: EdgeIndex,
+    edge_attr: Float[Tensor, "edges edge_width"],
+    num_nodes: int,
+    edge_weight: EdgeWeight,
 ) -> tuple[Pattern, Float[Tensor, " joined"]]:
     """Where A_hat has entries, and which, by row; computed once for the same tensors of edges.
 

@@ -45,10 +45,10 @@ def equivariance_error(f: Function, inputs: Inputs, acts: Iterable[Act]) -> floa
     Raises:
         ValueError: f(g x) and g f(x) have different shapes, or there is no g.
     """
-    before, worst = f(*inputs), []
+    before, worst = f(*inputs).detach(), []
     scale = max(float(before.abs().max()), 1.0) if before.numel() else 1.0
     for act in acts:
-        moved, expected = f(*act.on_inputs(inputs)), act.on_output(before)
+        moved, expected = f(*act.on_inputs(inputs)).detach(), act.on_output(before)
         if moved.shape != expected.shape:
             raise ValueError(
                 f"f(g x) must have the shape of g f(x): got {tuple(moved.shape)} and {tuple(expected.shape)}"

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.geometric.dropping import Dropout
+from margin.geometric.dropping import Dropout as Dropout
 from margin.geometric.kept import kept
 from margin.geometric.sparsity import Pattern, pattern, product
 

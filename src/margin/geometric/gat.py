@@ -72,7 +72,11 @@ class GATLayer(AttentionLayer):
 
     def _scores(self, v: Vectors, carried: Carried) -> tuple[Heads, Heads, OnEntries | None]:
         edge = None if self.edge is None else F.linear(carried.to(v.dtype), self.edge)
-        return (v * self.left).sum(-1), (v * self.right).sum(-1), edge
+        # both products of every head at once, by a matrix whose row k is 0 outside head k
+        own = torch.eye(self.heads, dtype=v.dtype, device=v.device)[:, :, None]
+        maps = torch.cat((own * self.left, own * self.right)).flatten(1)
+        left, right = F.linear(v.flatten(1), maps).chunk(2, 1)
+        return left, right, edge
 
 
 # a constructor's parameters: they are the model's options

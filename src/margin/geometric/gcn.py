@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.geometric.coupling import EdgeWeight, coupled
-from margin.geometric.features import FeatureMap, Rows
+from margin.geometric.features import Dropout, FeatureMap, Rows
 from margin.geometric.node_net import EdgeAttr, EdgeIndex, GraphLayer, NodeNet
 from margin.geometric.sparsity import Pattern, product
 
@@ -83,9 +83,14 @@ class GCN(NodeNet):
             raise ValueError(f"layers and hidden must be at least 1: got {layers}, {hidden}")
         sizes = [node_features, *[hidden] * (layers - 1), num_classes]
         self.layers = nn.ModuleList(
-            GCNLayer(n, m, edge_weight=edge_weight, dropout=dropout) for n, m in pairwise(sizes)
+            GCNLayer(n, m, edge_weight=edge_weight, dropout=dropout if k == 0 else 0.0)
+            for k, (n, m) in enumerate(pairwise(sizes))
         )
+        self.dropout = Dropout(dropout)
 
     def after(self, k: int, z: Float[Tensor, "nodes width"]) -> Float[Tensor, "nodes width"]:
-        """ReLU, but for the last layer."""
-        return z.relu() if k + 1 < len(self.layers) else z
+        """ReLU, but for the last layer; what the next convolution reads is dropped before, which is the same.
+
+        So what the next layer keeps for its derivative serves the ReLU's too.
+        """
+        return self.dropout(z).relu() if k + 1 < len(self.layers) else z

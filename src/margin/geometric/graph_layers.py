@@ -137,5 +137,6 @@ def reads_neighbors(call: Heard, edge_index: Tensor) -> Premise:
 
 
 def passes_messages(subject: Subject) -> bool:
-    """Whether the model has layers that are called with features of nodes and edges."""
-    return is_graph(subject) and len(listened(subject).calls) > 0
+    """Whether the model has layers that are called with features of nodes and edges, and differentiably."""
+    calls = listened(subject).calls if is_graph(subject) else []
+    return bool(calls) and all(call.gave.requires_grad for call in calls)

@@ -154,6 +154,10 @@ def polynomial_network(  # more than 7 parameters: they are the options of the m
 ) -> FilterNetwork:
     """Class logits of every node, from layers of polynomial filters with ReLU between them.
 
+    Every power of L favors what differs between neighbors, so training in these coefficients finds rough
+    functions first. Where neighbors are alike, as papers that cite each other, it generalizes badly; ChebNet
+    of the same order has the same functions in another basis, and does not.
+
     Args:
         node_features: Numbers of each node.
         edge_features: Numbers of each edge.

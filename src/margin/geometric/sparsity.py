@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 Values = Float[Tensor, " entries"]
 MOST = 2**31 - 1
@@ -165,10 +165,13 @@ class _Product(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern], output: Tensor) -> None:
-        values, x, where = inputs
-        ctx.where = where
-        ctx.save_for_backward(values, x)
-        ctx.save_for_forward(values, x)
+        values, x, ctx.where = inputs
+        # each is needed for the other's derivative only; a graph's own values have none
+        ctx.save_for_backward(
+            values if ctx.needs_input_grad[1] else None, x if ctx.needs_input_grad[0] else None
+        )
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(values, x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:

@@ -6,7 +6,7 @@ from torch import Tensor
 from margin.sequence.cells import Cell, one
 from margin.sequence.readouts import Pool, SequenceClassifier
 from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps, last, reversed_in_time
-from margin.sequence.stacked import Stacked
+from margin.sequence.stacked import Stacked, widths
 
 
 class Bidirectional(Recurrence):
@@ -85,7 +85,7 @@ def recurrence(
     Raises:
         ValueError: A size is below 1, or the cell is another.
     """
-    sizes = [input_size] + [2 * hidden] * (layers - 1)
+    sizes = widths(input_size, 2 * hidden, layers)
     stack = [Bidirectional(one(cell, size, hidden), one(cell, size, hidden)) for size in sizes]
     return Stacked(stack, dropout=dropout)
 

@@ -112,7 +112,7 @@ def memory(subject: Subject) -> Finding:
         if one.lengths is not None:
             here = torch.arange(log.shape[1], device=log.device) < one.lengths[:, None]
             log = log.masked_fill(~here[..., None], 0.0)
-            mean = log.sum((0, 1)) / here.sum().clamp_min(1)
+            mean = log.sum((0, 1)) / here.sum()  # NaN where no example has a step
         else:
             mean = log.mean((0, 1))
         constants.append(-1 / mean.clamp_max(-torch.finfo(one.b.dtype).eps))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from margin.sequence.recurrence import Lengths, Sequences, State, Steps, kept, last, without_padding
-from margin.sequence.scan import adjoint, adjoint_segment, advance, one_axis, scan, segments, shifted
+from margin.sequence.scan import adjoint, adjoint_segment, advance, mapped, one_axis, scan, segments, shifted
 
 
 def gated_average(
@@ -104,7 +104,7 @@ class _GatedAverage(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         logits, values, initial, states = ctx.saved_tensors
-        if not torch.is_grad_enabled():
+        if not (torch.is_grad_enabled() or mapped(grad)):
             return _gradients(logits, values, initial, states, grad)
         gates = logits.sigmoid()
         g = adjoint(gates, grad)

@@ -17,7 +17,7 @@ from margin.sequence.recurrence import (
     unrolled,
     without_padding,
 )
-from margin.sequence.stacked import Stacked
+from margin.sequence.stacked import Stacked, widths
 from margin.sequence.torch_recurrent import RecurrentInit, TorchRecurrence, begin
 
 Gates = Float[Tensor, "batch gates"]
@@ -142,9 +142,9 @@ def recurrence(
     Reference: Cho, van Merrienboer, Gulcehre, Bahdanau, Bougares, Schwenk and Bengio 2014, Equations 5-8.
     """
     if reset == "before":
-        sizes = [input_size] + [hidden] * (layers - 1)
         stack = [
-            ResetBeforeGRU(size, hidden=hidden, gate=gate, recurrent_init=recurrent_init) for size in sizes
+            ResetBeforeGRU(size, hidden=hidden, gate=gate, recurrent_init=recurrent_init)
+            for size in widths(input_size, hidden, layers)
         ]
         return Stacked(stack, dropout=dropout)
     if reset != "after" or gate != "keeps":

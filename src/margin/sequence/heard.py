@@ -106,8 +106,8 @@ def _kept(name: str, recurrence: Recurrence, given: Sequence[Any]) -> Heard:
 
 
 def from_the_front(name: str, recurrence: Recurrence) -> Premise:
-    """The premise that a recurrence is causal, as it says itself."""
-    text = f"{name} reads its sequences from the front alone"
+    """The premise that a recurrence states to be causal; whether it is, is asked."""
+    text = f"{name} states that it reads its sequences from the front alone"
     if recurrence.causal:
         return Premise(text, "proved", "its attribute causal is True")
     return Premise(text, "refuted", f"{name} reads later steps too: its attribute causal is False")

@@ -27,6 +27,9 @@ class LinearBlock(nn.Module):
         norm: Over the numbers of a step, or none: the norm brings a step of small numbers to the size of all
             others, which a sum over steps, few of which count, must then undo.
 
+    Raises:
+        ValueError: The norm is another.
+
     Reference:
         Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Section 2.1 and Figure 1; the norm is
         over the numbers of a step, not over a batch, so that examples and steps do not read each other.
@@ -34,6 +37,8 @@ class LinearBlock(nn.Module):
 
     def __init__(self, core: Recurrence, width: int, *, dropout: float = 0.0, norm: Norm = "layer") -> None:
         super().__init__()
+        if norm not in ("layer", "none"):
+            raise ValueError(f"norm must be 'layer' or 'none': got {norm!r}")
         self.norm = nn.LayerNorm(width) if norm == "layer" else nn.Identity()
         self.core = core
         self.gate = nn.Linear(width, 2 * width)

@@ -96,7 +96,7 @@ def diagonalized(
     return Diagonal(values, P, torch.linalg.solve(P, B.to(P.dtype)), C.to(P.dtype) @ P, condition)
 
 
-def stability(A: Square, *, tolerance: float = 1e-9) -> Stability:
+def stability(A: Square, *, tolerance: float = 1e-6) -> Stability:
     r"""Whether the powers of A vanish, stay bounded or grow, by its eigenvalues.
 
     They vanish where every modulus is below 1 ("asymptotic"). They stay bounded ("marginal") where none is
@@ -105,9 +105,9 @@ def stability(A: Square, *, tolerance: float = 1e-9) -> Stability:
 
     Args:
         A: The transition; float64 is computed in.
-        tolerance: Distance at which eigenvalues count as equal, and a modulus as 1. An eigenvalue of a Jordan
-            block of size s moves by the s-th root of rounding, so one at 1 in a large block may be told as
-            unstable, never as asymptotic where its computed modulus exceeds 1 - tolerance.
+        tolerance: Distance at which eigenvalues count as equal, and a modulus as 1. The eigenvalues of a
+            Jordan block of size s move by the s-th root of rounding, 1e-8 for 2: a smaller tolerance would
+            take them for distinct ones. Of a larger block one moves out of the disc by more than that.
 
     Raises:
         ValueError: The tolerance is not in (0, 1).

@@ -62,7 +62,7 @@ def readback(layer: LRU, longest: int, generator: Generator) -> Readback:
 
 def longest_sequence(subject: Subject) -> int:
     """Steps of the longest held-out sequence, at most :data:`LONGEST`."""
-    return max(1, min(LONGEST, *(batch.inputs[0].shape[1] for batch in subject.test)))
+    return max(1, min(LONGEST, max((batch.inputs[0].shape[1] for batch in subject.test), default=1)))
 
 
 def reading(subject: Subject) -> Finding:

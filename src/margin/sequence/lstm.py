@@ -17,7 +17,7 @@ from margin.sequence.recurrence import (
     unrolled,
     without_padding,
 )
-from margin.sequence.stacked import Stacked
+from margin.sequence.stacked import Stacked, widths
 from margin.sequence.torch_recurrent import RecurrentInit, TorchRecurrence, begin
 
 Gates = Float[Tensor, "batch gates"]
@@ -145,10 +145,9 @@ def recurrence(
     Reference: Hochreiter and Schmidhuber 1997; Gers, Schmidhuber and Cummins 2000, Section 3.
     """
     if output == "matrix":
-        sizes = [input_size] + [hidden] * (layers - 1)
         stack = [
             CellMatrixLSTM(size, hidden=hidden, forget_bias=forget_bias, recurrent_init=recurrent_init)
-            for size in sizes
+            for size in widths(input_size, hidden, layers)
         ]
         return Stacked(stack, dropout=dropout)
     if output != "cell":

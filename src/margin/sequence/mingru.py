@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from margin.sequence.gated_average import averaged, gate_bias
 from margin.sequence.readouts import LanguageModel, Pool, Readout, SequenceClassifier, SequenceRegressor
 from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps, without_padding
-from margin.sequence.stacked import Stacked
+from margin.sequence.stacked import Stacked, widths
 
 Gate = Literal["keeps", "renews"]
 
@@ -92,7 +92,7 @@ def recurrence(
         gate: What a gate of 1 does: it keeps the old state, or it renews it.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
     """
-    sizes = [input_size, *[hidden] * (layers - 1)] if layers > 0 else []
+    sizes = widths(input_size, hidden, layers)
     return Stacked([MinGRU(n, hidden=hidden, gate=gate, memory=memory) for n in sizes], dropout=dropout)
 
 

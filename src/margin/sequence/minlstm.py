@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from margin.sequence.gated_average import averaged, gate_bias
 from margin.sequence.readouts import Pool, SequenceClassifier
 from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps, without_padding
-from margin.sequence.stacked import Stacked
+from margin.sequence.stacked import Stacked, widths
 
 
 def kept_logit(
@@ -89,7 +89,7 @@ def recurrence(
         dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
     """
-    sizes = [input_size, *[hidden] * (layers - 1)] if layers > 0 else []
+    sizes = widths(input_size, hidden, layers)
     return Stacked([MinLSTM(n, hidden=hidden, memory=memory) for n in sizes], dropout=dropout)
 
 

@@ -33,7 +33,7 @@ def told(subject: Subject) -> tuple[int, bool] | None:
     inputs = subject.test[0].inputs
     for place in range(1, len(inputs)):
         lengths, before = inputs[place], inputs[place - 1]
-        if lengths.ndim == 1 and lengths.dtype == torch.int64 and before.ndim >= 2:
+        if lengths.shape == before.shape[:1] and lengths.dtype == torch.int64 and before.ndim >= 2:
             return (place - 1, True) if bool((lengths <= before.shape[1]).all()) else None
     names = list(inspect.signature(core_of(subject.model).forward).parameters)
     alone = len(inputs) == 1 and inputs[0].ndim >= 2 and names[1:2] == ["lengths"]

@@ -20,6 +20,13 @@ def pooled(recurrence: Recurrence, x: Tensor, lengths: Tensor | None, pool: Pool
     return recurrence.final(outputs, lengths) if pool == "last" else mean(outputs, lengths)
 
 
+def known(pool: Pool) -> Pool:
+    """The pool, unless it is none."""
+    if pool not in ("last", "mean"):
+        raise ValueError(f"pool must be 'last' or 'mean': got {pool!r}")
+    return pool
+
+
 class SequenceClassifier(nn.Module):
     r"""Class logits of a sequence, an affine map of a recurrence's last or mean output.
 
@@ -33,6 +40,9 @@ class SequenceClassifier(nn.Module):
         pool: The output that has read the whole sequence, or the mean over its steps.
         dropout: Probability with which a number of what is read is dropped in training, in [0, 1).
 
+    Raises:
+        ValueError: The pool is neither, or the dropout is no probability.
+
     Reference:
         Goodfellow, Bengio and Courville 2016, Section 10.2 (Figure 10.5).
     """
@@ -42,7 +52,7 @@ class SequenceClassifier(nn.Module):
     ) -> None:
         super().__init__()
         self.recurrence = recurrence
-        self.pool: Pool = pool
+        self.pool: Pool = known(pool)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(recurrence.output_size, num_classes)
 
@@ -59,6 +69,9 @@ class SequenceRegressor(nn.Module):
         pool: The output that has read the whole sequence, or the mean over its steps.
         dropout: Probability with which a number of what is read is dropped in training, in [0, 1).
 
+    Raises:
+        ValueError: The pool is neither, or the dropout is no probability.
+
     Reference:
         Goodfellow, Bengio and Courville 2016, Section 10.2 (Figure 10.5).
     """
@@ -66,7 +79,7 @@ class SequenceRegressor(nn.Module):
     def __init__(self, recurrence: Recurrence, *, pool: Pool = "last", dropout: float = 0.0) -> None:
         super().__init__()
         self.recurrence = recurrence
-        self.pool: Pool = pool
+        self.pool: Pool = known(pool)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(recurrence.output_size, 1)
 
@@ -87,7 +100,7 @@ class LanguageModel(nn.Module):
         dropout: Probability with which a number of E[w] and of y is dropped in training, in [0, 1).
 
     Raises:
-        ValueError: The recurrence is not causal, or the sizes of a tied readout differ.
+        ValueError: The recurrence is not causal, the readout is another, or the sizes of a tied one differ.
 
     Reference:
         Mikolov, Karafiat, Burget, Cernocky and Khudanpur 2010, Section 2; Press and Wolf 2017 (tied).
@@ -104,6 +117,8 @@ class LanguageModel(nn.Module):
         super().__init__()
         if not recurrence.causal:
             raise ValueError("a language model needs a causal recurrence: got one that reads the future")
+        if readout not in ("own", "tied"):
+            raise ValueError(f"readout must be 'own' or 'tied': got {readout!r}")
         if readout == "tied" and recurrence.input_size != recurrence.output_size:
             raise ValueError(
                 "a tied readout needs input_size = output_size: "
@@ -159,8 +174,8 @@ class LanguageModel(nn.Module):
         Raises:
             ValueError: The count is below 1, or an option is out of range.
         """
-        if count < 1:
-            raise ValueError(f"count must be at least 1: got {count}")
+        if count < 1 or length < 0:
+            raise ValueError(f"sampling needs count >= 1 and length >= 0: got {count} and {length}")
         device = self.embedding.weight.device
 
         def draw(logits: Tensor) -> Tensor:

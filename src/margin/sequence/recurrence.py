@@ -94,7 +94,7 @@ def check_lengths(lengths: Tensor, x: Tensor) -> None:
     Raises:
         ValueError: They are not integers of shape (batch,), or not in 0 .. time.
     """
-    if lengths.shape != x.shape[:1] or lengths.is_floating_point():
+    if lengths.shape != x.shape[:1] or lengths.dtype == torch.bool or lengths.is_floating_point():
         raise ValueError(
             f"lengths must be one integer a sequence, shape ({len(x)},): "
             f"got shape {tuple(lengths.shape)} of {lengths.dtype}"

@@ -167,7 +167,7 @@ class _Scan(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a, initial, states = ctx.saved_tensors
-        if not torch.is_grad_enabled():
+        if not (torch.is_grad_enabled() or mapped(grad)):
             return _gradients(a, initial, states, grad)
         g = adjoint(a, grad)
         by_gates = g * shifted(states, initial).conj()
@@ -194,6 +194,12 @@ def one_axis(x: Tensor, dim: int | None, count: int) -> Tensor:
     return x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
+def mapped(grad: Tensor) -> bool:
+    """Whether a gradient is a batch of gradients in the guise of one, which nothing may write to in place."""
+    kinds = torch._C._functorch
+    return bool(kinds.is_batchedtensor(grad) or kinds.is_legacy_batchedtensor(grad))
+
+
 def shifted(states: Tensor, initial: Tensor) -> Tensor:
     """z_0 .. z_{T-1}, given z_1 .. z_T and z_0."""
     return torch.cat((initial[:, None], states[:, :-1]), 1)
@@ -203,7 +209,12 @@ def adjoint(a: Tensor, grad: Tensor) -> Tensor:
     """g_t = grad_t + conj(a_{t+1}) g_{t+1}, the gradient by b, so that it can be differentiated again."""
     if a.shape[1] > 1:
         a = torch.cat((a[:, 1:], torch.zeros_like(a[:, :1])), 1)
-    states: Tensor = _Scan.apply(a.conj().resolve_conj().flip(1), grad.flip(1), torch.zeros_like(grad[:, 0]))
+    gates, added, start = a.conj().resolve_conj().flip(1), grad.flip(1), torch.zeros_like(grad[:, 0])
+    if torch._C._functorch.is_legacy_batchedtensor(
+        grad
+    ):  # of is_grads_batched: it knows plain operations alone
+        return doubling(gates.expand(grad.shape), added, start).flip(1) if grad.shape[1] > 1 else grad
+    states: Tensor = _Scan.apply(gates, added, start)
     return states.flip(1)
 
 

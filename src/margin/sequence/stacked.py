@@ -10,6 +10,22 @@ from torch import Tensor, nn
 from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps
 
 
+def widths(input_size: int, width: int, layers: int) -> list[int]:
+    """How many numbers each of L layers reads: the lowest the input's, the others what the one below gives.
+
+    Args:
+        input_size: n, numbers of a step.
+        width: Numbers that a layer gives.
+        layers: L, at least 1.
+
+    Raises:
+        ValueError: There is no layer.
+    """
+    if layers < 1:
+        raise ValueError(f"layers must be at least 1: got {layers}")
+    return [input_size, *[width] * (layers - 1)]
+
+
 class Stacked(Recurrence):
     r"""Recurrences of which each reads, at each step, the output of the one below at the same step.
 
