@@ -193,7 +193,7 @@ def measure(kind: str, edges: int) -> dict[str, float]:
 
 
 def in_a_process(kind: str, edges: int, *, returning: bool = False) -> dict[str, float]:
-    """Measured in a process of its own; ``returning`` gives freed blocks back at once, so that none is counted."""
+    """Measured in a process of its own; with ``returning`` freed blocks go back at once, uncounted."""
     command = [sys.executable, "-m", "benchmarks.graph_layers", "--measure", kind, str(edges)]
     environment = {**os.environ, **({"MALLOC_MMAP_THRESHOLD_": "65536"} if returning else {})}
     run = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)

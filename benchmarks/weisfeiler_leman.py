@@ -43,7 +43,7 @@ def main() -> None:
     slope = float(np.polyfit(np.log(SIZES), np.log(seconds), 1)[0])
     record(
         "geometric/weisfeiler_leman",
-        title="Color refinement of a random graph until it is stable, and networkx's hashes for as many rounds",
+        title="Color refinement of a random graph until it is stable, and as many rounds of networkx",
         figures=[
             {
                 "what": f"{EDGES:,} edges, {stable.rounds} rounds: networkx's time / ours",

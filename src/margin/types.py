@@ -40,7 +40,6 @@ class Batch(NamedTuple):
         weight = None if self.weight is None else move(self.weight)
         return Batch(tuple(move(x) for x in self.inputs), targets, weight)
 
-
     @property
     def divisible(self) -> bool:
         """Whether every tensor has one row an example, so that a batch can be cut: joined graphs have not."""

@@ -1,5 +1,6 @@
 """Using a run: its data, its predictions, the loss of each example that it held out."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from margin.catalog import find, models, resolve, sources
+from margin.data.audio import sound_files
 from margin.data.examples import Data, InOrder, evaluation_batch, is_independent, judged
 from margin.data.folders import image_files
 from margin.data.forms import form_of, without_prefix
@@ -78,8 +80,11 @@ def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> d
     columns: dict[str, list[Any]] = {}
     named = is_own(run, data) and not Path(without_prefix(data)).exists()
     examples = held_out(run) if named else encode(data, encoding)
-    if not named and isinstance(data, str | Path) and form_of(data) in ("folder", "image"):
-        columns["file"] = [str(path) for path in image_files(data)]
+    if not named and isinstance(data, str | Path):
+        if encoding["format"] == "audio":
+            columns["file"] = [str(path) for path in sound_files(Path(without_prefix(data)), "none")[0]]
+        elif form_of(data) in ("folder", "image"):
+            columns["file"] = [str(path) for path in image_files(data)]
     columns |= {key: list(values) for key, values in getattr(examples, "rows", {}).items()}
     translate = getattr(core_of(model), "translate", None)
     with torch.no_grad(), asking(model):
@@ -91,8 +96,13 @@ def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> d
                 outputs = closing(model(*batch.inputs), batch, task)
                 shown = predicted(task, outputs, None if is_independent(examples) else batch.weight, names)
             for name, values in shown.items():
-                columns.setdefault(name, []).extend(values)
+                columns.setdefault(of_target(name, encoding.get("targets", ())), []).extend(values)
     return columns
+
+
+def of_target(column: str, targets: Sequence[str]) -> str:
+    """A column of a forecast by the name of its target: ``value of 2 +1`` as ``load +1``."""
+    return re.sub(r"^value(?: of (\d+))?(?= \+)", lambda found: targets[int(found[1] or 1) - 1], column)
 
 
 def predicted(task: Task, outputs: Any, weight: Tensor | None, names: Sequence[str]) -> dict[str, list[Any]]:
@@ -115,13 +125,19 @@ def translated(found: Any, encoding: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def closing(outputs: Any, batch: Batch, task: Task) -> Any:
-    """Outputs that end with what is predicted: of tokens of several lengths, each example's own last place.
+    """Outputs that end with what is predicted: of tokens that are filled up, each example's own last place.
 
     A sequence of length 0 keeps its first place.
     """
-    if task is not TOKENS or len(batch.inputs) != 2:
+    if task is not TOKENS:
         return outputs
-    last = (batch.inputs[1] - 1).clamp_min(0)
+    if len(batch.inputs) == 2:
+        lengths = batch.inputs[1]
+    elif batch.weight is not None:  # the last block of a text
+        lengths = batch.weight.count_nonzero(1)
+    else:
+        return outputs
+    last = (lengths - 1).clamp_min(0)
     return outputs[torch.arange(len(last)), last][:, None]
 
 

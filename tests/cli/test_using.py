@@ -15,10 +15,9 @@ import margin
 from margin.cli import COMMANDS, main
 from margin.cli.compare import cell, paired
 from margin.data.opening import open_data
-from margin.engine.runs import Run
 from margin.tasks import TOKENS
 from margin.types import Batch
-from margin.using import closing
+from margin.using import closing, of_target
 
 
 @pytest.fixture(autouse=True)
@@ -224,6 +223,17 @@ def test_nodes_are_predicted_once_by_their_names(here: Path, capsys: pytest.Capt
     (here / "g" / "edges.csv").write_text("\n".join(["source,target", *edges]))
     assert main(["train", "geometric/gcn", "g", "--epochs", "60", "--lr", "0.05", "--out", "r"]) == 0
     found = answer(capsys, "predict", "r", "g")
-    record = Run(here / "r").record
-    assert len(found) == record["data"]["sizes"]["test"]
+    assert sorted(row["node"] for row in found) == sorted(ids)  # of a file, every row
     assert all(row["class"] == ["odd", "even"][int(row["node"][1:]) % 2] for row in found)
+
+
+def test_the_filling_of_a_texts_last_block_is_not_continued() -> None:
+    outputs = torch.arange(24.0).reshape(2, 4, 3)
+    batch = Batch((torch.zeros(2, 4, dtype=torch.long),), None, torch.tensor([[1.0] * 4, [1, 1, 0, 0]]))
+    assert torch.equal(closing(outputs, batch, TOKENS)[:, 0], torch.stack((outputs[0, 3], outputs[1, 1])))
+
+
+def test_a_forecast_bears_the_names_of_its_columns() -> None:
+    assert of_target("value of 2 +1 q0.1", ["load", "wind"]) == "wind +1 q0.1"
+    assert of_target("value +3", ["load"]) == "load +3"
+    assert of_target("value", ["load"]) == "value"

@@ -19,7 +19,7 @@ ARROWS = (
     {"robust"},
     {"classic", "feedforward", "vision", "sequence", "text", "geometric", "generative", "bayes"},
     {"using"},
-    {"training", "auditing", "exporting", "sampling"},
+    {"training", "auditing", "exporting", "exporting_onnx", "sampling"},
     {"estimators", "testing"},
     {"cli"},
 )

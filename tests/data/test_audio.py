@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from margin.data.audio import encode_audio, read_audio
+from margin.data.forms import form_of
 from margin.data.wave import write_wave
 
 
@@ -112,10 +113,21 @@ def test_wrong_folders_are_refused(tmp_path, refused):
     write_wave(named / "plain.wav", tone(50), 8000)
     with refused("plain.wav", "LABEL_rest.wav"):
         read_audio(named)
-    strange = tmp_path / "maybe_1.wav"
-    write_wave(strange, tone(50), 8000)
+    strange = folder(tmp_path / "strange", by="name")
+    write_wave(strange / "maybe_1.wav", tone(50), 8000)
     with refused("maybe", "'no'"):
         encode_audio(strange, read_audio(folder(tmp_path / "fine")).encoding)
+
+
+def test_new_sound_whose_names_are_no_class_has_no_targets(tmp_path):
+    data = read_audio(folder(tmp_path / "train"))
+    write_wave(tmp_path / "take_1.wav", tone(50), 8000)
+    (tmp_path / "inbox" / "monday").mkdir(parents=True)
+    write_wave(tmp_path / "inbox" / "monday" / "a.wav", tone(50), 8000)
+    for source in ("take_1.wav", "inbox"):
+        new = encode_audio(tmp_path / source, data.encoding)
+        assert new.targets is None
+        assert new.ragged.lengths.tolist() == [50]
 
 
 def test_an_empty_clip_is_a_sequence_of_length_zero(tmp_path):
@@ -134,3 +146,9 @@ def test_codes_of_sound_are_blocks_with_the_next_code(tmp_path):
     assert batch.inputs[0].shape == (2, 50)
     assert torch.equal(batch.inputs[0][:, 1:], batch.targets[:, :-1])
     assert torch.equal(batch.inputs[0][1, :1], batch.targets[0, -1:])
+
+
+def test_a_folder_of_sound_is_known_whatever_the_case_of_its_endings(tmp_path):
+    (tmp_path / "no").mkdir()
+    write_wave(tmp_path / "no" / "A.WAV", tone(50), 8000)
+    assert form_of(tmp_path) == "audio"

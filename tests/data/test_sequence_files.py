@@ -122,6 +122,20 @@ def test_what_cannot_be_read_is_refused(
         load_sequences(csv(text, name), "error", None)
 
 
+def test_an_empty_cell_is_a_missing_number_not_a_shorter_sequence(csv: Callable, refused: Callable) -> None:
+    for text in ("0,1,,3\n1,4,5,6\n", "0\t1\t\t3\n1\t4\t5\t6\n", "0, 1, , 3\n1, 4, 5, 6\n"):
+        with refused("nan at row 0, time 1"):
+            load_sequences(csv(text, "a.csv"), "error", None)
+    filled = load_sequences(csv("0,1,,\n1,4,5,6\n", "a.csv"), "end", None)
+    assert rows(filled) == [[[1]], [[4], [5], [6]]]
+
+
+def test_offsets_of_nothing_are_refused(tmp_path: Path, refused: Callable) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((5, 1)), y=np.array([0, 1]), offsets=np.array([], dtype=int))
+    with refused("offsets rising from 0"):
+        load_sequences(tmp_path / "a.npz", "error", None)
+
+
 def test_a_missing_file_is_named(tmp_path: Path, refused: Callable) -> None:
     with refused("none.npz", error=FileNotFoundError):
         load_sequences(tmp_path / "none.npz", "error", None)

@@ -45,6 +45,12 @@ def test_times_that_fall_or_come_twice_are_refused(tmp_path, refused):
         load_steps(days(tmp_path / "b.csv", FINE[0], *FINE))
 
 
+def test_a_time_that_is_no_number_is_refused(tmp_path, refused):
+    file = write(tmp_path / "a.csv", "t,x\n1,5\nnan,6\n3,7\n")
+    with refused("a.csv, row 3", "'t'", "a time must be a date"):
+        load_steps(file, time_column="t")
+
+
 def test_gaps_are_named(tmp_path):
     steps = load_steps(days(tmp_path / "a.csv", *FINE, "2020-01-09,5,50", "2020-01-10,6,60"))
     assert any("2020-01-04 to 2020-01-09" in note for note in steps.notes)

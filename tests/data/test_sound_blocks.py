@@ -38,3 +38,10 @@ def test_too_little_sound_is_refused():
         block_data("x", [torch.zeros(15, dtype=torch.int64)], 10, Split(), RECORD)
     with pytest.raises(ValueError, match="at least 1"):
         block_data("x", [torch.zeros(15, dtype=torch.int64)], 0, Split(), RECORD)
+
+
+def test_an_evaluation_holds_fewer_of_long_blocks():
+    codes = torch.zeros(2**15 + 1, dtype=torch.int64)
+    for time, size in ((2**10, 2**7), (2**14, 2**3)):
+        data = block_data("x", [codes], time, Split(test=0, val=0), RECORD)
+        assert data.splits["train"].evaluation_batch == size

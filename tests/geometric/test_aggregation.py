@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from margin.geometric.aggregation import aggregate, pooled, softmax_over
 
@@ -85,5 +85,3 @@ def test_it_refuses() -> None:
 def test_nan_stays_nan() -> None:
     for how in ("sum", "mean", "max"):
         assert math.isnan(aggregate(torch.tensor([[math.nan], [1.0]]), torch.tensor([0, 0]), 1, how).item())  # type: ignore[arg-type]
-
-

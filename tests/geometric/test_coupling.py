@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.geometric.coupling import coupled, coupling, coupling_matrix, weights_of
+from margin.geometric.coupling import coupled, coupling, coupling_matrix, shares, weights_of
 from margin.geometric.sparsity import product
 
 
@@ -70,3 +70,10 @@ def test_it_refuses_weights_that_have_no_root() -> None:
             coupling(edges, 2, torch.tensor([1.0, bad]))
     with pytest.raises(ValueError, match="needs edges that carry a feature"):
         weights_of(torch.zeros(2, 0), "first")
+
+
+def test_shares_average_what_reaches_a_node_and_are_0_where_no_weight_does() -> None:
+    edges, weight = torch.tensor([[0, 1, 0], [2, 2, 1]]), torch.tensor([[3.0], [1.0], [0.0]])
+    where, values = shares(edges, weight, 4, "first")
+    found = product(where, values, torch.eye(4))
+    assert found.tolist() == [[0.0] * 4, [0.0] * 4, [0.75, 0.25, 0.0, 0.0], [0.0] * 4]

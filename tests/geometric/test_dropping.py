@@ -7,7 +7,7 @@ from margin.geometric.dropping import Dropout, dropped
 
 
 def test_the_share_that_stays_and_the_mean() -> None:
-    """Seed fixed. 200,000 draws of a share .4: standard error .0011; .0055 is missed with probability 6e-7."""
+    """Seed fixed. 200,000 draws of a share .4: standard error .0011; five of them are .0055 (6e-7)."""
     torch.manual_seed(0)
     x = torch.full((200_000,), 3.0)
     found = dropped(x, 0.6)

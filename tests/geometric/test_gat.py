@@ -96,7 +96,7 @@ def favourites(layer: GATLayer | GATv2Layer, x: Tensor) -> Tensor:
 
 
 def test_its_ranking_is_static_and_that_of_the_second_kind_is_not() -> None:
-    """Brody et al. 2022, Theorem 1 on 20 drawn layers; by hand a GATv2 layer in which each node picks itself."""
+    """Brody et al. 2022, Theorem 1, on 20 drawn layers; and a GATv2 layer in which each node picks itself."""
     g = Generator().manual_seed(0)
     for seed in range(20):
         torch.manual_seed(seed)

@@ -37,7 +37,8 @@ def answers(model: torch.nn.Module, *graphs: tuple[Tensor, Tensor]) -> list[Tens
     """What a model says of each graph, nodes all alike."""
     model = model.double().eval()
     return [
-        model(x, edges, torch.zeros(edges.shape[1], 0).double(), torch.tensor([len(x)])) for x, edges in graphs
+        model(x, edges, torch.zeros(edges.shape[1], 0).double(), torch.tensor([len(x)]))
+        for x, edges in graphs
     ]
 
 
@@ -94,5 +95,5 @@ def test_it_refuses() -> None:
     with pytest.raises(ValueError, match="layers and hidden must be at least 1: got 0"):
         gin(4, 3, layers=0)
     for bad in ({"pool": "median"}, {"eps": "fixed"}):
-        with pytest.raises(Exception, match="median|fixed"):
+        with pytest.raises(Exception, match=r"median|fixed"):
             classifier(4, 3, **bad)  # type: ignore[arg-type]

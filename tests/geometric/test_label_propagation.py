@@ -14,7 +14,10 @@ def taught(
 ) -> tuple[LabelPropagation, tuple[Tensor, ...]]:
     model = LabelPropagation(3, len(known), **options).double()
     inputs = (
-        torch.zeros(size, 1).double(), edges, torch.ones(edges.shape[1], 1).double(), torch.tensor([size])
+        torch.zeros(size, 1).double(),
+        edges,
+        torch.ones(edges.shape[1], 1).double(),
+        torch.tensor([size]),
     )
     targets, weight = torch.zeros(size, dtype=torch.int64), torch.zeros(size).double()
     targets[known], weight[known] = torch.tensor(labels), 1.0

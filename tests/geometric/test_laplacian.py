@@ -19,7 +19,7 @@ from margin.geometric.laplacian import (
     largest_eigenvalue,
     rescaled,
 )
-from margin.geometric.small_graphs import undirected, cycle, path, weighted_random
+from margin.geometric.small_graphs import cycle, path, undirected, weighted_random
 
 
 def drawn(seed: int = 0) -> tuple[Tensor, Tensor]:

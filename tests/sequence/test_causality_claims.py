@@ -177,6 +177,15 @@ def test_an_answer_given_away_is_seen_in_any_model() -> None:
     assert replacement(tokens_of(model)).verdict == Verdict.FAILED
 
 
+def test_a_single_token_cannot_be_replaced() -> None:
+    tokens = torch.zeros(2, 9, dtype=torch.long)
+    batch = Batch((tokens[:, :-1],), tokens[:, 1:])
+    model = tcn.language(1, hidden=4, layers=2)
+    finding = replacement(Subject(model=model, test=[batch], task=TOKENS, objective=risk(TOKENS)))
+    assert finding.verdict == Verdict.FAILED
+    assert "single token" in finding.failure
+
+
 def test_the_input_whose_next_token_is_the_target() -> None:
     row = torch.randint(5, (3, 9), generator=Generator().manual_seed(0))
     source = torch.randint(5, (3, 8), generator=Generator().manual_seed(1))

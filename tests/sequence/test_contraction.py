@@ -76,7 +76,11 @@ def test_parts_are_the_layers_states_and_are_named() -> None:
     (one,) = contractions(made("lru"))
     assert (one.name, one.part) == ("", slice(0, 8))
     deep = made("deep")
-    norms = [float(torch.linalg.matrix_norm(p, 2)) for p in map(Tensor.detach, deep.parameters()) if p.shape == (4, 4)]
+    norms = [
+        float(torch.linalg.matrix_norm(p, 2))
+        for p in map(Tensor.detach, deep.parameters())
+        if p.shape == (4, 4)
+    ]
     assert contractions(deep)[0].stretch == pytest.approx(math.prod(norms), rel=1e-12)
 
 

@@ -104,6 +104,7 @@ def test_which_models_are_told_the_lengths() -> None:
     assert told(asked(nn.Flatten(), x)) is None
     assert told(asked(nn.Identity(), tokens, LENGTHS, tokens)) == (0, True)
     assert told(asked(nn.Identity(), x, LENGTHS + 1)) is None  # these are no lengths
+    assert told(asked(nn.Identity(), x, LENGTHS[:2])) is None  # nor these, as the sizes of graphs
     assert takes_lengths(asked(Deaf(True), x))
     assert not takes_lengths(Subject(model=Deaf(True), test=[], task=CLASSES, objective=risk(CLASSES)))
     with pytest.raises(ValueError, match="told the lengths"):

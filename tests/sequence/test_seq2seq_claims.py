@@ -172,6 +172,22 @@ def test_a_search_that_loses_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert search(subject).verdict == Verdict.VIOLATED
 
 
+def test_a_search_that_loses_one_translation_is_seen_whatever_the_others_gain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = Seq2Seq.translate
+
+    def wrong(self: Seq2Seq, *given: Tensor, width: int, longest: int) -> object:
+        found = right(self, *given, width=width, longest=longest)
+        lost = found.log_probability.clone()
+        lost[0] -= 0.0 if width == 1 else 1.0  # the others gain .39 each
+        return found._replace(log_probability=lost)
+
+    monkeypatch.setattr(Seq2Seq, "translate", wrong)
+    subject = with_model(smallest(), Known([[0.3, 0.25, 0.45], *GARDEN[1:]]))
+    assert search(subject).verdict == Verdict.VIOLATED
+
+
 def test_a_beam_alone_promises_nothing() -> None:
     torch.manual_seed(0)
     model = EncoderDecoder(5, 5, embedding=3, hidden=4)

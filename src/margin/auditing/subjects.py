@@ -92,9 +92,6 @@ def _without(data: Data) -> list[str]:
     return [f"{data.name} has no test part: its validation part is taken as held out"] * (part == "val")
 
 
-# what the model answers
-
-
 def _run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     passed = ", ".join(f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
     try:
@@ -142,9 +139,6 @@ def _independent(model: nn.Module, batch: Batch, outputs: Tensor, assumed: list[
         )
         return False
     return True
-
-
-# the task
 
 
 def _task(name: str | None, outputs: Tensor, targets: Tensor | None, assumed: list[str]) -> Task:
@@ -243,9 +237,6 @@ def _objective(task: Task) -> Objective:
         return loss(model(*batch.inputs), batch.targets)  # type: ignore[arg-type]
 
     return objective
-
-
-# what does not fit
 
 
 def _check(batches: Sequence[Batch], task: Task, outputs: Tensor, part: str) -> None:

@@ -82,7 +82,7 @@ def _text(path: Path, parse: Callable[[str, str], Lines], missing: Missing, task
 
 
 def _columns(text: str, name: str) -> Lines:
-    """A sequence a line, its target first; tabs, commas or blanks between. An empty cell is a missing number."""
+    """A sequence a line, its target first; tabs, commas or blanks between; an empty cell is missing."""
     numbers: list[NDArray[np.float64]] = []
     targets: list[str] = []
     for line, content in _numbered(text):

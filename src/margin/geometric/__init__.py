@@ -23,9 +23,7 @@ PASSING = Need(
     "margin.geometric.graph_layers:passes_messages",
     of="model",
 )
-CONVOLUTIONS = Need(
-    "graph convolutional networks", "margin.geometric.coupling_claims:is_gcn", of="model"
-)
+CONVOLUTIONS = Need("graph convolutional networks", "margin.geometric.coupling_claims:is_gcn", of="model")
 LEFT_OUT = Need("nodes further apart than the layers reach", "margin.geometric.depth_claims:leaves_some_out")
 CLASSIFIED = Need(
     "classes of the nodes of a graph with edges", "margin.geometric.homophily_claims:classifies_nodes"

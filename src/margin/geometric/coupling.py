@@ -41,9 +41,7 @@ def coupling(
 
     Reference: Kipf and Welling 2017, Equation 2 with the renormalization of Section 2.2.
     """
-    if not bool((weight >= 0).all()):
-        edge = int((~(weight >= 0)).nonzero()[0])
-        raise ValueError(f"edge weights must be at least 0: edge {edge} has {weight[edge].item():g}")
+    weight = _checked(weight)
     nodes = torch.arange(num_nodes, device=edge_index.device)
     both = torch.cat((edge_index, nodes.expand(2, -1)), 1)
     a = torch.cat((weight, weight.new_ones(num_nodes)))
@@ -93,3 +91,36 @@ def _coupled(
     both, values = coupling(edge_index, num_nodes, weights_of(edge_attr, edge_weight))
     where = pattern(both[1], both[0], (num_nodes, num_nodes))
     return where, values.index_select(0, where.order)
+
+
+def shares(
+    edge_index: EdgeIndex,
+    edge_attr: Float[Tensor, "edges edge_width"],
+    num_nodes: int,
+    edge_weight: EdgeWeight,
+) -> tuple[Pattern, Float[Tensor, " edges"]]:
+    r"""The entries :math:`a_{ij} / \sum_k a_{ik}` that average what reaches a node, by row; computed once.
+
+    The row of a node that no weight reaches is 0.
+
+    Raises:
+        ValueError: A weight is negative or NaN, or the first feature is wanted and there is none.
+    """
+    return kept(_shares, (edge_index, edge_attr), num_nodes, edge_weight)
+
+
+def _shares(
+    edge_index: Tensor, edge_attr: Tensor, num_nodes: int, edge_weight: EdgeWeight
+) -> tuple[Pattern, Tensor]:
+    weight = _checked(weights_of(edge_attr, edge_weight))
+    where = pattern(edge_index[1], edge_index[0], (num_nodes, num_nodes))
+    total = weight.new_zeros(num_nodes).index_add(0, edge_index[1], weight)
+    share = weight / total.masked_fill(total == 0, 1.0)[edge_index[1]]
+    return where, share.index_select(0, where.order)
+
+
+def _checked(weight: Float[Tensor, " edges"]) -> Float[Tensor, " edges"]:
+    if not bool((weight >= 0).all()):
+        edge = int((~(weight >= 0)).nonzero()[0])
+        raise ValueError(f"edge weights must be at least 0: edge {edge} has {weight[edge].item():g}")
+    return weight

@@ -14,9 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from margin.engine.state import State, Step
-from margin.geometric.coupling import EdgeWeight, weights_of
-from margin.geometric.kept import kept
-from margin.geometric.sparsity import Pattern, pattern, product
+from margin.geometric.coupling import EdgeWeight, shares
+from margin.geometric.sparsity import product
 from margin.types import Batch, Metrics
 
 
@@ -80,7 +79,7 @@ class LabelPropagation(nn.Module):
             raise ValueError(
                 f"label propagation knows labels of one graph, of {int(self.size)} nodes: got one of {len(x)}"
             )
-        where, share = kept(_shares, (edge_index, edge_attr), len(x), self.edge_weight)
+        where, share = shares(edge_index, edge_attr, len(x), self.edge_weight)
         truth = x.new_zeros(len(x), self.num_classes)
         truth[known, self.labels[: len(known)]] = 1.0
         scores, share = truth, share.to(x.dtype)
@@ -90,19 +89,6 @@ class LabelPropagation(nn.Module):
             if bool((scores - before <= self.tolerance).all()):
                 break
         return scores
-
-
-def _shares(
-    edge_index: Tensor, edge_attr: Tensor, num_nodes: int, edge_weight: EdgeWeight
-) -> tuple[Pattern, Tensor]:
-    """The edges by target, and the share of each in what reaches its target."""
-    weight = weights_of(edge_attr, edge_weight)
-    if not bool((weight >= 0).all()):
-        raise ValueError("edge weights must be at least 0: got a negative one, or NaN")
-    where = pattern(edge_index[1], edge_index[0], (num_nodes, num_nodes))
-    total = weight.new_zeros(num_nodes).index_add(0, edge_index[1], weight)
-    share = weight / total.masked_fill(total == 0, 1.0)[edge_index[1]]
-    return where, share.index_select(0, where.order)
 
 
 def label_propagation() -> Step:

@@ -226,9 +226,10 @@ def search(subject: Subject) -> Finding:
     found = weighted_mean(Terms(gain, torch.ones_like(gain), torch.arange(len(gain))))
     what = "an exhaustive search" if every else f"a beam of {WIDTH}"
     return Finding(
-        statement=f"What log p of a translation gains by {what} over greedy decoding, of {len(gain)} "
+        statement=f"{'The least' if every else 'What'} log p of a translation gains by {what} over greedy "
+        f"decoding, of {len(gain)} "
         f"held-out sources whose translations end: more probable in {better}, less in {worse}.",
-        value=found.mean,
+        value=gain.amin() if every and len(gain) else found.mean,
         kind="exact" if every else "estimate",
         stderr=None if every else found.stderr,
         unit="nats a target",

@@ -84,7 +84,7 @@ def pairs_of(subject: Subject) -> list[Pair]:
 
     def before(module: _BatchNorm, inputs: tuple[Tensor, ...]) -> None:
         found = outputs.get(id(inputs[0]))
-        if found is not None and found[1].ndim == 2:
+        if found is not None and found[1].ndim == 2 and len(found[1]) == len(counted):
             row = rows.setdefault(names[found[0]], (found[0], module, []))
             row[2].append(found[1][counted].double().cpu())
 
