@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from margin.catalog import models
+from engine.process_server import divisible
 from margin.data.examples import Arrays, Share
 from margin.engine.launching import _sendable
 from margin.engine.runs import Run
@@ -26,7 +26,7 @@ from margin.training import load, prepare, train
 SERVER = Path(__file__).with_name("process_server.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 CASES = [
-    *(name.replace("/", "-") for name, entry in models().items() if entry.parallel),
+    *(name.replace("/", "-") for name in divisible()),
     *("pieces", "fewer-than-processes", "weighted", "fsdp", "fsdp-nested", "fsdp-images"),
 ]
 

@@ -16,7 +16,11 @@ TURNABLE = Need(
 SMALL_GRAPH = Need("a graph of at most 4,000 nodes", "margin.geometric.spectral_subjects:is_small_graph")
 FILTERS = Need("models with graph filters", "margin.geometric.heard_filters:has_filters", of="model")
 CHEBYSHEV = Need("models with Chebyshev filters", "margin.geometric.heard_filters:has_chebyshev", of="model")
-UNORDERED = Need("models of sets or graphs", "margin.geometric.subjects:is_set_or_graph", of="model")
+UNORDERED = Need(
+    "models of sets or graphs that know no node by its number",
+    "margin.geometric.subjects:has_no_order",
+    of="model",
+)
 GRAPHS = Need("models of graphs", "margin.geometric.subjects:is_graph", of="model")
 PASSING = Need(
     "models of graphs with layers that are given edges",

@@ -38,6 +38,9 @@ class LabelPropagation(nn.Module):
         Zhu and Ghahramani 2002, Section 2.2; Zhu, Ghahramani and Lafferty 2003, Section 2 (the walk).
     """
 
+    numbers_nodes = True
+    """It keeps the labels of nodes by their numbers: renumbered, it is another model."""
+
     nodes: Tensor
     labels: Tensor
     size: Tensor

@@ -56,6 +56,12 @@ def is_set_model(subject: Subject) -> bool:
     return len(subject.test[0].inputs) == 2 or any(map(_reads_sets, subject.model.modules()))
 
 
+def has_no_order(subject: Subject) -> bool:
+    """Whether a model takes sets or graphs, and none of its parts knows nodes by their numbers."""
+    numbered = any(getattr(module, "numbers_nodes", False) for module in subject.model.modules())
+    return is_set_or_graph(subject) and not numbered
+
+
 def is_set_or_graph(subject: Subject) -> bool:
     """Whether the model reads what has no order: elements of a set, or nodes of a graph."""
     return is_graph(subject) or is_set_model(subject)
