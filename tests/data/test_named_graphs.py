@@ -7,7 +7,7 @@ import pytest
 
 from margin.data import named_graphs
 from margin.data.graph_parts import Nodes
-from margin.data.named_graphs import file_of
+from margin.data.places import placed
 
 
 def test_files_that_are_not_there_are_named(
@@ -20,7 +20,7 @@ def test_files_that_are_not_there_are_named(
     with refused(f"mutag needs {tmp_path}/graphclass/MUTAG", error=FileNotFoundError):
         named_graphs.mutag()
     (tmp_path / "a").mkdir()
-    assert file_of("a", "a") == tmp_path / "a"
+    assert placed("a", ["a"]) == [tmp_path / "a"]
 
 
 def test_cora_and_citeseer_have_their_subjects(shared: Path) -> None:

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from margin.engine.asking import in_double
 from margin.findings import Verdict
 from margin.geometric import oversquashing_claims as c
 from margin.geometric.coupling_claims import small_gcn
 from margin.geometric.gcn import GCNLayer
 from margin.geometric.graph_layers import listened
-from margin.geometric.subjects import in_double
 
 SMALL = small_gcn(layers=3)
 

@@ -3,10 +3,11 @@
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.engine.asking import in_double
 from margin.engine.descent import risk
 from margin.engine.state import Preprocessed
 from margin.findings import Subject
-from margin.sequence.heard import EXAMPLES, STEPS, has_recurrence, heard, in_double, outermost, some
+from margin.sequence.heard import EXAMPLES, STEPS, has_recurrence, heard, outermost, some
 from margin.sequence.readouts import SequenceClassifier
 from margin.sequence.tcn import TCN, classifier
 from margin.tasks import CLASSES

@@ -1,13 +1,10 @@
 """Texts that no package ships, read from the folder that ``$MARGIN_DATA`` names."""
 
-import os
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from margin.data.examples import Data
 from margin.data.pairs import Rule, from_pairs, sentences_in
-from margin.data.places import either
+from margin.data.places import placed
 from margin.data.splits import Split
 from margin.data.text import Unknown, from_text, text_in
 from margin.data.vocabulary import Case, Level
@@ -45,7 +42,7 @@ def tiny_shakespeare(
     Reference: Karpathy 2015, char-rnn, data/tinyshakespeare; Karpathy, Johnson & Fei-Fei 2015, Visualizing
     and understanding recurrent networks.
     """
-    (path,) = placed("tinyshakespeare", ("input.txt",))
+    (path,) = placed("tinyshakespeare")
     options = {"level": level, "case": case, "time": time, "min_count": min_count, "unknown": unknown}
     return from_text(text_in(path), Split(test=test, val=val), "tinyshakespeare", options)
 
@@ -84,28 +81,9 @@ def multi30k(
     if source == target:
         raise ValueError(f"multi30k: source and target must be two languages: got {source} twice")
     stems = ("train", "val", "test_2016_flickr")
-    files = placed("multi30k", [f"{stem}.{language}" for stem in stems for language in (source, target)])
+    files = placed(
+        "multi30k", [f"multi30k/{stem}.{language}" for stem in stems for language in (source, target)]
+    )
     train, val, test = (sentences_in(files[k], files[k + 1]) for k in (0, 2, 4))
     rule = Rule(level=level, case=case, min_count=min_count, longest=longest)
     return from_pairs(*train, name="multi30k", rule=rule, official={"val": val, "test": test})
-
-
-def placed(name: str, files: Sequence[str]) -> list[Path]:
-    """The files of a set in ``$MARGIN_DATA/NAME``, each possibly packed as ``.gz``.
-
-    Raises:
-        FileNotFoundError: The variable is not set, or a file is missing.
-    """
-    root = os.environ.get("MARGIN_DATA", "")
-    if not root:
-        raise FileNotFoundError(
-            f"{name} needs {', '.join(files)} (.gz too) in a folder {name!r} of the folder that the "
-            "environment variable MARGIN_DATA names, which is not set"
-        )
-    paths = [either(Path(root) / name / file) for file in files]
-    if absent := [path.name for path in paths if not path.is_file()]:
-        where = Path(root) / name
-        raise FileNotFoundError(
-            f"{name} needs its files (.gz too) in {where} ($MARGIN_DATA/{name}): missing {', '.join(absent)}"
-        )
-    return paths

@@ -7,7 +7,7 @@ import gzip
 import os
 import zlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -85,16 +85,7 @@ ENCODERS: dict[str, str] = {
 """What reads new data of each form by a run's record: ``(source, encoding) -> the examples``."""
 
 
-PREFIXES: dict[str, Form] = {
-    "sequences": "sequences",
-    "text": "text",
-    "pairs": "pairs",
-    "series": "series",
-    "audio": "audio",
-    "points": "points",
-    "graph": "graph",
-    "graphs": "graphs",
-}
+PREFIXES: tuple[Form, ...] = ("sequences", "text", "pairs", "series", "audio", "points", "graph", "graphs")
 """What a file is read as where its ending leaves it open: ``series:prices.csv``, ``graph:edges.csv``.
 
 A run keeps the form in its record, so new data for it need no prefix.
@@ -131,7 +122,7 @@ def form_of(source: Any) -> Form:
         return "data"
     if isinstance(source, str | os.PathLike):
         if prefix := prefix_of(source):
-            return PREFIXES[prefix]
+            return cast("Form", prefix)
         return "name" if is_name(source) else _form_of_path(Path(source))
     if is_graph(source):
         return "graph_object"

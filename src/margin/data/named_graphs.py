@@ -1,9 +1,6 @@
 """Graphs and point clouds by name, whose files lie in ``$MARGIN_DATA``."""
 
-import os
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from margin.data.clouds import read_clouds
 from margin.data.examples import Data
@@ -11,6 +8,7 @@ from margin.data.graph_attributes import raw_of_object
 from margin.data.graph_files import load_npz
 from margin.data.graph_sets import read_graphs
 from margin.data.node_data import Cut, Cutting, Normalize, Setting, node_data
+from margin.data.places import placed
 
 CORA = (
     "Theory",
@@ -32,24 +30,6 @@ CITESEER = (
     "Human-Computer Interaction",
 )
 """The subjects of Citeseer's papers in the order of the labels, which the numbers of papers tell."""
-
-
-def file_of(name: str, *places: str) -> Path:
-    """A file of a set that no package ships: ``$MARGIN_DATA/place/place``.
-
-    Raises:
-        FileNotFoundError: MARGIN_DATA is not set, or there is no such file or folder.
-    """
-    root = os.environ.get("MARGIN_DATA", "")
-    if not root:
-        raise FileNotFoundError(
-            f"{name} needs {'/'.join(places)} in the folder that the environment variable MARGIN_DATA names, "
-            "which is not set"
-        )
-    path = Path(root).joinpath(*places)
-    if not path.exists():
-        raise FileNotFoundError(f"{name} needs {path} ($MARGIN_DATA/{'/'.join(places)}), which is not there")
-    return path
 
 
 def cora(
@@ -93,7 +73,7 @@ def cora(
         val=val,
         seed=split_seed,
     )
-    return _planetoid("cora", ("planetoid", "cora.npz"), CORA, how)
+    return _planetoid("cora", CORA, how)
 
 
 def citeseer(
@@ -138,7 +118,7 @@ def citeseer(
         val=val,
         seed=split_seed,
     )
-    return _planetoid("citeseer", ("planetoid", "citeseer.npz"), CITESEER, how)
+    return _planetoid("citeseer", CITESEER, how)
 
 
 def amazon_photo(
@@ -181,7 +161,7 @@ def amazon_photo(
         val=val,
         seed=split_seed,
     )
-    return _planetoid("amazon-photo", ("amazon-photo", "amazon_photo.npz"), (), how)
+    return _planetoid("amazon-photo", (), how)
 
 
 def mutag(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
@@ -200,7 +180,7 @@ def mutag(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, spl
     Reference: Debnath et al. 1991, Structure-activity relationship of mutagenic aromatic and heteroaromatic
     nitro compounds, table 1.
     """
-    return _graphs("mutag", "MUTAG", fold, test, val, split_seed)
+    return _graphs("mutag", fold, test, val, split_seed)
 
 
 def proteins(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
@@ -218,7 +198,7 @@ def proteins(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, 
 
     Reference: Borgwardt et al. 2005, Protein function prediction via graph kernels, section 3.
     """
-    return _graphs("proteins", "PROTEINS", fold, test, val, split_seed)
+    return _graphs("proteins", fold, test, val, split_seed)
 
 
 def ptc(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
@@ -237,7 +217,7 @@ def ptc(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split
     Reference: Toivonen, Srinivasan, King, Kramer and Helma 2003, Statistical evaluation of the Predictive
     Toxicology Challenge 2000-2001, section 2.
     """
-    return _graphs("ptc", "PTC", fold, test, val, split_seed)
+    return _graphs("ptc", fold, test, val, split_seed)
 
 
 def enzymes(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
@@ -254,7 +234,7 @@ def enzymes(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, s
 
     Reference: Borgwardt et al. 2005, Protein function prediction via graph kernels, section 3.
     """
-    return _graphs("enzymes", "ENZYMES", fold, test, val, split_seed)
+    return _graphs("enzymes", fold, test, val, split_seed)
 
 
 def modelnet2(*, val: float = 0.15, split_seed: int = 0) -> Data:
@@ -272,7 +252,7 @@ def modelnet2(*, val: float = 0.15, split_seed: int = 0) -> Data:
 
     Reference: Wu et al. 2015, 3D ShapeNets: a deep representation for volumetric shapes, section 4.
     """
-    path = file_of("modelnet2", "modelnet2", "points.npz")
+    (path,) = placed("modelnet2")
     return replace(read_clouds(path, scale="sphere", val=val, split_seed=split_seed), name="modelnet2")
 
 
@@ -290,17 +270,18 @@ def shapenet10(*, points: int = 1024, test: float = 0.25, val: float = 0.15, spl
 
     Reference: Chang et al. 2015, ShapeNet: an information-rich 3D model repository, section 3.
     """
-    path = file_of("shapenet10", "shapenet10", "points.npz")
+    (path,) = placed("shapenet10")
     data = read_clouds(path, scale="sphere", points=points, test=test, val=val, split_seed=split_seed)
     return replace(data, name="shapenet10")
 
 
-def _planetoid(name: str, places: Sequence[str], classes: tuple[str, ...], how: Cutting) -> Data:
-    found = load_npz(file_of(name, *places))
+def _planetoid(name: str, classes: tuple[str, ...], how: Cutting) -> Data:
+    (path,) = placed(name)
+    found = load_npz(path)
     found.classes = classes
     return node_data(raw_of_object(found, name, directed=None), how)
 
 
-def _graphs(name: str, folder: str, fold: int | None, test: float, val: float, split_seed: int) -> Data:
-    path = file_of(name, "graphclass", folder)
+def _graphs(name: str, fold: int | None, test: float, val: float, split_seed: int) -> Data:
+    (path,) = placed(name)
     return replace(read_graphs(path, fold=fold, test=test, val=val, split_seed=split_seed), name=name)

@@ -1,6 +1,7 @@
 """Sets that no package ships: their files, and the folder ``$MARGIN_DATA/NAME`` where they lie."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 FOUR = {
@@ -55,10 +56,38 @@ def either(path: Path) -> Path:
     return packed if packed.is_file() and not path.is_file() else path
 
 
+def placed(name: str, files: Sequence[str] = ()) -> list[Path]:
+    """The files of a set in the folder that MARGIN_DATA names, each possibly packed as ``.gz``.
+
+    Args:
+        name: The set.
+        files: Where they lie in that folder; as :data:`LYING` says if not given.
+
+    Raises:
+        FileNotFoundError: MARGIN_DATA is not set, or a file is missing.
+    """
+    files = files or LYING[name]
+    root = os.environ.get("MARGIN_DATA", "")
+    if not root:
+        raise FileNotFoundError(
+            f"{name} needs {', '.join(files)} (.gz too) in the folder that the environment variable "
+            "MARGIN_DATA names, which is not set"
+        )
+    paths = [Path(root) / file for file in files]
+    if absent := [path.name for path in paths if not either(path).exists()]:
+        shown = ", ".join(map(str, paths))
+        raise FileNotFoundError(
+            f"{name} needs {shown} (.gz too; in $MARGIN_DATA): missing {', '.join(absent)}"
+        )
+    return [either(path) for path in paths]
+
+
 def lies_there(name: str) -> bool:
     """Whether every file of a set of :data:`LYING` is in the folder that MARGIN_DATA names."""
-    root = os.environ.get("MARGIN_DATA", "")
-    return bool(root) and all(either(Path(root) / file).exists() for file in LYING[name])
+    try:
+        return bool(placed(name))
+    except FileNotFoundError:
+        return False
 
 
 def missing(folder: Path) -> list[str]:

@@ -1,8 +1,6 @@
 """The Free Spoken Digit Dataset (Jackson et al. 2018): ten digits, six speakers, at 8 kHz, in one file."""
 
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from margin.data.audio import Clips, Features, Level, Listening, clip_data
 from margin.data.examples import Data
+from margin.data.places import placed
 from margin.data.splits import Split, parts_of
 
 OFFICIAL = (0, 1, 2, 3, 4)
@@ -53,7 +52,7 @@ def fsdd(  # more than 7 parameters: they are the options of the source
 
     Reference: Jackson et al. 2018, Free Spoken Digit Dataset, Section "Usage" of its description.
     """
-    path = _place()
+    (path,) = placed("fsdd")
     with np.load(path, allow_pickle=False) as found:
         audio, offsets, rate = found["audio"], found["offsets"], int(found["rate"])
         digit, who, rec = (
@@ -86,12 +85,3 @@ def _test_part(
     if bool(test.all()):
         raise ValueError("held_out must leave recordings to train on: got all")
     return test
-
-
-def _place() -> Path:
-    root = os.environ.get("MARGIN_DATA", "")
-    path = Path(root) / "fsdd" / "fsdd.npz"
-    if not root or not path.is_file():
-        where = str(path) if root else "fsdd/fsdd.npz in the folder that MARGIN_DATA names, which is not set"
-        raise FileNotFoundError(f"fsdd needs its file {where} ($MARGIN_DATA/fsdd/fsdd.npz)")
-    return path

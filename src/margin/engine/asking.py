@@ -3,6 +3,7 @@
 Every mean is sum(w v) / sum(w), both sums over all terms.
 """
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,11 @@ def asking(model: nn.Module, seed: int = 0) -> Iterator[Generator]:
             parameter.grad = grad
             parameter.requires_grad_(requires_grad)
         torch.set_rng_state(before)
+
+
+def in_double(model: nn.Module) -> nn.Module:
+    """A copy of a model in float64 and evaluation mode: what its formula says, without float32's rounding."""
+    return copy.deepcopy(model).double().eval()
 
 
 def expand_weight(values: Tensor, weight: Tensor | None) -> Tensor:

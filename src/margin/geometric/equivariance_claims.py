@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Int
 from torch import Generator, Tensor, nn
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, in_double
 from margin.engine.descent import risk
 from margin.findings import Finding, Subject
 from margin.geometric.equivariance import Act, Inputs, equivariance_error, on_edges, on_rows, permuting, same
 from margin.geometric.groups import axioms
 from margin.geometric.permutations import composed, drawn, inverse
-from margin.geometric.subjects import first_inputs, in_double, is_graph, is_node_model
+from margin.geometric.subjects import first_inputs, is_graph, is_node_model
 from margin.tasks import CLASSES
 from margin.types import Batch
 

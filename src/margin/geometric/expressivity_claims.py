@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, in_double
 from margin.findings import Finding, Premise, Subject
 from margin.geometric.coupling_claims import small_gcn
 from margin.geometric.graph_layers import listened, reads_neighbors
-from margin.geometric.subjects import first_inputs, in_double, is_node_model
+from margin.geometric.subjects import first_inputs, is_node_model
 from margin.geometric.twin_graphs import Twins, path_and_star, twins
 from margin.geometric.weisfeiler_leman import Coloring, counts_of, refined
 from margin.theory.held_out import held_out_answers

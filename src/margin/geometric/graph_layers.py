@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, in_double
 from margin.findings import Premise, Subject
 from margin.geometric.hops import steps_to
-from margin.geometric.subjects import first_inputs, in_double, is_graph
+from margin.geometric.subjects import first_inputs, is_graph
 
 PROBED = 8
 """Nodes at which derivatives are looked at."""

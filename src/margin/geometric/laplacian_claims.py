@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from torch import Generator, Tensor
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, in_double
 from margin.engine.descent import risk
 from margin.findings import Finding, Subject
 from margin.geometric.chebnet import chebnet
@@ -17,7 +17,7 @@ from margin.geometric.graph_fourier import MOST_NODES, eigenspaces, spectrum, tr
 from margin.geometric.laplacian import Symmetric, dirichlet_energy, laplacian
 from margin.geometric.small_graphs import cycle, path
 from margin.geometric.spectral_subjects import EPS, TWO, ZERO, Asked, asked, unfounded
-from margin.geometric.subjects import first_inputs, in_double, is_node_model
+from margin.geometric.subjects import first_inputs, is_node_model
 from margin.tasks import CLASSES
 from margin.types import Batch
 

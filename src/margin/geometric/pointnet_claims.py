@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.engine.asking import in_double
 from margin.engine.descent import risk
 from margin.findings import Finding, Premise, Subject
 from margin.geometric.pointnet import PointNet, TransformNet, distance_from_orthogonal
 from margin.geometric.set_pooling import SetPool
-from margin.geometric.set_subjects import has_sets, in_double, pools, sets_of
+from margin.geometric.set_subjects import has_sets, pools, sets_of
 from margin.tasks import CLASSES
 from margin.types import Batch
 

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.engine.asking import in_double
 from margin.engine.descent import risk
 from margin.engine.state import core_of, features_of
 from margin.findings import Finding, Premise, Subject
 from margin.geometric.deep_sets import DeepSets, regressor
 from margin.geometric.power_sums import from_power_sums, power_sums, recovered
 from margin.geometric.set_pooling import Pool
-from margin.geometric.set_subjects import in_double, pools, sets_of
+from margin.geometric.set_subjects import pools, sets_of
 from margin.tasks import VALUES
 from margin.types import Batch
 

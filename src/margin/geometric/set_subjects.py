@@ -1,29 +1,20 @@
 """What a model of sets is asked with: its held-out sets one by one, without padding, in float64."""
 
-import copy
-
-import torch
 from torch import Tensor, nn
 
 from margin.findings import Subject
 from margin.geometric.deep_sets import DeepSets
 from margin.geometric.set_pooling import SetPool
+from margin.geometric.subjects import is_set_input
 from margin.types import Batch
 
 EXAMPLES = 16
 """Held-out sets that a question is put to."""
 
 
-def in_double(model: nn.Module) -> nn.Module:
-    """A copy of a model in float64 and evaluation mode: what its formula says, without float32's rounding."""
-    return copy.deepcopy(model).double().eval()
-
-
 def is_sets(batch: Batch) -> bool:
     """Whether a batch's inputs are sets (batch, elements, k) of real numbers, with or without a mask."""
-    x, *rest = batch.inputs
-    masked = len(rest) == 1 and rest[0].dtype == torch.bool and rest[0].shape == x.shape[:2]
-    return x.ndim == 3 and x.is_floating_point() and (not rest or masked)
+    return is_set_input(batch.inputs)
 
 
 def sets_of(subject: Subject, most: int = EXAMPLES) -> list[Tensor]:

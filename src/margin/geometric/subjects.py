@@ -5,8 +5,6 @@ module is asked as ours are. A set of one size comes as x alone, as a sequence d
 it reads sets, by an attribute ``reads_sets = True`` or by holding a layer of this area.
 """
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
@@ -79,11 +77,6 @@ def _rows(subject: Subject) -> int:
         return len(batch.targets)
     with torch.no_grad(), asking(subject.model):
         return len(subject.model(*batch.inputs))
-
-
-def in_double(model: nn.Module) -> nn.Module:
-    """A copy of a model in float64 and evaluation mode: what its formula says, without float32's rounding."""
-    return copy.deepcopy(model).double().eval()
 
 
 def first_inputs(subject: Subject) -> tuple[Tensor, ...]:

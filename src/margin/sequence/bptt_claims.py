@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.engine.asking import asking, weighted_mean
+from margin.engine.asking import asking, in_double, weighted_mean
 from margin.engine.descent import risk
 from margin.findings import Finding, Subject
 from margin.sequence.bptt import Gradients, bptt, states
 from margin.sequence.elman import classifier
-from margin.sequence.heard import in_double
 from margin.sequence.torch_recurrent import TorchRecurrence
 from margin.tasks import CLASSES
 from margin.types import Batch

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from margin.engine.asking import asking, expand_weight
+from margin.engine.asking import asking, expand_weight, in_double
 from margin.engine.descent import risk
 from margin.findings import Finding, Subject
-from margin.sequence.heard import Heard, from_the_front, heard, in_double, outermost, some
+from margin.sequence.heard import Heard, from_the_front, heard, outermost, some
 from margin.sequence.tcn import classifier, language
 from margin.tasks import CLASSES, TOKENS
 from margin.types import Batch

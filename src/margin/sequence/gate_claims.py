@@ -6,9 +6,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from margin.engine.asking import in_double
 from margin.findings import Finding, Premise, Subject
 from margin.sequence.gated_layers import ANY, AVERAGES, EXAMPLES, Gated, bounded, gated, wide
-from margin.sequence.heard import in_double, some
+from margin.sequence.heard import some
 from margin.sequence.scan import scan
 from margin.types import Batch
 

@@ -1,13 +1,12 @@
 """What the recurrences inside a model are given: their inputs, by asking the whole model once in float64."""
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, in_double
 from margin.findings import Premise, Subject
 from margin.sequence.recurrence import Recurrence, State
 from margin.types import Batch
@@ -56,11 +55,6 @@ def causal_ones(model: nn.Module) -> list[tuple[str, Recurrence]]:
     Of a recurrence that reads both ways they are its two directions.
     """
     return topmost(model, lambda module: isinstance(module, Recurrence) and module.causal)
-
-
-def in_double(model: nn.Module) -> nn.Module:
-    """A copy of a model in float64 and evaluation mode: what its formula says, without float32's rounding."""
-    return copy.deepcopy(model).double().eval()
 
 
 def some(batch: Batch, examples: int = EXAMPLES) -> tuple[Tensor, ...]:

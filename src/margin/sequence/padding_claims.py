@@ -6,11 +6,11 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, in_double
 from margin.engine.descent import risk
 from margin.engine.state import core_of
 from margin.findings import Finding, Subject
-from margin.sequence.heard import in_double, some
+from margin.sequence.heard import some
 from margin.sequence.tcn import classifier
 from margin.tasks import CLASSES
 from margin.types import Batch

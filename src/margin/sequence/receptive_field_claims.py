@@ -5,9 +5,10 @@ import math
 import torch
 from torch import Generator, Tensor
 
+from margin.engine.asking import in_double
 from margin.engine.descent import risk
 from margin.findings import Finding, Subject
-from margin.sequence.heard import from_the_front, in_double, outermost
+from margin.sequence.heard import from_the_front, outermost
 from margin.sequence.recurrence import Recurrence
 from margin.sequence.tcn import classifier
 from margin.tasks import CLASSES

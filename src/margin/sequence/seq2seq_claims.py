@@ -8,13 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.engine.asking import asking, expand_weight
+from margin.engine.asking import asking, expand_weight, in_double
 from margin.engine.descent import risk
 from margin.engine.state import core_of, features_of
 from margin.findings import Finding, Subject
 from margin.sequence.additive_attention import AttentionSeq2Seq
 from margin.sequence.encoder_decoder import BEGIN, END, Seq2Seq
-from margin.sequence.heard import in_double
 from margin.sequence.recurrence import valid
 from margin.tasks import TOKENS
 from margin.theory.held_out import Estimate, Terms, held_out_terms, independent_draws, weighted_mean

@@ -5,10 +5,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, in_double
 from margin.findings import Finding, Subject
 from margin.sequence.bptt_claims import demo, mean_loss_of, part_of
-from margin.sequence.heard import causal_ones, in_double
+from margin.sequence.heard import causal_ones
 from margin.sequence.truncated_bptt import truncated
 from margin.types import Batch
 

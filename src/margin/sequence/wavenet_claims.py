@@ -5,11 +5,10 @@ import math
 import torch
 from torch import Generator
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, in_double
 from margin.engine.descent import risk
 from margin.engine.state import core_of
 from margin.findings import Finding, Subject
-from margin.sequence.heard import in_double
 from margin.sequence.wavenet import WaveNet
 from margin.sequence.wavenet_generation import CachedSteps
 from margin.tasks import TOKENS
