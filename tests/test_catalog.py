@@ -1,10 +1,29 @@
 """Names, paths and signatures: what is found, what is supplied, and how a mistake is told."""
 
+from dataclasses import replace
+
 import pytest
+from torch import nn
 
 import margin.vision
 from margin import catalog
-from margin.catalog import Claim, Need, UnknownName, check_options, chosen, dictated, find, nearest, supply
+from margin.catalog import (
+    DOMAIN,
+    HISTORY,
+    Claim,
+    Need,
+    UnknownName,
+    check_options,
+    chosen,
+    dictated,
+    find,
+    nearest,
+    supply,
+)
+from margin.engine.descent import risk
+from margin.findings import Subject, without_loss
+from margin.tasks import CLASSES
+from margin.types import Objective
 
 ROWS = {"vision/lenet5": 1, "vision/alexnet": 2, "text/word": 3, "sequence/word": 4}
 
@@ -69,8 +88,25 @@ def test_an_option_that_is_none_is_refused_with_the_nearest() -> None:
         supply(build, {"width": 5, "classes": 3}, {"width": 6}, "it")
 
 
+def subject(objective: Objective) -> Subject:
+    """Without examples: it has no targets and no domain."""
+    return Subject(model=nn.Identity(), test=(), task=CLASSES, objective=objective)
+
+
+def claim(*needs: Need) -> Claim:
+    return Claim(name="a/b.c", summary="?", ask="", demo="", reference="", needs=needs)
+
+
 def test_a_claim_says_all_that_it_lacks() -> None:
-    needs = (Need("a number", "builtins:bool"), Need("a word", "builtins:bool"))
-    claim = Claim(name="a/b.c", summary="?", ask="", demo="", reference="", needs=needs)
-    assert claim.refusal(0) == "needs a number and a word"
-    assert claim.refusal(1) == ""
+    judged = subject(risk(CLASSES))
+    assert claim(DOMAIN, HISTORY).refusal(judged) == f"needs {DOMAIN.text} and {HISTORY.text}"
+    assert claim().refusal(judged) == ""
+    assert claim().refusal(subject(without_loss)) == "needs a loss"
+
+
+def test_a_claim_about_a_kind_of_model_needs_no_loss() -> None:
+    kind = Need("models with parameters", "margin.findings:has_parameters", of="model")
+    assert claim(kind).refusal(subject(without_loss)) == "is asked only of models with parameters"
+    parametric = replace(subject(without_loss), model=nn.Linear(1, 1))
+    assert claim(kind).refusal(parametric) == ""
+    assert claim(kind, DOMAIN).refusal(parametric) == f"needs {DOMAIN.text}"

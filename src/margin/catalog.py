@@ -29,6 +29,7 @@ PACKAGES = (
     "vision",
     "sequence",
     "geometric",
+    "generative",
 )
 """The packages that hold tables, in the order in which they may import each other."""
 
@@ -195,7 +196,9 @@ class Claim:
 
     def refusal(self, subject: Any) -> str:
         """Why the question makes no sense for this subject, or ""; the kind of model comes first."""
-        lacking = [need for need in self.needs if not resolve(need.met)(subject)]
+        # a claim about a kind of model knows what it may ask of it
+        needs = self.needs if any(need.of == "model" for need in self.needs) else (*self.needs, LOSS)
+        lacking = [need for need in needs if not resolve(need.met)(subject)]
         if kinds := [need.text for need in lacking if need.of == "model"]:
             return f"{OTHER_MODELS} {' and '.join(kinds)}"
         return f"needs {' and '.join(need.text for need in lacking)}" if lacking else ""
@@ -210,6 +213,7 @@ LONG = "it takes long"
 
 LABELS = Need("class labels", "margin.findings:has_labels")
 PROBABILITIES = Need("class probabilities", "margin.findings:has_probabilities")
+LOSS = Need("a loss", "margin.findings:has_loss")
 TARGETS = Need("targets", "margin.findings:has_targets")
 DOMAIN = Need("a domain (where one input may be moved)", "margin.findings:has_domain")
 TRAINING = Need("the training examples", "margin.findings:has_training_batches")

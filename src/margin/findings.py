@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from margin.tasks import Task
 from margin.types import Batch, Domain, Objective
@@ -225,7 +225,7 @@ class Subject:
         test: Batches held out from training, on the model's device, in its dtype.
         train: Batches it was trained on; () where they are not known.
         task: How its outputs are read.
-        objective: The loss of each term.
+        objective: The loss of each term; :func:`without_loss` where the model has none.
         domain: Where one input may lie; None: inputs are not points that can be moved.
         independent: Whether an example's output is independent of the others of its batch.
         assumed: What was inferred rather than stated; printed first.
@@ -247,6 +247,20 @@ class Subject:
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
     beside: nn.Module | None = None
+
+
+def without_loss(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+    """The objective of a model that has none, as one that learns from an adversary.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError("this model has no loss")
+
+
+def has_loss(subject: Subject) -> bool:
+    """Whether a loss judges the model."""
+    return subject.objective is not without_loss
 
 
 def has_labels(subject: Subject) -> bool:

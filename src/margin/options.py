@@ -21,6 +21,8 @@ class Training:
         epochs: Passes over the training examples.
         max_steps: Steps; overrides epochs.
         batch_size: Examples a step, or all.
+        scale: How inputs reach the model: with mean 0 and variance 1 where the source does so, from their
+            domain to [0, 1] (unit) or to [-1, 1] (symmetric), or as they are.
         init: How weights are drawn, as he_normal or orthogonal; the model's own way if not given.
         init_scale: Standard deviation of normal and uniform weights, gain of orthogonal ones.
         init_from: A run whose weights the model begins with, wherever name and shape are the same.
@@ -67,6 +69,7 @@ class Training:
     epochs: int | None = None
     max_steps: int | None = None
     batch_size: Amount | None = None
+    scale: Literal["standard", "unit", "symmetric", "none"] | None = None
     init: str | None = None
     init_scale: float | None = None
     init_from: str | None = None
@@ -165,6 +168,7 @@ HOUSE = Training(
     seed=0,
     epochs=10,
     batch_size=32,
+    scale="standard",
     init="",
     init_from="",
     freeze=[],

@@ -281,3 +281,13 @@ QUANTILES = Task(
     _predict_quantiles,
 )
 """The quantiles of each target at each step ahead, of the levels :data:`LEVELS`."""
+
+
+DENSITY = Task("density", None, {}, lambda outputs: {"log density": outputs})
+"""The log-density of each example, in nats, in the model's own units; targets are ignored."""
+
+PROBABILITY = Task("probability", None, {}, lambda outputs: {"log probability": outputs})
+"""The log-probability of each example, in nats, where examples are countable; targets are ignored."""
+
+CRITIC = Task("critic", None, {}, lambda outputs: {"critic": outputs})
+"""What an adversary says of each example, the more the more it takes it for real; targets are ignored."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from margin.auditing.trace import Trace
 from margin.catalog import Claim, Entry, Part, Rule, chosen, dictated, resolve, supply
 from margin.data.examples import Data, InOrder, is_independent
+from margin.data.scaling import rescaled
 from margin.engine.asking import weighted_sum
 from margin.engine.interruption import INTERRUPTED
 from margin.engine.loading import load
@@ -91,7 +92,7 @@ def check_entry(entry: Entry, directory: Path) -> None:
 def tiny_data(entry: Entry) -> Data:
     """The smallest data that the entry trains on."""
     data: Data = resolve(entry.tiny)()
-    return data
+    return rescaled(data, Training().over(entry.defaults).scale or "standard")
 
 
 def built(entry: Entry, data: Data, seed: int = 0) -> nn.Module:

@@ -13,6 +13,7 @@ from margin.catalog import check_options, dictated, find, models, resolve, rules
 from margin.data.examples import Data
 from margin.data.forms import whole_path
 from margin.data.opening import open_data
+from margin.data.scaling import rescaled
 from margin.engine.hooks import Evaluating, patience, saving, until
 from margin.engine.interruption import INTERRUPTED, interruptible
 from margin.engine.launching import WorkerDiedError, launch
@@ -121,6 +122,7 @@ def prepare(
     """Check every argument, then make the run's directory and its first state."""
     entry = find(models(), model, "model")
     training = in_group(training).over(entry.defaults)
+    data = rescaled(data, training.scale or "standard")
     build = resolve(entry.build)
     check_options(build, arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
@@ -176,7 +178,7 @@ def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
     """A run's job, where its last checkpoint left it."""
     run = Run(run.path if isinstance(run, Run) else run)
     record = run.record
-    opened = reopen_data(record, data)
+    opened = rescaled(reopen_data(record, data), record["arguments"]["training"].get("scale") or "standard")
     if not opened.resumable:
         raise ValueError("a stream comes in its own order: a run on it cannot be resumed")
     arguments = record["arguments"]

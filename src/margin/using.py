@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from margin.catalog import find, models, resolve, sources
 from margin.data.audio import sound_files
@@ -15,12 +15,13 @@ from margin.data.folders import image_files
 from margin.data.forms import form_of, without_prefix
 from margin.data.opening import encode, open_data
 from margin.data.pairs import decode
+from margin.data.preprocess import Standardize
 from margin.engine.asking import asking, expand_weight, terms_of
 from margin.engine.loading import load
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run
-from margin.engine.state import core_of, dtype_of
-from margin.tasks import TOKENS, Task
+from margin.engine.state import core_of, dtype_of, features_of
+from margin.tasks import DENSITY, TOKENS, Task
 from margin.types import Batch
 
 
@@ -94,10 +95,31 @@ def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> d
                 shown = translated(found, encoding)
             else:
                 outputs = closing(model(*batch.inputs), batch, task)
+                if task is DENSITY:
+                    outputs = outputs - log_volume(model, batch)
                 shown = predicted(task, outputs, None if is_independent(examples) else batch.weight, names)
+                shown |= bounded(model, batch)
             for name, values in shown.items():
                 columns.setdefault(of_target(name, encoding.get("targets", ())), []).extend(values)
     return columns
+
+
+def log_volume(model: Any, batch: Batch) -> Tensor:
+    """What the log-densities of a batch lose from the model's units to the user's, in nats."""
+    x = batch.inputs[0]
+    known = isinstance(model.preprocess, Standardize)
+    return model.preprocess.log_volume(x) if known else x.new_zeros(())
+
+
+def bounded(model: Any, batch: Batch) -> dict[str, list[float]]:
+    """A lower bound of each example's log-density, of a model that knows one: an estimate, in nats."""
+    core, x = core_of(model), batch.inputs[0]
+    if not hasattr(core, "bound"):
+        return {}
+    bound = core.bound(features_of(model, x), generator=Generator().manual_seed(0))
+    if getattr(core, "discrete", False):
+        return {"log probability, at least": bound.tolist()}
+    return {"log density, at least": (bound - log_volume(model, batch)).tolist()}
 
 
 def of_target(column: str, targets: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from margin.data.examples import Arrays
 from margin.data.importance import Sampled
 from margin.engine.asking import weighted_mean
 from margin.engine.descent import Descend, descent, risk
-from margin.engine.objectives import importance_weighted, smoothed
+from margin.engine.objectives import importance_weighted, same_noise, smoothed
 from margin.engine.state import State, fit
 from margin.tasks import BINARY, CLASSES, VALUES
 from margin.types import Batch
@@ -115,3 +115,17 @@ def test_a_training_takes_the_ratio_off_and_learns():
     step = descent(importance_weighted(risk(CLASSES)), Descend(pieces=2))
     fit(state, lambda t: batches(t).to(dtype=torch.float64, device="cpu"), step, max_steps=60)
     assert F.cross_entropy(model(x), y).item() < before - 0.1
+
+
+def test_held_noise_is_one_function_of_the_batch():
+    def noisy(model, batch, generator):
+        return torch.randn(len(batch.inputs[0]), generator=generator)
+
+    x, _ = data()
+    generator = Generator().manual_seed(5)
+    before = generator.get_state()
+    held = same_noise(noisy)
+    first, second = (held(linear(), Batch((x,)), generator) for _ in range(2))
+    assert first.tolist() == second.tolist()
+    assert torch.equal(generator.get_state(), before)
+    assert noisy(None, Batch((x,)), generator).tolist() != noisy(None, Batch((x,)), generator).tolist()

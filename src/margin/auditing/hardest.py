@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from margin.engine.asking import asking, expand_weight
-from margin.findings import Subject, has_targets
+from margin.findings import Subject, has_loss, has_targets
 from margin.theory.margins import output_margins
 from margin.types import Batch
 
@@ -67,7 +67,7 @@ def hardest(subject: Subject, count: int = 12) -> Hardest | None:
     """
     if count < 1:
         raise ValueError(f"count must be at least 1: got {count}")
-    if not has_targets(subject):
+    if not (has_loss(subject) and has_targets(subject)):
         return None
     kept: Hardest | None = None
     position = 0

@@ -9,10 +9,12 @@ from margin.catalog import find, models, resolve
 from margin.data.examples import Data, InOrder, evaluation_batch, is_independent, judged
 from margin.data.opening import encode
 from margin.engine.loading import load
+from margin.engine.objectives import same_noise
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run
 from margin.engine.state import dtype_of
-from margin.findings import Subject
+from margin.findings import Subject, without_loss
+from margin.tasks import Task
 from margin.types import Examples
 from margin.using import is_own, reopen_data
 
@@ -28,20 +30,25 @@ def subject_of_run(run: Run, data: Any = None, beside: Run | None = None) -> Sub
 
     Raises:
         ValueError: The data have no targets, do not fit the run, or are not what it was trained on.
+
+    An objective of the entry's own may draw noise: a claim needs the loss to be one function of the weights,
+    so that every question about a batch meets the same draws.
     """
     record = run.record
     entry = find(models(), record["recipe"]["model"], "model")
     task = resolve(entry.task)
     objective = objective_of(entry, task)
     if objective is None:
-        raise ValueError(f"{entry.name} has no loss: there is nothing to audit")
+        objective = without_loss
+    elif entry.objective:
+        objective = same_noise(objective)
     model = load(run)
     assumed = list(record["data"]["notes"])
     original = _original(record, data)
     if is_own(run, data):
         assumed.append("The data named are the run's own: the part that it held out is audited.")
         data = None
-    test = _test_part(original, data, record, assumed)
+    test = _test_part(original, data, record, task, assumed)
     cut = cut_of(entry)
 
     def in_order(part: Examples) -> InOrder:
@@ -87,10 +94,12 @@ def _original(record: Mapping[str, Any], data: Any) -> Data | None:
     return reopen_data(record, data) if isinstance(data, Data) else None
 
 
-def _test_part(original: Data | None, data: Any, record: Mapping[str, Any], assumed: list[str]) -> Any:
+def _test_part(
+    original: Data | None, data: Any, record: Mapping[str, Any], task: Task, assumed: list[str]
+) -> Any:
     if data is not None and data is not original:
         given = encode(data, record["data"]["encoding"])
-        if given.targets is None:
+        if given.targets is None and task.loss is not None:
             raise ValueError("an audit needs the targets of the held-out examples: the data have none")
         return given
     if original is None:

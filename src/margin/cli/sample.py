@@ -21,10 +21,11 @@ def run(words: Sequence[str]) -> Output:
     parser.add_argument("-n", "--count", type=int, default=1, help="How many samples.")
     parser.add_argument("--seed", type=int, default=0, help="Seed of what is drawn.")
     parser.add_argument("--prefix", type=str, default="", help="How a text begins.")
-    parser.add_argument("--out", type=str, default="", help="A file they go to: .npy, .txt, .wav.")
+    parser.add_argument("--interpolate", action="store_true", help="Draw the path between two samples.")
+    parser.add_argument("--out", type=str, default="", help="A file they go to: .npy, .png, .txt, .wav.")
     given = list(words)
     if place:
-        sampler = sampler_of(Run(place))
+        sampler = sampler_of(Run(place), "interpolate" if "--interpolate" in words else "sample")
         known = options_of(sampler)
         skipped: set[str | int] = {"self", "count", *explanations(sampler), *OWN}
         skipped -= set(known)
@@ -36,18 +37,18 @@ def run(words: Sequence[str]) -> Output:
 
 def drawn(options: dict[str, Any]) -> Output:
     """Draw what was asked for, and show or write it."""
-    from margin.sampling import sample
+    from margin.sampling import interpolate, sample
 
     path = Path(options["out"]) if options["out"] else None
     if path is not None and path.exists():
         raise FileExistsError(f"{path} exists: choose another --out")
-    found = sample(
-        options["run"],
-        options["count"],
-        seed=options["seed"],
-        prefix=options["prefix"],
-        options=options.get("sample") or {},
-    )
+    run, count, seed, own = options["run"], options["count"], options["seed"], options.get("sample") or {}
+    if options["interpolate"]:
+        if options["prefix"]:
+            raise ValueError("a path between two samples continues no text: leave out the prefix")
+        found = interpolate(run, count, seed=seed, options=own)
+    else:
+        found = sample(run, count, seed=seed, prefix=options["prefix"], options=own)
     if path is not None:
         return Output(
             {"samples": len(found.values), "out": str(found.write(path))},

@@ -47,6 +47,14 @@ class Standardize(nn.Module):
         """The inputs whose standardization is ``z``: mean + std z, in the type of ``z``."""
         return self.mean.to(z) + self.std.to(z) * z
 
+    def log_volume(self, x: Float[Tensor, " batch *rest"]) -> Float[Tensor, ""]:
+        """Log |dx / dz| of one input: what a log-density of z loses as one of x, in nats.
+
+        Args:
+            x: Inputs, whose shape is what counts.
+        """
+        return self.std.to(x).log().expand(x.shape[1:]).sum()
+
     def extra_repr(self) -> str:
         """The shape over which the map broadcasts."""
         return f"shape={tuple(self.mean.shape)}"

@@ -1,4 +1,4 @@
-"""Objectives around a loss: smoothed labels, weighted classes, and the ratios of importance sampling."""
+"""Objectives around a loss: smoothed labels, weighted classes, importance ratios, noise held fixed."""
 
 from dataclasses import replace
 
@@ -73,3 +73,16 @@ def importance_weighted(objective: Objective) -> Objective:
         return losses * expand_weight(losses, ratio)
 
     return corrected
+
+
+def same_noise(objective: Objective) -> Objective:
+    """The objective whose draws are the same whenever it is asked: one function of weights and batch.
+
+    Args:
+        objective: The loss of each term.
+    """
+
+    def asked(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+        return objective(model, batch, Generator(generator.device).manual_seed(0))
+
+    return asked
