@@ -62,6 +62,7 @@ class Entry:
         task: Path of its task.
         reference: Author, year and section, equation or theorem.
         tiny: Path of a function without arguments that returns the smallest Data it trains on.
+        takes: The kind of data it takes, where the spec of another kind reads the same; "" is any.
         objective: Path of its objective; "" takes the task's loss.
         step: Path of a step factory; "" descends on the objective.
         examples: Path of ``(split) -> Examples``; "" takes the split as it is.
@@ -79,6 +80,7 @@ class Entry:
     task: str
     reference: str
     tiny: str
+    takes: str = ""
     objective: str = ""
     step: str = ""
     examples: str = ""

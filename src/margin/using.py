@@ -86,6 +86,8 @@ def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> d
             columns["file"] = [str(path) for path in sound_files(Path(without_prefix(data)), "none")[0]]
         elif form_of(data) in ("folder", "image"):
             columns["file"] = [str(path) for path in image_files(data)]
+    if not named and hasattr(examples, "ahead"):
+        examples = examples.ahead()
     columns |= {key: list(values) for key, values in getattr(examples, "rows", {}).items()}
     translate = getattr(core_of(model), "translate", None)
     with torch.no_grad(), asking(model):

@@ -108,6 +108,20 @@ def test_the_record_reads_new_rows_and_foretells_after_the_last(tmp_path):
         encode_series(table(tmp_path / "short.csv", 4), record)
 
 
+def test_after_the_windows_whose_end_is_known_comes_the_one_whose_end_is_not(tmp_path):
+    data = read_series(table(tmp_path / "x.csv"), context=5, horizon=3, target="b")
+    new = encode_series(table(tmp_path / "new.csv", 10, start=100), data.encoding)
+    ahead = new.ahead()
+    assert [len(new), len(ahead)] == [3, 4]
+    assert new.targets is not None
+    assert ahead.targets is None
+    assert ahead.take(torch.tensor([3]), torch.Generator()).inputs[0][0, :, 0].tolist() == [5, 6, 7, 8, 9]
+    assert new.rows == {"after": ["2104", "2105", "2106"]}
+    assert ahead.rows == {"after": ["2104", "2105", "2106", "2109"]}
+    assert ahead.ahead().rows == ahead.rows
+    assert data.splits["train"].rows["after"][:2] == [5, 6]  # rows are counted from 1
+
+
 def test_only_so_many_rows_are_used(tmp_path, refused):
     data = read_series(table(tmp_path / "x.csv"), context=5, horizon=3, rows=50)
     assert data.splits["test"].origins.tolist()[-1] == 47

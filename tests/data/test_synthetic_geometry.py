@@ -64,6 +64,23 @@ def test_solids_are_data_with_a_class_for_each_point(refused: Callable) -> None:
         solids(noise=-1.0)
 
 
+def test_aligned_solids_stand_upright_side_by_side_in_one_order() -> None:
+    """The mantle of an upright cylinder is a circle seen from above, and places follow the labels."""
+    for k in range(5):
+        cloud, labels = union_of_solids(300, Generator().manual_seed(k), "aligned")
+        centers = [float(cloud[labels == label, 0].mean()) for label in range(3)]
+        assert centers == sorted(centers)
+        cylinder = cloud[labels == 1]
+        top, bottom = cylinder[:, 2].max(), cylinder[:, 2].min()
+        discs = (cylinder[:, 2] > top - 1e-5) | (cylinder[:, 2] < bottom + 1e-5)
+        mantle = cylinder[~discs, :2]
+        middle = torch.linalg.lstsq(
+            torch.cat((2 * mantle, torch.ones(len(mantle), 1)), 1), mantle.square().sum(1, keepdim=True)
+        ).solution[:2, 0]
+        radius = (mantle - middle).norm(dim=1)
+        torch.testing.assert_close(radius, radius.mean().expand_as(radius), rtol=1e-3, atol=1e-4)
+
+
 def test_a_sphere_stays_a_sphere_in_the_unit_ball() -> None:
     """Scaling is by one number: distances of the sphere's points from its center agree."""
     data = solids(examples=8, points=300)

@@ -11,7 +11,7 @@ from margin.classic.perceptron import mistake_rule
 from margin.data.examples import evaluation_batch
 from margin.data.length_batches import BySimilarLength
 from margin.data.tiny import classes, sides, values
-from margin.data.tiny_graphs import nodes
+from margin.data.tiny_graphs import graphs, nodes
 from margin.data.tiny_sequences import classes as sequences
 from margin.data.tiny_sequences import ragged_classes, tokens
 from margin.engine.descent import descent
@@ -87,6 +87,8 @@ def test_exact_solves_and_mistake_rules_need_all_examples() -> None:
         ("sequence/attention_seq2seq", tokens(), "needs pairs of texts: .* has tokens"),
         ("sequence/gru_regressor", sequences(), "needs values as targets: those of .* are classes"),
         ("feedforward/mlp", ragged_classes(), "needs vectors: .* has sequences"),
+        ("geometric/gcn", graphs(), "takes the nodes of one graph: .* is many graphs"),
+        ("geometric/gin_graphs", nodes(), "takes many graphs: .* is the nodes of one graph"),
     ],
 )
 def test_inputs_of_another_kind_are_refused_with_the_way_to_read_them(entry: str, data, message: str) -> None:

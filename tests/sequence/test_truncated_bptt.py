@@ -150,8 +150,8 @@ def test_a_step_with_a_window_of_all_steps_is_descent_and_a_smaller_one_is_not()
     ends = []
     for step in (
         descent(risk(CLASSES), Descend()),
-        truncated_bptt(risk(CLASSES), Descend(), window=T),
-        truncated_bptt(risk(CLASSES), Descend(), window=3),
+        truncated_bptt(risk(CLASSES), Descend(), made("gru"), window=T),
+        truncated_bptt(risk(CLASSES), Descend(), made("gru"), window=3),
     ):
         state = state_of(made("gru"))
         fit(state, lambda _: batch_of(), step, max_steps=3)
@@ -162,12 +162,11 @@ def test_a_step_with_a_window_of_all_steps_is_descent_and_a_smaller_one_is_not()
 
 def test_bad_windows_and_models_without_a_recurrence_are_refused() -> None:
     with pytest.raises(ValueError, match="window must be at least 1: got 0"):
-        truncated_bptt(risk(CLASSES), Descend(), window=0)
+        truncated_bptt(risk(CLASSES), Descend(), made("gru"), window=0)
     with pytest.raises(ValueError, match="window must be at least 1: got 0"), truncated(made("gru"), 0):
         pass
-    step = truncated_bptt(risk(CLASSES), Descend())
     with pytest.raises(ValueError, match="needs a model with a causal recurrence: Linear has none"):
-        step(state_of(nn.Linear(3, 2)), Batch((torch.zeros(5, 3),), torch.arange(5) % 2))
+        truncated_bptt(risk(CLASSES), Descend(), nn.Linear(3, 2))
     model, wrong = made("gru"), torch.tensor([12, 1, 1, 1, 1])
     with truncated(model, 4), pytest.raises(ValueError, match=r"lengths must be in 0 \.\. 11"):
         model(batch_of().inputs[0], wrong)

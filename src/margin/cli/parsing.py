@@ -124,24 +124,28 @@ def explanations(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def bracketed(words: Sequence[str], prefix: str, function: Callable[..., Any]) -> list[str]:
-    """``--model.hidden 64,64`` and ``--model.hidden 64`` as the list that the parser reads."""
+    """``--model.hidden 64,64`` and ``64`` as the list that the parser reads, ``--clip inf`` as the number."""
     hints = typing.get_type_hints(
         getattr(function, "__init__", function) if isinstance(function, type) else function
     )
-    lists = {
-        f"--{prefix}.{name}" if prefix else f"--{name}": _words_beside(hint)
-        for name, hint in hints.items()
-        if any(typing.get_origin(part) in (tuple, list) for part in (hint, *typing.get_args(hint)))
-    }
+    flags = {f"--{prefix}.{name}" if prefix else f"--{name}": hint for name, hint in hints.items()}
     made: list[str] = []
     for word in words:
         flag, equals, value = word.partition("=")
-        if equals and flag in lists:
-            word = f"{flag}={_list(value, lists[flag])}"
-        elif made and made[-1] in lists:
-            word = _list(word, lists[made[-1]])
+        if equals and flag in flags:
+            word = f"{flag}={_read(value, flags[flag])}"
+        elif made and made[-1] in flags:
+            word = _read(word, flags[made[-1]])
         made.append(word)
     return made
+
+
+def _read(value: str, hint: Any) -> str:
+    """A value as YAML writes it: a list in brackets, an infinite number with its point."""
+    kinds = (hint, *typing.get_args(hint))
+    if any(typing.get_origin(kind) in (tuple, list) for kind in kinds):
+        return _list(value, _words_beside(hint))
+    return f".{value}" if float in kinds and value == "inf" else value
 
 
 def _words_beside(hint: Any) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ class Windows:
         horizon: Rows that it foretells.
         columns: The columns that are foretold.
         known: Whether the rows of the horizon are in the series.
+        times: The time of each row of ``values``, in words; () where rows are counted.
     """
 
     values: Float[Tensor, "time columns"]
@@ -46,6 +47,7 @@ class Windows:
     horizon: int
     columns: tuple[int, ...]
     known: bool = True
+    times: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.origins)
@@ -60,6 +62,19 @@ class Windows:
         """Examples a batch of an evaluation."""
         numbers = (self.context + self.horizon) * self.values.shape[1]
         return max(1, min(512, MOST_NUMBERS // numbers))
+
+    @property
+    def rows(self) -> dict[str, list[Any]]:
+        """The last row that each forecast reads: its time, or its number, counted from 1."""
+        last = [origin - 1 for origin in self.origins.tolist()]
+        return {"after": [self.times[row] for row in last] if self.times else [row + 1 for row in last]}
+
+    def ahead(self) -> "Windows":
+        """The same windows and the one after the last row, whose horizon nobody knows: without targets."""
+        end, origins = len(self.values), self.origins
+        if not len(origins) or int(origins[-1]) < end:
+            origins = torch.cat((origins, torch.tensor([end])))
+        return replace(self, origins=origins, known=False)
 
     def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
         """The windows at ``index``; nothing is drawn."""
@@ -280,10 +295,15 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
     count = len(values)
     if count < context:
         raise ValueError(f"{path}: a forecast reads {context} rows: got {count}")
-    if count < context + horizon:
-        return Windows(values, torch.tensor([count]), context, horizon, columns, known=False)
-    origins = _origins(context, count - horizon, encoding["stride"])
-    return Windows(values, origins, context, horizon, columns)
+    windows = Windows(
+        values,
+        _origins(context, count - horizon, encoding["stride"]),
+        context,
+        horizon,
+        columns,
+        times=steps.times,
+    )
+    return windows if len(windows) else windows.ahead()
 
 
 def _origins(first: int, last: int, stride: int) -> Int[Tensor, " windows"]:

@@ -35,6 +35,7 @@ class Steps:
         time_column: The name of the column of times, or None.
         missing: What a missing cell got.
         spacing: The times in words: from, to, the usual step.
+        times: The time of each row as the file writes it; () where there is no column of times.
         notes: What was assumed.
     """
 
@@ -44,6 +45,7 @@ class Steps:
     time_column: str | None = None
     missing: Missing = "error"
     spacing: str = ""
+    times: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -91,6 +93,7 @@ def load_steps(
         time_column=time_column,
         missing=missing,
         spacing=spacing,
+        times=() if time_column is None else tuple(map(str, table.frame[time_column])),
         notes=tuple(notes),
     )
 

@@ -17,13 +17,15 @@ SOLIDS = ("box", "cylinder", "sphere")
 """The solids, in the order of their labels."""
 
 Digits = Literal["digits", "mnist"]
+Pose = Literal["any", "aligned"]
 
 
-def solids(
+def solids(  # more than 7 parameters: they are the options of the set
     *,
     examples: int = 600,
     points: int = 256,
     noise: float = 0.0,
+    pose: Pose = "any",
     seed: int = 0,
     test: float = 0.25,
     val: float = 0.15,
@@ -39,6 +41,8 @@ def solids(
         examples: Number of clouds, at least 3.
         points: Points of each, at least 3.
         noise: Standard deviation of Gaussian noise on each coordinate, before scaling.
+        pose: Any turns every solid and every cloud, and pushes the three apart in any order; aligned leaves
+            them upright, side by side in one order, as the parts of a shape in its own frame.
         seed: Seed of the shapes.
         test: Share of the test part.
         val: Share of the validation part.
@@ -58,7 +62,7 @@ def solids(
     clouds, labels = [], []
     for k in range(examples):
         generator = Generator().manual_seed(mix(seed, 21, k))
-        cloud, solid = union_of_solids(points, generator)
+        cloud, solid = union_of_solids(points, generator, pose)
         clouds.append(cloud + noise * torch.randn(cloud.shape, generator=generator))
         labels.append(solid)
     raw = RawSets(
@@ -74,22 +78,26 @@ def solids(
 
 
 def union_of_solids(
-    points: int, generator: Generator
+    points: int, generator: Generator, pose: Pose = "any"
 ) -> tuple[Float[Tensor, "points 3"], Int[Tensor, " points"]]:
     """One cloud: points of the surfaces of a box, a cylinder and a sphere, and of which each is."""
     counts = [len(part) for part in torch.arange(points).tensor_split(3)]
-    turn = torch.linalg.qr(torch.randn(3, 3, generator=generator)).Q
-    order = torch.randperm(3, generator=generator).tolist()
+    turn = _turn(generator, pose)
+    order = torch.randperm(3, generator=generator).tolist() if pose == "any" else [0, 1, 2]
     parts = []
     for k, count in enumerate(counts):
         surface = (_box, _cylinder, _sphere)[k](count, generator)
-        spun = surface @ torch.linalg.qr(torch.randn(3, 3, generator=generator)).Q.T
+        spun = surface @ _turn(generator, pose).T
         away = torch.tensor([1.1 * (order[k] - 1), 0.0, 0.0])
         parts.append(spun + away + 0.1 * torch.randn(3, generator=generator))
     cloud = torch.cat(parts) @ turn.T
     labels = torch.repeat_interleave(torch.tensor(counts))
     mixed = torch.randperm(points, generator=generator)
     return cloud[mixed], labels[mixed]
+
+
+def _turn(generator: Generator, pose: Pose) -> Tensor:
+    return torch.linalg.qr(torch.randn(3, 3, generator=generator)).Q if pose == "any" else torch.eye(3)
 
 
 def _box(count: int, generator: Generator) -> Tensor:

@@ -118,6 +118,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
         total = training.max_steps
     held = {name: in_order(part, share()) for name, part in examples.items() if name != "train" and len(part)}
     given = {"task": task, "domain": data.domain, "total_steps": total, "teacher": teacher_of(training)}
+    given["model"] = state.core
     moving = moving_objective(objective, task, data, training)
     if training.schedule == "plateau" and entry.optimizers and ("val" not in held or objective is None):
         raise ValueError("the schedule plateau watches the validation loss: nothing is held out")
@@ -215,6 +216,9 @@ INPUTS = {
 }
 """What a model takes that asks for a key of the spec, and the prefix by which a file is read as such."""
 
+KINDS = {"graph": "the nodes of one graph", "graphs": "many graphs"}
+"""What data of a kind are, where the inputs of two kinds look the same."""
+
 TARGETS = {
     "values": "values",
     "tokens": "tokens",
@@ -236,6 +240,9 @@ def check_task(entry: Entry, data: Data) -> None:
             kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
             remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
             raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
+    kind = data.encoding.get("kind", entry.takes)
+    if entry.takes and kind != entry.takes:
+        raise ValueError(f"{entry.name} takes {KINDS[entry.takes]}: {data.name} is {KINDS.get(kind, kind)}")
     task, kind = resolve(entry.task), data.encoding.get("task", "")
     wanted = "classes" if task.classes is not None else TARGETS.get(task.name, kind)
     if kind and kind != wanted:

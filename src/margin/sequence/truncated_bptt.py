@@ -53,6 +53,20 @@ def windowed(
     return torch.cat(outputs, 1), () if state is None else state
 
 
+def check_window(model: nn.Module, window: int) -> None:
+    """Refuse a window below one step, or a model in which nothing recurs.
+
+    Raises:
+        ValueError: The window is below 1, or there is no causal recurrence.
+    """
+    if window < 1:
+        raise ValueError(f"window must be at least 1: got {window}")
+    if not causal_ones(model):
+        raise ValueError(
+            f"a window needs a model with a causal recurrence: {type(core_of(model)).__name__} has none"
+        )
+
+
 @contextmanager
 def truncated(model: nn.Module, window: int) -> Iterator[list[str]]:
     """For a while the outermost causal recurrences of a model send no derivative beyond a window of steps.
@@ -66,13 +80,8 @@ def truncated(model: nn.Module, window: int) -> Iterator[list[str]]:
     Raises:
         ValueError: The window is below 1, or there is no causal recurrence.
     """
-    if window < 1:
-        raise ValueError(f"window must be at least 1: got {window}")
+    check_window(model, window)
     found = causal_ones(model)
-    if not found:
-        raise ValueError(
-            f"a window needs a model with a causal recurrence: {type(core_of(model)).__name__} has none"
-        )
     for _, recurrence in found:
         # nn.Module calls what its instance names forward, hooks and all, before what its class does
         recurrence.forward = partial(windowed, forward=recurrence.forward, window=window)  # type: ignore[method-assign]
@@ -101,7 +110,9 @@ class Windowed:
             return self.objective(model, batch, generator)
 
 
-def truncated_bptt(objective: Objective, descend: Descend, *, window: int = 35) -> Step:
+def truncated_bptt(
+    objective: Objective, descend: Descend, model: nn.Module, *, window: int = 35
+) -> Step:
     """One optimizer step along the gradient of truncated backpropagation through time.
 
     The sequences are cut into windows of k steps, counted from the last step of a batch. States go from one
@@ -112,14 +123,14 @@ def truncated_bptt(objective: Objective, descend: Descend, *, window: int = 35) 
     Args:
         objective: The loss of each term.
         descend: How the gradient moves the optimizer.
+        model: What is trained.
         window: k, steps of a window, at least 1.
 
     Raises:
-        ValueError: The window is below 1, or, at the first step, the model has no causal recurrence.
+        ValueError: The window is below 1, or the model has no causal recurrence.
 
     Reference: Williams and Peng 1990, Section 3; Williams and Zipser 1995, Section 4 (BPTT(h; h') with
     h' = h, but that the windows of a batch are summed before the weights move).
     """
-    if window < 1:
-        raise ValueError(f"window must be at least 1: got {window}")
+    check_window(model, window)
     return descent(Windowed(objective, window), descend)
