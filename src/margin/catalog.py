@@ -349,7 +349,8 @@ def supply(
     for name, value in typed.items():
         if not fits(value, parameters[name].annotation):
             raise ValueError(f"{name} must be {spoken(parameters[name].annotation)}: got {value!r}")
-    return function(**{name: given[name] for name in names}, **typed)
+    dictating = {name: _as_annotated(given[name], parameters[name].annotation) for name in names}
+    return function(**dictating, **typed)
 
 
 def _as_annotated(value: Any, hint: Any) -> Any:

@@ -12,17 +12,18 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from margin.catalog import models, resolve
+from margin.catalog import chosen, models, resolve, supply
 from margin.data.examples import Arrays, Data, InOrder, Shuffled
 from margin.engine.asking import evaluate
 from margin.engine.descent import Descend, Risk, descent, mean_loss
 from margin.engine.launching import launch
+from margin.engine.plan import objective_of
 from margin.engine.processes import share, wait
 from margin.engine.sharding import shard
-from margin.engine.state import State, fit
+from margin.engine.state import Preprocessed, State, fit
 from margin.options import Training
 from margin.tasks import CLASSES, VALUES
-from margin.testing import built, first_batch
+from margin.testing import first_batch, tiny_data
 from margin.training import finish, prepare, reopen
 
 # 37 does not divide the examples, and its remainders do not divide by two
@@ -52,33 +53,48 @@ def weighted() -> Data:
 
 
 def divisible() -> list[str]:
-    """The entries whose training two processes repeat to the digit.
+    """The entries whose training two processes repeat to the digit, where nothing is dropped.
 
-    Batch normalization over several needs CUDA, and what is dropped each process draws for itself.
+    Batch normalization over several needs CUDA, and noise each process draws for itself.
     """
     parallel = [name for name, entry in models().items() if entry.parallel]
     return [name for name in parallel if not normalizes(name) and not draws(name)]
 
 
+def options_of(name: str) -> dict[str, float]:
+    """The options under which an entry's model drops nothing."""
+    return {option: 0.0 for option in chosen(resolve(models()[name].build)) if "dropout" in option}
+
+
+def made(name: str) -> nn.Module:
+    """An entry's model, its weights drawn from one seed."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model: nn.Module = supply(resolve(models()[name].build), tiny(name).spec, options_of(name), name)
+    return model
+
+
 def draws(name: str) -> bool:
-    """Whether an entry's model gives other outputs under another seed while it trains."""
-    entry, outputs = models()[name], []
-    model, batch = built(entry, tiny(name)), first_batch(entry, tiny(name))
+    """Whether an entry's loss is another under another seed while it trains."""
+    entry, losses = models()[name], []
+    model, batch = Preprocessed(nn.Identity(), made(name)), first_batch(entry, tiny(name))
+    objective = objective_of(entry, resolve(entry.task))
+    if objective is None:
+        return True
     for seed in (0, 1):
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            outputs.append(model(*batch.inputs))
-    return not torch.equal(*outputs)
+            losses.append(objective(model, batch, torch.Generator().manual_seed(seed)))
+    return not torch.equal(*losses)
 
 
 def normalizes(name: str) -> bool:
     """Whether an entry's model normalizes over the batch."""
-    model = built(models()[name], tiny(name))
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in made(name).modules())
 
 
 def tiny(name: str) -> Data:
-    return resolve(models()[name].tiny)()
+    return tiny_data(models()[name])
 
 
 def cases() -> dict[str, tuple[str, Data, dict]]:
@@ -99,7 +115,8 @@ def train_all(directory: Path) -> None:
     size = share().size
     for name, (model, data, changed) in cases().items():
         options = Training(**{**TRAINING.as_json(), **changed, "processes": size})
-        finish(prepare(model, data, NO_OPTIONS, options, directory / f"by-{size}-{name}"))
+        arguments = {**NO_OPTIONS, "options": options_of(model)}
+        finish(prepare(model, data, arguments, options, directory / f"by-{size}-{name}"))
         wait()
 
 

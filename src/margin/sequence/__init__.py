@@ -748,7 +748,7 @@ CLAIMS: tuple[Claim, ...] = (
         summary="Is the derivative of a recurrent layer's output by every later input 0?",
         ask="margin.sequence.causality_claims:derivative",
         demo="margin.sequence.causality_claims:derivative_demo",
-        needs=(HEARD,),
+        needs=(STREAMED,),
         cost=Cost(40, limit=4),
         reference="van den Oord et al. 2016, Section 2.1",
         covers=("conv1d.causal", "wavenet"),
