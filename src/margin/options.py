@@ -62,7 +62,7 @@ class Training:
         strategy: Whether each process keeps all weights, or a share of them.
         workers: Processes that read examples ahead; 0 reads them in the training's own.
         track: Measurements of the model at every evaluation, by name; their columns join the history.
-        log: Further copies of the history: csv, tensorboard.
+        log: What a run keeps besides: its history as csv or tensorboard, pictures of samples over time.
     """
 
     seed: int | None = None
@@ -109,7 +109,7 @@ class Training:
     strategy: Literal["ddp", "fsdp"] | None = None
     workers: int | None = None
     track: list[str] | None = None
-    log: list[Literal["csv", "tensorboard"]] | None = None
+    log: list[Literal["csv", "tensorboard", "samples"]] | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -153,10 +153,32 @@ def _drawn(run: str | Path | Run, verb: Verb, count: int, seed: int, options: Ma
     if count < 1:
         raise ValueError(f"the number of samples must be at least 1: got {count}")
     check_options(sampler, options, f"{verb} of {run.record['recipe']['model']}")
-    model = load(run)
+    return draw_from(load(run), run.record, count, verb=verb, seed=seed, options=options)
+
+
+def draw_from(
+    model: Any,
+    record: Mapping[str, Any],
+    count: int,
+    *,
+    verb: Verb = "sample",
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> Samples:
+    """Samples of a run's module, in the user's units; leaves no trace.
+
+    Args:
+        model: The module behind its preprocessing.
+        record: The run's.
+        count: How many.
+        verb: Samples, or the path between two.
+        seed: Seed of what is drawn.
+        options: Of the model's method.
+    """
     with torch.no_grad(), asking(model):
-        values = getattr(core_of(model), verb)(count, generator=Generator().manual_seed(seed), **options)
-        return _read(values, model.preprocess, run.record)
+        draw = getattr(core_of(model), verb)
+        values = draw(count, generator=Generator().manual_seed(seed), **(options or {}))
+        return _read(values, model.preprocess, record)
 
 
 def _read(values: Tensor, preprocess: Any, record: Mapping[str, Any]) -> Samples:

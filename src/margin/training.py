@@ -28,6 +28,7 @@ from margin.engine.runs import Run
 from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of, fit
 from margin.engine.transfer import transfer
 from margin.engine.unused import refuse_unused
+from margin.filming import check_pictures, filming
 from margin.options import HOUSE, Training
 from margin.using import reopen_data
 
@@ -156,6 +157,8 @@ def prepare(
     plan = plan_of(entry, data, record["arguments"], training, state)
     record["arguments"]["training"] = located(training.as_json())  # messages name a run as the user did
     record["others"] = digests(training)
+    if "samples" in (training.log or ()):
+        check_pictures(state.core, data.encoding)
     path = told_by_first(lambda: Run.create(out if out is not None else free_path(entry.name), record).path)
     run = Run(path)
     run.start(state)
@@ -261,13 +264,15 @@ def finish(
         interruptible(stop) as interrupted,
         recording(run, training.log or ()) as copying,
     ):
-        shown = [progress(run, plan.total, plan.per_epoch)] if progress and share().rank == 0 else []
+        leads = share().rank == 0
+        shown = [progress(run, plan.total, plan.per_epoch)] if progress and leads else []
+        pictures = [filming(run)] if leads and "samples" in (training.log or ()) else []
         evaluating, keeping, stops = watching(run, plan)
-        reason = _advance(job, [evaluating, keeping, copying, *stops, *shown, *hooks, interrupted])
+        reason = _advance(job, [evaluating, keeping, copying, *pictures, *stops, *shown, *hooks, interrupted])
         if reason != INTERRUPTED and not (run.history and run.history[-1]["step"] == state.step):
             evaluating.row(state)
-            keeping(state, {})
-            copying(state, {})
+            for hook in (keeping, copying, *pictures):
+                hook(state, {})
         elif run.marks.get("last") != state.step:
             run.save(state, best=False)
     run.end(state, reason)

@@ -21,7 +21,7 @@ from margin.engine.loading import load
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run
 from margin.engine.state import core_of, dtype_of, features_of
-from margin.tasks import DENSITY, TOKENS, Task
+from margin.tasks import CODES, DENSITY, TOKENS, Task
 from margin.types import Batch
 
 
@@ -100,7 +100,7 @@ def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> d
                 if task is DENSITY:
                     outputs = outputs - log_volume(model, batch)
                 shown = predicted(task, outputs, None if is_independent(examples) else batch.weight, names)
-                shown |= bounded(model, batch)
+                shown |= bounded(model, batch) if task is CODES else {}
             for name, values in shown.items():
                 columns.setdefault(of_target(name, encoding.get("targets", ())), []).extend(values)
     return columns
@@ -114,11 +114,15 @@ def log_volume(model: Any, batch: Batch) -> Tensor:
 
 
 def bounded(model: Any, batch: Batch) -> dict[str, list[float]]:
-    """A lower bound of each example's log-density, of a model that knows one: an estimate, in nats."""
+    """A lower bound of each example's log-density, of a model that knows one: an estimate, in nats.
+
+    Each example meets the same draws, whichever others are asked about.
+    """
     core, x = core_of(model), batch.inputs[0]
     if not hasattr(core, "bound"):
         return {}
-    bound = core.bound(features_of(model, x), generator=Generator().manual_seed(0))
+    rows = [core.bound(z, generator=Generator().manual_seed(0)) for z in features_of(model, x).split(1)]
+    bound = torch.cat(rows)
     if getattr(core, "discrete", False):
         return {"log probability, at least": bound.tolist()}
     return {"log density, at least": (bound - log_volume(model, batch)).tolist()}

@@ -22,6 +22,7 @@ from margin.engine.state import State, Step, device_of
 from margin.engine.tracking import Tracks, tracks_of
 from margin.engine.tricks import drawn, moving_objective, teacher_of
 from margin.engine.wrappers import averaged, scheduled
+from margin.findings import without_loss
 from margin.optim.schedules import schedule_of
 from margin.options import Training
 from margin.tasks import Task
@@ -76,7 +77,7 @@ class Plan:
 
     def measure(self, state: State) -> dict[str, float]:
         """The columns of every track, of the current weights on the training part."""
-        return {} if self.objective is None else self.tracks(state, self.objective)
+        return self.tracks(state, self.objective or without_loss)
 
     def judge(self, model: nn.Module) -> dict[str, float]:
         """Metrics of a module on every part that is held out."""
@@ -122,8 +123,6 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     moving = moving_objective(objective, task, data, training)
     if training.schedule == "plateau" and entry.optimizers and ("val" not in held or objective is None):
         raise ValueError("the schedule plateau watches the validation loss: nothing is held out")
-    if training.track and objective is None:
-        raise ValueError(f"{entry.name} has no loss, which a track asks for: leave out --track")
     return Plan(
         feed=Prefetched(source, int(training.workers or 0), total),
         step=_step(entry, arguments, training, given, moving),

@@ -26,14 +26,18 @@ def recording(run: Run, names: Sequence[str]) -> Iterator[Hook]:
 
     Args:
         run: Whose history it is.
-        names: ``csv`` (RUN/history.csv), ``tensorboard`` (RUN/tensorboard).
+        names: ``csv`` (RUN/history.csv), ``tensorboard`` (RUN/tensorboard); others are left to others.
 
     Raises:
         ValueError: TensorBoard is not installed.
     """
     with ExitStack() as stack:
         leads = share().rank == 0
-        writers = [stack.enter_context(RECORDERS[name](run)) for name in names] if leads else []
+        writers = (
+            [stack.enter_context(RECORDERS[name](run)) for name in names if name in RECORDERS]
+            if leads
+            else []
+        )
         last = [run.history[-1]["step"] if run.history else -1]
 
         def hook(state: State, metrics: Metrics) -> None:

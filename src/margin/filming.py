@@ -1,0 +1,55 @@
+"""Pictures of a generator's samples over its training: RUN/samples/, one at each row of the history."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from margin.data.sample_sheet import has_picture, write_picture
+from margin.engine.runs import Run
+from margin.engine.state import Hook, State
+from margin.sampling import draw_from
+from margin.types import Metrics
+
+COUNT = {4: 64, 2: 1000}
+"""Samples of a picture: images, or points of the plane, by the axes of their tensor."""
+
+
+def check_pictures(core: nn.Module, encoding: Mapping[str, Any]) -> None:
+    """Refuse pictures of a model that cannot be sampled, or whose samples have none.
+
+    Raises:
+        ValueError: It is such a model.
+    """
+    if not callable(getattr(core, "sample", None)):
+        raise ValueError(f"--log samples needs a model that can be sampled: got {type(core).__name__}")
+    shape = encoding.get("shape") or []
+    if encoding.get("task") == "tokens" or not has_picture(torch.empty(1, *shape)):
+        raise ValueError(
+            f"--log samples needs images of 1 or 3 channels, or points of the plane: got the shape {shape}"
+        )
+
+
+def filming(run: Run) -> Hook:
+    """A hook that draws a picture whenever the history has a new row; the same noise each time.
+
+    What is drawn leaves no trace, so a training with pictures is the training without.
+
+    Args:
+        run: Whose samples; its directory holds the pictures.
+    """
+    last = [run.history[-1]["step"] if run.history else -1]
+    place = run.path / "samples"
+
+    def hook(state: State, metrics: Metrics) -> None:
+        if not run.history or run.history[-1]["step"] == last[0]:
+            return
+        last[0] = run.history[-1]["step"]
+        place.mkdir(exist_ok=True)
+        axes = 1 + len(run.record["data"]["encoding"]["shape"])
+        found = draw_from(state.usable, run.record, COUNT[axes])
+        if bool(found.values.isfinite().all()):
+            write_picture(place / f"step-{state.step:08d}.png", found.values, found.span)
+
+    return hook
