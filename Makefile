@@ -44,7 +44,8 @@ docs: $(VENV)/.tested
 
 bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target build/peers pyhessian \
-		curvlinops-for-pytorch backpack-for-pytorch einops einconv tqdm linear_operator
+		curvlinops-for-pytorch backpack-for-pytorch einops einconv tqdm linear_operator \
+		torch_geometric xxhash psutil nflows zuko diffusers huggingface_hub httpx2 httpcore2 truststore h11
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.processes
@@ -57,6 +58,10 @@ bench: $(VENV)/.installed
 	PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.leading
 	PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.spectral_density
 	$(BIN)/python -m benchmarks.curvature_memory
+	for name in scan lru recurrent_step recurrent_layers wavenet neighbor_sampling weisfeiler_leman vae; do \
+		$(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in graph_layers chebnet flows unet; do \
+		PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.$$name || exit 1; done
 	$(BIN)/python -m benchmarks.page
 
 clean:

@@ -1,4 +1,4 @@
-"""Pictures of samples over a training: one a row of the history, no trace, what has no pictures is refused."""
+"""Pictures of samples over a training: one a row of the history, no trace, some models refused."""
 
 from pathlib import Path
 

@@ -73,6 +73,13 @@ def test_the_message_names_the_entry_and_the_reason(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.parametrize("name", [name for name, entry in models().items() if any(entry.optimizers)])
+def test_a_step_that_asks_for_parts_of_the_model_does_not_compile_the_whole(name: str) -> None:
+    asked(name)
+    with pytest.raises(ValueError, match=r"asks for parts of the model, .*: leave out --compile$"):
+        asked(name, compile=True)
+
+
 @pytest.mark.parametrize("option", OF_OTHERS)
 def test_an_option_of_an_option_needs_it(option: str) -> None:
     other = OF_OTHERS[option]

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -13,6 +14,7 @@ from margin.foundations.information import (
     divergence,
     entropy,
     gaussian_mutual_information,
+    jensen_shannon,
     mutual_information,
 )
 
@@ -189,3 +191,25 @@ def test_variables_that_determine_each_other_have_infinite_information():
 def test_what_is_no_law_is_refused(act, message):
     with pytest.raises(ValueError, match=message):
         act()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_jensen_shannon_divergence_is_scipys_squared(seed: int) -> None:
+    from scipy.spatial.distance import jensenshannon
+
+    p, q = laws(3, 5, seed), laws(3, 5, seed + 100)
+    got = jensen_shannon(p, q)
+    np.testing.assert_allclose(got.numpy(), jensenshannon(p.numpy(), q.numpy(), axis=1) ** 2, atol=1e-12)
+    torch.testing.assert_close(got, jensen_shannon(q, p))
+    torch.testing.assert_close(got, entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2)
+    assert bool(((got > 0) & (got < math.log(2))).all())
+    torch.testing.assert_close(jensen_shannon(p, q, base=2), got / math.log(2))
+
+
+def test_the_jensen_shannon_divergence_ends_at_0_and_log_2() -> None:
+    p, apart = f64([0.5, 0.5, 0.0]), f64([0.0, 0.0, 1.0])
+    assert float(jensen_shannon(p, p)) == 0
+    assert float(jensen_shannon(p, apart)) == pytest.approx(math.log(2), abs=1e-15)
+    for bad in (2 * p, f64([math.nan, 0.5, 0.5])):
+        with pytest.raises(ValueError, match="q must"):
+            jensen_shannon(p, bad)

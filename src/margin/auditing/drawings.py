@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 from margin.auditing.alignment_panel import alignment
 from margin.auditing.approximation_panel import approximation
 from margin.auditing.cloud_panel import cloud
+from margin.auditing.critic_panel import critics
+from margin.auditing.denoising_panel import film
+from margin.auditing.density_panel import density
 from margin.auditing.eigenvalue_panel import eigenvalues
 from margin.auditing.forecast_panel import fan, over_steps_ahead
 from margin.auditing.graph_panel import graph
@@ -14,7 +17,9 @@ from margin.auditing.initialization_panel import gains
 from margin.auditing.lag_panel import by_lag
 from margin.auditing.landscape_panel import landscape
 from margin.auditing.panels import components, halfspace, recall
+from margin.auditing.reconstruction_panel import reconstructions, traversals
 from margin.auditing.regions_panel import regions
+from margin.auditing.samples_panel import sample_images, sample_points
 from margin.auditing.signal_panel import over_depth
 from margin.auditing.smoothing_panel import smoothing
 from margin.auditing.spectrum_panel import spectrum_density
@@ -46,6 +51,13 @@ PANELS: tuple[Drawing, ...] = (
     graph,
     smoothing,
     cloud,
+    critics,
     graph_spectrum,
+    density,
+    reconstructions,
+    traversals,
+    sample_points,
+    sample_images,
+    film,
 )
 """Drawings that know their curves by name, whatever the claim."""

@@ -54,5 +54,7 @@ def drawn(options: dict[str, Any]) -> Output:
             {"samples": len(found.values), "out": str(found.write(path))},
             f"{len(found.values)} samples in {path}",
         )
-    shown: list[Any] = list(found.texts) or found.values.tolist()
-    return Output(shown, "\n\n".join(map(str, shown)))
+    if found.texts:
+        return Output(list(found.texts), "\n\n".join(found.texts))
+    shown = found.values.tolist()
+    return Output(shown, "\n".join(map(str, shown)))

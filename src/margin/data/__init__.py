@@ -72,6 +72,21 @@ PARTS = (
         reference="constructed: N(c_k, noise^2 I) as in Hastie, Tibshirani & Friedman 2009, section 4.3",
     ),
     Part(
+        name="data/ring",
+        summary="eight narrow Gaussians on a circle of radius 2, on which lost modes are counted",
+        kind="source",
+        target="margin.data.mixture_plane:ring",
+        reference="constructed as Metz, Poole, Pfau & Sohl-Dickstein 2017, Unrolled generative adversarial "
+        "networks, section 3.1",
+    ),
+    Part(
+        name="data/grid",
+        summary="25 narrow Gaussians on a 5 x 5 grid, on which lost modes are counted",
+        kind="source",
+        target="margin.data.mixture_plane:grid",
+        reference="constructed as Srivastava, Valkov, Russell, Gutmann & Sutton 2017, VEEGAN, section 5.1",
+    ),
+    Part(
         name="data/separable",
         summary="two classes that a known hyperplane separates with exactly the stated margin",
         kind="source",

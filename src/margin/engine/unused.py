@@ -72,6 +72,8 @@ def _unused(
     what = f"the rule {rule.name}" if rule else f"the step of {entry.name}"
     if not entry.optimizers:
         yield from ((name, f"{entry.name} is not trained by gradients") for name in OF_GRADIENTS)
+    if any(entry.optimizers):
+        yield "compile", f"{what} asks for parts of the model, not for its outputs"
     if "objective" not in dictated(factory):
         yield from ((name, f"{what} asks for no loss that {name} could change") for name in OF_OBJECTIVE)
         if training.precision == "bfloat16":

@@ -151,6 +151,14 @@ PARTS = (
         covers=("info.kl",),
     ),
     Part(
+        name="foundations/jensen_shannon",
+        summary="The Jensen-Shannon divergence of finite laws, from 0 to log 2",
+        kind="function",
+        target="margin.foundations.information:jensen_shannon",
+        reference="Lin 1991, Section IV",
+        covers=("gan.js",),
+    ),
+    Part(
         name="foundations/mutual_information",
         summary="What one of two discrete variables says about the other",
         kind="function",

@@ -90,6 +90,30 @@ def divergence(p: Laws, q: Laws, *, base: float = math.e) -> Float[Tensor, "*bat
     return (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(-1) / _unit(base)
 
 
+def jensen_shannon(p: Laws, q: Laws, *, base: float = math.e) -> Float[Tensor, "*batch"]:
+    r"""The Jensen-Shannon divergence: from 0, only where p = q, to log 2, where they share no outcome.
+
+    .. math:: \mathrm{JS}(p, q) = \tfrac12 \mathrm{KL}(p \| m) + \tfrac12 \mathrm{KL}(q \| m)
+        = H(m) - \tfrac12 (H(p) + H(q)), \qquad m = \tfrac12 (p + q)
+
+    Symmetric, and never infinite; its root is a metric.
+
+    Args:
+        p: Probabilities.
+        q: Probabilities.
+        base: Base of the logarithm; 2 gives bits, and a largest value of 1.
+
+    Raises:
+        ValueError: ``p`` or ``q`` is no law, or the base is not above 1.
+
+    Reference: Lin 1991, Section IV (with equal weights).
+    """
+    check_law(p, name="p")
+    check_law(q, name="q")
+    m = (p + q) / 2
+    return (divergence(p, m, base=base) + divergence(q, m, base=base)) / 2
+
+
 def mutual_information(joint: Joint, *, base: float = math.e) -> Float[Tensor, "*batch"]:
     r"""What one of two variables says about the other: 0 where independent, at most the smaller entropy.
 

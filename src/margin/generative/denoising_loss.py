@@ -1,0 +1,30 @@
+"""What a diffusion minimizes, as the objective of a training: the loss at a time of each example."""
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from margin.engine.state import core_of, features_of
+from margin.types import Batch, PerExample
+
+DRAWS = 16
+"""Times and noises of an example in an evaluation: of one alone, the noise would choose the best weights."""
+
+
+def denoising_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerExample:
+    """The loss of an unconditional diffusion for each example."""
+    return _drawn(model, batch, None, generator)
+
+
+def conditional_denoising_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerExample:
+    """The loss of a diffusion that is told the class of each example."""
+    return _drawn(model, batch, batch.targets, generator)
+
+
+def _drawn(model: nn.Module, batch: Batch, label: Tensor | None, generator: Generator) -> PerExample:
+    """At one time and noise of each example in training, the mean of :data:`DRAWS` in an evaluation."""
+    core: Any = core_of(model)
+    x = features_of(model, batch.inputs[0]).reshape(-1, *core.shape)
+    draws = 1 if core.training else DRAWS
+    return torch.stack([core.loss(x, generator, label) for _ in range(draws)]).mean(0)

@@ -1,0 +1,44 @@
+r"""Classifier-free guidance (Ho and Salimans 2021): a class's noise, pushed away from that of no class.
+
+The guided noise is that of the score of :math:`q_t(x | c)^{1 + w} q_t(x)^{-w}` at every t. These are not the
+noised densities of :math:`p(x | c)^{1 + w} p(x)^{-w}`: raising to a power and adding noise do not commute. So
+the samples do not have the latter law, not even with exact networks and infinitely many steps.
+"""
+
+from collections.abc import Callable
+
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+Noise = Float[Tensor, " batch *shape"]
+Denoise = Callable[[Tensor, Tensor], Tensor]
+"""``(x_t, label) -> eps``, for labels of a class each or of none."""
+
+
+def guided(eps_class: Noise, eps_none: Noise, weight: float) -> Noise:
+    r"""The noise :math:`(1 + w)\, \epsilon_c - w\, \epsilon_\emptyset`.
+
+    Args:
+        eps_class: Predicted with the class.
+        eps_none: Predicted without.
+        weight: w: 0 is conditional, -1 unconditional, above 0 leans away from what all classes share.
+
+    Reference: Ho and Salimans 2021, Equation 6.
+    """
+    return (1 + weight) * eps_class - weight * eps_none
+
+
+def guided_eps(denoise: Denoise, x: Noise, label: Int64[Tensor, " batch"], none: int, weight: float) -> Noise:
+    """The guided noise at x; a network that would count 0 times is not asked.
+
+    Args:
+        denoise: The noise that is predicted for points and their labels.
+        x: Noisy points.
+        label: The class of each.
+        none: The label of no class.
+        weight: w of :func:`guided`.
+    """
+    if weight == 0:
+        return denoise(x, label)
+    without = denoise(x, label.new_full(label.shape, none))
+    return without if weight == -1 else guided(denoise(x, label), without, weight)

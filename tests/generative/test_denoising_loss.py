@@ -1,0 +1,59 @@
+"""The objective: one draw in training, many in an evaluation, in the model's units and the data's shape."""
+
+import torch
+from torch import Generator, Tensor, nn
+
+from margin.data.preprocess import Standardize
+from margin.engine.state import Preprocessed
+from margin.generative.denoising_loss import DRAWS, conditional_denoising_loss, denoising_loss
+from margin.generative.diffusion import Diffusion
+from margin.generative.schedules import linear_schedule
+from margin.types import Batch
+
+
+class Spy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[Tensor, Tensor | None]] = []
+
+    def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
+        self.seen.append((x, label))
+        return torch.zeros_like(x)
+
+
+def model(num_classes: int = 0) -> tuple[Spy, Preprocessed]:
+    spy = Spy()
+    core = Diffusion(spy, linear_schedule(9), (4,), num_classes=num_classes, drop=0.0)
+    mean, std = torch.full((2, 2), 7.0).double(), torch.ones(2, 2).double()
+    return spy, Preprocessed(Standardize(mean, std), core)
+
+
+def test_one_draw_in_training_and_the_mean_of_many_in_an_evaluation() -> None:
+    spy, whole = model()
+    batch = Batch((torch.full((5, 2, 2), 7.0),))
+    one = denoising_loss(whole.train(), batch, Generator().manual_seed(0))
+    assert one.shape == (5,)
+    assert len(spy.seen) == 1
+    many = denoising_loss(whole.eval(), batch, Generator().manual_seed(0))
+    assert len(spy.seen) == 1 + DRAWS
+    g = Generator().manual_seed(0)
+    expected = sum(denoising_loss(whole.train(), batch, g) for _ in range(DRAWS)) / DRAWS
+    torch.testing.assert_close(many, expected)
+
+
+def test_examples_reach_the_network_flat_and_in_its_units() -> None:
+    """Examples of 7 are 0 there: what is left is noise of variance below 1."""
+    spy, whole = model()
+    denoising_loss(whole.train(), Batch((torch.full((2000, 2, 2), 7.0),)), Generator().manual_seed(0))
+    x = spy.seen[0][0]
+    assert x.shape == (2000, 4)
+    assert float(x.mean().abs()) < 0.1
+
+
+def test_labels_are_read_where_there_are_classes() -> None:
+    spy, whole = model(num_classes=3)
+    label = torch.tensor([2, 0, 1])
+    batch = Batch((torch.zeros(3, 2, 2),), label)
+    conditional_denoising_loss(whole.train(), batch, Generator().manual_seed(0))
+    assert spy.seen[0][1] is not None
+    assert torch.equal(spy.seen[0][1], label)
