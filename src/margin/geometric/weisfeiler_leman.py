@@ -109,11 +109,17 @@ class _Near:
         like = first[classes]
         if not np.array_equal(now, now[like]) or not np.array_equal(self.degrees, self.degrees[like]):
             return self._named(now, seen)
-        keys = torch.from_numpy(self.target * _count(seen) + seen).sort().values.numpy()
-        row = keys - self.target * _count(seen)  # the targets ascend as the keys do
-        if not np.array_equal(row, row[self.starts[like[self.target]] + self.places]):
-            return self._named(now, seen)
-        return classes
+        return classes if self._alike(classes, like, seen) else self._named(now, seen)
+
+    def _alike(self, classes: Ints, like: Ints, seen: Ints) -> bool:
+        """Whether every node sees what the first of its class sees; a class of one needs no comparison."""
+        shared = (np.bincount(classes) > 1)[classes]
+        edges = np.flatnonzero(shared[self.target])
+        target, degrees = self.target[edges], np.where(shared, self.degrees, 0)
+        starts = np.cumsum(degrees) - degrees
+        offset = target * _count(seen)
+        row = torch.from_numpy(offset + seen[edges]).sort().values.numpy() - offset  # ascending as keys are
+        return np.array_equal(row, row[starts[like[target]] + self.places[edges]])
 
     def _named(self, now: Ints, seen: Ints) -> Ints:
         return _named(_paired(now, _multisets(seen, self.target, len(now)) + 1))
