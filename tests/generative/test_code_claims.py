@@ -82,6 +82,22 @@ def test_nothing_is_promised_of_a_bent_decoder_or_of_bits() -> None:
     assert not found.premises
 
 
+@torch.no_grad()
+def test_a_decoder_that_reads_the_class_may_lose_less_than_pca() -> None:
+    """Two parallel lines, one for each class: each is a subspace of its own, which no one line is."""
+    model = conditional_vae(2, 2, code=1, hidden=())
+    model.decoder[0].weight.copy_(torch.tensor([[1.0, 0.0, 0.0], [0.0, 5.0, -5.0]]))
+    model.decoder[0].bias.zero_()
+    model.encoder[1][0].weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    model.encoder[1][0].bias.zero_()
+    side = torch.tensor([5.0, -5.0]).repeat(30)
+    x = torch.stack((torch.randn(60, generator=Generator().manual_seed(0)), side), 1)
+    assert not affine_decoder(model)
+    found = reconstruction(of(model, x))
+    assert found.verdict == Verdict.MEASURED
+    assert float(found.value) < 1e-6 < least_share(x.double(), torch.ones(60).double(), 1)
+
+
 def test_the_least_share_counts_weights_as_repetitions() -> None:
     x = rows(20).double()
     weight = torch.ones(20, dtype=torch.float64)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from margin.generative.convolutional import Downsampling, Upsampling, halvings
+from margin.generative.convolutional import Downsampling, Upsampling, channel_norm, halvings
 
 SIZES = [(28, 28), (7, 13), (1, 9), (8, 8), (3, 3)]
 
@@ -46,3 +46,18 @@ def test_bad_sizes_are_refused() -> None:
         halvings((4, 4), 4)
     with pytest.raises(ValueError, match="must be at least 1: got"):
         halvings((0, 4), 1)
+    for width in (0, -3):
+        with pytest.raises(ValueError, match=f"width and outputs must be at least 1: got {width}, 2"):
+            Downsampling(1, (8, 8), 2, width=width)
+        with pytest.raises(ValueError, match=f"width and inputs must be at least 1: got {width}, 2"):
+            Upsampling(2, 1, (8, 8), width=width)
+    with pytest.raises(ValueError, match="width and outputs must be at least 1: got 4, 0"):
+        Downsampling(1, (8, 8), 0, width=4)
+
+
+def test_any_width_is_divided_into_groups_of_four_channels_or_more() -> None:
+    for width in range(1, 70):
+        groups = channel_norm(width).num_groups
+        assert groups == 1 or width / groups >= 4
+        assert width % groups == 0
+    assert [channel_norm(width).num_groups for width in (4, 8, 9, 18, 32)] == [1, 2, 1, 2, 8]

@@ -47,6 +47,19 @@ def test_the_bound_of_the_exact_network_is_near_minus_log_p_and_its_terms_add_up
     assert found.verdict == Verdict.MEASURED
 
 
+def test_a_chain_of_one_step_has_two_terms() -> None:
+    found = bound(of(two_modes(), steps=1))
+    assert float(found.value[2]) == 0.0
+    assert float(found.value[1] + found.value[3]) == pytest.approx(float(found.value[0]), abs=1e-12)
+    assert float(found.value[0]) > -float(two_modes().log_prob(two_modes().sample(400, Generator())).mean())
+
+
+def test_no_gaussian_is_told_beside_the_bound_where_a_feature_never_varies() -> None:
+    law = Mixture(torch.zeros(1, 2).double(), torch.tensor([[[0.5, 0.0], [0.0, 0.0]]]).double())
+    assert "covariance is singular" in bound(of(law, steps=5)).statement
+    assert "A Gaussian of their moments has" in bound(of(two_modes(), steps=5)).statement
+
+
 def test_the_last_term_of_a_silent_network_is_a_gaussian_about_x1() -> None:
     """-log N(x_0; x_1 / sqrt(a), beta): d/2 log(2 pi beta) + d/(2 alpha), in the mean."""
     found = bound(of(two_modes(), network=Zero()))

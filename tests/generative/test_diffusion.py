@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from margin import Training, train
 from margin.data import tiny
 from margin.engine.state import NonFiniteError
-from margin.generative.diffusion import Diffusion
+from margin.generative.diffusion import SAMPLERS, STOPS, Diffusion, Path, Sampler
 from margin.generative.diffusion_points import conditional_points, points
 from margin.generative.gaussian_denoiser import ExactDenoiser, Mixture
 from margin.generative.parametrizations import Parametrization, target
@@ -112,6 +112,16 @@ def test_with_the_exact_network_the_bound_is_the_log_density(kind: Parametrizati
     assert float(errors.std(1).max()) < 0.1
 
 
+def test_of_standard_normal_data_the_estimate_has_no_error() -> None:
+    """With |x|^2 = d noise and opposite noise cancel, and log N(x; 0, I) is left, whatever the draws."""
+    law = Mixture(torch.zeros(1, 2).double(), torch.eye(2).double()[None])
+    schedule, x = linear_schedule(50), torch.tensor([[1.0, 1.0], [math.sqrt(2), 0.0]]).double()
+    model = Diffusion(Exact(schedule, "eps", law), schedule, (2,)).double()
+    for seed in range(3):
+        found = model.bound(x, generator=Generator().manual_seed(seed), pairs=2)
+        torch.testing.assert_close(found, law.log_prob(x), rtol=1e-6, atol=1e-6)
+
+
 def test_forward_is_the_same_for_a_row_wherever_it_stands() -> None:
     torch.manual_seed(0)
     model = points(3, hidden=16, steps=20).eval()
@@ -148,7 +158,7 @@ def test_any_number_of_steps_samples_and_bounds(steps: int, kind: Parametrizatio
 def test_samples_have_the_datas_law(kind: Parametrization) -> None:
     """The exact network, 100 steps: moments of 1,000 samples, 5 standard errors (3e-6) and .02."""
     n = 1000
-    x = exact(linear_schedule(100), kind).sample(n, generator=Generator().manual_seed(0))
+    x = exact(linear_schedule(100), kind).sample(n, generator=Generator().manual_seed(0), sampler="ddpm")
     assert bool(((x.mean(0) - LAW.means[0]).abs() < 5 * x.std(0) / math.sqrt(n) + 0.01).all())
     wanted = torch.tensor([[0.25, 0.1], [0.1, 0.5]]).double()
     assert bool(((x.T.cov() - wanted).abs() < 5 * 0.5 * math.sqrt(2 / n) + 0.02).all())
@@ -167,6 +177,80 @@ def test_an_end_without_data_is_sampled_from(kind: Parametrization, steps: int) 
         assert float(x.var(0)[1]) == pytest.approx(0.5, abs=0.08)
     x = rows(100)
     assert bool(model(x).isfinite().all())
+
+
+@pytest.mark.parametrize("sampler", get_args(Sampler))
+@pytest.mark.parametrize(("steps", "count"), [(1, 1), (9, 1), (9, 9), (9, None), (60, None)])
+def test_every_sampler_stops_as_often_as_is_asked(sampler: Sampler, steps: int, count: int | None) -> None:
+    """From one time to all; the predicted noise and v at an end with and without data; samples are finite."""
+    asked: list[int] = []
+    for schedule, kind in ((linear_schedule(steps), "eps"), (linear_schedule(steps), "v")):
+        model = exact(schedule, kind)  # type: ignore[arg-type]
+        model.network.register_forward_pre_hook(lambda _, given: asked.append(int(given[1][0])))
+        x = model.sample(3, generator=Generator().manual_seed(0), sampler=sampler, steps=count)
+        assert x.shape == (3, 2)
+        stops = count if count is not None else steps if sampler == "ddpm" else min(steps, STOPS)
+        assert len(asked) == (2 * stops - 1 if sampler == "heun" else stops)
+        assert (max(asked), min(asked)) == (steps, 1 if stops > 1 else steps)
+        asked.clear()
+    for wrong in (0, steps + 1, -1):
+        with pytest.raises(
+            ValueError, match=f"steps must be from 1 to the {steps} of the schedule: got {wrong}"
+        ):
+            model.sample(1, generator=Generator(), sampler=sampler, steps=wrong)
+
+
+@pytest.mark.parametrize("sampler", get_args(Sampler))
+def test_every_sampler_passes_an_end_without_data(sampler: Sampler) -> None:
+    """1,000 samples of 60 steps: the mean within 5 standard errors and .05; the variance within a fifth."""
+    model = exact(zero_terminal(linear_schedule(200)), "v")
+    n = 1000
+    x = model.sample(n, generator=Generator().manual_seed(0), sampler=sampler, steps=60)
+    wanted = torch.tensor([0.25, 0.5]).double()
+    assert bool(((x.mean(0) - LAW.means[0]).abs() < 5 * (wanted / n).sqrt() + 0.05).all())
+    torch.testing.assert_close(x.var(0), wanted, rtol=0.2 + 5 * math.sqrt(2 / n), atol=0)
+    one = model.sample(5, generator=Generator().manual_seed(0), sampler=sampler, steps=1)
+    torch.testing.assert_close(one, LAW.means.expand(5, 2))
+
+
+def test_eta_is_ddims_and_in_range() -> None:
+    model = points(2, hidden=8, steps=5)
+    for sampler in set(SAMPLERS) - {"ddim"}:
+        with pytest.raises(ValueError, match=r"eta is the noise of sampler ddim: got eta=0\.5 with"):
+            model.sample(2, generator=Generator(), sampler=sampler, eta=0.5)
+    for eta in (-0.5, 1.5, math.nan):
+        with pytest.raises(ValueError, match=r"eta must be in \[0, 1\]: got"):
+            model.sample(2, generator=Generator(), eta=eta)
+    with pytest.raises(Exception, match=r"(?s)sampler.*plms"):  # ours, or that of the checked annotation
+        model.sample(2, generator=Generator(), sampler="plms")  # type: ignore[arg-type]
+    with torch.no_grad():
+        model.network.leave.weight.normal_()  # type: ignore[union-attr, operator]
+    drawn = [model.sample(2, generator=Generator().manual_seed(0), eta=eta) for eta in (0.0, 0.0, 1.0)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("sampler", get_args(Path))
+def test_a_path_runs_between_two_samples(sampler: Path) -> None:
+    """Its ends are the samples of the noise that the seed draws first; one class; numbers go straight."""
+    model = exact(linear_schedule(30))
+    path = model.interpolate(5, generator=Generator().manual_seed(4), sampler=sampler)
+    ends = model.sample(2, generator=Generator().manual_seed(4), sampler=sampler)
+    torch.testing.assert_close(path[[0, -1]], ends)
+    narrow = points(1, hidden=8, steps=4)
+    assert narrow.interpolate(3, generator=Generator().manual_seed(0), sampler=sampler).shape == (3, 1)
+    told = conditional_points(2, 3, hidden=8, steps=4)
+    seen: list[Tensor] = []
+    told.network.register_forward_pre_hook(lambda _, given: seen.append(given[2]))
+    told.interpolate(4, generator=Generator(), sampler=sampler)
+    told.interpolate(4, generator=Generator(), sampler=sampler, label=2)
+    assert (seen[0].tolist(), seen[-1].tolist()) == ([0] * 4, [2] * 4)
+
+
+@pytest.mark.parametrize("sampler", ["ddpm", "sde"])
+def test_a_path_needs_a_sampler_without_noise(sampler: Sampler) -> None:
+    with pytest.raises(ValueError, match=f"a path needs a sampler without noise .*: got sampler={sampler}"):
+        points(2, hidden=8, steps=4).interpolate(3, generator=Generator(), sampler=sampler)
 
 
 def test_noise_is_not_predicted_where_nothing_else_is_left() -> None:

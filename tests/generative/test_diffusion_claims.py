@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.findings import Finding, Subject, Verdict
+from margin.findings import Subject, Verdict
 from margin.generative import diffusion_claims
 from margin.generative.diffusion import Diffusion
 from margin.generative.diffusion_claims import (
@@ -16,6 +16,7 @@ from margin.generative.diffusion_claims import (
     divergences,
     end,
     entropy,
+    has_middle,
     is_diffusion,
     posteriors,
 )
@@ -120,11 +121,20 @@ def test_a_step_back_is_less_certain_exactly_where_noise_adds_no_entropy() -> No
     assert "assumed" in {premise.status for premise in found.premises}
 
 
-@pytest.mark.parametrize("ask", [posteriors, divergences, entropy])
-def test_a_chain_of_one_step_has_no_middle(ask: object) -> None:
-    found: Finding = ask(of(chain(linear_schedule(1)), rows(10, 2, 0)))  # type: ignore[operator]
-    assert found.verdict == Verdict.FAILED
-    assert "a chain of one step" in found.failure
+def test_a_chain_of_one_step_has_no_middle_nor_one_whose_second_leaves_nothing() -> None:
+    x = rows(10, 2, 0)
+    for schedule, middle in (
+        (linear_schedule(1), False),
+        (zero_terminal(linear_schedule(2)), False),
+        (linear_schedule(2), True),
+        (zero_terminal(linear_schedule(3)), True),
+    ):
+        subject = of(chain(schedule, parametrization="v"), x)
+        assert has_middle(subject) == middle
+        if middle:
+            for ask in (posteriors, divergences):
+                assert ask(subject).verdict == Verdict.HOLDS
+    assert not has_middle(dataclasses.replace(demo(), model=nn.Linear(2, 2)))
 
 
 def test_a_network_that_answers_nothing_fails() -> None:

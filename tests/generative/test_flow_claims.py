@@ -104,6 +104,14 @@ def test_the_radius_of_normal_noise_is_as_promised_and_of_wider_noise_not() -> N
     assert float(wide.interval[0]) > 0.05
 
 
+def test_the_radius_of_images_is_that_of_their_cells() -> None:
+    """One level of two in every pixel: points have one radius, cells a law."""
+    torch.manual_seed(0)
+    core = RealNVPImages(1, (2, 2), scales=1, width=4, levels=2)
+    found = radius(of(core, torch.ones(200, 1, 2, 2)))
+    assert len(found.curves["held-out"].unique()) > 100
+
+
 def test_nan_fails_and_others_are_not_asked() -> None:
     subject = demo()
     with torch.no_grad():

@@ -47,6 +47,9 @@ def test_a_conditional_model_samples_classes_in_turn_or_one() -> None:
     path = model.interpolate(5, generator=Generator().manual_seed(0), label=2)
     ends = model.generator.draw(2, Generator().manual_seed(0))
     torch.testing.assert_close(path[[0, -1]], model.generator(ends, torch.tensor([2, 2])))
+    unnamed = model.interpolate(5, generator=Generator().manual_seed(0))
+    first = model.interpolate(5, generator=Generator().manual_seed(0), label=0)
+    torch.testing.assert_close(unnamed, first)  # a path stays in its class
     with pytest.raises(ValueError, match="label must be from 0 to 2: got 3"):
         model.sample(2, generator=Generator(), label=3)
     labels = torch.tensor([0, 1, 2, 1])

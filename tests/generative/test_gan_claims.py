@@ -193,6 +193,8 @@ def test_a_conditional_model_is_judged_with_its_classes() -> None:
     model = conditional_points(2, 3, hidden=(8,))
     x, labels = torch.randn(120, 2), torch.arange(120) % 3
     assert isinstance(model, ConditionalGAN)
+    assert "each with its class" in divergence(of(model, x, labels)).statement
+    assert "class" not in divergence(of(gaussian(1.0), x[:, :1])).statement
     for ask in (divergence, distance, saturation):
         assert ask(of(model, x, labels)).verdict in (Verdict.MEASURED, Verdict.HOLDS)
         with pytest.raises(ValueError, match="with class labels: the data have none"):

@@ -50,12 +50,22 @@ def test_examples_count_by_their_weight() -> None:
         Game("wasserstein", penalty=3.0, where="data"),
         Game("nonsaturating", matching=True),
     ):
-        counted, _ = game.critic_loss(core, given._replace(weight=weight), fake, Generator())
-        repeated, _ = game.critic_loss(core, given._replace(x=given.x[index]), fake[index], Generator())
+        counted, said = game.critic_loss(core, given._replace(weight=weight), fake, Generator())
+        repeated, same = game.critic_loss(core, given._replace(x=given.x[index]), fake[index], Generator())
         torch.testing.assert_close(counted, repeated)
+        if not game.matching:  # the samples that are matched are draws of one law: each counts
+            torch.testing.assert_close(said, same)
     game = Game("nonsaturating")
     counted = game.generator_loss(core, given._replace(weight=weight), fake)
     torch.testing.assert_close(counted, game.generator_loss(core, given, fake[index]))
+
+
+def test_padding_is_not_said_of_the_game() -> None:
+    """Rows of weight 0 that the discriminator gets wrong, be they NaN: it has won on all that count."""
+    real, fake = torch.tensor([5.0, math.nan, -9.0]), torch.tensor([-5.0, 9.0, math.nan])
+    said = Game("minimax").said(real, fake, torch.tensor([1.0, 0.0, 0.0]))
+    assert said == {"accuracy": 1.0, "won": 1.0}
+    assert Game("wasserstein").said(real, fake, torch.tensor([2.0, 0.0, 0.0])) == {"gap": 10.0}
 
 
 def test_the_penalty_is_added_where_it_is_asked() -> None:

@@ -63,6 +63,15 @@ def test_samples_are_drawn_once_and_again_when_weights_change() -> None:
     torch.testing.assert_close(compared(asked).samples, first.samples + 1, rtol=0, atol=1e-6)
 
 
+def test_other_data_of_a_model_are_not_taken_for_those_before() -> None:
+    model = Drawing()
+    for seed in range(8):  # a list that is gone may leave its place in memory to the next
+        x = rows(20, 2, seed=seed)
+        asked = subject(model, x)
+        torch.testing.assert_close(compared(asked).test, x.double())
+        del asked
+
+
 def test_samples_are_in_the_users_units_and_the_datas_shape() -> None:
     scaling = Standardize(torch.tensor([[[10.0]]]).double(), torch.tensor([[[2.0]]]).double())
     model = Drawing(width=12)

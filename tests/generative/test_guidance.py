@@ -28,6 +28,7 @@ def test_its_two_ends_are_the_class_and_no_class() -> None:
     assert torch.equal(at(300, 0.0, x), one)
     assert torch.equal(at(300, -1.0, x), none)
     torch.testing.assert_close(at(300, 2.0, x), 3 * one - 2 * none)
+    torch.testing.assert_close(at(300, -0.5, x), 0.5 * one + 0.5 * none)
     torch.testing.assert_close(guided(one, none, -0.25), 0.75 * one + 0.25 * none)
 
 

@@ -105,6 +105,13 @@ def test_inputs_outside_of_the_unit_interval_are_refused_with_the_remedy() -> No
         made(2)(x * math.nan)
 
 
+def test_no_rows_have_no_probabilities() -> None:
+    for model in (made(3), GaussianMADE(3).double()):
+        assert model(torch.zeros(0, 3, dtype=torch.float64)).shape == (0,)
+    loss = negative_log_probability(made(3), Batch((torch.zeros(0, 3).double(),)), Generator())
+    assert loss.shape == (0,)
+
+
 def test_no_hidden_layer_is_refused() -> None:
     for hidden in ((), (0,), (4, -1)):
         with pytest.raises(ValueError, match=r"hidden must be one width or more"):

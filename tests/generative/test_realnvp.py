@@ -140,6 +140,13 @@ def test_any_shape_is_flattened_and_the_objective_is_its_negative() -> None:
     torch.testing.assert_close(loss, -flow(x))
 
 
+@pytest.mark.parametrize("build", BUILDERS)
+def test_no_rows_have_no_densities(build: object) -> None:
+    flow = begun(build, 3)
+    assert flow(torch.zeros(0, 3)).shape == (0,)
+    assert flow.inverse(torch.zeros(0, 3)).shape == (0, 3)
+
+
 def test_one_feature_has_no_halves() -> None:
     for build in BUILDERS:
         with pytest.raises(ValueError, match=r"a coupling moves half of the features by the other: got 1"):

@@ -1,6 +1,7 @@
 """Noise schedules: Ho's numbers, Nichol's formula, Lin's end, any number of steps."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from margin.generative.schedules import (
     linear_schedule,
     schedule_of,
     strided,
+    strided_by_ratio,
     zero_terminal,
 )
 
@@ -123,3 +125,20 @@ def test_strided_times_are_all_there_are_or_refused() -> None:
     for steps in (0, 5):
         with pytest.raises(ValueError, match=f"from 1 to the 4 of the schedule: got {steps}"):
             strided(linear_schedule(4), steps)
+
+
+@pytest.mark.parametrize("made", [linear_schedule, cosine_schedule])
+def test_stops_even_by_the_ratio_fall_from_T_to_1(made: Callable[[int], Schedule]) -> None:
+    """Any number of them, each once; an end without data is a stop of its own."""
+    for T in (1, 2, 3, 10, 57):
+        schedules = [made(T)] if T == 1 else [made(T), zero_terminal(made(T))]
+        for schedule in schedules:
+            for steps in range(1, T + 1):
+                stops = strided_by_ratio(schedule, steps)
+                assert (len(stops), int(stops[0])) == (steps, T)
+                assert bool((stops.diff() < 0).all())
+                assert steps <= 2 or int(stops[-1]) == 1
+            assert stops.tolist() == list(range(T, 0, -1))
+            for wrong in (0, T + 1):
+                with pytest.raises(ValueError, match=f"from 1 to the {T} of the schedule: got {wrong}"):
+                    strided_by_ratio(schedule, wrong)

@@ -206,6 +206,30 @@ def test_a_linear_decoder_learns_probabilistic_pca() -> None:
     assert best - bound < 0.03
 
 
+def test_a_larger_beta_buys_a_smaller_rate_for_more_distortion() -> None:
+    """At the minimum of D + beta R, fixed draws: for any model R falls and D rises with beta."""
+    g = Generator().manual_seed(0)
+    x = torch.randn(40, 3, generator=g, dtype=torch.float64) * torch.tensor([2.0, 1.0, 0.3]).double()
+    many, found = x.repeat(4, 1), []
+    for beta in (0.5, 1.0, 2.0, 4.0):
+        torch.manual_seed(0)
+        model = dense_vae(3, code=2, hidden=(), beta=beta).double()
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=50, line_search_fn="strong_wolfe")
+
+        def loss(model: VAE = model, optimizer: torch.optim.LBFGS = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            mean = negative_elbo(model, Batch((many,)), Generator().manual_seed(1)).mean()
+            mean.backward()
+            return mean
+
+        optimizer.step(loss)
+        rate = float(divergence(*model.posterior(many)).mean().detach())
+        found.append((rate, float(loss().detach()) - beta * rate))
+    for (rate, distortion), (less, more) in pairwise(found):
+        assert less < rate - 0.05
+        assert more > distortion + 0.05
+
+
 def test_on_two_blobs_the_elbo_nears_the_entropy() -> None:
     """Two blobs 8 deviations apart have entropy log 2 + log(2 pi e s^2) = 2.145; a normal law pays 2.868."""
     torch.manual_seed(0)

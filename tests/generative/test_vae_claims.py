@@ -82,6 +82,20 @@ def test_it_is_broken_by_a_likelihood_that_is_stated_too_large(monkeypatch: pyte
     assert found.verdict == Verdict.VIOLATED
 
 
+@pytest.mark.parametrize(("by", "verdict"), [(0.01, Verdict.HOLDS), (0.1, Verdict.VIOLATED)])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_an_elbo_that_lacks_a_tenth_more_or_less_is_told(
+    by: float, verdict: Verdict, sign: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights off by a share of the divergence, around the tolerance of 0.05 of it and 0.01 nats."""
+    subject = linear_demo()
+    lack = -float(linear_gap(subject).low[0])
+    assert lack > 1
+    true = vae_claims.all_log_weights
+    monkeypatch.setattr(vae_claims, "all_log_weights", lambda *given: true(*given) + sign * by * lack)
+    assert linear_gap(subject).verdicts[0] == verdict
+
+
 @pytest.mark.parametrize(
     ("model", "layer"),
     [

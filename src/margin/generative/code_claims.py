@@ -54,11 +54,15 @@ def inputs_of(subject: Subject) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 def affine_decoder(core: Any) -> bool:
-    """Whether what is decoded is one affine map of the code, so that it fills a subspace of its dimension."""
+    """Whether what is decoded is one affine map of the code, so that it fills a subspace of its dimension.
+
+    Bits are a bent function of it, and a decoder that reads the class fills a subspace for each.
+    """
     decoder = getattr(core, "decoder", None)
-    layers = [m for m in decoder.modules() if not list(m.children())] if decoder is not None else []
-    bits = "Bernoulli" in type(getattr(core, "likelihood", None)).__name__
-    return bool(layers) and not bits and all(isinstance(m, nn.Linear | nn.Identity) for m in layers)
+    if decoder is None or getattr(core, "discrete", False) or getattr(core, "num_classes", 0):
+        return False
+    layers = [m for m in decoder.modules() if not list(m.children())]
+    return bool(layers) and all(isinstance(m, nn.Linear | nn.Identity) for m in layers)
 
 
 def least_share(x: Float[Tensor, "batch dim"], weight: Float[Tensor, " batch"], components: int) -> float:

@@ -37,7 +37,8 @@ def halvings(image_size: tuple[int, int], depth: int) -> list[tuple[int, int]]:
 
 def channel_norm(width: int) -> nn.GroupNorm:
     """Normalization over at most 8 groups of channels, which knows no other example (Wu and He 2018)."""
-    return nn.GroupNorm(math.gcd(8, max(1, width // 4)), width)  # of one number nothing would be left
+    groups = math.gcd(8, width, max(1, width // 4))  # of one number nothing would be left
+    return nn.GroupNorm(groups, width)
 
 
 class Downsampling(nn.Module):
@@ -69,6 +70,8 @@ class Downsampling(nn.Module):
         normalize: bool = True,
     ) -> None:
         super().__init__()
+        if min(width, outputs) < 1:
+            raise ValueError(f"width and outputs must be at least 1: got {width}, {outputs}")
         height, breadth = halvings(image_size, depth)[-1]
         widths = [channels, *(width * 2**i for i in range(depth))]
         layers: list[nn.Module] = []
@@ -102,6 +105,8 @@ class Upsampling(nn.Module):
         self, inputs: int, channels: int, image_size: tuple[int, int], *, width: int = 32, depth: int = 2
     ) -> None:
         super().__init__()
+        if min(width, inputs) < 1:
+            raise ValueError(f"width and inputs must be at least 1: got {width}, {inputs}")
         self.sizes = halvings(image_size, depth)[::-1]
         widths = [width * 2**i for i in reversed(range(depth))]
         self.shape = (widths[0], *self.sizes[0])

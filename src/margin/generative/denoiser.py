@@ -13,10 +13,17 @@ FREQUENCIES = (1.5, 3.0, 6.0)
 """Of the sinusoids of a standardized coordinate: a perceptron is slow to learn what varies faster."""
 
 
+def subdue(layer: nn.Linear) -> None:
+    """Let an affine map begin near 0, not at it: else nothing before it would get a gradient."""
+    with torch.no_grad():
+        layer.weight.mul_(0.01)
+        nn.init.zeros_(layer.bias)
+
+
 class Block(nn.Module):
     """A residual layer h + B silu(A (g * norm(h) + b)), g - 1 and b affine in what the layer is told.
 
-    B begins at 0: then the layer is the identity.
+    B begins near 0, and the layer near the identity.
 
     Args:
         width: Numbers of h.
@@ -29,8 +36,7 @@ class Block(nn.Module):
         self.told = nn.Linear(embedding, 2 * width)
         self.A = nn.Linear(width, width)
         self.B = nn.Linear(width, width)
-        nn.init.zeros_(self.B.weight)
-        nn.init.zeros_(self.B.bias)
+        subdue(self.B)
 
     def forward(self, h: Float[Tensor, "batch width"], told: Told) -> Float[Tensor, "batch width"]:
         """The layer's output."""
@@ -48,7 +54,7 @@ class Denoiser(nn.Module):
 
     with the sinusoids of each coordinate at three frequencies.
 
-    C and c begin at 0, so that an untrained network predicts 0, whose squared error is 1 a number.
+    C begins near 0 and c at 0: an untrained network predicts almost 0, whose squared error is 1 a number.
 
     Args:
         in_features: Numbers d of a point.
@@ -88,8 +94,7 @@ class Denoiser(nn.Module):
         self.blocks = nn.ModuleList(Block(hidden, embedding) for _ in range(depth))
         self.norm = nn.LayerNorm(hidden)
         self.leave = nn.Linear(hidden, in_features)
-        nn.init.zeros_(self.leave.weight)
-        nn.init.zeros_(self.leave.bias)
+        subdue(self.leave)
 
     def forward(
         self,

@@ -52,11 +52,11 @@ def bound(subject: Subject) -> Finding:
         last.append(added + factor * core.error(x0, one, torch.randn(x0.shape, generator=g).to(x0)))
     total, first = (torch.stack(x).mean(0).double().cpu() for x in (whole, last))
     end = terminal(x0, core.schedule).cpu()
-    parts = torch.stack((total, end, total - end - first, first))
-    gaussian = -_moments(subject, core).log_prob(x0.flatten(1).cpu()).mean()
+    middle = torch.zeros_like(first) if core.schedule.steps == 1 else total - end - first
+    parts = torch.stack((end + middle + first, end, middle, first))
     return Finding(
         statement="-log p(x) <= L_T + sum of L_(t-1) + L_0, in the mean over the held-out examples, in model "
-        f"units. A Gaussian of the examples' moments has {float(gaussian):.4g} nats.",
+        f"units. {_beside(subject, core, x0)}",
         value=parts.mean(1),
         unit="nats",
         range=(-math.inf, math.inf),
@@ -102,7 +102,7 @@ def affine(subject: Subject) -> Finding:
         scope="exists",
         labels=tuple(f"t = {t}" for t in times.tolist()),
         premises=(),
-        reference="Efron 2011, Equation 1.2; Vincent 2011, Section 4.2",
+        reference="Efron 2011, Section 1; Vincent 2011, Section 4.2",
         curves={"t": times.double(), "error over that of the best affine map": values},
     )
 
@@ -121,6 +121,14 @@ def affine_error(core: Diffusion, law: Mixture, x0: Tensor, eps: Tensor, level: 
     known = law.denoised(noisy, level) if float(level) > 0 else law.means.expand_as(x0)
     answer = target(known, law.eps(noisy, level), level, core.parametrization)
     return (answer - target(x0, eps, level, core.parametrization)).square().sum(1)
+
+
+def _beside(subject: Subject, core: Diffusion, x0: Tensor) -> str:
+    """What a Gaussian says of the examples, where their moments are those of a density."""
+    law = _moments(subject, core)
+    if float(law.spectra.min()) <= 1e-12 * float(law.spectra.max()):
+        return "No Gaussian is told beside it: the examples' covariance is singular."
+    return f"A Gaussian of their moments has {-float(law.log_prob(x0.flatten(1).cpu()).mean()):.4g} nats."
 
 
 def _moments(subject: Subject, core: Diffusion) -> Mixture:

@@ -18,7 +18,13 @@ def denoising_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerE
 
 
 def conditional_denoising_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerExample:
-    """The loss of a diffusion that is told the class of each example."""
+    """The loss of a diffusion that is told the class of each example.
+
+    Raises:
+        ValueError: The examples have no classes.
+    """
+    if batch.targets is None:
+        raise ValueError("a diffusion given the class needs labeled examples: got none with a label")
     return _drawn(model, batch, batch.targets, generator)
 
 

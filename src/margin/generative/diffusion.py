@@ -1,8 +1,7 @@
 """Denoising diffusion (Ho, Jain and Abbeel 2020): a network learns to undo noise step by step."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int64
@@ -17,19 +16,32 @@ from margin.generative.diffusion_loss import (
     weights,
 )
 from margin.generative.forward_process import jump
-from margin.generative.guidance import guided_eps
+from margin.generative.guidance import classes_of, guided_eps
+from margin.generative.interpolation import slerp
 from margin.generative.parametrizations import Parametrization, check_terminal, target, to_eps, to_x0
-from margin.generative.schedules import Schedule, Variance, strided
+from margin.generative.schedules import Schedule, Variance, strided, strided_by_ratio
 from margin.types import PerExample
 
 Network = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-Sampler = Literal["ddpm"]
+Path = Literal["ddim", "euler", "heun", "dpm++"]
+Sampler = Literal[Path, "ddpm", "sde"]
 Weighting = Literal["simple", "bound"]
 Labels = Int64[Tensor, " batch"]
 Data = Float[Tensor, " batch *shape"]
 
-SAMPLERS: dict[Sampler, str] = {"ddpm": "margin.generative.ddpm:ddpm"}
-"""How samples are drawn: ``(eps, schedule, x_T, *, times, generator, ...) -> x_0``, by dotted path."""
+SAMPLERS: dict[Sampler, str] = {
+    "ddim": "margin.generative.ddim:ddim",
+    "euler": "margin.generative.probability_flow:euler",
+    "heun": "margin.generative.probability_flow:heun",
+    "dpm++": "margin.generative.probability_flow:multistep",
+    "ddpm": "margin.generative.ddpm:ddpm",
+    "sde": "margin.generative.reverse_sde:reverse_sde",
+}
+"""How samples are drawn: ``(eps, schedule, x_T, *, times, ...) -> x_0``, by dotted path. Those that draw no
+noise of their own are maps of x_T (DDIM's unless eta asks for noise)."""
+
+STOPS = 50
+"""Times at which a sampler stops if none are asked for; DDPM, whose law the bound is of, stops at all."""
 
 PAIRS = 32
 """Times at which the bound of a fixed noise is estimated: twice as many passes of the network."""
@@ -172,8 +184,9 @@ class Diffusion(nn.Module):
         count: int,
         *,
         generator: Generator,
-        sampler: Sampler = "ddpm",
+        sampler: Sampler = "ddim",
         steps: int | None = None,
+        eta: float = 0.0,
         guidance: float = 0.0,
         label: int | None = None,
     ) -> Data:
@@ -182,27 +195,54 @@ class Diffusion(nn.Module):
         Args:
             count: How many.
             generator: Where the noise is drawn from.
-            sampler: How the chain is run backwards.
-            steps: Times at which it stops; all of them if not given.
+            sampler: How the chain is run backwards: without noise by DDIM's steps, Euler's, Heun's or
+                DPM-Solver++'s; with noise by the learned chain (ddpm) or the stochastic equation (sde).
+            steps: Times at which it stops, from 1 to T. If not given 50, or T where that is less; all T of
+                ddpm. Heun's method asks the network twice a step.
+            eta: Noise of a step of ddim, from 0 to 1, where it is DDPM's of small variance.
             guidance: w of classifier-free guidance; 0 follows the class, above 0 exaggerates it.
             label: The class; if not given, the classes in turn. Only of a conditional model.
 
         Raises:
             ValueError: An option does not fit the model, or the samples are not finite.
         """
-        x = torch.randn(count, *self.shape, generator=generator).to(self.place)
-        labels = self.labels(count, guidance, label)
-        times = strided(self.schedule, self.schedule.steps if steps is None else steps)
-        x, times = self._from_pure_noise(x, times, labels, guidance)
-        if len(times):
-            run, options = resolve(SAMPLERS[sampler]), {"variance": self.variance}
-            known = {name: value for name, value in options.items() if name in chosen(run)}
-            denoise = partial(self._guided, labels=labels, guidance=guidance)
-            x = run(denoise, self.schedule, x, times=times, generator=generator, **known)
-        if not bool(x.isfinite().all()):
-            bad = int((~x.isfinite()).flatten(1).any(1).sum())
-            raise ValueError(f"samples must be finite: got {bad} of {count} that are not")
-        return x
+        if sampler != "ddim" and eta:
+            raise ValueError(f"eta is the noise of sampler ddim: got eta={eta:g} with sampler={sampler}")
+        x_T = torch.randn(count, *self.shape, generator=generator).to(self.place)
+        options = {"generator": generator, "variance": self.variance, "eta": eta}
+        return samples_from(self, x_T, sampler, steps, options, guidance, label)
+
+    def interpolate(
+        self,
+        count: int,
+        *,
+        generator: Generator,
+        sampler: Sampler = "ddim",
+        steps: int | None = None,
+        guidance: float = 0.0,
+        label: int | None = None,
+    ) -> Data:
+        """Samples along the great circle between two draws of the noise that samples begin with.
+
+        Args:
+            count: How many, the two ends included.
+            generator: Where the two are drawn from.
+            sampler: As in :meth:`sample`, but ddpm and sde: the samples must be a function of x_T.
+            steps: Times at which it stops; if not given 50, or T where that is less.
+            guidance: w of classifier-free guidance.
+            label: The class of all; the first of a conditional model if not given.
+
+        Raises:
+            ValueError: An option does not fit the model, or the samples are not finite.
+        """
+        if sampler not in get_args(Path):
+            known = ", ".join(get_args(Path))
+            raise ValueError(f"a path needs a sampler without noise ({known}): got sampler={sampler}")
+        first, last = torch.randn(2, *self.shape, generator=generator).to(self.place)
+        t = torch.linspace(0, 1, count).to(first)
+        x_T = slerp(first, last, t) if first.numel() > 1 else torch.lerp(first, last, t[:, None])
+        label = 0 if self.num_classes and label is None else label
+        return samples_from(self, x_T, sampler, steps, {"generator": generator}, guidance, label)
 
     def labels(self, count: int, guidance: float, label: int | None) -> Labels | None:
         """The classes of ``count`` samples, None without classes.
@@ -210,36 +250,83 @@ class Diffusion(nn.Module):
         Raises:
             ValueError: The model has no classes, or not this one.
         """
-        if not self.num_classes:
-            if guidance or label is not None:
-                asked = f"label={label}" if label is not None else f"guidance={guidance:g}"
-                raise ValueError(f"guidance and label need a model trained on classes: got {asked}")
-            return None
-        if label is not None and not 0 <= label < self.num_classes:
-            raise ValueError(f"label must be from 0 to {self.num_classes - 1}: got {label}")
-        turn = torch.arange(count, device=self.place.device) % self.num_classes
-        return turn if label is None else torch.full_like(turn, label)
+        return classes_of(torch.arange(count, device=self.place.device), self.num_classes, guidance, label)
 
-    def _guided(self, x: Tensor, t: int, *, labels: Labels | None, guidance: float) -> Tensor:
-        return self._leaning(self.eps, x, t, labels, guidance)
 
-    def _leaning(
-        self, answer: Callable[..., Tensor], x: Tensor, t: int, labels: Labels | None, guidance: float
-    ) -> Tensor:
-        """The noise, or the data, that is predicted at one time, guided where there are classes."""
-        at = torch.full((len(x),), t, device=x.device)
-        if labels is None:
-            return answer(x, at)
-        return guided_eps(lambda y, of: answer(y, at, of), x, labels, self.num_classes, guidance)
+def samples_from(
+    model: Diffusion,
+    x_T: Data,
+    sampler: Sampler,
+    steps: int | None,
+    options: dict[str, Any],
+    guidance: float,
+    label: int | None,
+) -> Data:
+    """The samples that come from noise.
 
-    def _from_pure_noise(
-        self, x: Tensor, times: Tensor, labels: Labels | None, guidance: float
-    ) -> tuple[Tensor, Tensor]:
-        """Past a first time at which no data are left, where the noise says nothing of them.
+    Args:
+        model: The diffusion.
+        x_T: Noise.
+        sampler: How the chain is run backwards.
+        steps: As in :meth:`Diffusion.sample`.
+        options: What samplers may have as an option: each is given those that it has.
+        guidance: w of classifier-free guidance.
+        label: The class of all; None: in turn.
 
-        There x_T does not depend on x_0, and x_s is predicted data under noise, which x_T itself may be.
-        """
-        if float(self.schedule.alpha_bar[times[0]]) > 0:
-            return x, times
-        x0 = self._leaning(self.denoised, x, int(times[0]), labels, guidance)
-        return jump(x0, x, self.schedule.alpha_bar[times[1] if len(times) > 1 else 0]), times[1:]
+    Raises:
+        ValueError: An option does not fit the model, or the samples are not finite.
+    """
+    if sampler not in SAMPLERS:
+        raise ValueError(f"sampler must be one of {', '.join(SAMPLERS)}: got {sampler}")
+    T, labels = model.schedule.steps, model.labels(len(x_T), guidance, label)
+    stops = steps if steps is not None else T if sampler == "ddpm" else min(T, STOPS)
+    times = (strided_by_ratio if sampler == "dpm++" else strided)(model.schedule, stops)
+    x, times = past_pure_noise(model, x_T, times, labels, guidance)
+    run = resolve(SAMPLERS[sampler])
+    known = {name: value for name, value in options.items() if name in chosen(run)}
+
+    def denoise(x: Tensor, t: int) -> Tensor:
+        return leaning(model, model.eps, x, t, labels, guidance)
+
+    return finite(run(denoise, model.schedule, x, times=times, **known))
+
+
+def leaning(
+    model: Diffusion,
+    answer: Callable[..., Tensor],
+    x: Data,
+    t: int,
+    labels: Labels | None,
+    guidance: float,
+) -> Data:
+    """The noise, or the data, that a model predicts at one time, guided where there are classes."""
+    at = torch.full((len(x),), t, device=x.device)
+    if labels is None:
+        return answer(x, at)
+    return guided_eps(lambda y, of: answer(y, at, of), x, labels, model.num_classes, guidance)
+
+
+def past_pure_noise(
+    model: Diffusion, x: Data, times: Int64[Tensor, " stops"], labels: Labels | None, guidance: float
+) -> tuple[Data, Int64[Tensor, " left"]]:
+    """Past a first time at which no data are left, where the noise says nothing of them.
+
+    There x_T does not depend on x_0, and x_s is predicted data under noise, which x_T itself may be.
+    """
+    level = model.schedule.alpha_bar
+    if float(level[times[0]]) > 0:
+        return x, times
+    x0 = leaning(model, model.denoised, x, int(times[0]), labels, guidance)
+    return jump(x0, x, level[times[1] if len(times) > 1 else 0]), times[1:]
+
+
+def finite(samples: Data) -> Data:
+    """The samples themselves.
+
+    Raises:
+        ValueError: Some are not finite.
+    """
+    bad = int((~samples.isfinite()).flatten(1).any(1).sum())
+    if bad:
+        raise ValueError(f"samples must be finite: got {bad} of {len(samples)} that are not")
+    return samples

@@ -32,6 +32,12 @@ def is_diffusion(subject: Subject) -> bool:
     return isinstance(core_of(subject.model), Diffusion)
 
 
+def has_middle(subject: Subject) -> bool:
+    """Whether the model is a diffusion with a step, not the first, that leaves something of the data."""
+    core = core_of(subject.model)
+    return isinstance(core, Diffusion) and bool((core.schedule.alpha_bar[2:] > 0).any())
+
+
 def asked(subject: Subject) -> tuple[Diffusion, Tensor]:
     """The diffusion and the held-out examples in its units, at most :data:`ROWS`."""
     core = core_of(subject.model)
@@ -117,11 +123,11 @@ def posteriors(subject: Subject) -> Finding:
     """Whether three forms of q(x_{t-1} | x_t, x_0) agree: by x_0, by the noise, by Bayes' rule.
 
     Args:
-        subject: A diffusion of two steps or more.
+        subject: A diffusion of which :func:`has_middle` is true.
     """
     core, x0 = asked(subject)
     a, g = core.schedule.alpha_bar, Generator().manual_seed(0)
-    times = [int(t) for t in looked_at(core, 2) if t > 1 and a[t] > 0]
+    times = [t for t in looked_at(core, 2).tolist() if a[t] > 0]
     x0, gaps = x0.double().cpu(), []
     for t in times:
         eps = torch.randn(x0.shape, generator=g, dtype=torch.float64)
@@ -136,7 +142,7 @@ def posteriors(subject: Subject) -> Finding:
     return Finding(
         statement="The law of x_(t-1) given x_t and x_0 is one Gaussian in three forms: the largest "
         "relative difference of their means and variances.",
-        value=torch.stack(gaps) if gaps else torch.empty(0, dtype=torch.float64),
+        value=torch.stack(gaps),
         unit="1",
         range=(0.0, math.inf),
         low=zero,
@@ -145,7 +151,6 @@ def posteriors(subject: Subject) -> Finding:
         labels=tuple(f"t = {t}" for t in times),
         premises=(),
         reference="Ho, Jain and Abbeel 2020, Equations 6, 7 and 11",
-        failure="" if gaps else "a chain of one step has no posterior that is not a point",
     )
 
 
@@ -156,14 +161,12 @@ def divergences(subject: Subject) -> Finding:
     The divergence is computed from their means and variances, as torch.distributions does.
 
     Args:
-        subject: A diffusion of two steps or more.
+        subject: A diffusion of which :func:`has_middle` is true.
     """
     core, x0 = asked(subject)
     schedule, dim, g = core.schedule, x0[0].numel(), Generator().manual_seed(0)
-    a, times = (
-        schedule.alpha_bar,
-        [t for t in looked_at(core, 2).tolist() if t > 1 and schedule.alpha_bar[t] > 0],
-    )
+    a = schedule.alpha_bar
+    times = [t for t in looked_at(core, 2).tolist() if a[t] > 0]
     factor = weights(schedule, core.parametrization, core.variance)
     added = constant(schedule, core.variance, dim)
     values = []
@@ -179,7 +182,7 @@ def divergences(subject: Subject) -> Finding:
     return Finding(
         statement="KL(q(x_(t-1) | x_t, x_0) | p(x_(t-1) | x_t)) is a constant and a weight times the "
         "squared error of what the network predicts: the largest relative difference.",
-        value=torch.stack(values) if values else torch.empty(0, dtype=torch.float64),
+        value=torch.stack(values),
         unit="1",
         range=(0.0, math.inf),
         low=zero,
@@ -188,7 +191,6 @@ def divergences(subject: Subject) -> Finding:
         labels=tuple(f"t = {t}" for t in times),
         premises=(),
         reference="Ho, Jain and Abbeel 2020, Equation 12",
-        failure="" if values else "a chain of one step has no such term",
     )
 
 
@@ -221,7 +223,7 @@ def entropy(subject: Subject) -> Finding:
     noise, the inequality is false.
 
     Args:
-        subject: A diffusion of two steps or more.
+        subject: A diffusion of which :func:`has_middle` is true.
     """
     core, x0 = asked(subject)
     spectrum = torch.linalg.eigvalsh(x0.flatten(1).double().T.cov().reshape(x0[0].numel(), -1)).clamp_min(0)
@@ -232,11 +234,10 @@ def entropy(subject: Subject) -> Finding:
     gap = 0.5 * (back / beta).log().sum(1).cpu()
     grown = 0.5 * (marginal[1:] / marginal[:-1]).log().sum(1).cpu()
     low = [t + 2 for t in (grown < -1e-9).nonzero()[:, 0].tolist()]
-    at = int(gap.argmax()) if len(gap) else 0
     return Finding(
         statement="H(x_(t-1) | x_t) <= H(x_t | x_(t-1)), nats: the largest difference over the steps, "
-        f"at t = {at + 2}.",
-        value=gap.max() if len(gap) else torch.tensor(math.nan, dtype=torch.float64),
+        f"at t = {int(gap.argmax()) + 2}.",
+        value=gap.max(),
         unit="nats",
         range=(-math.inf, math.inf),
         high=torch.zeros((), dtype=torch.float64),
@@ -250,7 +251,6 @@ def entropy(subject: Subject) -> Finding:
             ),
         ),
         reference="Sohl-Dickstein, Weiss, Maheswaranathan and Ganguli 2015, Section 2.6",
-        failure="" if len(gap) else "a chain of one step has no step back but the last",
         curves={"t": torch.arange(2, len(gap) + 2).double(), "back - forth": gap, "fall of entropy": -grown},
     )
 

@@ -62,7 +62,7 @@ def extragradient(field: Field, w: Point, eta: float) -> list[Tensor]:
         w: Where the players are.
         eta: The rate, above 0.
 
-    Reference: Korpelevich 1976, Section 2; Gidel et al. 2019, Equation 10-11.
+    Reference: Korpelevich 1976, Section 2; Gidel et al. 2019, Section 3.
     """
     return moved(w, field(simultaneous(field, w, eta)), eta)
 
@@ -79,7 +79,7 @@ def optimistic(field: Field, w: Point, before: Point, eta: float) -> tuple[list[
     Returns:
         Where the players go, and F(w) for the next step.
 
-    Reference: Daskalakis, Ilyas, Syrgkanis and Zeng 2018, Equation 5.
+    Reference: Daskalakis, Ilyas, Syrgkanis and Zeng 2018, Section 2.
     """
     now = field(w)
     return moved(w, [2 * g - h for g, h in zip(now, before, strict=True)], eta), now

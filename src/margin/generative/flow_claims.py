@@ -1,13 +1,12 @@
 """What a flow promises (Dinh et al. 2017): an inverse, the volume it reports, noise that is normal."""
 
-import copy
 import math
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.engine.asking import asking
+from margin.engine.asking import asking, in_double
 from margin.engine.state import core_of, features_of
 from margin.engine.unsupervised import negative_log_density
 from margin.findings import Finding, Premise, Subject
@@ -54,14 +53,10 @@ def rows_of(subject: Subject, count: int) -> Tensor:
     return rows[:count].detach()
 
 
-def in_float64(core: Any) -> Any:
-    """A copy of the model in float64."""
-    return copy.deepcopy(core).double()
-
-
 def stretch(core: Any, z: Tensor, generator: Generator) -> float:
     """The largest factor by which the inverse stretches a small error at z: a power method, from below."""
-    inverse = in_float64(core).inverse
+    flow: Any = in_double(core)
+    inverse = flow.inverse
     z = z.detach().double()
     v, found = torch.randn(z.shape, generator=generator, dtype=torch.float64).to(z), 0.0
     with torch.enable_grad():
@@ -139,7 +134,7 @@ def log_det(subject: Subject) -> Finding:
     Args:
         subject: A flow of few numbers.
     """
-    core = in_float64(core_of(subject.model))
+    core: Any = in_double(core_of(subject.model))
     with asking(core), torch.no_grad():
         x = rows_of(subject, FEW).double()
         _, reported = core.transform(x)
@@ -170,8 +165,11 @@ def radius(subject: Subject) -> Finding:
         subject: A flow.
     """
     core = core_of(subject.model)
-    with asking(subject.model), torch.no_grad():
-        z, _ = core.transform(rows_of(subject, 10 * EXAMPLES))
+    with asking(subject.model) as generator, torch.no_grad():
+        x = rows_of(subject, 10 * EXAMPLES)
+        if hasattr(core, "cell"):  # levels are points; it is the cells about them that have a density
+            x = core.cell(x, torch.rand(x.shape, generator=generator).to(x))
+        z, _ = core.transform(x)
     half, squares = z.shape[1] / 2, z.double().square().sum(1)
     u = torch.special.gammainc(torch.full_like(squares, half), squares / 2).sort().values
     n = len(u)

@@ -73,8 +73,8 @@ class ConditionalGAN(nn.Module):
     def interpolate(
         self, count: int, *, generator: Generator, label: int | None = None
     ) -> Float[Tensor, " count *features"]:
-        """``count`` samples on the path from one sample to another, of one class or of all in turn."""
-        return self._of(self.generator.path(count, generator), label)
+        """``count`` samples on the path between two of one class, the first if none is given."""
+        return self._of(self.generator.path(count, generator), 0 if label is None else label)
 
     def _of(self, z: Tensor, label: int | None) -> Tensor:
         labels = classes_in_turn(len(z), self.generator.num_classes, label, z.device)

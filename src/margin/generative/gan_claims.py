@@ -41,8 +41,11 @@ def held_out(subject: Subject, most: int) -> tuple[Any, Tensor, Tensor | None, T
     """
     model = in_double(subject.model)
     core = core_of(model)
-    inputs, targets = [], []
+    inputs: list[Tensor] = []
+    targets: list[Tensor] = []
     for batch in subject.test:
+        if sum(len(part) for part in inputs) >= most:
+            break
         kept = torch.ones(len(batch.inputs[0])).bool() if batch.weight is None else batch.weight.cpu() > 0
         inputs.append(features_of(model, batch.inputs[0].double()).detach()[kept])
         if core.generator.num_classes:
@@ -82,7 +85,8 @@ def divergence(subject: Subject) -> Finding:
     right = float(((real > 0).double().mean() + (false < 0).double().mean()) / 2)
     won = float(value) > math.log(2) - CERTAIN
     return Finding(
-        statement=f"The Jensen-Shannon divergence of the samples' law from the data's is at least this, of "
+        statement=f"The Jensen-Shannon divergence of the samples' law from the data's"
+        f"{'' if labels is None else ', each with its class,'} is at least this, of "
         f"log 2 = {math.log(2):.3f} at most: so much the critic, read as a discriminator, proves on "
         f"{len(x):,} held-out examples and as many samples, of which it tells {right:.1%} rightly."
         + (

@@ -7,7 +7,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Generator, Tensor
 
+from margin.engine.asking import weighted_sum
 from margin.engine.descent import mean_loss
+from margin.engine.processes import summed
 from margin.engine.state import State
 from margin.generative.feature_matching import feature_matching
 from margin.generative.gan_objectives import Objective, fake_loss, generator_loss, real_loss
@@ -70,11 +72,11 @@ class Game:
         real = core.critic.judge(real_features, terms.labels)
         false = core.critic.judge(fake_features, terms.labels)
         losses = real_loss(real, self.objective) + fake_loss(false, self.objective)
-        loss, metrics = mean_loss(losses, terms.weight), self.said(real.detach(), false.detach())
+        loss, metrics = mean_loss(losses, terms.weight), self.said(real, false, terms.weight)
         metrics["generator_loss"] = (
             feature_matching(real_features.detach(), fake_features.detach(), terms.weight)
             if self.matching
-            else generator_loss(false.detach(), self.objective).mean()
+            else mean(generator_loss(false, self.objective), terms.weight)
         )
         if self.penalty:
             extra, slope = self.penalized(core, terms, fake, random)
@@ -91,7 +93,7 @@ class Game:
         points = between(terms.x, fake.detach(), random) if self.where == "between" else terms.x
         norms = slopes(critic, points, differentiable=True)
         target = 1.0 if self.where == "between" else 0.0
-        return (norms - target).square(), norms.detach().mean()
+        return (norms - target).square(), mean(norms, terms.weight)
 
     def generator_loss(self, core: Any, terms: Terms, fake: Tensor) -> Tensor:
         """What the generator loses in the mean, to be differentiated."""
@@ -103,17 +105,23 @@ class Game:
         logits = core.critic.judge(features, terms.labels)
         return mean_loss(generator_loss(logits, self.objective), terms.weight)
 
-    def said(self, real: Tensor, fake: Tensor) -> Metrics:
+    def said(self, real: Tensor, fake: Tensor, weight: Tensor | None = None) -> Metrics:
         """The gap of the means (Wasserstein); else the discriminator's accuracy, and whether it has won.
 
         It has won where its mean loss is below :data:`CERTAIN`: then the generator learns from it no more
         than it must, and under the minimax objective nothing.
         """
         if self.objective == "wasserstein":
-            return {"gap": real.mean() - fake.mean()}
-        accuracy = ((real > 0).double().mean() + (fake < 0).double().mean()) / 2
-        loss = real_loss(real, self.objective).mean() + fake_loss(fake, self.objective).mean()
-        return {"accuracy": accuracy, "won": (loss < 2 * CERTAIN).double()}
+            return {"gap": mean(real - fake, weight)}
+        right = ((real > 0).double() + (fake < 0).double()) / 2
+        loss = mean(real_loss(real, self.objective) + fake_loss(fake, self.objective), weight)
+        return {"accuracy": mean(right, weight), "won": (loss < 2 * CERTAIN).double()}
+
+
+def mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean over the batch, of all processes together, not to be differentiated."""
+    total, count = weighted_sum(values.detach(), weight)
+    return summed(total) / summed(count)
 
 
 def check_bounds(x: Tensor, bounds: tuple[float, float] | None) -> None:

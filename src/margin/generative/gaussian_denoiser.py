@@ -29,7 +29,7 @@ class Mixture(nn.Module):
     Raises:
         ValueError: Shapes do not fit, a weight is not positive, or a covariance is indefinite.
 
-    Reference: Efron 2011, Equation 1.2 (Tweedie); Vincent 2011, Section 4.2 (the score of noisy data).
+    Reference: Efron 2011, Section 1 (Tweedie); Vincent 2011, Section 4.2 (the score of noisy data).
     """
 
     means: Tensor
@@ -123,7 +123,7 @@ def gaussian_eps(
         mean: mu.
         variance: s^2, at least 0.
 
-    Reference: Efron 2011, Equation 1.2, of a Gaussian law.
+    Reference: Efron 2011, Section 1, of a Gaussian law.
     """
     return (
         math.sqrt(1 - alpha_bar) * (x - math.sqrt(alpha_bar) * mean) / (alpha_bar * variance + 1 - alpha_bar)

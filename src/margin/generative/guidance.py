@@ -42,3 +42,27 @@ def guided_eps(denoise: Denoise, x: Noise, label: Int64[Tensor, " batch"], none:
         return denoise(x, label)
     without = denoise(x, label.new_full(label.shape, none))
     return without if weight == -1 else guided(denoise(x, label), without, weight)
+
+
+def classes_of(
+    turn: Int64[Tensor, " count"], num_classes: int, weight: float, label: int | None
+) -> Int64[Tensor, " count"] | None:
+    """The classes of samples that are to be drawn, None of a model without classes.
+
+    Args:
+        turn: 0, 1, 2, ...: the samples' numbers, on the model's device.
+        num_classes: Number of classes, 0 of a model without.
+        weight: w of :func:`guided`.
+        label: The class of all; None: the classes in turn.
+
+    Raises:
+        ValueError: Guidance or a class is asked of a model without classes, or a class does not exist.
+    """
+    if not num_classes:
+        if weight or label is not None:
+            asked = f"label={label}" if label is not None else f"guidance={weight:g}"
+            raise ValueError(f"guidance and label need a model trained on classes: got {asked}")
+        return None
+    if label is not None and not 0 <= label < num_classes:
+        raise ValueError(f"label must be from 0 to {num_classes - 1}: got {label}")
+    return turn % num_classes if label is None else turn.new_full(turn.shape, label)

@@ -9,14 +9,11 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.generative.gaussian_codes import noise_like
+from margin.generative.unit_interval import unit_inputs
 
 Values = Float[Tensor, "batch *shape"]
 PerExample = Float[Tensor, " batch"]
 Decoder = Literal["gaussian", "bernoulli"]
-
-EDGE = 1e-6
-"""How far rounding may carry a pixel out of [0, 1]."""
-
 
 class GaussianValues(nn.Module):
     r"""The law N(output, s^2 I) of an input given its code; one s for all, learned with the rest.
@@ -69,12 +66,7 @@ class BernoulliPixels(nn.Module):
         Raises:
             ValueError: A pixel is outside of [0, 1], or NaN.
         """
-        low, high = float(x.min()), float(x.max())
-        if not (low >= -EDGE and high <= 1 + EDGE):
-            raise ValueError(
-                f"a Bernoulli decoder needs inputs in [0, 1]: got from {low:.3g} to {high:.3g}; "
-                "train with --scale unit"
-            )
+        x = unit_inputs(x, "a Bernoulli decoder")
         uniform = torch.rand(x.shape, generator=generator, device=generator.device, dtype=x.dtype)
         return (uniform.to(x.device) < x).to(x.dtype)
 

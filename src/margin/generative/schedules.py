@@ -171,10 +171,47 @@ def strided(schedule: Schedule, steps: int) -> Int64[Tensor, " steps"]:
 
     Reference: Nichol and Dhariwal 2021, Section 4; Lin, Liu, Li and Yang 2024, Table 2 (linspace).
     """
-    T = schedule.steps
-    if not 1 <= steps <= T:
-        raise ValueError(f"steps must be from 1 to the {T:,} of the schedule: got {steps}")
-    return torch.linspace(T, 1, steps, dtype=torch.float64).round().long()
+    check_stops(schedule, steps)
+    return torch.linspace(schedule.steps, 1, steps, dtype=torch.float64).round().long()
+
+
+def strided_by_ratio(schedule: Schedule, steps: int) -> Int64[Tensor, " steps"]:
+    r"""The times at which log(signal / noise) is nearest to even values from T down to 1.
+
+    .. math:: \lambda_t = \tfrac12 \log\frac{\bar\alpha_t}{1 - \bar\alpha_t}
+
+    A method that draws a line through two values against lambda needs strides that do not jump. Where even
+    values are closer than the times, the times follow one another. A last alpha_bar of 0, where lambda is
+    infinite, is a stop, and the others are even from T - 1.
+
+    Args:
+        schedule: Of T steps.
+        steps: How many times, from 1 (T alone) to T (all).
+
+    Raises:
+        ValueError: There are more than T, or none.
+
+    Reference: Lu, Zhou, Bao, Chen, Li and Zhu 2022 (DPM-Solver), Section 4.2 (uniform lambda).
+    """
+    check_stops(schedule, steps)
+    place = torch.logit(schedule.alpha_bar[1:]) / 2
+    first = schedule.steps - int(float(schedule.alpha_bar[-1]) == 0)
+    stops = [schedule.steps] * (schedule.steps - first)
+    left = steps - len(stops)
+    for k, wanted in enumerate(torch.linspace(float(place[first - 1]), float(place[0]), left).tolist()):
+        nearest = int((place - wanted).abs().argmin()) + 1
+        stops.append(max(min(nearest, stops[-1] - 1 if stops else first), left - k))
+    return torch.tensor(stops)
+
+
+def check_stops(schedule: Schedule, steps: int) -> None:
+    """Refuse more stops than the chain has, or none.
+
+    Raises:
+        ValueError: They are not from 1 to T.
+    """
+    if not 1 <= steps <= schedule.steps:
+        raise ValueError(f"steps must be from 1 to the {schedule.steps:,} of the schedule: got {steps}")
 
 
 def check_steps(steps: int) -> None:

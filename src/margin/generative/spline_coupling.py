@@ -94,13 +94,14 @@ def spline(x: Numbers, raw: Raw, box: float) -> tuple[Numbers, Numbers]:
 def spline_inverse(y: Numbers, raw: Raw, box: float) -> Numbers:
     r"""The number at which the spline has each value: the root in [0, 1] of a quadratic.
 
-    .. math:: \xi = \frac{2 c}{-b - \sqrt{b^2 - 4 a c}}
+    .. math:: \xi = \frac{2 c}{-b - \sqrt{b^2 - 4 a c}} = \frac{\sqrt{b^2 - 4 a c} - b}{2 a}
 
-    This form does not cancel, for b + sqrt(...) is a sum of two positive numbers wherever a < 0, and c / b is
-    the limit a -> 0. The discriminant is (w y' / s)^2 times a positive number; where it is rounded below 0 it
-    is taken as the least positive number.
+    The first where b >= 0, the second where b < 0 (then a > 0, for c <= 0): so neither subtracts numbers that
+    may be nearly equal. The discriminant is the square of the quadratic's slope at the root; where it is
+    rounded below 0 it is taken as the least positive number.
 
-    Reference: Durkan, Bekasov, Murray and Papamakarios 2019, Equations 6 to 8 and 29 (Appendix A.3).
+    Reference: Durkan, Bekasov, Murray and Papamakarios 2019, Equations 6 to 8 and Appendix A.3, which has the
+        first form alone.
     """
     knots, inside = knots_of(raw, box), y.abs() < box
     at = _bin_of(knots.y, y.clamp(-box, box), knots)
@@ -111,7 +112,10 @@ def spline_inverse(y: Numbers, raw: Raw, box: float) -> Numbers:
     b = at.height * at.low - bend
     c = -s * rise
     discriminant = (b.square() - 4 * a * c).clamp_min(torch.finfo(y.dtype).tiny)
-    xi = 2 * c / (-b - discriminant.sqrt())
+    root, steep, one = discriminant.sqrt(), b < 0, torch.ones_like(b)
+    # what is not taken is computed of 1, so that no gradient is NaN
+    shallow = 2 * c / (-torch.where(steep, one, b) - root)
+    xi = torch.where(steep, (root - b) / (2 * torch.where(steep, a, one)), shallow)
     return torch.where(inside, at.x + xi * at.width, y)
 
 

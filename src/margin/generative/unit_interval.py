@@ -20,7 +20,7 @@ def unit_inputs(x: Float[Tensor, "*shape"], what: str) -> Float[Tensor, "*shape"
     Raises:
         ValueError: A number is outside of [0, 1], or NaN.
     """
-    if torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(x):
+    if x.numel() == 0 or torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(x):
         return x
     low, high = (float(end) for end in x.detach().aminmax())
     if not (low >= -EDGE and high <= 1 + EDGE):
