@@ -197,13 +197,21 @@ class Claim:
     covers: tuple[str, ...] = ()
 
     def refusal(self, subject: Any) -> str:
-        """Why the question makes no sense for this subject, or ""; the kind of model comes first."""
+        """Why the question makes no sense for this subject, or "".
+
+        The kind of model comes first: what else is needed may be a question to that kind alone.
+        """
+        kinds = [need for need in self.needs if need.of == "model"]
+        others = [need for need in self.needs if need.of == "subject"]
+        if lacking := _unmet(kinds, subject):
+            return f"{OTHER_MODELS} {lacking}"
         # a claim about a kind of model knows what it may ask of it
-        needs = self.needs if any(need.of == "model" for need in self.needs) else (*self.needs, LOSS)
-        lacking = [need for need in needs if not resolve(need.met)(subject)]
-        if kinds := [need.text for need in lacking if need.of == "model"]:
-            return f"{OTHER_MODELS} {' and '.join(kinds)}"
-        return f"needs {' and '.join(need.text for need in lacking)}" if lacking else ""
+        lacking = _unmet(others if kinds else [*others, LOSS], subject)
+        return f"needs {lacking}" if lacking else ""
+
+
+def _unmet(needs: Iterable[Need], subject: Any) -> str:
+    return " and ".join(need.text for need in needs if not resolve(need.met)(subject))
 
 
 OTHER_MODELS = "is asked only of"

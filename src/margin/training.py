@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from margin.catalog import check_options, dictated, find, models, resolve, rules, sources
+from margin.catalog import check_options, find, models, resolve, rules, sources
 from margin.data.examples import Data
 from margin.data.forms import whole_path
 from margin.data.opening import open_data
@@ -18,12 +18,12 @@ from margin.engine.hooks import Evaluating, patience, saving, until
 from margin.engine.interruption import INTERRUPTED, interruptible
 from margin.engine.launching import WorkerDiedError, launch
 from margin.engine.loading import load
-from margin.engine.origin import git_state, versions
 from margin.engine.other_runs import check_same_others, digests, located, run_at
 from margin.engine.plan import Plan, check_task, factory_of, plan_of
 from margin.engine.processes import share, threads, told_by_first, wait
-from margin.engine.recipes import record_preprocess, start
+from margin.engine.recipes import start
 from margin.engine.recorders import recording
+from margin.engine.records import record_of
 from margin.engine.runs import Run
 from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of, fit
 from margin.engine.transfer import transfer
@@ -123,35 +123,14 @@ def prepare(
     """Check every argument, then make the run's directory and its first state."""
     entry = find(models(), model, "model")
     training = in_group(training).over(entry.defaults)
-    data = rescaled(data, training.scale or "standard")
-    build = resolve(entry.build)
-    check_options(build, arguments["options"], f"the model {entry.name}")
+    check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
+    data = rescaled(data, training.scale or "standard")
     rule = find(rules(), arguments["rule"], "rule") if arguments["rule"] else None
     refuse_unused(entry, rule, factory_of(entry, arguments["rule"]), arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
-    spec = {name: data.spec[name] for name in dictated(build) if name in data.spec}
-    record: dict[str, Any] = {
-        "format": 1,
-        "arguments": {
-            "model": entry.name,
-            "data": dict(data.origin),
-            **arguments,
-            "training": training.as_json(),
-        },
-        "recipe": {"model": entry.name, "spec": spec, "options": arguments["options"]},
-        "preprocess": record_preprocess(data.preprocess),
-        "data": {
-            "name": data.name,
-            "fingerprint": data.fingerprint,
-            "sizes": {name: len(part) for name, part in data.splits.items()},
-            "encoding": dict(data.encoding),
-            "notes": list(data.notes),
-        },
-        "versions": versions(),
-        "git": git_state(),
-    }
+    record = record_of(entry, data, arguments, training)
     notes: list[str] = []
     state = start(record, data.preprocess, training, partial(taken_over, training=training, notes=notes))
     plan = plan_of(entry, data, record["arguments"], training, state)

@@ -18,8 +18,9 @@ ARROWS = (
     {"theory"},
     {"robust"},
     {"classic", "feedforward", "vision", "sequence", "text", "geometric", "generative", "bayes"},
-    {"using"},
-    {"training", "auditing", "exporting", "exporting_onnx", "sampling"},
+    {"using", "sampling"},
+    {"filming"},
+    {"training", "auditing", "exporting", "exporting_onnx"},
     {"estimators", "testing"},
     {"cli"},
 )
