@@ -38,6 +38,13 @@ def test_each_row_is_told_its_own_time_and_class() -> None:
         made(x, t, torch.full((4,), 3))
 
 
+def test_labels_are_given_exactly_where_there_are_classes() -> None:
+    x, t, label = torch.zeros(2, 3), torch.ones(2), torch.zeros(2, dtype=torch.long)
+    for made, told in ((Denoiser(3, hidden=8), label), (Denoiser(3, hidden=8, num_classes=2), None)):
+        with pytest.raises(ValueError, match="exactly where there are classes: got"):
+            made(x, t, told)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_its_type_is_its_weights(dtype: torch.dtype) -> None:
     made = network().to(dtype)

@@ -1,5 +1,6 @@
 """The objective: one draw in training, many in an evaluation, in the model's units and the data's shape."""
 
+import pytest
 import torch
 from torch import Generator, Tensor, nn
 
@@ -57,3 +58,9 @@ def test_labels_are_read_where_there_are_classes() -> None:
     conditional_denoising_loss(whole.train(), batch, Generator().manual_seed(0))
     assert spy.seen[0][1] is not None
     assert torch.equal(spy.seen[0][1], label)
+
+
+def test_a_class_that_is_lacking_is_not_taken_for_none() -> None:
+    _, whole = model(num_classes=3)
+    with pytest.raises(ValueError, match="needs labeled examples: got none with a label"):
+        conditional_denoising_loss(whole, Batch((torch.zeros(3, 2, 2),)), Generator())

@@ -255,8 +255,8 @@ def test_a_path_needs_a_sampler_without_noise(sampler: Sampler) -> None:
 
 def test_noise_is_not_predicted_where_nothing_else_is_left() -> None:
     with pytest.raises(ValueError, match='"eps" only where alpha_bar is above 0'):
-        points(2, terminal="zero")
-    assert points(2, terminal="zero", parametrization="v", steps=10).schedule.alpha_bar[-1] == 0
+        points(2, terminal="zero", parametrization="eps")
+    assert points(2, terminal="zero", steps=10).schedule.alpha_bar[-1] == 0
 
 
 def test_guidance_and_labels_need_classes() -> None:
@@ -359,7 +359,13 @@ def test_it_learns(name: str, tmp_path: object) -> None:
     """From d, what a network of 0 costs, to less than 3/4 of it."""
     data = tiny.moons()
     training = Training(max_steps=80, lr=1e-2, batch_size=24, threads=1, average=0.9, evaluate_every=50)
-    run = train(f"generative/{name}", data, {"hidden": 32, "depth": 1}, training, out=f"{tmp_path}/run")
+    run = train(
+        f"generative/{name}",
+        data,
+        {"hidden": 32, "depth": 1, "parametrization": "eps"},
+        training,
+        out=f"{tmp_path}/run",
+    )
     assert run.metrics["val_loss"] < 1.5
 
 

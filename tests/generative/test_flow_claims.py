@@ -83,7 +83,7 @@ def test_a_map_that_flattens_has_no_inverse_in_floating_point() -> None:
     core = realnvp(2, layers=4, hidden=(4,), max_log_scale=8.0)
     with torch.no_grad():
         for network in core.couplings.networks:
-            network[-1].bias[0] = -9.0
+            network[-1].bias[0] = -9.0  # type: ignore[index]
     found = inverse(of(core, drawn(10, 2)))
     assert found.verdict == Verdict.UNFOUNDED
     assert "most in couplings.networks." in found.premises[0].evidence
@@ -101,6 +101,7 @@ def test_the_radius_of_normal_noise_is_as_promised_and_of_wider_noise_not() -> N
     assert float(found.interval[0]) == 0.0  # 1e-4 by Massart, a fixed seed
     wide = radius(of(identity, 1.5 * x))
     assert wide.verdict == Verdict.MEASURED
+    assert wide.interval is not None
     assert float(wide.interval[0]) > 0.05
 
 

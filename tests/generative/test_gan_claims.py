@@ -12,7 +12,15 @@ from margin.engine.state import Preprocessed
 from margin.findings import Subject, Verdict, without_loss
 from margin.generative.critic import Critic
 from margin.generative.gan import GAN, ConditionalGAN, conditional_points
-from margin.generative.gan_claims import demo, distance, divergence, is_adversarial, matched, saturation
+from margin.generative.gan_claims import (
+    demo,
+    distance,
+    divergence,
+    has_its_classes,
+    is_adversarial,
+    matched,
+    saturation,
+)
 from margin.generative.implicit import Implicit
 from margin.tasks import CRITIC
 from margin.types import Batch
@@ -193,6 +201,10 @@ def test_a_conditional_model_is_judged_with_its_classes() -> None:
     model = conditional_points(2, 3, hidden=(8,))
     x, labels = torch.randn(120, 2), torch.arange(120) % 3
     assert isinstance(model, ConditionalGAN)
+    assert has_its_classes(of(model, x, labels))
+    assert not has_its_classes(of(model, x))
+    assert not has_its_classes(of(model, x, labels.float()))
+    assert has_its_classes(of(gaussian(1.0), x[:, :1]))
     assert "each with its class" in divergence(of(model, x, labels)).statement
     assert "class" not in divergence(of(gaussian(1.0), x[:, :1])).statement
     for ask in (divergence, distance, saturation):

@@ -2,10 +2,18 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from margin.generative.coupling import Affine
-from margin.generative.image_couplings import Channels, Checkerboard, MultiScale, checkerboard
+from margin.generative.image_couplings import (
+    Channels,
+    Checkerboard,
+    MultiScale,
+    checkerboard,
+    squeezed,
+    unsqueezed,
+)
 
 SIZES = [(1, (4, 4), 1), (1, (4, 6), 2), (3, (8, 4), 3), (1, (5, 3), 1), (2, (1, 2), 1)]
 
@@ -68,6 +76,15 @@ def test_every_number_is_moved_and_half_of_them_leave_at_each_scale() -> None:
     x = drawn(1, 1, 8, 8)
     J = torch.func.jacrev(lambda one: flow(one[None])[0][0])(x[0]).flatten(1)
     assert bool(((J != 0).sum(1) > 1).all())  # none is left as it was, not even rescaled by itself alone
+
+
+def test_squeezing_is_torchs_and_no_images_have_no_noise() -> None:
+    x = drawn(2, 3, 4, 6)
+    assert torch.equal(squeezed(x), F.pixel_unshuffle(x, 2))
+    assert torch.equal(unsqueezed(squeezed(x)), x)
+    z, log_det = begun(1, (4, 6), 2)(x[:0, :1])
+    assert (z.shape, log_det.shape) == ((0, 24), (0,))
+    assert begun(1, (4, 6), 2).inverse(z).shape == (0, 1, 4, 6)
 
 
 def test_both_colors_move_at_the_last_scale() -> None:

@@ -74,4 +74,4 @@ def test_guidance_needs_classes() -> None:
 
 def test_noise_of_a_chain_that_leaves_nothing_cannot_be_predicted() -> None:
     with pytest.raises(ValueError, match="alpha_bar"):
-        images(1, (4, 4), **SMALL, terminal="zero")
+        images(1, (4, 4), **SMALL, terminal="zero", parametrization="eps")

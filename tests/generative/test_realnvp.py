@@ -20,7 +20,7 @@ def begun(build: object, features: int = 2, seed: int = 0, **options: object) ->
     flow: CouplingFlow = build(features, **options)  # type: ignore[operator]
     with torch.no_grad():  # away from the identity
         for network in flow.couplings.networks:
-            network[-1].weight.mul_(5)
+            network[-1].weight.mul_(5)  # type: ignore[index]
     return flow
 
 
@@ -117,7 +117,7 @@ def test_temperature_scales_the_noise() -> None:
     cold = flow.sample(50, generator=Generator().manual_seed(2), temperature=0.5)
     z = flow.transform(cold)[0]
     torch.testing.assert_close(z, 0.5 * flow.noise(50, Generator().manual_seed(2)), atol=1e-4, rtol=0)
-    for bad in (0.0, -1.0, math.nan):
+    for bad in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=r"temperature must be positive"):
             flow.sample(1, generator=Generator(), temperature=bad)
 

@@ -115,7 +115,7 @@ def test_a_discriminant_that_rounds_below_zero_is_no_nan() -> None:
 
 @pytest.mark.parametrize(("dtype", "scale"), [(torch.float32, 3.0), (torch.float64, 10.0)])
 def test_the_inverse_loses_no_digits_where_a_bin_begins_flat(dtype: torch.dtype, scale: float) -> None:
-    """There b < 0, and Durkan's form subtracts nearly equal numbers: 30 to 1,000 times what rounding costs."""
+    """There b < 0, and Durkan's form subtracts what is nearly equal: 30 to 1,000 times the rounding."""
     x = torch.linspace(-2.999, 2.999, 20_000, dtype=torch.float64).to(dtype)
     raw = drawn(20_000, 23, scale=scale, seed=4).to(dtype)
     y, log_slope = spline(x, raw, 3.0)

@@ -25,7 +25,7 @@ _DENOISING = {
     "batch_size": 128,
     "lr": 2e-3,
     "schedule": "cosine",
-    "average": 0.999,
+    "average": 0.995,
     "evaluate_every": 500,
     "clip": 1.0,
     "optimizer_options": {"weight_decay": 0.0},
@@ -66,12 +66,14 @@ _RESTORES = Need(
 _CODER = Need("an autoencoder of this area", "margin.generative.code_claims:is_coder", of="model")
 
 _ADVERSARY = Need("a generator with a critic", "margin.generative.gan_claims:is_adversarial", of="model")
+_ITS_CLASSES = Need(
+    "class labels, as the generator has classes", "margin.generative.gan_claims:has_its_classes"
+)
 
 _DIFFUSION = Need("a diffusion", "margin.generative.diffusion_claims:is_diffusion", of="model")
 _MIDDLE = Need(
     "a diffusion of two steps or more, with some of the data left after the second",
     "margin.generative.diffusion_claims:has_middle",
-    of="model",
 )
 _NOISED = Cost(passes=9, limit=512)
 
@@ -382,6 +384,39 @@ MODELS: tuple[Entry, ...] = (
         reference="Lawrence 2005, Section 3",
         covers=("latent.gplvm",),
     ),
+    Entry(
+        name="generative/flow_matching",
+        summary="A flow from noise to rows, whose velocity is learned along straight paths",
+        build="margin.generative.flow_matching_points:points",
+        task="margin.tasks:DENSITY",
+        objective="margin.generative.denoising_loss:denoising_loss",
+        tiny="margin.data.tiny:values",
+        defaults=_DENOISING,
+        reference="Lipman et al. 2023, Equation 23; Liu, Gong and Liu 2023, Equation 1",
+        covers=("flow.change_of_variables",),
+    ),
+    Entry(
+        name="generative/conditional_flow_matching",
+        summary="A flow from noise to rows that is told the class, and sometimes none",
+        build="margin.generative.flow_matching_points:conditional_points",
+        task="margin.tasks:DENSITY",
+        objective="margin.generative.denoising_loss:conditional_denoising_loss",
+        tiny="margin.data.tiny:moons",
+        defaults=_DENOISING,
+        reference="Lipman et al. 2023, Equation 23; Ho and Salimans 2021, Algorithm 1",
+        covers=("diff.cfg",),
+    ),
+    Entry(
+        name="generative/image_flow_matching",
+        summary="A flow from noise to images, whose velocity is a U-Net",
+        build="margin.generative.flow_matching_images:images",
+        task="margin.tasks:DENSITY",
+        objective="margin.generative.denoising_loss:denoising_loss",
+        tiny="margin.data.tiny:images",
+        defaults=_DENOISING_IMAGES,
+        reference="Lipman et al. 2023, Equation 23; Liu, Gong and Liu 2023, Equation 1",
+        covers=("flow.change_of_variables",),
+    ),
 )
 
 RULES: tuple[Rule, ...] = ()
@@ -593,6 +628,54 @@ PARTS: tuple[Part, ...] = (
         target="margin.generative.ddpm:ddpm",
         reference="Ho, Jain and Abbeel 2020, Algorithm 2",
         covers=("diff.ddpm_sampling",),
+    ),
+    Part(
+        name="generative/ddim",
+        summary="The chain back over any subsequence of its steps, with as much noise as is asked, or none",
+        kind="function",
+        target="margin.generative.ddim:ddim",
+        reference="Song, Meng and Ermon 2021, Equations 12 and 16",
+        covers=("diff.ddim",),
+    ),
+    Part(
+        name="generative/reverse_sde",
+        summary="The reverse stochastic equation of diffusion by the method of Euler and Maruyama",
+        kind="function",
+        target="margin.generative.reverse_sde:reverse_sde",
+        reference="Song et al. 2021, Equation 6",
+        covers=("diff.sde",),
+    ),
+    Part(
+        name="generative/probability_flow",
+        summary="The probability-flow equation of diffusion by Euler's method in the chain's time",
+        kind="function",
+        target="margin.generative.probability_flow:euler",
+        reference="Song et al. 2021, Equation 13",
+        covers=("diff.sde",),
+    ),
+    Part(
+        name="generative/probability_flow.heun",
+        summary="The probability-flow equation of diffusion by Heun's method in the noise-to-signal ratio",
+        kind="function",
+        target="margin.generative.probability_flow:heun",
+        reference="Karras, Aittala, Aila and Laine 2022, Algorithm 1",
+        covers=("diff.sde",),
+    ),
+    Part(
+        name="generative/probability_flow.multistep",
+        summary="The probability-flow equation of diffusion by DPM-Solver++ (2M)",
+        kind="function",
+        target="margin.generative.probability_flow:multistep",
+        reference="Lu, Zhou, Bao, Chen, Li and Zhu 2022, Algorithm 2",
+        covers=("diff.sde",),
+    ),
+    Part(
+        name="generative/linear_gaussian_law",
+        summary="The law of each sampler's samples for Gaussian data and the exact denoiser",
+        kind="fact",
+        target="margin.generative.linear_gaussian_law:law_of",
+        reference="Song, Meng and Ermon 2021, Equation 7; Ho, Jain and Abbeel 2020, Equation 7",
+        covers=("diff.ddpm_sampling", "diff.ddim", "diff.sde"),
     ),
     Part(
         name="generative/exact_denoiser",
@@ -923,7 +1006,7 @@ CLAIMS: tuple[Claim, ...] = (
         summary="How far is the generator's law from the data's at least, by what its critic tells apart?",
         ask="margin.generative.gan_claims:divergence",
         demo="margin.generative.gan_claims:demo",
-        needs=(_ADVERSARY,),
+        needs=(_ADVERSARY, _ITS_CLASSES),
         cost=Cost(passes=2, limit=8192),
         reference="Goodfellow et al. 2014, Theorem 1",
         covers=("gan.objective", "gan.optimal_discriminator", "gan.js"),
@@ -933,7 +1016,7 @@ CLAIMS: tuple[Claim, ...] = (
         summary="Is the critic's gap over its slope below the Wasserstein distance of examples and samples?",
         ask="margin.generative.gan_claims:distance",
         demo="margin.generative.gan_claims:demo",
-        needs=(_ADVERSARY,),
+        needs=(_ADVERSARY, _ITS_CLASSES),
         cost=Cost(passes=30, limit=512),
         reference="Arjovsky, Chintala and Bottou 2017, Equation 2; Gulrajani et al. 2017, Proposition 1",
         covers=("gan.wasserstein", "gan.wgan_gp"),
@@ -943,7 +1026,7 @@ CLAIMS: tuple[Claim, ...] = (
         summary="Does the minimax objective pull at each sample by the odds D / (1 - D) of the other's pull?",
         ask="margin.generative.gan_claims:saturation",
         demo="margin.generative.gan_claims:demo",
-        needs=(_ADVERSARY,),
+        needs=(_ADVERSARY, _ITS_CLASSES),
         cost=Cost(passes=8, limit=64),
         by_name=KNOWN,
         reference="Goodfellow et al. 2014, Section 3",
@@ -1027,6 +1110,26 @@ CLAIMS: tuple[Claim, ...] = (
             "diff.eps_loss",
             "diff.score",
         ),
+    ),
+    Claim(
+        name="generative/sampler.recursion",
+        summary="Is each sampler, on Gaussian data of the examples' moments, its known affine map?",
+        ask="margin.generative.sampler_claims:recursion",
+        demo="margin.generative.diffusion_claims:demo",
+        needs=(_DIFFUSION,),
+        by_name=KNOWN,
+        reference="Song, Meng and Ermon 2021, Equation 7; Ho, Jain and Abbeel 2020, Equation 7",
+        covers=("diff.ddim", "diff.sde", "diff.ddpm_sampling"),
+    ),
+    Claim(
+        name="generative/sampler.steps",
+        summary="How far are samples moved by the length of a sampler's steps?",
+        ask="margin.generative.sampler_claims:steps",
+        demo="margin.generative.diffusion_claims:demo",
+        needs=(_DIFFUSION,),
+        cost=Cost(passes=650, limit=128),
+        reference="Song et al. 2021, Equation 13; Karras, Aittala, Aila and Laine 2022, Algorithm 1",
+        covers=("diff.ddim", "diff.sde"),
     ),
     Claim(
         name="generative/diffusion.film",

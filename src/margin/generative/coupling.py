@@ -126,9 +126,8 @@ class Couplings(nn.Module):
         self.networks = nn.ModuleList(networks)
         for module in self.networks.modules():
             if isinstance(module, nn.ReLU):
-                module.inplace = (
-                    True  # of an affine map's output, which no gradient needs: a fifth of the time
-                )
+                # of an affine map's output, which no gradient needs: a fifth of the time
+                module.inplace = True
         with torch.no_grad():  # a chain that begins near the identity keeps the tails of its density
             for network in networks:
                 for parameter in network[-1].parameters():

@@ -107,10 +107,16 @@ class Denoiser(nn.Module):
         Args:
             x: Noisy points.
             t: Their times, from 0 to T.
-            label: Their classes, or ``num_classes`` for none; only where the network has classes.
+            label: Their classes, or ``num_classes`` for none; exactly where the network has classes.
+
+        Raises:
+            ValueError: A label is lacking, or given to a network without classes.
         """
+        if (label is None) != (self.classes is None):
+            got = "none" if label is None else "one"
+            raise ValueError(f"a label must be given exactly where there are classes: got {got}")
         told = self.time(time_features(t, self.embedding))
-        if self.classes is not None and label is not None:
+        if self.classes is not None:
             told = told + self.classes(label)
         waves = [wave(omega * x) for omega in FREQUENCIES for wave in (torch.sin, torch.cos)]
         told, h = F.silu(told), self.enter(torch.cat((x, *waves), 1))

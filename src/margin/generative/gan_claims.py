@@ -34,6 +34,14 @@ def is_adversarial(subject: Subject) -> bool:
     return isinstance(core_of(subject.model), GAN | ConditionalGAN)
 
 
+def has_its_classes(subject: Subject) -> bool:
+    """Whether held-out examples have class labels, where the generator has classes."""
+    if not core_of(subject.model).generator.num_classes:
+        return True
+    targets = subject.test[0].targets if len(subject.test) else None
+    return targets is not None and not targets.is_floating_point()
+
+
 def held_out(subject: Subject, most: int) -> tuple[Any, Tensor, Tensor | None, Tensor]:
     """The model in float64, held-out examples in its units, their classes where it has classes, and samples.
 

@@ -174,7 +174,7 @@ class MultiScale(nn.Module):
                 x, logs = layer(x)
                 total = total + logs
             if len(halves):
-                x = F.pixel_unshuffle(x, 2)
+                x = squeezed(x)
                 for layer in halves:
                     x, logs = layer(x)
                     total = total + logs
@@ -192,10 +192,23 @@ class MultiScale(nn.Module):
                 x = torch.cat((x, left.pop()), 1)
                 for layer in reversed(list(halves)):
                     x = cast(Channels, layer).inverse(x)
-                x = F.pixel_shuffle(x, 2)
+                x = unsqueezed(x)
             for layer in reversed(list(boards)):
                 x = cast(Checkerboard, layer).inverse(x)
         return x
+
+
+def squeezed(x: Images) -> Float[Tensor, "batch channels4 half_height half_width"]:
+    """Each 2 x 2 x c as 1 x 1 x 4 c, in the order of pixel_unshuffle (which leaves no images as they are)."""
+    _, _, height, width = x.shape
+    cut = x.unflatten(3, (width // 2, 2)).unflatten(2, (height // 2, 2))
+    return cut.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
+
+
+def unsqueezed(x: Images) -> Float[Tensor, "batch channels_4 doubled_height doubled_width"]:
+    """The images of which :func:`squeezed` makes these."""
+    cut = x.unflatten(1, (x.shape[1] // 4, 2, 2))
+    return cut.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
 
 
 def check_size(image_size: tuple[int, int], scales: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ Values = Float[Tensor, "batch *shape"]
 PerExample = Float[Tensor, " batch"]
 Decoder = Literal["gaussian", "bernoulli"]
 
+
 class GaussianValues(nn.Module):
     r"""The law N(output, s^2 I) of an input given its code; one s for all, learned with the rest.
 

@@ -1,5 +1,7 @@
 """Flows of coupling layers (Dinh et al. 2017; Durkan et al. 2019): a density that is sampled at once."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
@@ -81,8 +83,8 @@ class CouplingFlow(nn.Module):
         Raises:
             ValueError: The temperature is not positive.
         """
-        if not temperature > 0:
-            raise ValueError(f"temperature must be positive: got {temperature:g}")
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature must be positive and finite: got {temperature:g}")
         return self.inverse(temperature * self.noise(count, generator))
 
     def interpolate(self, count: int, *, generator: Generator) -> Rows:

@@ -140,8 +140,8 @@ class RealNVPImages(nn.Module):
         Raises:
             ValueError: The temperature is not positive.
         """
-        if not temperature > 0:
-            raise ValueError(f"temperature must be positive: got {temperature:g}")
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature must be positive and finite: got {temperature:g}")
         return self._levels(temperature * self.noise(count, generator))
 
     def interpolate(self, count: int, *, generator: Generator) -> Images:
