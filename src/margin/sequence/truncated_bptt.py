@@ -110,9 +110,7 @@ class Windowed:
             return self.objective(model, batch, generator)
 
 
-def truncated_bptt(
-    objective: Objective, descend: Descend, model: nn.Module, *, window: int = 35
-) -> Step:
+def truncated_bptt(objective: Objective, descend: Descend, model: nn.Module, *, window: int = 35) -> Step:
     """One optimizer step along the gradient of truncated backpropagation through time.
 
     The sequences are cut into windows of k steps, counted from the last step of a batch. States go from one
