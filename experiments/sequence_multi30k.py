@@ -109,7 +109,7 @@ def main() -> None:
         figures=figures,
         packages=("sacrebleu",),
         seed=0,
-        budget=f"{TRAINING.epochs} epochs, {seconds / 60:.0f} minutes of the clock, one thread, beside others",
+        budget=f"{TRAINING.epochs} epochs, {seconds / 60:.0f} minutes of the clock at one thread",
         chosen_on_validation=on_val,
         signature=signature,
         parameters=sum(p.numel() for p in model.parameters()),
