@@ -25,8 +25,9 @@ from margin.engine.checkpoints import write_whole
 from margin.engine.loading import load
 from margin.engine.plan import cut_of
 from margin.engine.runs import Run
-from margin.engine.state import Preprocessed, dtype_of
+from margin.engine.state import Preprocessed, core_of, dtype_of
 from margin.exporting_onnx import check_onnx, onnx_bytes, quiet, tensors_of, texts
+from margin.tasks import DENSITY, PROBABILITY
 from margin.using import reopen_data
 
 ENDINGS = {"state": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
@@ -121,6 +122,8 @@ def export(
         check_one_shape(run.record, format)
     path = free_place(run.path / f"model{ENDINGS[format]}" if path is None else Path(path), format)
     module: Any = load(run, weights).requires_grad_(False)
+    if format != "state":
+        check_one_pass(module, run.record, format)
     inputs, origin = example_inputs(run, module, data, real=format == "onnx")
     description = describe(run.record, inputs, tensors_of(module(*inputs)), weights)
     checked, difference = "", None
@@ -178,8 +181,12 @@ def example_inputs(
     if real and record["arguments"]["data"]:
         with suppress(OSError, ValueError):
             return _examples(reopen_data(record), record, dtype)
-    noise = torch.randn((EXAMPLES, *input_shape(record)), generator=Generator().manual_seed(0), dtype=dtype)
-    preprocess = module.preprocess
+    preprocess, shape = module.preprocess, (EXAMPLES, *input_shape(record))
+    if (record["arguments"]["training"].get("scale") or "standard") != "standard":
+        levels = torch.rand(shape, generator=Generator().manual_seed(0), dtype=dtype)
+        inputs = preprocess.inverse(levels) if isinstance(preprocess, Standardize) else levels
+        return (inputs,), f"{EXAMPLES} inputs that the model sees as even in [0, 1]"
+    noise = torch.randn(shape, generator=Generator().manual_seed(0), dtype=dtype)
     if not isinstance(preprocess, Standardize):
         return (noise,), f"{EXAMPLES} normal inputs of mean 0 and variance 1"
     inputs = preprocess.mean + preprocess.std * noise
@@ -197,6 +204,28 @@ def of_one_shape(record: Mapping[str, Any]) -> bool:
     """Whether a model takes one tensor of real numbers, its shape the same for every example."""
     encoding = record["data"]["encoding"]
     return encoding.get("kind", "vectors") in REAL and 0 not in encoding.get("shape", ())
+
+
+def check_one_pass(module: nn.Module, record: Mapping[str, Any], format: str) -> None:
+    """Refuse to write as a program an estimate that takes many passes of a network.
+
+    Raises:
+        ValueError: The model's output is such an estimate: a bound of a density, or one that follows a flow.
+    """
+    name, core = record["recipe"]["model"], core_of(module)
+    stated = resolve(find(models(), name, "model").task) in (DENSITY, PROBABILITY)
+    if stated and (hasattr(core, "bound") or hasattr(core, "log_density")):
+        raise ValueError(
+            f"a file of format {format} holds one pass of a model: {name} estimates its density by many; "
+            "--format state writes its weights"
+        )
+
+
+def _no_program(error: BaseException, description: Mapping[str, Any]) -> str:
+    """Why a model cannot be written as a program: the first line of what torch says."""
+    name = description["recipe"]["model"]
+    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return f"a program must not depend on the values it is given: {name} cannot be traced ({first.strip()})"
 
 
 def check_one_shape(record: Mapping[str, Any], format: str) -> None:
@@ -296,8 +325,11 @@ def state_bytes(module: Preprocessed, description: Mapping[str, Any]) -> bytes:
 def torch_bytes(module: nn.Module, inputs: tuple[Tensor, ...], description: Mapping[str, Any]) -> bytes:
     """The program that ``torch.export.load`` reads; its file ``margin.json`` is the description."""
     axes = tuple({0: torch.export.Dim("batch")} for _ in inputs)
-    with quiet():
-        program = torch.export.export(module, inputs, dynamic_shapes=axes)
+    try:
+        with quiet():
+            program = torch.export.export(module, inputs, dynamic_shapes=axes)
+    except Exception as error:  # what cannot be traced raises nearly anything
+        raise ValueError(_no_program(error, description)) from error
     program.example_inputs = None  # torch would pickle them
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # paths of this machine

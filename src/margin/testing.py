@@ -262,8 +262,10 @@ def check_gradients(entry: Entry) -> None:
     if objective is None:
         return
     for seed in range(3):
-        model = built(entry, data, seed)
-        total, _ = weighted_sum(objective(model, batch, torch.Generator().manual_seed(seed)), batch.weight)
+        model, noise = built(entry, data, seed), torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)  # nn.Dropout knows no other generator
+            total, _ = weighted_sum(objective(model, batch, noise), batch.weight)
         names, parameters = zip(*model.named_parameters(), strict=True)
         grads = torch.autograd.grad(total, parameters, allow_unused=True)
         idle = [name for name, grad in zip(names, grads, strict=True) if grad is None or not bool(grad.any())]

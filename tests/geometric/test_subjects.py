@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from margin.engine.asking import in_double
 from margin.engine.descent import risk
 from margin.findings import Subject
 from margin.geometric import subjects as s
@@ -91,7 +92,7 @@ def test_no_batches_is_nothing() -> None:
 
 def test_double_is_a_copy() -> None:
     model = nn.Linear(2, 1)
-    copied = s.in_double(model)
+    copied = in_double(model)
     assert copied.weight.dtype == torch.float64
     assert model.weight.dtype == torch.float32
     assert model.training

@@ -72,7 +72,8 @@ class ConditionalRealNVP(nn.Module):
         return in_pieces(self._mean, x.flatten(1))
 
     def _mean(self, x: Tensor) -> Tensor:
-        labels = torch.arange(self.num_classes, device=x.device).repeat_interleave(len(x))
+        every = torch.arange(self.num_classes, device=x.device)
+        labels = every[:, None].expand(-1, x.shape[0]).flatten()  # len(x) would fix the size of a program
         each = self.log_prob_given(x.repeat(self.num_classes, 1), labels)
         return each.reshape(self.num_classes, -1).logsumexp(0) - math.log(self.num_classes)
 

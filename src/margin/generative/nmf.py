@@ -124,7 +124,7 @@ class NMF(nn.Module):
     def level(self, x: Rows) -> Codes:
         """Equal codes, with which the sum of a row is right."""
         scale = x.sum(1, keepdim=True) / self.parts.sum().clamp_min(torch.finfo(x.dtype).tiny)
-        return scale.expand(len(x), len(self.parts))
+        return scale.expand(x.shape[0], len(self.parts))
 
     def decode(self, codes: Codes) -> Rows:
         """The sum of parts that a code stands for."""
