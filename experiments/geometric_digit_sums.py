@@ -87,7 +87,6 @@ def trained(pool: str, seed: int) -> dict[str, float]:
         seed=seed,
         epochs=EPOCHS,
         batch_size=64,
-        scale="none",  # levels in [0, 1]: a pixel that is seldom lit is no louder than the others
         lr=2e-3,
         schedule="cosine",
         patience=0,
