@@ -181,16 +181,16 @@ def example_inputs(
     if real and record["arguments"]["data"]:
         with suppress(OSError, ValueError):
             return _examples(reopen_data(record), record, dtype)
-    preprocess, shape = module.preprocess, (EXAMPLES, *input_shape(record))
-    if (record["arguments"]["training"].get("scale") or "standard") != "standard":
-        levels = torch.rand(shape, generator=Generator().manual_seed(0), dtype=dtype)
-        inputs = preprocess.inverse(levels) if isinstance(preprocess, Standardize) else levels
-        return (inputs,), f"{EXAMPLES} inputs that the model sees as even in [0, 1]"
-    noise = torch.randn(shape, generator=Generator().manual_seed(0), dtype=dtype)
-    if not isinstance(preprocess, Standardize):
-        return (noise,), f"{EXAMPLES} normal inputs of mean 0 and variance 1"
-    inputs = preprocess.mean + preprocess.std * noise
-    return (inputs,), f"{EXAMPLES} normal inputs of the training part's mean and variance"
+    shape, generator = (EXAMPLES, *input_shape(record)), Generator().manual_seed(0)
+    fitted = module.preprocess if isinstance(module.preprocess, Standardize) else None
+    if record["arguments"]["training"].get("scale") in (None, "standard"):
+        seen = torch.randn(shape, generator=generator, dtype=dtype)
+        law = "the training part's mean and variance" if fitted else "mean 0 and variance 1"
+        called = f"{EXAMPLES} normal inputs of {law}"
+    else:
+        seen = torch.rand(shape, generator=generator, dtype=dtype)
+        called = f"{EXAMPLES} inputs that the model sees as even in [0, 1]"
+    return (seen if fitted is None else fitted.inverse(seen),), called
 
 
 def _examples(data: Data, record: Mapping[str, Any], dtype: torch.dtype) -> tuple[tuple[Tensor, ...], str]:

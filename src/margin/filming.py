@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from margin.data.sample_sheet import has_picture, write_picture
+from margin.engine.recorders import at_rows
 from margin.engine.runs import Run
 from margin.engine.state import Hook, State
 from margin.sampling import draw_from
-from margin.types import Metrics
 
 COUNT = {4: 64, 2: 1000}
 """Samples of a picture: images, or points of the plane, by the axes of their tensor."""
@@ -39,17 +39,13 @@ def filming(run: Run) -> Hook:
     Args:
         run: Whose samples; its directory holds the pictures.
     """
-    last = [run.history[-1]["step"] if run.history else -1]
     place = run.path / "samples"
 
-    def hook(state: State, metrics: Metrics) -> None:
-        if not run.history or run.history[-1]["step"] == last[0]:
-            return
-        last[0] = run.history[-1]["step"]
+    def draw(state: State) -> None:
         place.mkdir(exist_ok=True)
         axes = 1 + len(run.record["data"]["encoding"]["shape"])
         found = draw_from(state.usable, run.record, COUNT[axes])
         if bool(found.values.isfinite().all()):
             write_picture(place / f"step-{state.step:08d}.png", found.values, found.span)
 
-    return hook
+    return at_rows(run, draw)

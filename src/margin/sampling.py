@@ -193,7 +193,7 @@ def _read(values: Tensor, preprocess: Any, record: Mapping[str, Any]) -> Samples
         values = values.reshape(len(values), *shape)
     if not isinstance(preprocess, Standardize):
         return Samples(values)
-    ends = ENDS.get(record["arguments"]["training"].get("scale") or "standard")
+    ends = ENDS.get(record["arguments"]["training"].get("scale"))
     box = None if ends is None else preprocess.inverse(torch.tensor(ends)[:, None, None, None])
     span = None if box is None else (float(box.min()), float(box.max()))
     return Samples(preprocess.inverse(values), span=span)

@@ -125,7 +125,7 @@ def prepare(
     training = in_group(training).over(entry.defaults)
     check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
-    data = rescaled(data, training.scale or "standard")
+    data = rescaled(data, training.scale)
     rule = find(rules(), arguments["rule"], "rule") if arguments["rule"] else None
     refuse_unused(entry, rule, factory_of(entry, arguments["rule"]), arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
@@ -160,7 +160,7 @@ def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
     """A run's job, where its last checkpoint left it."""
     run = Run(run.path if isinstance(run, Run) else run)
     record = run.record
-    opened = rescaled(reopen_data(record, data), record["arguments"]["training"].get("scale") or "standard")
+    opened = rescaled(reopen_data(record, data), record["arguments"]["training"].get("scale"))
     if not opened.resumable:
         raise ValueError("a stream comes in its own order: a run on it cannot be resumed")
     arguments = record["arguments"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from margin.catalog import chosen, models, resolve, supply
+from margin.catalog import chosen, models, resolve
 from margin.data.examples import Arrays, Data, InOrder, Shuffled
 from margin.engine.asking import evaluate
 from margin.engine.descent import Descend, Risk, descent, mean_loss
@@ -23,7 +23,7 @@ from margin.engine.sharding import shard
 from margin.engine.state import Preprocessed, State, fit
 from margin.options import Training
 from margin.tasks import CLASSES, VALUES
-from margin.testing import first_batch, tiny_data
+from margin.testing import built, first_batch, tiny_data
 from margin.training import finish, prepare, reopen
 
 # 37 does not divide the examples, and its remainders do not divide by two
@@ -68,10 +68,7 @@ def options_of(name: str) -> dict[str, float]:
 
 def made(name: str) -> nn.Module:
     """An entry's model, its weights drawn from one seed."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model: nn.Module = supply(resolve(models()[name].build), tiny(name).spec, options_of(name), name)
-    return model
+    return built(models()[name], tiny(name), options=options_of(name))
 
 
 def draws(name: str) -> bool:

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from margin.generative.ddpm import ddpm
 from margin.generative.gaussian_denoiser import ExactDenoiser, Mixture
-from margin.generative.guidance import guided, guided_eps
+from margin.generative.guidance import dropped, guided, guided_eps
 from margin.generative.schedules import linear_schedule, strided
 
 LAW = Mixture(torch.tensor([[-1.0], [1.0]]).double(), torch.tensor([[[0.5]], [[0.5]]]).double())
@@ -79,3 +79,12 @@ def test_a_network_that_would_count_0_times_is_not_asked() -> None:
     guided_eps(denoise, x, label, 5, -1.0)
     guided_eps(denoise, x, label, 5, 1.0)
     assert asked == [0, 5, 5, 0]
+
+
+@pytest.mark.parametrize(("probability", "share"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25)])
+def test_labels_are_dropped_in_their_proportion(probability: float, share: float) -> None:
+    """At .25 the share of 40,000 is within 5 standard errors: fails by chance once in 2 million."""
+    label = torch.arange(40_000) % 3
+    found = dropped(label, 3, probability, Generator().manual_seed(0))
+    assert float((found == 3).double().mean()) == pytest.approx(share, abs=5 * 0.433 / 200)
+    assert bool(((found == label) | (found == 3)).all())

@@ -12,7 +12,7 @@ from margin.data.preprocess import Standardize
 Scale = Literal["standard", "unit", "symmetric", "none"]
 
 
-def rescaled(data: Data, scale: Scale) -> Data:
+def rescaled(data: Data, scale: Scale | None) -> Data:
     """The data with the map that is asked for in front of the model.
 
     ============ ============================================================
@@ -24,12 +24,12 @@ def rescaled(data: Data, scale: Scale) -> Data:
 
     Args:
         data: From a source.
-        scale: Which map.
+        scale: Which map; None, of a record from before there was a choice, is standard.
 
     Raises:
         ValueError: The map needs the domain of an input, and none is known.
     """
-    if scale == "standard":
+    if scale in (None, "standard"):
         return data
     if scale == "none":
         return replace(data, preprocess=nn.Identity())

@@ -118,8 +118,13 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     if training.max_steps is not None:
         total = training.max_steps
     held = {name: in_order(part, share()) for name, part in examples.items() if name != "train" and len(part)}
-    given = {"task": task, "domain": data.domain, "total_steps": total, "teacher": teacher_of(training)}
-    given["model"] = state.core
+    given = {
+        "task": task,
+        "domain": data.domain,
+        "total_steps": total,
+        "teacher": teacher_of(training),
+        "model": state.core,
+    }
     moving = moving_objective(objective, task, data, training)
     if training.schedule == "plateau" and entry.optimizers and ("val" not in held or objective is None):
         raise ValueError("the schedule plateau watches the validation loss: nothing is held out")

@@ -38,15 +38,29 @@ def recording(run: Run, names: Sequence[str]) -> Iterator[Hook]:
             if leads
             else []
         )
-        last = [run.history[-1]["step"] if run.history else -1]
 
-        def hook(state: State, metrics: Metrics) -> None:
-            if run.history and run.history[-1]["step"] != last[0]:
-                last[0] = run.history[-1]["step"]
-                for write in writers:
-                    write(run.history)
+        def copy(state: State) -> None:
+            for write in writers:
+                write(run.history)
 
-        yield hook
+        yield at_rows(run, copy)
+
+
+def at_rows(run: Run, do: Callable[[State], None]) -> Hook:
+    """A hook that does something whenever the history has a new row.
+
+    Args:
+        run: Whose history it is.
+        do: What is done with the state of that row.
+    """
+    last = [run.history[-1]["step"] if run.history else -1]
+
+    def hook(state: State, metrics: Metrics) -> None:
+        if run.history and run.history[-1]["step"] != last[0]:
+            last[0] = run.history[-1]["step"]
+            do(state)
+
+    return hook
 
 
 @contextmanager

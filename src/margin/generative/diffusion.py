@@ -16,7 +16,7 @@ from margin.generative.diffusion_loss import (
     weights,
 )
 from margin.generative.forward_process import jump
-from margin.generative.guidance import classes_of, guided_eps
+from margin.generative.guidance import classes_of, dropped, guided_eps
 from margin.generative.interpolation import slerp
 from margin.generative.parametrizations import Parametrization, check_terminal, target, to_eps, to_x0
 from margin.generative.schedules import Schedule, Variance, strided, strided_by_ratio
@@ -152,8 +152,7 @@ class Diffusion(nn.Module):
         t = drawn_times(share, len(x0), generator).to(x0.device)
         eps = torch.randn(x0.shape, generator=generator).to(x0)
         if label is not None:
-            kept = torch.rand(len(x0), generator=generator).to(x0.device) >= self.drop
-            label = torch.where(kept, label, self.num_classes)
+            label = dropped(label, self.num_classes, self.drop, generator)
         return (self.error if self.weighting == "simple" else self.negative_bound)(x0, t, eps, label)
 
     def bound(self, x: Data, *, generator: Generator, pairs: int = PAIRS) -> PerExample:

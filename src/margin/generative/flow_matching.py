@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Generator, Tensor, nn
 
-from margin.generative.guidance import classes_of, guided_eps
+from margin.generative.guidance import classes_of, dropped, guided_eps
 from margin.generative.interpolation import slerp
 from margin.types import PerExample
 
@@ -79,8 +79,7 @@ class FlowMatching(nn.Module):
         t = ((strata + torch.rand(n, generator=generator)) / n).to(x1)
         x0 = torch.randn(x1.shape, generator=generator).to(x1)
         if label is not None:
-            kept = torch.rand(n, generator=generator).to(x1.device) >= self.drop
-            label = torch.where(kept, label, self.num_classes)
+            label = dropped(label, self.num_classes, self.drop, generator)
         share = t.reshape(-1, *(1,) * (x1.ndim - 1))
         error = self.velocity((1 - share) * x0 + share * x1, t, label) - (x1 - x0)
         return error.square().flatten(1).sum(1)

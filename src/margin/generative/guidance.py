@@ -7,8 +7,9 @@ the samples do not have the latter law, not even with exact networks and infinit
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Generator, Tensor
 
 Noise = Float[Tensor, " batch *shape"]
 Denoise = Callable[[Tensor, Tensor], Tensor]
@@ -66,3 +67,20 @@ def classes_of(
     if label is not None and not 0 <= label < num_classes:
         raise ValueError(f"label must be from 0 to {num_classes - 1}: got {label}")
     return turn % num_classes if label is None else turn.new_full(turn.shape, label)
+
+
+def dropped(
+    label: Int64[Tensor, " batch"], none: int, probability: float, generator: Generator
+) -> Int64[Tensor, " batch"]:
+    """The labels, each replaced by that of no class with a probability, so that both are learned.
+
+    Args:
+        label: The class of each.
+        none: The label of no class.
+        probability: In [0, 1].
+        generator: Where it is drawn which are replaced.
+
+    Reference: Ho and Salimans 2021, Algorithm 1.
+    """
+    kept = torch.rand(len(label), generator=generator).to(label.device) >= probability
+    return torch.where(kept, label, none)

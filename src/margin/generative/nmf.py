@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 
 from margin.engine.state import State, Step, core_of, features_of
 from margin.generative.counted_rows import counted_rows
+from margin.generative.unit_interval import unseen
 from margin.types import Batch, Metrics
 
 Rows = Float[Tensor, "batch dim"]
@@ -68,7 +69,7 @@ def nonnegative(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     Raises:
         ValueError: A number is negative or NaN.
     """
-    if torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(x):
+    if unseen(x):
         return x
     least = float(x.detach().amin()) if x.numel() else 0.0
     if not least >= 0:
