@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from margin.data.assembly import Raw, assemble
 from margin.data.examples import Data
 from margin.data.splits import Split
+from margin.data.synthetic import raw_of
 from margin.foundations.seeds import mix
 
 
@@ -116,13 +117,5 @@ def _mixture(
     generator = Generator().manual_seed(mix(seed, 11))
     labels = torch.arange(examples) % len(means)
     noise = torch.randn(examples, 2, generator=generator, dtype=torch.float64)
-    weights = [1 / len(means)] * len(means)
-    return Raw(
-        name=name,
-        inputs=means[labels] + std * noise,
-        targets=labels,
-        task="classes",
-        classes=tuple(str(k) for k in range(len(means))),
-        domain=domain,
-        encoding={"truth": {"means": means.tolist(), "std": std, "weights": weights}},
-    )
+    truth = {"means": means.tolist(), "std": std, "weights": [1 / len(means)] * len(means)}
+    return raw_of(name, means[labels] + std * noise, labels, truth, domain)

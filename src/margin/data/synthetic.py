@@ -56,7 +56,7 @@ def two_moons(  # more than 7 parameters: they are the options of the set
         "noise": noise,
         "distance": 0.5,
     }
-    raw = _raw("two-moons", _blur(torch.cat(arcs), noise, generator), labels, truth, domain)
+    raw = raw_of("two-moons", _blur(torch.cat(arcs), noise, generator), labels, truth, domain)
     return assemble(raw, Split(test=test, val=val, seed=split_seed))
 
 
@@ -108,7 +108,7 @@ def spirals(  # more than 7 parameters: they are the options of the set
         "arms": arms,
         "noise": noise,
     }
-    raw = _raw("spirals", _blur(points, noise, generator), labels, truth, domain)
+    raw = raw_of("spirals", _blur(points, noise, generator), labels, truth, domain)
     return assemble(raw, Split(test=test, val=val, seed=split_seed))
 
 
@@ -148,7 +148,7 @@ def xor(  # more than 7 parameters: they are the options of the set
         "noise": noise,
         "best_halfplane_accuracy": 2 / 3,
     }
-    raw = _raw("xor", _blur(points, noise, generator), quadrant % 2, truth, domain)
+    raw = raw_of("xor", _blur(points, noise, generator), quadrant % 2, truth, domain)
     return assemble(raw, Split(test=test, val=val, seed=split_seed))
 
 
@@ -198,7 +198,7 @@ def blobs(  # more than 7 parameters: they are the options of the set
     if classes == 2:
         z = radius / noise if noise > 0 else math.inf
         truth["bayes_accuracy"] = (1 + math.erf(z / math.sqrt(2))) / 2
-    raw = _raw("blobs", _blur(centers[labels], noise, generator), labels, truth, domain)
+    raw = raw_of("blobs", _blur(centers[labels], noise, generator), labels, truth, domain)
     return assemble(raw, Split(test=test, val=val, seed=split_seed))
 
 
@@ -245,7 +245,7 @@ def separable(  # more than 7 parameters: they are the options of the set
     x = torch.randn(examples, features, generator=generator, dtype=torch.float64)
     across = x - (x @ w)[:, None] * w
     split = Split(test=test, val=val, seed=split_seed)
-    raw = _raw("separable", across, labels, {}, domain, dtype=torch.float64)
+    raw = raw_of("separable", across, labels, {}, domain, dtype=torch.float64)
     parts = cut(raw, split)
     train = parts["train"]
     score = (labels * 2 - 1) * (margin + (x @ w).abs())
@@ -254,7 +254,7 @@ def separable(  # more than 7 parameters: they are the options of the set
     score[pair] = margin * torch.tensor([-1.0, 1.0], dtype=torch.float64)
     truth = {"weight": w.tolist(), "bias": bias, "margin": margin}
     points = across + (score - bias)[:, None] * w
-    return assemble(_raw("separable", points, labels, truth, domain, dtype=torch.float64), split, parts)
+    return assemble(raw_of("separable", points, labels, truth, domain, dtype=torch.float64), split, parts)
 
 
 def noisy_linear(  # more than 7 parameters: they are the options of the set
@@ -301,7 +301,7 @@ def noisy_linear(  # more than 7 parameters: they are the options of the set
     x = torch.randn(examples, rank, generator=generator, dtype=torch.float64) @ Q.T
     y = x @ w + bias + noise * torch.randn(examples, generator=generator, dtype=torch.float64)
     truth = {"weight": w.tolist(), "bias": bias, "noise": noise, "rank": rank}
-    raw = _raw("noisy-linear", x, y, truth, domain, task="values", dtype=torch.float64)
+    raw = raw_of("noisy-linear", x, y, truth, domain, task="values", dtype=torch.float64)
     return assemble(raw, Split(test=test, val=val, seed=split_seed))
 
 
@@ -326,7 +326,7 @@ def _blur(points: Tensor, noise: float, generator: Generator) -> Tensor:
     return points + noise * torch.randn(points.shape, generator=generator, dtype=torch.float64)
 
 
-def _raw(  # 7 parameters: the constructor's own, with the defaults of these sets
+def raw_of(  # 7 parameters: the constructor's own, with the defaults of these sets
     name: str,
     inputs: Tensor,
     targets: Tensor,
@@ -335,6 +335,7 @@ def _raw(  # 7 parameters: the constructor's own, with the defaults of these set
     task: TaskName = "classes",
     dtype: torch.dtype = torch.float32,
 ) -> Raw:
+    """A set as it was constructed, its truth in its encoding; classes are named by their numbers."""
     classes = tuple(str(k) for k in range(int(targets.max()) + 1)) if task == "classes" else ()
     return Raw(
         name=name,
