@@ -1,4 +1,4 @@
-"""The objective: one draw in training, many in an evaluation, in the model's units and the data's shape."""
+"""The objective: one draw where it is differentiated, else many; in the model's units, the data's shape."""
 
 import pytest
 import torch
@@ -29,16 +29,17 @@ def model(num_classes: int = 0) -> tuple[Spy, Preprocessed]:
     return spy, Preprocessed(Standardize(mean, std), core)
 
 
-def test_one_draw_in_training_and_the_mean_of_many_in_an_evaluation() -> None:
+def test_one_draw_where_the_loss_is_differentiated_and_the_mean_of_many_where_it_is_read() -> None:
     spy, whole = model()
     batch = Batch((torch.full((5, 2, 2), 7.0),))
-    one = denoising_loss(whole.train(), batch, Generator().manual_seed(0))
-    assert one.shape == (5,)
-    assert len(spy.seen) == 1
-    many = denoising_loss(whole.eval(), batch, Generator().manual_seed(0))
-    assert len(spy.seen) == 1 + DRAWS
+    for mode in (True, False):
+        assert denoising_loss(whole.train(mode), batch, Generator().manual_seed(0)).shape == (5,)
+    assert len(spy.seen) == 2
+    with torch.no_grad():
+        many = denoising_loss(whole, batch, Generator().manual_seed(0))
+    assert len(spy.seen) == 2 + DRAWS
     g = Generator().manual_seed(0)
-    expected = sum(denoising_loss(whole.train(), batch, g) for _ in range(DRAWS)) / DRAWS
+    expected = sum(denoising_loss(whole, batch, g) for _ in range(DRAWS)) / DRAWS
     torch.testing.assert_close(many, expected)
 
 

@@ -9,7 +9,8 @@ from margin.engine.state import core_of, features_of
 from margin.types import Batch, PerExample
 
 DRAWS = 16
-"""Times and noises of an example in an evaluation: of one alone, the noise would choose the best weights."""
+"""Times and noises of an example where the loss is only read: of one alone, the noise would choose the best
+weights. Where it is differentiated, by a training or by a question about its curvature, each has one."""
 
 
 def denoising_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerExample:
@@ -29,8 +30,8 @@ def conditional_denoising_loss(model: nn.Module, batch: Batch, generator: Genera
 
 
 def _drawn(model: nn.Module, batch: Batch, label: Tensor | None, generator: Generator) -> PerExample:
-    """At one time and noise of each example in training, the mean of :data:`DRAWS` in an evaluation."""
+    """At one time and noise of each example where it is differentiated, else the mean of :data:`DRAWS`."""
     core: Any = core_of(model)
     x = features_of(model, batch.inputs[0]).reshape(-1, *core.shape)
-    draws = 1 if core.training else DRAWS
+    draws = 1 if torch.is_grad_enabled() else DRAWS
     return torch.stack([core.loss(x, generator, label) for _ in range(draws)]).mean(0)
