@@ -31,6 +31,7 @@ def options() -> argparse.Namespace:
         ("ddim", 50),
     ):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--widths", type=int, nargs="+", default=[16, 32, 32], help="of the U-Net's levels")
     return parser.parse_args()
 
 
@@ -44,7 +45,9 @@ def main() -> None:
         )
         judge = Judge(train("lenet5", data, {}, quick, out=Path(directory) / "lenet5"))
         slow = Training(threads=given.threads, max_steps=given.steps)
-        model = load(train("image_diffusion", data, {}, slow, out=Path(directory) / "diffusion")).float()
+        own = {"widths": given.widths}
+        run = train("image_diffusion", data, own, slow, out=Path(directory) / "diffusion")
+        model = load(run).float()
     real = judge.features(data.splits["test"].inputs[0][: given.count])
     others = judge.features(data.splits["train"].inputs[0][: given.count])
     compare(given, model, real, others, judge)
@@ -70,7 +73,7 @@ def compare(given: argparse.Namespace, model: Any, real: Tensor, others: Tensor,
         record(
             "generative/ddim_images",
             title=f"DDIM, {given.ddim} steps, beside DDPM, {given.ddpm:,}, on digits of {SIDE} x {SIDE}: "
-            f"{given.count:,} samples of either, {given.threads} threads",
+            f"{given.count:,} samples of either, U-Net of {given.widths} maps, {given.threads} threads",
             figures=figures,
             seconds=times,
             seed=0,

@@ -109,3 +109,27 @@ def test_a_longer_training_is_judged_anew_even_after_a_kill(
     assert Run(run.path).metrics == {}
     judged = margin.resume(run.path).metrics
     assert judged["test_loss"] < first["test_loss"]
+
+
+def refusing(state: object, metrics: object) -> str | None:
+    raise ValueError("not with this")
+
+
+def test_a_training_that_is_refused_at_its_first_step_leaves_its_name_free(tmp_path: Path) -> None:
+    """Pixels from 0 to 16 are no probabilities, which the first loss sees."""
+    options, out = {"decoder": "bernoulli"}, tmp_path / "r"
+    with pytest.raises(ValueError, match="scale"):
+        margin.train("vae", "digits", options, Training(max_steps=1, scale="none"), out=out)
+    assert not out.exists()
+    margin.train("vae", "digits", options, Training(max_steps=1, scale="unit"), out=out)
+
+
+def test_a_training_that_breaks_later_keeps_its_directory(tmp_path: Path) -> None:
+    from margin.training import open_source, prepare
+
+    arguments = {"options": {}, "step": {}, "rule": ""}
+    data = open_source("iris", {})
+    job = prepare("mlp", data, arguments, Training(max_steps=3, evaluate_every=1), tmp_path / "r")
+    with pytest.raises(ValueError, match="not with this"):
+        finish(job, hooks=[refusing])
+    assert (tmp_path / "r" / "initial.safetensors").exists()

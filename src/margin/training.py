@@ -1,6 +1,8 @@
 """From a name and data to a run: train, resume."""
 
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -239,6 +241,7 @@ def finish(
     (run.path / "metrics.json").unlink(missing_ok=True)  # it judges the weights that are about to change
     training = plan.training
     with (
+        _discarding(run, state),
         threads(training.threads),
         interruptible(stop) as interrupted,
         recording(run, training.log or ()) as copying,
@@ -263,6 +266,17 @@ def finish(
     wait()  # until the checkpoint that is judged lies there
     run.judge(plan.judge(load(run).to(device_of(state.model))))
     return run
+
+
+@contextmanager
+def _discarding(run: Run, state: State) -> Iterator[None]:
+    """Leave no directory of a training that was refused at its first step, so that its name is free again."""
+    try:
+        yield
+    except ValueError:
+        if state.step == 0 and not run.marks and share().size == 1:
+            shutil.rmtree(run.path)
+        raise
 
 
 def _advance(job: Job, hooks: Sequence[Hook]) -> str:
