@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from margin.engine.state import core_of, features_of
 from margin.types import Batch, PerExample
 
-DRAWS = 16
+DRAWS = 4
 """Times and noises of an example where the loss is only read: of one alone, the noise would choose the best
 weights. Where it is differentiated, by a training or by a question about its curvature, each has one."""
 
