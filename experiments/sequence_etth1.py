@@ -2,9 +2,9 @@
 
 The standard parts, 12, 4 and 4 months of 30 days; errors in units of the training part's deviations, over
 all windows of the test part. The nets read 96 hours, as does the linear map beside them; that of 336 hours
-is Zeng et al.'s setting. The nets learn from every fourth window, each of whose seven columns they read by
-itself, for 800 steps: after 136 they are far from done (a GRU's squared error 24 hours ahead was then 0.76
-on the test part, after 800 it is 0.43).
+is Zeng et al.'s setting. The nets learn from every eighth window, each of whose seven columns they read by
+itself, for 136 steps. They are far from done then: after 800 at 3e-3 over every fourth window, a GRU's squared
+error 24 hours ahead came to 0.43 on the test part, an LRU's to 0.39 (one seed); ``--steps 800`` takes an hour.
 
 Choices: the last value is taken out of a context, by a GRU's validation loss 24 hours ahead (0.42 against
 0.47 with mean and deviation); columns are read one by one since that GRU, of all columns at once, came to
@@ -37,14 +37,13 @@ REPEAT = {96: (1.295, 0.713)}
 LINEAR = {96: (0.374, 0.394)}
 """Of NLinear, context 336, Zeng et al. 2023, Table 2."""
 
-STRIDE = 4
+STRIDE = 8
 """Hours between the windows from which a net learns."""
 
 NETS = Training(
-    epochs=12,
-    max_steps=800,
+    max_steps=136,
     batch_size=32,
-    lr=3e-3,
+    lr=2e-3,
     clip=1.0,
     patience=0,
     schedule="cosine",
@@ -72,7 +71,7 @@ def data(horizon: int, context: int) -> Data:
 
 
 def thinned(source: Data) -> Data:
-    """The same, with every fourth window of the training part."""
+    """The same, with every eighth window of the training part."""
     train = source.splits["train"]
     return replace(source, splits={**source.splits, "train": replace(train, origins=train.origins[::STRIDE])})
 
@@ -102,6 +101,7 @@ def spread(values: list[float]) -> tuple[float, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=136, help="of each net")
     parser.add_argument("--horizons", type=int, nargs="+", default=[24, 96])
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     arguments = parser.parse_args()
@@ -111,6 +111,7 @@ def main() -> None:
             model, options, training, context = MODELS[name]
             source = data(horizon, context)
             learned = source if model in EXACT else thinned(source)
+            training = training if model in EXACT else replace(training, max_steps=arguments.steps)
             found = []
             with tempfile.TemporaryDirectory() as directory:
                 for seed in range(1 if model in EXACT else arguments.seeds):
@@ -124,7 +125,7 @@ def main() -> None:
             title="ETTh1, all seven columns, standard parts: errors in deviations of the training part",
             figures=figures,
             seeds=arguments.seeds,
-            budget="800 steps of 32 windows of seven sequences; one thread; the last weights",
+            budget=f"{arguments.steps} steps of 32 windows of seven sequences; one thread; the last weights",
         )
 
 
