@@ -3,8 +3,9 @@
 The standard parts, 12, 4 and 4 months of 30 days; errors in units of the training part's deviations, over
 all windows of the test part. The nets read 96 hours, as does the linear map beside them; that of 336 hours
 is Zeng et al.'s setting. The nets learn from every eighth window, each of whose seven columns they read by
-itself, for 136 steps. They are far from done then: after 800 at 3e-3 over every fourth window, a GRU's squared
-error 24 hours ahead came to 0.43 on the test part, an LRU's to 0.39 (one seed); ``--steps 800`` takes an hour.
+itself, for 136 steps. They are far from done then: after 800 at 3e-3 over every fourth window, a GRU's
+squared error 24 hours ahead came to 0.43 on the test part, an LRU's to 0.39 (one seed). ``--steps 800``
+takes an hour.
 
 Choices: the last value is taken out of a context, by a GRU's validation loss 24 hours ahead (0.42 against
 0.47 with mean and deviation); columns are read one by one since that GRU, of all columns at once, came to
