@@ -62,7 +62,8 @@ def trained(cell: str, steps: int, seed: int, data: Data) -> tuple[float, dict[s
     start = time.process_time()
     with tempfile.TemporaryDirectory() as directory:
         run = train(f"sequence/{cell}_language", data, options, training, out=Path(directory) / cell)
-    bits, seconds = run.metrics["test_loss"] / math.log(2), round(time.process_time() - start)
+        bits = run.metrics["test_loss"] / math.log(2)
+    seconds = round(time.process_time() - start)
     print(cell, seed, count, round(bits, 4), seconds, flush=True)
     return bits, {"options": options, "parameters": count, "seconds": seconds}
 
