@@ -42,7 +42,6 @@ STRIDE = 8
 """Hours between the windows from which a net learns."""
 
 NETS = Training(
-    max_steps=136,
     batch_size=32,
     lr=2e-3,
     clip=1.0,

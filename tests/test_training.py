@@ -129,7 +129,7 @@ def test_a_training_that_breaks_later_keeps_its_directory(tmp_path: Path) -> Non
 
     arguments = {"options": {}, "step": {}, "rule": ""}
     data = open_source("iris", {})
-    job = prepare("mlp", data, arguments, Training(max_steps=3, evaluate_every=1), tmp_path / "r")
+    job = prepare("mlp", data, arguments, Training(max_steps=3), tmp_path / "r")
     with pytest.raises(ValueError, match="not with this"):
         finish(job, hooks=[refusing])
     assert (tmp_path / "r" / "initial.safetensors").exists()
