@@ -73,8 +73,8 @@ def test_it_refuses() -> None:
         LinearStack(3, LRU, layers=0)
     with pytest.raises(ValueError, match="input_size and output_size of at least 1: got 3 and 0"):
         LinearStack(3, LRU, width=0)
-    with pytest.raises((ValueError, TypeError), match="batch"):  # of the type hook, where it is on
-        LinearStack(3, LRU, norm="batch")
+    with pytest.raises((ValueError, TypeError), match="instance"):  # of the type hook, where it is on
+        LinearStack(3, LRU, norm="instance")
 
 
 def test_without_a_norm_a_block_reads_its_input_as_it_is() -> None:

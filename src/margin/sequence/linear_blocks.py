@@ -8,10 +8,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps, without_padding
+from margin.sequence.step_norm import StepBatchNorm
 
 Widths = Float[Tensor, "batch time width"]
 Width = Float[Tensor, "batch width"]
-Norm = Literal["layer", "none"]
+Norm = Literal["layer", "batch", "none"]
 
 
 class LinearBlock(nn.Module):
@@ -24,29 +25,33 @@ class LinearBlock(nn.Module):
         core: R, of ``width`` numbers in and out.
         width: Numbers of each step.
         dropout: Probability with which a number of g and of the branch is dropped in training, in [0, 1).
-        norm: Over the numbers of a step, or none: the norm brings a step of small numbers to the size of all
-            others, which a sum over steps, few of which count, must then undo.
+        norm: "layer" over the numbers of a step, which alone it reads; "batch" of each number over all steps
+            of a batch; or none. A number that is rarely far from its mean, such as a mark, keeps its size
+            under "batch", and what is summed over many steps has mean 0: it is what finds a few steps that
+            count among hundreds.
 
     Raises:
         ValueError: The norm is another.
 
     Reference:
-        Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Section 2.1 and Figure 1; the norm is
-        over the numbers of a step, not over a batch, so that examples and steps do not read each other.
+        Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Section 2.1 and Figure 1 (batch or layer
+        normalization).
     """
 
     def __init__(self, core: Recurrence, width: int, *, dropout: float = 0.0, norm: Norm = "layer") -> None:
         super().__init__()
-        if norm not in ("layer", "none"):
-            raise ValueError(f"norm must be 'layer' or 'none': got {norm!r}")
-        self.norm = nn.LayerNorm(width) if norm == "layer" else nn.Identity()
+        if norm not in ("layer", "batch", "none"):
+            raise ValueError(f"norm must be 'layer', 'batch' or 'none': got {norm!r}")
+        kinds = {"layer": nn.LayerNorm, "batch": StepBatchNorm, "none": nn.Identity}
+        self.norm = kinds[norm](width)
         self.core = core
         self.gate = nn.Linear(width, 2 * width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Widths, lengths: Lengths | None, state: State) -> tuple[Widths, State]:
         """The block's outputs at all steps and its core's last state."""
-        y, state = self.core(self.norm(x), lengths, state)
+        normal = self.norm(x, lengths) if isinstance(self.norm, StepBatchNorm) else self.norm(x)
+        y, state = self.core(normal, lengths, state)
         return self._joined(x, y), state
 
     def step(self, x: Width, state: State) -> tuple[Width, State]:

@@ -185,7 +185,8 @@ def recurrence(
         states: Complex states of each block.
         layers: Number of blocks.
         dropout: Probability with which a number is dropped in training.
-        norm: Before each recurrence, over the numbers of a step, or none.
+        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
+            steps of a batch, or none.
         reach: r_min, r_max and max_phase of :class:`LRU`.
     """
     r_min, r_max, max_phase = reach
@@ -217,7 +218,8 @@ def classifier(
         states: Complex states of each block.
         layers: Number of blocks.
         dropout: Probability with which a number is dropped in training, in [0, 1).
-        norm: Before each recurrence, over the numbers of a step, or none: none where few steps count.
+        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
+            steps of a batch, or none: batch where few steps count.
         pool: What the logits read: the mean output, or the last.
         r_min: Inner radius of the ring in which the eigenvalues begin.
         r_max: Outer radius: a state of eigenvalue r forgets to 1/e in -1 / log r steps.
@@ -252,7 +254,8 @@ def regressor(
         states: Complex states of each block.
         layers: Number of blocks.
         dropout: Probability with which a number is dropped in training, in [0, 1).
-        norm: Before each recurrence, over the numbers of a step, or none: none where few steps count.
+        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
+            steps of a batch, or none: batch where few steps count.
         pool: What the number is read from: the last output, or the mean.
         r_min: Inner radius of the ring in which the eigenvalues begin.
         r_max: Outer radius.
@@ -286,7 +289,8 @@ def language(
         states: Complex states of each block.
         layers: Number of blocks.
         dropout: Probability with which a number is dropped in training, in [0, 1).
-        norm: Before each recurrence, over the numbers of a step, or none: none where few steps count.
+        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
+            steps of a batch, or none: batch where few steps count.
         r_min: Inner radius of the ring in which the eigenvalues begin.
         r_max: Outer radius.
         max_phase: Largest phase at the beginning, in radians.
