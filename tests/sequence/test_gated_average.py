@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import margin.sequence.scan as module
-from margin.sequence.gated_average import averaged, gate_bias, gated_average
+from margin.sequence.gated_average import averaged, gated_average
 
 FORWARD = pytest.mark.filterwarnings(
     "ignore:`torch.jit.script` is deprecated:DeprecationWarning"  # torch's own, in forward mode
@@ -137,21 +137,6 @@ def test_layouts() -> None:
     other = torch.cat((logits, values), -1).requires_grad_()
     (two,) = torch.autograd.grad(loop(*other.chunk(2, -1), initial), other, cotangent)
     torch.testing.assert_close(one, two)
-
-
-def test_biases_of_a_memory() -> None:
-    """s = u / (1 + u) with u uniform in [1, memory - 1]: no share is below 1/2 or above 1 - 1/memory."""
-    torch.manual_seed(0)
-    shares = gate_bias(50, 20_000).sigmoid()
-    assert 0.5 <= shares.min() < 0.52
-    assert 1 - 1 / 49 < shares.max() <= 1 - 1 / 50 + 1e-6
-    u = (shares / (1 - shares)).double()
-    # the mean of 20,000 uniform numbers is within 4 standard errors but once in 16,000
-    assert abs(float(u.mean()) - 25.0) < 4 * 48 / (12 * 20_000) ** 0.5
-    assert torch.equal(gate_bias(2, 3), torch.zeros(3))
-    for memory in (1, 0, -3):
-        with pytest.raises(ValueError, match=f"at least 2 steps: got {memory}"):
-            gate_bias(memory, 3)
 
 
 def test_shapes_that_differ_are_refused() -> None:

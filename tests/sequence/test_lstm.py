@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from margin.sequence.elman import recurrence as simple
 from margin.sequence.lstm import (
     CellMatrixLSTM,
+    begin_gates,
     classifier,
     language,
     lstm,
-    open_forget_gate,
     recurrence,
     regressor,
 )
@@ -65,7 +65,7 @@ def test_the_forget_gate_begins_at_its_bias_in_every_layer(bias: float) -> None:
     """With weights 0 the cell decays by sigmoid(bias) a step: the gate is the second of torch's four."""
     layer = nn.LSTM(2, 3, 2, batch_first=True)
     other = {n: p.detach().clone() for n, p in layer.named_parameters()}
-    open_forget_gate(layer, bias)
+    begin_gates(layer, bias)
     for name, p in layer.named_parameters():
         if name.startswith("weight"):
             assert torch.equal(p, other[name])
@@ -89,6 +89,25 @@ def test_the_default_forget_bias_is_one(output: str) -> None:
     own = model.layer if output == "cell" else model.layers[0]
     biases = [p[3:6] for n, p in own.named_parameters() if n.startswith("bias")]
     assert sum(biases).tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("output", ["cell", "matrix"])
+def test_a_memory_opens_the_forget_gate_for_up_to_its_steps_and_shuts_the_input_gate_as_far(
+    output: str,
+) -> None:
+    """Tallec and Ollivier: sigmoid(-log u) = 1 / (1 + u), so what is forgotten of a cell is what enters."""
+    torch.manual_seed(0)
+    model = recurrence(2, hidden=400, output=output, memory=50)
+    own = model.layer if output == "cell" else model.layers[0]
+    biases = sum(p.detach() for n, p in own.named_parameters() if n.startswith("bias"))
+    enters, keeps = biases[:400].sigmoid(), biases[400:800].sigmoid()
+    torch.testing.assert_close(enters, 1 - keeps)
+    u = 1 / enters - 1
+    assert 1 <= float(u.min()) < 3
+    assert 47 < float(u.max()) <= 49.001
+    assert float(u.mean()) == pytest.approx(25, abs=2.8)  # four standard errors of uniform draws
+    with pytest.raises(ValueError, match="at least 2 steps: got 1"):
+        recurrence(2, memory=1)
 
 
 def test_it_has_four_matrices_a_layer_and_five_with_the_extra_one() -> None:

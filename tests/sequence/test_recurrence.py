@@ -8,6 +8,7 @@ from margin.sequence import bidirectional, deep_transition, elman, gru, lstm, st
 from margin.sequence.recurrence import (
     Recurrence,
     check_lengths,
+    gate_bias,
     last,
     mean,
     reversed_in_time,
@@ -234,3 +235,18 @@ def test_every_recurrence_is_a_module_of_its_sizes() -> None:
         assert isinstance(model, Recurrence)
         assert isinstance(model, nn.Module)
         assert (model.input_size, model(drawn())[0].shape[-1]) == (3, model.output_size)
+
+
+def test_biases_of_a_memory() -> None:
+    """s = u / (1 + u) with u uniform in [1, memory - 1]: no share is below 1/2 or above 1 - 1/memory."""
+    torch.manual_seed(0)
+    shares = gate_bias(50, 20_000).sigmoid()
+    assert 0.5 <= shares.min() < 0.52
+    assert 1 - 1 / 49 < shares.max() <= 1 - 1 / 50 + 1e-6
+    u = (shares / (1 - shares)).double()
+    # the mean of 20,000 uniform numbers is within 4 standard errors but once in 16,000
+    assert abs(float(u.mean()) - 25.0) < 4 * 48 / (12 * 20_000) ** 0.5
+    assert torch.equal(gate_bias(2, 3), torch.zeros(3))
+    for memory in (1, 0, -3):
+        with pytest.raises(ValueError, match=f"at least 2 steps: got {memory}"):
+            gate_bias(memory, 3)

@@ -68,23 +68,6 @@ def averaged(
     return without_padding(states, lengths), (kept(lengths > 0, last(states, lengths), start),)
 
 
-def gate_bias(memory: int, hidden: int) -> Float[Tensor, " hidden"]:
-    """Gate logits log u, u uniform in [1, memory - 1]: the state then forgets to 1/e in about u + 1 steps.
-
-    Args:
-        memory: Steps of the longest memory, at least 2.
-        hidden: How many.
-
-    Raises:
-        ValueError: The memory is shorter than 2 steps.
-
-    Reference: Tallec and Ollivier 2018, Equation 16.
-    """
-    if memory < 2:
-        raise ValueError(f"memory must be 0, for torch's draw, or at least 2 steps: got {memory}")
-    return (1 + (memory - 2) * torch.rand(hidden)).log()
-
-
 class _GatedAverage(Function):
     """The states of logits, values and z_0."""
 

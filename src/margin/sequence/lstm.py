@@ -14,6 +14,7 @@ from margin.sequence.recurrence import (
     Sequences,
     State,
     Steps,
+    gate_bias,
     unrolled,
     without_padding,
 )
@@ -56,7 +57,9 @@ class CellMatrixLSTM(Recurrence):
     Args:
         input_size: n, numbers of a step.
         hidden: m, units, at least 1.
-        forget_bias: Where the forget gate's bias begins.
+        forget_bias: Where the forget gate's bias begins, without a memory.
+        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
+            bias alone.
         recurrent_init: How the recurrent matrices of the four gates begin.
 
     Reference:
@@ -69,12 +72,13 @@ class CellMatrixLSTM(Recurrence):
         *,
         hidden: int = 64,
         forget_bias: float = 1.0,
+        memory: int = 0,
         recurrent_init: RecurrentInit = "uniform",
     ) -> None:
         super().__init__(input_size, hidden)
         drawn = nn.LSTM(input_size, hidden)
         begin(drawn, recurrent_init)
-        open_forget_gate(drawn, forget_bias)
+        begin_gates(drawn, forget_bias, memory)
         read, recur, bias, other = (p.detach().clone() for p in drawn.parameters())
         self.read, self.recur, self.bias = nn.Parameter(read), nn.Parameter(recur), nn.Parameter(bias + other)
         self.output = nn.Parameter(torch.eye(hidden))
@@ -103,18 +107,33 @@ class CellMatrixLSTM(Recurrence):
 
 
 @torch.no_grad()
-def open_forget_gate(layer: nn.LSTM, bias: float) -> None:
+def begin_gates(layer: nn.LSTM, bias: float, memory: int = 0) -> None:
     """Begin every layer's forget gate at this bias: at 0 it would halve the cell at each step.
 
+    With a memory each unit's forget gate begins at log u and its input gate at -log u, u uniform in
+    [1, memory - 1]: it then forgets to 1/e in about u + 1 steps, and takes in as much as it forgets.
     Torch has two biases, which are summed: the one of the recurrence becomes 0 there.
 
+    Args:
+        layer: Torch's LSTM.
+        bias: Of every forget gate, where there is no memory.
+        memory: Steps of the longest memory, at least 2; 0 is none.
+
+    Raises:
+        ValueError: The memory is 1 or negative.
+
     Reference: Gers, Schmidhuber and Cummins 2000, Section 4; Jozefowicz, Zaremba and Sutskever 2015,
-    Section 2.2 (1 or 2 recommended).
+    Section 2.2 (1 or 2 recommended); Tallec and Ollivier 2018, Equation 16 (memory).
     """
     m = layer.hidden_size
     for name, parameter in layer.named_parameters():
         if name.startswith("bias"):
-            parameter[m : 2 * m] = bias if name.startswith("bias_ih") else 0.0
+            own = name.startswith("bias_ih")
+            if memory:
+                long = gate_bias(memory, m) if own else torch.zeros(m)
+                parameter[: 2 * m] = torch.cat((-long, long))
+            else:
+                parameter[m : 2 * m] = bias if own else 0.0
 
 
 # a constructor's parameters: they are the layer's options
@@ -126,6 +145,7 @@ def recurrence(
     dropout: float = 0.0,
     output: CellOutput = "cell",
     forget_bias: float = 1.0,
+    memory: int = 0,
     recurrent_init: RecurrentInit = "uniform",
 ) -> Recurrence:
     """Torch's nn.LSTM as a recurrence, or layers of :class:`CellMatrixLSTM`.
@@ -136,7 +156,9 @@ def recurrence(
         layers: Layers on top of each other, at least 1.
         dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
         output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin; torch itself draws them around 0.
+        forget_bias: Where the forget gates' biases begin, without a memory; torch itself draws them around 0.
+        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
+            bias alone.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
 
     Raises:
@@ -146,7 +168,9 @@ def recurrence(
     """
     if output == "matrix":
         stack = [
-            CellMatrixLSTM(size, hidden=hidden, forget_bias=forget_bias, recurrent_init=recurrent_init)
+            CellMatrixLSTM(
+                size, hidden=hidden, forget_bias=forget_bias, memory=memory, recurrent_init=recurrent_init
+            )
             for size in widths(input_size, hidden, layers)
         ]
         return Stacked(stack, dropout=dropout)
@@ -154,7 +178,7 @@ def recurrence(
         raise ValueError(f"output must be 'cell' or 'matrix': got {output!r}")
     layer = nn.LSTM(input_size, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
     begin(layer, recurrent_init)
-    open_forget_gate(layer, forget_bias)
+    begin_gates(layer, forget_bias, memory)
     return TorchRecurrence(layer)
 
 
@@ -169,6 +193,7 @@ def classifier(
     pool: Pool = "last",
     output: CellOutput = "cell",
     forget_bias: float = 1.0,
+    memory: int = 0,
     recurrent_init: RecurrentInit = "uniform",
 ) -> SequenceClassifier:
     """An LSTM to class logits.
@@ -182,7 +207,9 @@ def classifier(
             read, in [0, 1).
         pool: What is read: the last output, or the mean over the steps.
         output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin.
+        forget_bias: Where the forget gates' biases begin, without a memory.
+        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
+            bias alone.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
     """
     return SequenceClassifier(
@@ -193,6 +220,7 @@ def classifier(
             dropout=dropout,
             output=output,
             forget_bias=forget_bias,
+            memory=memory,
             recurrent_init=recurrent_init,
         ),
         num_classes,
@@ -211,6 +239,7 @@ def regressor(
     pool: Pool = "last",
     output: CellOutput = "cell",
     forget_bias: float = 1.0,
+    memory: int = 0,
     recurrent_init: RecurrentInit = "uniform",
 ) -> SequenceRegressor:
     """An LSTM to one real number.
@@ -223,7 +252,9 @@ def regressor(
             read, in [0, 1).
         pool: What is read: the last output, or the mean over the steps.
         output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin.
+        forget_bias: Where the forget gates' biases begin, without a memory.
+        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
+            bias alone.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
     """
     return SequenceRegressor(
@@ -234,6 +265,7 @@ def regressor(
             dropout=dropout,
             output=output,
             forget_bias=forget_bias,
+            memory=memory,
             recurrent_init=recurrent_init,
         ),
         pool=pool,
@@ -252,6 +284,7 @@ def language(
     readout: Readout = "own",
     output: CellOutput = "cell",
     forget_bias: float = 1.0,
+    memory: int = 0,
     recurrent_init: RecurrentInit = "uniform",
 ) -> LanguageModel:
     """An LSTM to the distribution of the next token.
@@ -265,7 +298,9 @@ def language(
             layers, and of the last layer's outputs; in [0, 1).
         readout: A matrix of its own, or that of the token vectors, which needs embedding = hidden.
         output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin.
+        forget_bias: Where the forget gates' biases begin, without a memory.
+        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
+            bias alone.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
     """
     return LanguageModel(
@@ -277,6 +312,7 @@ def language(
             dropout=dropout,
             output=output,
             forget_bias=forget_bias,
+            memory=memory,
             recurrent_init=recurrent_init,
         ),
         readout=readout,

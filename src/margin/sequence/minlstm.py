@@ -5,9 +5,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.sequence.gated_average import averaged, gate_bias
+from margin.sequence.gated_average import averaged
 from margin.sequence.readouts import Pool, SequenceClassifier
-from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps, without_padding
+from margin.sequence.recurrence import (
+    Lengths,
+    Recurrence,
+    Sequences,
+    State,
+    Steps,
+    gate_bias,
+    without_padding,
+)
 from margin.sequence.stacked import Stacked, widths
 
 

@@ -1,4 +1,4 @@
-"""Batch normalization over the steps of all sequences of a batch, without their padding (Ioffe and Szegedy 2015)."""
+"""Batch normalization over the steps of a batch of sequences, without padding (Ioffe and Szegedy 2015)."""
 
 import torch
 from jaxtyping import Float
@@ -12,9 +12,9 @@ class StepBatchNorm(nn.Module):
 
     .. math:: y_{tk} = a_k \frac{x_{tk} - \mu_k}{\sqrt{\sigma_k^2 + \epsilon}} + b_k
 
-    While training, mu and sigma are the batch's, over its T_1 + ... + T_N steps: padding does not count, and a
-    step reads the others, later ones included. In evaluation they are the running statistics: a step then
-    reads itself alone, so a causal model stays one, and can be streamed.
+    While training, mu and sigma are the batch's, over its T_1 + ... + T_N steps: padding does not count,
+    and a step reads the others, later ones included. In evaluation they are the running statistics: a step
+    then reads itself alone, so a causal model stays one, and can be streamed.
 
     Args:
         width: Numbers of each step.
