@@ -40,7 +40,7 @@ class Samples:
     """What was drawn from a run.
 
     Args:
-        values: In the user's units; the first axis is the sample.
+        values: In the user's units; the first axis is the sample. Tokens begin with the prefix.
         texts: The same as text, where the samples are tokens of text.
         rate: Samples a second, where they are sounds; else 0.
         span: The values that are shown as black and white, where they are known.
@@ -50,6 +50,14 @@ class Samples:
     texts: tuple[str, ...] = ()
     rate: int = 0
     span: tuple[float, float] | None = None
+
+    @property
+    def text(self) -> str:
+        """The texts one below the other; several are headed by a line that counts them."""
+        count = len(self.texts)
+        if count < 2:
+            return "".join(self.texts)
+        return "\n".join(f"--- {k} of {count} ---\n{text}" for k, text in enumerate(self.texts, 1))
 
     def write(self, path: Path) -> Path:
         """Write them: ``.npy`` any, ``.png`` images or points of the plane, ``.txt`` texts, ``.wav`` sounds.
@@ -71,7 +79,7 @@ class Samples:
         elif path.suffix == ".png":
             write_picture(path, self.values, self.span)
         elif path.suffix == ".txt":
-            path.write_text("".join(f"{text}\n" for text in self.texts), encoding="utf-8")
+            path.write_text(f"{self.text}\n", encoding="utf-8")
         else:
             write_wave(path, self.values.flatten(), self.rate)
         return path
@@ -112,7 +120,7 @@ def sample(
         run: The run or its directory.
         count: How many, at least 1.
         seed: Seed of what is drawn; the same seed gives the same samples.
-        prefix: How a text begins.
+        prefix: How a text begins; it is part of each sample.
         options: The options of the model's method ``sample``.
 
     Raises:
@@ -173,11 +181,14 @@ def draw_from(
         count: How many.
         verb: Samples, or the path between two.
         seed: Seed of what is drawn.
-        options: Of the model's method.
+        options: Of the model's method; a prefix is put before what is drawn.
     """
+    given = options or {}
     with torch.no_grad(), asking(model):
         draw = getattr(core_of(model), verb)
-        values = draw(count, generator=Generator().manual_seed(seed), **(options or {}))
+        values = draw(count, generator=Generator().manual_seed(seed), **given)
+        if (prefix := given.get("prefix")) is not None:
+            values = torch.cat((prefix.to(values).expand(len(values), -1), values), 1)
         return _read(values, model.preprocess, record)
 
 

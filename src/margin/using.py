@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -16,12 +16,15 @@ from margin.data.forms import form_of, without_prefix
 from margin.data.opening import encode, open_data
 from margin.data.pairs import decode
 from margin.data.preprocess import Standardize
+from margin.data.series import Windows
 from margin.engine.asking import asking, expand_weight, terms_of
 from margin.engine.loading import load
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run
 from margin.engine.state import core_of, dtype_of, features_of
+from margin.sequence.backtest import blocks_of
 from margin.tasks import CODES, DENSITY, TOKENS, Task
+from margin.theory.held_out import Terms
 from margin.types import Batch
 
 
@@ -72,7 +75,7 @@ def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> d
         longest: Of a model that translates, tokens at most.
 
     Raises:
-        ValueError: The data do not fit the run.
+        ValueError: The data do not fit the run, or an option is not of its model.
     """
     record = run.record
     model, entry = load(run), find(models(), record["recipe"]["model"], "model")
@@ -90,6 +93,8 @@ def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> d
         examples = examples.ahead()
     columns |= {key: list(values) for key, values in getattr(examples, "rows", {}).items()}
     translate = getattr(core_of(model), "translate", None)
+    if translate is None and (width, longest) != (1, 100):
+        raise ValueError(f"width and longest are of models that translate: {entry.name} does not")
     with torch.no_grad(), asking(model):
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             if translate is not None:
@@ -176,13 +181,29 @@ def named_classes(labels: list[Any], names: Sequence[str]) -> list[Any]:
     return [named_classes(one, names) if isinstance(one, list) else names[one] for one in labels]
 
 
-def held_out_terms(run: Run) -> dict[str, Any]:
-    """The loss and scores of each held-out example under a run's weights, as NumPy columns.
+class HeldOut(NamedTuple):
+    """What a run's weights make of the part that it held out.
+
+    Args:
+        terms: The loss and the scores, by name, term by term; ``example`` counts what errors are over.
+        examples: Held-out examples.
+        blocks: Blocks of neighboring windows, which overlap, of which ``example`` is one; 0 where it is an
+            example.
+    """
+
+    terms: dict[str, Terms]
+    examples: int
+    blocks: int
+
+
+def held_out_terms(run: Run) -> HeldOut:
+    """The loss and scores of each held-out term under a run's weights, and the example it belongs to.
 
     The test part is taken, else the validation part.
 
     Raises:
         ValueError: The run held nothing out, or its data have changed.
+        ArithmeticError: Too few windows of a series were held out for an error.
     """
     record = run.record
     model, part = load(run), held_out(run)
@@ -191,12 +212,21 @@ def held_out_terms(run: Run) -> dict[str, Any]:
     objective = objective_of(entry, task)
     if objective is None:
         raise ValueError(f"{entry.name} has no loss that could be compared")
-    cut = cut_of(entry)
-    found: dict[str, list[torch.Tensor]] = {}
+    examples, first = cut_of(entry)(part), 0
+    found: dict[str, list[tuple[Tensor, ...]]] = {}
     with torch.no_grad(), asking(model) as generator:
-        examples = cut(part)
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
+            count = 0
             for name, values in terms_of(model, batch, task, objective, generator).items():
-                terms = values if batch.weight is None else values[expand_weight(values, batch.weight) != 0]
-                found.setdefault(name, []).append(terms.double().flatten())
-    return {name: torch.cat(values).numpy() for name, values in found.items()}
+                weight = expand_weight(torch.ones_like(values), batch.weight).double().flatten()
+                count, own = len(values), values[:1].numel()
+                example = torch.arange(first, first + count).repeat_interleave(own)
+                kept = weight != 0
+                columns = (values.double().flatten()[kept], weight[kept], example[kept])
+                found.setdefault(name, []).append(columns)
+            first += count
+    terms = {name: Terms(*(torch.cat(c) for c in zip(*rows, strict=True))) for name, rows in found.items()}
+    blocks = blocks_of(first, examples.horizon) if isinstance(examples, Windows) else 0
+    if blocks:
+        terms = {name: t._replace(example=t.example * blocks // first) for name, t in terms.items()}
+    return HeldOut(terms, first, blocks)

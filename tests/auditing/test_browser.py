@@ -34,6 +34,11 @@ OUTSIDE = """() => {
   return [...(wide > innerWidth ? [`page of ${wide}`] : []), ...out.map(e => e.outerHTML.slice(0, 80))]; }"""
 """What is wider than the window and lies in nothing that scrolls."""
 
+BROKEN = """() => [...document.querySelectorAll(".topics dt, .topics dd a")].filter(e => {
+  const range = document.createRange(); range.selectNodeContents(e);
+  return range.getClientRects().length > 1; }).map(e => e.textContent)"""
+"""Names of the contents that stand in more than one line."""
+
 FAINT = """least => {
   const parse = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
   const over = ([r, g, b, a], below) => [r, g, b].map((x, i) => a * x + (1 - a) * below[i]);
@@ -226,6 +231,24 @@ def test_a_report_is_silent_and_asks_for_nothing_but_itself(page, address):
 def test_nothing_sticks_out_of_the_page(page, address, width):
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(address)
+    assert page.evaluate(OUTSIDE) == []
+
+
+@pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
+def test_names_of_the_contents_are_whole(page, finding, tmp_path, width):
+    """The longest topics of the catalog are wider than their usual column."""
+    names = (
+        "classic/dense_associative_memory.energy",
+        "sequence/attention_seq2seq.alignment",
+        "theory/risk.loss",
+    )
+    claim = Claim(name="", summary="How much?", ask="", demo="", reference="")
+    found = tuple(Answer(replace(claim, name=name), finding(), "", 0.1) for name in names)
+    empty = audit_of(nn.Identity(), (torch.eye(3).repeat(4, 1), torch.arange(12) % 3), claims=["accuracy"])
+    write_report(replace(empty, answers=found), tmp_path / "names.html")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto((tmp_path / "names.html").as_uri())
+    assert page.evaluate(BROKEN) == []
     assert page.evaluate(OUTSIDE) == []
 
 

@@ -1,5 +1,7 @@
 """A fan of a forecast and errors by steps ahead are drawn as the curves say; other curves are not."""
 
+import re
+
 import torch
 
 from margin.auditing.forecast_panel import fan, over_steps_ahead
@@ -32,6 +34,16 @@ def test_errors_are_lines_over_the_steps_ahead(finding):
         assert [line.get_xdata().tolist() for line in axes.lines] == [[1, 2, 3]] * 2
         assert axes.get_ylim()[0] == 0
     assert words == "root mean squared error of this forecast and last value by steps ahead"
+
+
+def test_steps_ahead_are_whole(finding):
+    curves = {"steps ahead": torch.arange(1, 4), "this forecast": torch.tensor([1.0, 2.0, 3.0])}
+    ahead = plot("sequence/forecast.skill", finding(curves=curves), "a")
+    past = {"past": torch.arange(1.0), "truth": torch.arange(2.0), "forecast": torch.arange(2.0)}
+    for svg in (ahead, plot("sequence/forecast.coverage", finding(curves=past), "b")):
+        ticks = re.findall(r">(−?[\d.]+)</text>", svg.partition("steps ahead</text>")[0])
+        assert len(ticks) > 2
+        assert all("." not in tick for tick in ticks)
 
 
 def test_other_curves_are_left_to_others(finding):

@@ -9,7 +9,7 @@ from torch import nn
 from margin.auditing.hardest import _of_examples, _together, hardest
 from margin.auditing.pictures import examples, picture
 from margin.findings import Subject
-from margin.tasks import CLASSES, HALFSPACE, VALUES
+from margin.tasks import CLASSES, HALFSPACE, SERIES, TOKENS, VALUES
 from margin.types import Batch
 
 
@@ -121,3 +121,10 @@ def test_batches_of_other_lengths_are_joined() -> None:
     assert both[0, 2:].abs().sum() == 0
     assert both[1:].equal(long)
     assert _together(torch.zeros(1), torch.ones(2)).tolist() == [0, 1, 1]
+
+
+def test_a_class_at_each_place_or_several_steps_are_in_no_table() -> None:
+    """Texts and forecasts: numbers in a row would say neither where nor of what."""
+    texts = stated(torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.long), TOKENS)
+    assert hardest(texts) is None
+    assert hardest(stated(torch.zeros(2, 4, 3), torch.zeros(2, 4, 3), SERIES)) is None

@@ -1,6 +1,7 @@
 """The gradient by lag is drawn as measured, with its range and its bound."""
 
 import math
+import re
 
 import torch
 
@@ -41,6 +42,14 @@ def test_what_is_zero_or_tiny_does_not_stretch_the_axis(finding) -> None:
     nothing = finding(curves={"lag": LAG, **curves("r", [0.0] * 4)})
     with drawing() as (_, axes):
         assert by_lag(axes, nothing) == ""
+
+
+def test_lags_are_whole(finding) -> None:
+    svg = plot(
+        "sequence/gradient.by_lag", finding(curves={"lag": LAG, **curves("r", [0.8, 0.5, 0.2, 0.1])}), "p"
+    )
+    ticks = re.findall(r">([\d.]+)</text>", svg.partition("lag (steps)</text>")[0])
+    assert ticks == ["1", "2", "3", "4"]
 
 
 def test_other_curves_are_left_to_others(finding) -> None:

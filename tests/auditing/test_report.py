@@ -190,6 +190,17 @@ def test_a_drawing_without_its_curves_falls_back_to_lines(finding, name):
     assert plot(name, finding(curves={"empty": torch.empty(0), "square": torch.ones(2, 2)}), "one") == ""
 
 
+@pytest.mark.parametrize(
+    ("x", "fractions"), [([3.0, 4.0, 5.0], False), ([0.5, 1.0, 1.5], True)], ids=["counted", "measured"]
+)
+def test_what_is_counted_has_whole_ticks(finding, x, fractions):
+    curves = {"window": torch.tensor(x), "loss": torch.tensor([1.0, 2.0, 3.0])}
+    svg = plot("other/topic.name", finding(curves=curves), "p")
+    ticks = re.findall(r">(−?[\d.]+)</text>", svg.partition("window</text>")[0])
+    assert len(ticks) > 1
+    assert any("." in tick for tick in ticks) == fractions
+
+
 def test_margins_are_divided_at_0(finding):
     svg = plot("theory/margins.distribution", finding(curves=CURVES["theory/margins.distribution"]), "one")
     assert "2 above 0, 2 at or below" in svg

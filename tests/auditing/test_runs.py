@@ -94,3 +94,18 @@ def test_beside_a_module_goes_one_with_the_same_parameters() -> None:
         margin.audit(one, (x, y), beside=torch.nn.Linear(2, 3))
     with pytest.raises(ValueError, match="beside a module goes a module"):
         margin.audit(one, (x, y), beside="run")
+
+
+def test_an_audit_of_other_data_says_so_and_keeps_the_training_datas_notes_out(tmp_path: Path) -> None:
+    for name, count in (("own", 90), ("other", 12)):
+        rows = [f"{i % 7},{i % 5},{(i % 7) > 3}" for i in range(count)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,target", *rows]))
+    own, other = tmp_path / "own.csv", tmp_path / "other.csv"
+    run = margin.train("logistic_regression", own, training=SHORT, out=tmp_path / "r")
+    (note,) = run.record["data"]["notes"]
+    found = [margin.audit(run, data, claims="theory/risk.accuracy") for data in (None, own, other)]
+    assert [audit.title.rpartition(" on ")[2] for audit in found] == ["own.csv", "own.csv", "other.csv"]
+    assert ["audited on" in audit.facts for audit in found] == [False, False, True]
+    assert found[2].facts["audited on"] == "other.csv"
+    notes = [note in subject_of_run(run, data).assumed for data in (own, other)]
+    assert notes == [True, False]

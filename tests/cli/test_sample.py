@@ -52,11 +52,21 @@ def test_a_text_goes_on_as_it_was_learned(run: Run, capsys: pytest.CaptureFixtur
     # after "ab" comes "c" and the song from there; temperature 0 draws nothing, so both are the same
     one, two = json.loads(capsys.readouterr().out)
     assert one == two
-    assert len(one) == 12
-    assert one[:1] == "c"
-    assert one in ("abcabcabc\n" * 4)[2:]
+    assert len(one) == 2 + 12
+    assert one[:3] == "abc"
+    assert one in "abcabcabc\n" * 4
     assert main(words) == 0
-    assert capsys.readouterr().out.rstrip("\n").count(one.rstrip("\n")) == 2
+    shown = f"--- 1 of 2 ---\n{one}\n--- 2 of 2 ---\n{two}\n"
+    assert capsys.readouterr().out == shown
+    assert main([*words, "--out", "two.txt"]) == 0
+    assert Path("two.txt").read_text() == shown
+    capsys.readouterr()
+    words[3] = "1"
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"{one}\n"
+    drawn = sample(run, 1, prefix="ab", options={"length": 12, "temperature": 0.0})
+    assert drawn.values.shape == (1, 14)
+    assert drawn.texts == (one,)
 
 
 def test_the_same_seed_draws_the_same(run: Run) -> None:

@@ -15,9 +15,11 @@ import margin
 from margin.cli import COMMANDS, main
 from margin.cli.compare import cell, paired
 from margin.data.opening import open_data
+from margin.engine.runs import Run
 from margin.tasks import TOKENS
+from margin.theory.held_out import Terms
 from margin.types import Batch
-from margin.using import closing, of_target
+from margin.using import closing, held_out, held_out_terms, of_target
 
 
 @pytest.fixture(autouse=True)
@@ -170,15 +172,54 @@ def test_a_wrong_word_gets_one_line(words: tuple[str, ...], capsys: pytest.Captu
     assert len(captured.err.strip().splitlines()) == 1
 
 
+def terms(values: np.ndarray, example: list[int]) -> Terms:
+    return Terms(torch.tensor(values), torch.ones(len(values), dtype=torch.float64), torch.tensor(example))
+
+
 def test_differences_are_paired_example_by_example() -> None:
     own, base = np.array([1.0, 2.0, 3.0, 6.0]), np.array([0.0, 2.0, 1.0, 5.0])
-    found = paired(own, base)
+    found = paired(terms(own, [0, 1, 2, 3]), terms(base, [0, 1, 2, 3]))
     test = stats.ttest_rel(own, base).confidence_interval(0.95)
     assert found["mean"] == 3.0
     assert math.isclose(found["stderr"], math.sqrt(14 / 3 / 4))  # squares 4 + 1 + 0 + 9 about the mean
     assert found["difference"] == 1.0
     assert math.isclose(found["low"], test.low)
     assert math.isclose(found["high"], test.high)
+
+
+def test_the_terms_of_one_example_count_as_one_draw() -> None:
+    """Each value ten times over is no more evidence than once."""
+    own, base = np.array([1.0, 2.0, 3.0, 6.0]), np.array([0.0, 2.0, 1.0, 5.0])
+    once = paired(terms(own, [0, 1, 2, 3]), terms(base, [0, 1, 2, 3]))
+    index = np.repeat([0, 1, 2, 3], 10).tolist()
+    often = paired(terms(np.repeat(own, 10), index), terms(np.repeat(base, 10), index))
+    assert often == pytest.approx(once)
+
+
+def test_forecasts_of_overlapping_windows_are_compared_over_blocks(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{k},{math.sin(k / 6):.4f},{math.cos(k / 5):.4f}" for k in range(300)]
+    (here / "w.csv").write_text("\n".join(["step,a,b", *rows]))
+    shape = ("--data.time_column", "step", "--data.context", "8", "--data.horizon", "4")
+    for name in ("last_value", "linear_forecaster"):
+        assert main(["train", name, "series:w.csv", *shape, "--out", name]) == 0
+    capsys.readouterr()
+    assert main(["compare", "last_value", "linear_forecaster"]) == 0
+    text = capsys.readouterr().out
+    run = Run("last_value")
+    held = held_out_terms(run)
+    windows = len(held_out(run))
+    assert held.examples == windows
+    assert held.blocks == min(20, windows // 4)
+    assert f"{windows} examples held out by each, which overlap: errors are over {held.blocks} blocks" in text
+    loss = held.terms["loss"]
+    assert len(loss.values) == windows * 4 * 2
+    assert float(loss.values.mean()) == pytest.approx(run.metrics["test_loss"], rel=1e-5)
+    assert loss.example.unique().tolist() == list(range(held.blocks))
+    sizes = loss.example.bincount() // 8
+    assert int(sizes.min()) >= 4  # no block is shorter than a horizon
+    assert bool((loss.example.diff() >= 0).all())
 
 
 def test_a_finding_in_a_cell_shows_where_the_truth_may_lie() -> None:
@@ -204,6 +245,16 @@ def test_a_translation_is_shown_as_text(here: Path, capsys: pytest.CaptureFixtur
     wider = answer(capsys, "predict", "r", "new.txt", "--width", "4")
     assert all(w["log probability"] >= r["log probability"] - 1e-5 for w, r in zip(wider, rows, strict=True))
     assert main(["predict", "r", "new.txt", "--width", "0"]) == 2
+
+
+def test_a_beam_is_refused_where_nothing_is_translated(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "mlp", "iris", "--epochs", "1", "--out", "r"]) == 0
+    capsys.readouterr()
+    for option in ("--width", "--longest"):
+        assert main(["predict", "r", "iris", option, "7"]) == 2
+        assert "are of models that translate: feedforward/mlp does not" in capsys.readouterr().err
 
 
 def test_what_follows_a_text_is_read_at_its_own_end(here: Path) -> None:

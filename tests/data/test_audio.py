@@ -81,7 +81,7 @@ def test_the_record_reads_new_sound(tmp_path):
 def test_another_rate_is_an_error_that_names_file_and_rates(tmp_path, refused):
     folder(tmp_path)
     write_wave(tmp_path / "yes" / "9.wav", tone(100), 16000)
-    with refused("9.wav", "16000", "8000", "--data.resample 8000"):
+    with refused("9.wav", "16000", "8000", "bring it to 8000 Hz, or train with --data.resample 8000"):
         read_audio(tmp_path)
     data = read_audio(tmp_path, resample=4000)
     assert any("resampled to 4000" in note for note in data.notes)

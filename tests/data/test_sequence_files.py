@@ -132,7 +132,7 @@ def test_an_empty_cell_is_a_missing_number_not_a_shorter_sequence(csv: Callable,
 
 def test_offsets_of_nothing_are_refused(tmp_path: Path, refused: Callable) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((5, 1)), y=np.array([0, 1]), offsets=np.array([], dtype=int))
-    with refused("offsets rising from 0"):
+    with refused("offsets must rise from 0: got none"):
         load_sequences(tmp_path / "a.npz", "error", None)
 
 
@@ -156,11 +156,27 @@ def test_an_array_is_padded_or_cut_by_what_lies_beside_it(tmp_path: Path, refuse
     assert saved(X=x.ravel(), offsets=[0, 1, 6]) == [[[0]], [[1], [2], [3], [4], [5]]]
     with refused("add up to the steps of x", "got 5 for x of shape (2, 3)"):
         saved(x=x, lengths=[2, 1, 2])
-    with refused("offsets rising from 0"):
+    with refused("a.npz: offsets must rise from 0: got 1, 2"):
         saved(x=x, offsets=[1, 2])
+    with refused("offsets must rise from 0: got 0, 2, 1"):
+        saved(x=x, offsets=[0, 2, 1])
     with refused("got both"):
         saved(x=x, offsets=[0, 2], lengths=[2])
     with refused("lengths must be in 0 .. 3", "got 4 in row 0"):
         saved(x=x, lengths=[4, 3])
+    assert saved(x=x, lengths=[1.0, 3.0]) == saved(x=x, lengths=[1, 3])
+    assert saved(x=x, lengths=[0.0, 1.0, 1.0]) == saved(x=x, lengths=[0, 1, 1])
+    assert saved(x=x, offsets=[0.0, 2.0]) == saved(x=x, offsets=[0, 2])
+    for lengths in ([1, -3], [2, -3, 3]):
+        with refused("a.npz: lengths must be at least 0: got -3 in row 1"):
+            saved(x=x, lengths=lengths)
+    with refused("lengths must be whole numbers: got 1.5 in row 1"):
+        saved(x=x, lengths=[1, 1.5])
+    with refused("offsets must be whole numbers: got inf in row 1"):
+        saved(x=x, offsets=[0, np.inf])
+    with refused("lengths must be whole numbers in one row: got shape (2, 1) of int64"):
+        saved(x=x, lengths=[[1], [3]])
+    with refused("offsets must be whole numbers in one row: got shape (2,) of <U1"):
+        saved(x=x, offsets=["0", "2"])
     with refused("both x_test and y_test"):
         saved(x=x, y=[0, 1], x_test=x)

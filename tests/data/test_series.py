@@ -108,6 +108,45 @@ def test_the_record_reads_new_rows_and_foretells_after_the_last(tmp_path):
         encode_series(table(tmp_path / "short.csv", 4), record)
 
 
+def dated(path, first, step, rows=60):
+    """Rows of two columns, one every ``step`` from ``first`` on."""
+    times = np.datetime64(first) + np.arange(rows) * np.timedelta64(*step)
+    lines = [f"{str(time).replace('T', ' ')},{t}" for t, time in enumerate(times)]
+    path.write_text("\n".join(["date,a", *lines]))
+    return path
+
+
+def test_new_rows_are_as_far_apart_as_those_of_the_run(tmp_path, refused):
+    daily = read_series(dated(tmp_path / "x.csv", "2020-01-01", (1, "D")), context=5, horizon=3).encoding
+    assert daily["step"] == [86_400.0, True]
+    hourly = dated(tmp_path / "hourly.csv", "2021-01-01T00:00:00", (1, "h"))
+    with refused("hourly.csv", "column 'date'", "as far apart as", "trained on, 1 day: got 1 hour a row"):
+        encode_series(hourly, daily)
+    weekly = dated(tmp_path / "weekly.csv", "2021-01-01", (7, "D"))
+    with refused("trained on, 1 day: got 7 days a row"):
+        encode_series(weekly, daily)
+    with refused("trained on, 1 day: got 1 a row"):
+        encode_series(table(tmp_path / "counted.csv").replace(tmp_path / "n.csv"), daily | {"columns": ["a"]})
+    same = dated(tmp_path / "same.csv", "2021-01-01T12:00:00", (24 * 60, "m"), rows=8)
+    assert len(encode_series(same, daily)) == 1
+    gaps = same.read_text().splitlines()
+    (tmp_path / "gaps.csv").write_text("\n".join([*gaps[:4], *gaps[6:]]))
+    assert encode_series(tmp_path / "gaps.csv", daily).targets is None
+    old = {key: value for key, value in daily.items() if key != "step"}
+    assert len(encode_series(hourly, old)) == 53
+
+
+def test_months_are_one_step_whatever_their_days(tmp_path):
+    def monthly(name, first, rows):
+        months = (np.datetime64(first) + np.arange(rows)).astype("datetime64[D]")
+        (tmp_path / name).write_text("\n".join(["date,a", *(f"{m},{k}" for k, m in enumerate(months))]))
+        return tmp_path / name
+
+    record = read_series(monthly("x.csv", "2000-01", 60), context=2, horizon=1).encoding
+    assert record["step"] == [31 * 86_400.0, True]
+    assert encode_series(monthly("february.csv", "2021-02", 2), record).targets is None  # 28 days
+
+
 def test_after_the_windows_whose_end_is_known_comes_the_one_whose_end_is_not(tmp_path):
     data = read_series(table(tmp_path / "x.csv"), context=5, horizon=3, target="b")
     new = encode_series(table(tmp_path / "new.csv", 10, start=100), data.encoding)

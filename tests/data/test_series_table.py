@@ -1,5 +1,7 @@
 """Times that fall, come twice or leave gaps, cells that are missing: named by row, column and time."""
 
+from pathlib import Path
+
 import pytest
 
 from margin.data.series_table import load_steps
@@ -26,7 +28,12 @@ def test_rows_are_numbers_in_order_of_time(tmp_path):
 
 def test_a_missing_cell_is_named_by_row_column_and_time(tmp_path, refused):
     file = days(tmp_path / "a.csv", FINE[0], "2020-01-02,,20", *FINE[2:])
-    with refused("a.csv, row 3", "'x'", "2020-01-02", "--data.missing last"):
+    with refused(
+        "a.csv, row 3",
+        "'x'",
+        "2020-01-02",
+        "fill it in, train with --data.missing last, or train with --data.ignore 'x'",
+    ):
         load_steps(file)
     steps = load_steps(file, missing="last")
     assert steps.values[:, 0].tolist() == [1, 1, 3, 4]
@@ -41,7 +48,7 @@ def test_nothing_stands_before_the_first_value(tmp_path, refused):
 def test_times_that_fall_or_come_twice_are_refused(tmp_path, refused):
     with refused("row 4", "order of time", "2020-01-02", "2020-01-03"):
         load_steps(days(tmp_path / "a.csv", FINE[0], FINE[2], FINE[1], FINE[3]))
-    with refused("row 3", "2020-01-01", "comes twice", "--data.ignore"):
+    with refused("row 3", "2020-01-01", "comes twice", "train with --data.time_column", "--data.ignore"):
         load_steps(days(tmp_path / "b.csv", FINE[0], *FINE))
 
 
@@ -54,7 +61,7 @@ def test_a_time_that_is_no_number_is_refused(tmp_path, refused):
 def test_gaps_are_named(tmp_path):
     steps = load_steps(days(tmp_path / "a.csv", *FINE, "2020-01-09,5,50", "2020-01-10,6,60"))
     assert any("2020-01-04 to 2020-01-09" in note for note in steps.notes)
-    assert steps.spacing.endswith("1 gaps")
+    assert steps.spacing.endswith("1 gap")
 
 
 def test_months_are_no_gaps(tmp_path):
@@ -87,6 +94,38 @@ def test_a_year_that_repeats_may_be_left_out(tmp_path):
     assert load_steps(file, ignore="year").time_column is None
 
 
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (
+            "1e300",
+            "got 1e300; correct the cell, leave it empty and train with --data.missing last, or train ",
+        ),
+        (
+            "x",
+            "'x' is not a number, and 11 of the column's 12 values are; correct the cell, leave it empty",
+        ),
+    ],
+)
+def test_a_wrong_cell_is_refused_with_the_options_of_a_series(cell, message, tmp_path, refused):
+    lines = [f"2020-01-{day:02d},{day},{cell if day == 5 else day}" for day in range(1, 13)]
+    file = days(tmp_path / "a.csv", *lines)
+    with refused("a.csv, row 6, column 'y'", message, "train with --data.missing last", "--data.ignore 'y'"):
+        load_steps(file)
+
+
+def test_new_rows_are_refused_without_options_that_a_run_does_not_take(tmp_path):
+    file = days(tmp_path / "a.csv", FINE[0], "2020-01-02,1e300,20")
+    with pytest.raises(ValueError, match=r"row 3, column 'x': .*: got 1e300; correct the cell$"):
+        load_steps(file, wanted=("x", "y"))
+
+
+def test_a_column_without_a_cell_is_refused_with_the_options_of_a_series(tmp_path, refused):
+    file = days(tmp_path / "a.csv", "2020-01-01,,10", "2020-01-02,,20")
+    with refused("column 'x': every cell is missing; train with --data.ignore 'x'"):
+        load_steps(file)
+
+
 def test_text_is_no_series(tmp_path, refused):
     file = write(tmp_path / "a.csv", "x,kind\n1,red\n2,blue\n")
     with refused("'kind'", "'red'", "--data.ignore"):
@@ -105,3 +144,14 @@ def test_parquet_with_dates_is_read(tmp_path):
     steps = load_steps(tmp_path / "a.parquet")
     assert steps.columns == ("x",)
     assert "1 day a row" in steps.spacing
+
+
+@pytest.mark.parametrize(
+    "form", ["{}T00:00:00.250000", "{} 00:00:00.25", "{}T00:00:00Z", "{}T00:00:00+02:00"]
+)
+def test_times_may_have_parts_of_seconds_and_a_zone(tmp_path: Path, form: str) -> None:
+    rows = [f"{form.format(f'2020-01-0{k}')},{k}" for k in (1, 2, 3)]
+    (tmp_path / "x.csv").write_text("\n".join(["time,a", *rows]))
+    steps = load_steps(tmp_path / "x.csv")
+    assert steps.time_column == "time"
+    assert str(steps.step) == "1 day"

@@ -135,13 +135,23 @@ def test_line_breaks_and_packing_change_nothing(csv: Callable, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "options", "texts"),
     [
-        ("abc", {"time": 3}, ("more than time=3 tokens", "got 3 of 3")),
+        (
+            "abc",
+            {"time": 3},
+            ("more than time=3 tokens", "got 3 of 3; give a longer text, or set --data.time"),
+        ),
+        (
+            "abc",
+            {"time": 1},
+            ("train, val, test", "too few for val=0.05, test=0.05", "set --data.val 0 --data.t"),
+        ),
+        ("abcdefgh", {"time": 1, "val": 0.2}, ("needs a token: got 8 in all", "set --data.test 0")),
         (TEXT, {"time": 0}, ("time must be at least 1: got 0",)),
         (TEXT, {"min_count": 2}, ("min_count above 1 needs --data.unknown token",)),
         ("", {}, ("more than time=128 tokens",)),
         (b"ab\n\xff", {}, ("a.txt, line 2", "UTF-8", "0xff")),
     ],
-    ids=["short", "no time", "rare", "empty", "bytes"],
+    ids=["short", "nothing held out", "no test", "no time", "rare", "empty", "bytes"],
 )
 def test_what_cannot_be_learned_from_is_refused(
     csv: Callable, content: str | bytes, options: dict, texts: tuple, refused: Callable

@@ -15,7 +15,7 @@ from margin.data.tiny_graphs import graphs, nodes
 from margin.data.tiny_sequences import classes as sequences
 from margin.data.tiny_sequences import ragged_classes, tokens
 from margin.engine.descent import descent
-from margin.engine.plan import check_task, factory_of
+from margin.engine.plan import check_task, factory_of, reading_of
 from margin.options import Training
 from margin.robust.adversarial_training import adversarial_training
 from margin.training import prepare, train
@@ -84,6 +84,11 @@ def test_exact_solves_and_mistake_rules_need_all_examples() -> None:
             sequences(),
             "needs tokens: .* has sequences; read a file of them as text:FILE",
         ),
+        (
+            "sequence/wavenet",
+            replace(sequences(), encoding={**sequences().encoding, "format": "audio"}),
+            "needs tokens: .* has sequences; of sound that is read as audio:PATH, set --data.task tokens$",
+        ),
         ("sequence/attention_seq2seq", tokens(), "needs pairs of texts: .* has tokens"),
         ("sequence/gru_regressor", sequences(), "needs values as targets: those of .* are classes"),
         ("feedforward/mlp", ragged_classes(), "needs vectors: .* has sequences"),
@@ -94,6 +99,22 @@ def test_exact_solves_and_mistake_rules_need_all_examples() -> None:
 def test_inputs_of_another_kind_are_refused_with_the_way_to_read_them(entry: str, data, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_task(ENTRIES[entry], data)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reading"),
+    [
+        ("sequence/gru", "sequence/gru needs sequences: read a file of them as sequences:a.npz"),
+        (
+            "sequence/gru_forecaster",
+            "sequence/gru_forecaster needs a series to forecast: read a file of them as series:a.npz",
+        ),
+        ("sequence/gru_language", "sequence/gru_language needs tokens: read a file of them as text:a.npz"),
+        ("feedforward/mlp", ""),
+    ],
+)
+def test_a_file_without_its_prefix_is_told_it(entry: str, reading: str) -> None:
+    assert reading_of(ENTRIES[entry], "a.npz") == reading
 
 
 def test_sequences_of_one_length_are_vectors_too() -> None:

@@ -57,5 +57,9 @@ def test_the_models_have_their_shapes_and_options() -> None:
     assert language(7, embedding=8, hidden=8, readout="tied")(tokens, lengths).shape == (3, 5, 7)
     assert isinstance(recurrence(2).layer, nn.RNN)
     for size in (0, -1):
-        with pytest.raises(ValueError, match=r"hidden_size must be greater than zero|at least 1"):
+        with pytest.raises(ValueError, match=f"^hidden must be at least 1: got {size}$"):
             recurrence(2, hidden=size)
+        with pytest.raises(ValueError, match=f"^layers must be at least 1: got {size}$"):
+            recurrence(2, layers=size)
+    with pytest.raises(ValueError, match=r"^dropout must be in \[0, 1\): got 1$"):
+        recurrence(2, layers=2, dropout=1)

@@ -74,6 +74,19 @@ def test_the_ends_of_a_band_are_inside():
     assert coverage(exact).value.item() == 1
 
 
+@pytest.mark.parametrize("wrong", [2, 38])
+def test_no_share_is_below_0_or_above_1(wrong):
+    """Of 40 origins so many lie outside, in one block: t of 19 degrees leads past the end."""
+    truth = torch.ones(40, 1, 1).double()
+    truth[:wrong] = 5.0
+    batch = Batch((torch.ones(40, 2, 1).double(),), truth)
+    model, task = Band(1.0, 0.5, 1), risk(QUANTILES)
+    finding = coverage(Subject(model=model, test=[batch], task=QUANTILES, objective=task))
+    low, high = finding.interval
+    assert (low.item(), high.item())[wrong == 2] == (1.0 if wrong == 2 else 0.0)
+    assert 0 <= low < finding.value < high <= 1
+
+
 def test_too_few_origins_give_no_interval():
     finding = coverage(subject(Band(0.0, 1.28, 4), rows=20, horizon=4))
     assert finding.verdict is Verdict.FAILED

@@ -90,8 +90,12 @@ def test_options_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"reset must be 'after' with gate 'keeps', or 'before'.*'renews'"):
         recurrence(2, gate="renews")
     for reset in ("after", "before"):
-        with pytest.raises(ValueError, match=r"layers must be at least 1: got 0|greater than zero"):
+        with pytest.raises(ValueError, match=r"^layers must be at least 1: got 0$"):
             recurrence(2, layers=0, reset=reset)
+        with pytest.raises(ValueError, match=r"^hidden must be at least 1: got 0$"):
+            recurrence(2, hidden=0, reset=reset)
+        with pytest.raises(ValueError, match=r"^dropout must be in \[0, 1\): got 1$"):
+            recurrence(2, layers=2, dropout=1, reset=reset)
     assert isinstance(recurrence(2, reset="before", gate="renews").layers[0], ResetBeforeGRU)
 
 

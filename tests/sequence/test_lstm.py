@@ -110,6 +110,17 @@ def test_a_memory_opens_the_forget_gate_for_up_to_its_steps_and_shuts_the_input_
         recurrence(2, memory=1)
 
 
+@pytest.mark.parametrize("output", ["cell", "matrix"])
+@pytest.mark.parametrize("bias", [1.0, 0.0])
+def test_a_forget_bias_beside_a_memory_is_refused(output: str, bias: float) -> None:
+    message = f"forget_bias must be left out beside a memory.* got forget_bias {bias:g}, memory 50"
+    with pytest.raises(ValueError, match=message):
+        recurrence(2, output=output, forget_bias=bias, memory=50)
+    for model in (classifier, regressor, language):
+        with pytest.raises(ValueError, match=message):
+            model(*(2, 3)[: 2 if model is classifier else 1], output=output, forget_bias=bias, memory=50)
+
+
 def test_it_has_four_matrices_a_layer_and_five_with_the_extra_one() -> None:
     def matrices(model: Recurrence) -> int:
         return sum(p.numel() for p in model.parameters() if p.ndim == 2)
@@ -128,8 +139,17 @@ def test_the_models_have_their_shapes_and_options() -> None:
 
 @pytest.mark.parametrize("output", ["cell", "matrix"])
 def test_no_layer_is_refused(output: str) -> None:
-    with pytest.raises(ValueError, match=r"layers must be at least 1: got 0|greater than zero"):
+    with pytest.raises(ValueError, match=r"^layers must be at least 1: got 0$"):
         recurrence(2, layers=0, output=output)
+
+
+@pytest.mark.parametrize("output", ["cell", "matrix"])
+def test_no_unit_and_dropping_all_are_refused(output: str) -> None:
+    with pytest.raises(ValueError, match=r"^hidden must be at least 1: got 0$"):
+        recurrence(2, hidden=0, output=output)
+    for dropout in (1, 1.0, -0.1):
+        with pytest.raises(ValueError, match=rf"^dropout must be in \[0, 1\): got {dropout:g}$"):
+            recurrence(2, layers=2, dropout=dropout, output=output)
 
 
 def grown(model: nn.Module, x: Tensor) -> Tensor:

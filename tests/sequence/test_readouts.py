@@ -1,12 +1,23 @@
 """What is read from a recurrence: classes, numbers and next tokens, of any length."""
 
 import math
+from types import ModuleType
 
 import pytest
 import torch
 from torch import Generator
 
-from margin.sequence import bidirectional, elman, gru
+from margin.sequence import (
+    bidirectional,
+    elman,
+    gru,
+    linear_system,
+    lru,
+    lstm,
+    mingru,
+    minlstm,
+    tcn,
+)
 from margin.sequence.readouts import LanguageModel, SequenceClassifier, SequenceRegressor
 
 LENGTHS = torch.tensor([5, 2, 0])
@@ -116,6 +127,20 @@ def test_a_first_token_is_drawn_evenly_where_there_is_no_prefix() -> None:
     """5,000 draws of 5 tokens; a chi-square of 4 degrees above 30 has probability 5e-6."""
     first = language().sample(5000, generator=Generator().manual_seed(2), length=1)[:, 0]
     assert float((first.bincount(minlength=5) - 1000).square().sum() / 1000) < 30
+
+
+@pytest.mark.parametrize("area", [bidirectional, elman, gru, linear_system, lru, lstm, mingru, minlstm, tcn])
+def test_dropping_all_of_what_is_read_is_refused(area: ModuleType) -> None:
+    """What is read would be zeros, so no gradient would reach the recurrence: [0, 1) does not hold 1."""
+    for build, given in (("classifier", (3, 2)), ("regressor", (3,)), ("language", (5,))):
+        if hasattr(area, build):
+            with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\): got 1$"):
+                getattr(area, build)(*given, dropout=1)
+    for model, given in ((SequenceClassifier, (2,)), (SequenceRegressor, ())):
+        with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\): got 1$"):
+            model(elman.recurrence(3), *given, dropout=1)
+    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\): got -0.5$"):
+        LanguageModel(5, elman.recurrence(3), dropout=-0.5)
 
 
 def test_dropout_acts_in_training_alone() -> None:

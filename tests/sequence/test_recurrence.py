@@ -248,5 +248,7 @@ def test_biases_of_a_memory() -> None:
     assert abs(float(u.mean()) - 25.0) < 4 * 48 / (12 * 20_000) ** 0.5
     assert torch.equal(gate_bias(2, 3), torch.zeros(3))
     for memory in (1, 0, -3):
-        with pytest.raises(ValueError, match=f"at least 2 steps: got {memory}"):
+        with pytest.raises(
+            ValueError, match=f"^memory must be 0, for none, or at least 2 steps: got {memory}$"
+        ):
             gate_bias(memory, 3)

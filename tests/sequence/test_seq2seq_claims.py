@@ -222,6 +222,16 @@ def test_accuracy_by_length_by_hand() -> None:
     assert by_length(replace(subject, test=[one])).verdict == Verdict.FAILED
 
 
+def test_lengths_are_told_in_whole_tokens() -> None:
+    """The thirds of 1, 2, 4, 8, 16 lie between lengths: at 2 2/3 and 6 2/3 of linear interpolation."""
+    subject = demo()
+    asked = torch.full((5, 2), 4)
+    inputs = (torch.full((5, 16), 3), torch.tensor([1, 2, 4, 8, 16]), torch.full((5, 2), BEGIN))
+    batch = Batch(inputs, asked, torch.ones(5, 2))
+    found = by_length(replace(subject, test=[batch]))
+    assert "has 8 tokens or more, less that where it has at most 2." in found.statement
+
+
 def test_who_is_asked() -> None:
     other = with_model(demo(), nn.Linear(1, 1))
     torch.manual_seed(0)

@@ -41,12 +41,13 @@ def test_dropout_lies_between_layers_alone() -> None:
     """Dropout of everything between: the upper layer sees zeros, but the input is read in full."""
     torch.manual_seed(0)
     low, high = DeepTransition(3, hidden=4), DeepTransition(4, hidden=4)
-    model, x = Stacked([low, high], dropout=1.0), torch.randn(2, 5, 3)
+    model, x = Stacked([low, high], dropout=0.5), torch.randn(2, 5, 3)
+    model.dropout = nn.Dropout(1.0)
     torch.testing.assert_close(model(x)[0], high(torch.zeros(2, 5, 4))[0])
     y, s = model.step(x[:, 0], model.initial(x))
     torch.testing.assert_close(y, high(torch.zeros(2, 1, 4))[0][:, 0])
     torch.testing.assert_close(s[0], low(x[:, :1])[0][:, 0])
-    assert torch.equal(Stacked([low], dropout=1.0)(x)[0], low(x)[0])
+    assert torch.equal(Stacked([low], dropout=0.5)(x)[0], low(x)[0])
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -57,5 +58,7 @@ def test_what_does_not_fit_is_refused() -> None:
     assert widths(3, 4, 3) == [3, 4, 4]
     with pytest.raises(ValueError, match="at least 1 layer: got 0"):
         Stacked([])
+    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\): got 1$"):
+        Stacked([DeepTransition(3, hidden=4)], dropout=1)
     with pytest.raises(ValueError, match="layer 0 gives 4 numbers, layer 1 reads 3"):
         Stacked([DeepTransition(3, hidden=4), DeepTransition(3, hidden=4)])

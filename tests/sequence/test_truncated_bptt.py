@@ -196,3 +196,12 @@ def test_a_recurrence_in_windows_ends_each_sequence_where_it_ends(name: str) -> 
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
     with truncated(layer, 3), pytest.raises(ValueError, match="lengths must be in"):  # type: ignore[arg-type]
         layer(x, lengths + 1)  # type: ignore[operator]
+
+
+def test_a_norm_over_the_steps_of_a_batch_is_refused() -> None:
+    """A window has other steps than the whole, so each would be normalized in its own way."""
+    model = lru.classifier(3, 2, width=4, states=3, norm="batch")
+    with pytest.raises(ValueError, match="reads one step: got norm='batch'"):
+        truncated_bptt(risk(CLASSES), Descend(), model, window=4)
+    with truncated(model.eval(), 4):  # trained, it reads one step
+        assert model(torch.zeros(2, 9, 3)).shape == (2, 2)

@@ -13,7 +13,7 @@ from margin import catalog
 from margin.auditing.answers import Audit, Progress, ask
 from margin.auditing.choosing import claims_named
 from margin.auditing.requirements import requirement_of
-from margin.auditing.runs import subject_of_run
+from margin.auditing.runs import is_held_out, subject_of_run
 from margin.auditing.subjects import subject_of
 from margin.engine.runs import Run
 from margin.findings import Subject
@@ -84,9 +84,13 @@ def audit(
             "data fingerprint": record["data"]["fingerprint"][:16],
             "trained": model.reason,
         }
+        judged_on = record["data"]["name"]
+        if not is_held_out(model, data):
+            judged_on = Path(data).name if isinstance(data, str | Path) else "data that were handed over"
+            facts["audited on"] = judged_on
         if isinstance(beside, Run | str | Path):
             facts["beside"] = str(_path(beside))
-        title = f"{record['recipe']['model']} on {record['data']['name']}"
+        title = f"{record['recipe']['model']} on {judged_on}"
         if isinstance(beside, nn.Module):
             raise ValueError("beside a run goes a run: got a module")
         subject = subject_of_run(model, data, None if beside is None else Run(_path(beside)))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from margin.auditing.svg import MUTED, SERIES
+from margin.auditing.svg import MUTED, SERIES, whole_ticks
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def fan(axes: "Axes", finding: Finding) -> str:
     axes.plot(ahead, forecast, color=SERIES[1], label="median" if band else "forecast")
     axes.axvline(0.5, color=MUTED, linewidth=0.7, linestyle=(0, (4, 3)))
     axes.set(xlabel="steps ahead", ylabel="value")
+    whole_ticks(axes.xaxis)
     axes.legend()
     shown = "its median and 80 % band" if band else "the forecast"
     return f"{len(past)} rows that were read, then {shown} beside what followed, {len(truth)} steps"
@@ -51,5 +52,6 @@ def over_steps_ahead(axes: "Axes", finding: Finding) -> str:
         )
     axes.set_ylim(bottom=0)
     axes.set(xlabel="steps ahead", ylabel="error (1: that of the last value, in all)")
+    whole_ticks(axes.xaxis)
     axes.legend()
     return f"root mean squared error of {' and '.join(curves)} by steps ahead"

@@ -60,7 +60,8 @@ def hardest(subject: Subject, count: int = 12) -> Hardest | None:
         count: How many to keep.
 
     Returns:
-        None where the examples have no targets, or losses and outputs do not belong to one example each.
+        None where the examples have no targets, losses and outputs do not belong to one example each, or an
+        example has a class at each of many places or several steps: no line of a table shows it.
 
     Raises:
         ValueError: ``count`` is not positive.
@@ -89,6 +90,7 @@ def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> Har
         batch.targets is None
         or not losses.shape[:1] == batch.targets.shape[:1] == batch.inputs[0].shape[:1]
         or not isinstance(outputs, Tensor)
+        or batch.targets.ndim > (2 if batch.targets.is_floating_point() else 1)
     ):
         return None
     losses = _of_examples(losses.double(), batch.weight)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from margin.auditing.svg import MUTED, SERIES
+from margin.auditing.svg import MUTED, SERIES, whole_ticks
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def by_lag(axes: "Axes", finding: Finding) -> str:
     axes.axhline(1, color=MUTED, linewidth=0.8)
     _logarithmic(axes, torch.cat(tops))
     axes.set(xlabel="lag (steps)", ylabel="norm of dz_T / dz_(T-lag)")
+    whole_ticks(axes.xaxis)
     axes.legend()
     bounds = ", dashed the bound" if any(name.endswith(BOUND) for name in finding.curves) else ""
     return f"norm of the gradient over {int(lag[-1])} lags of {', '.join(shown)}{bounds}"

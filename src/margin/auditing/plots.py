@@ -14,7 +14,7 @@ from torch import Tensor
 from margin.auditing.digits import exact
 from margin.auditing.drawings import PANELS, Drawing
 from margin.auditing.matrix import confusion
-from margin.auditing.svg import INK, MUTED, SERIES, drawing, exact_ticks, sized, themed
+from margin.auditing.svg import INK, MUTED, SERIES, drawing, exact_ticks, sized, themed, whole_ticks
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def _history(axes: "Axes", quantity: str, series: dict[str, tuple[list[float], l
     if min(values) > 0 and max(values) > 30 * min(values):
         axes.set_yscale("log")
     axes.set_xlabel("step")
+    whole_ticks(axes.xaxis)
     if len(series) > 1:
         axes.legend()
     _plain_ticks(axes)
@@ -238,6 +239,8 @@ def lines(axes: "Axes", finding: Finding) -> str:
         keep = torch.linspace(0, len(c) - 1, min(len(c), MOST_POINTS)).round().long()
         axes.plot(x[keep], c[keep], color=SERIES[i % len(SERIES)], label=name.replace("_", " "))
     axes.set_xlabel(first.replace("_", " ") if over is not None else "position")
+    if over is None or bool((over == over.round()).all()):
+        whole_ticks(axes.xaxis)
     axes.legend()
     return f"curves: {', '.join(curves)}"
 
@@ -278,9 +281,9 @@ def _curve(finding: Finding, *names: str) -> Tensor | None:
 
 
 def _plain_ticks(axes: "Axes") -> None:
-    from matplotlib.ticker import FixedLocator, MaxNLocator
+    from matplotlib.ticker import AutoLocator, FixedLocator, MaxNLocator
 
-    if axes.get_xscale() == "linear" and not isinstance(axes.xaxis.get_major_locator(), FixedLocator):
+    if isinstance(axes.xaxis.get_major_locator(), AutoLocator):  # the drawing has chosen none
         axes.xaxis.set_major_locator(MaxNLocator(6))
     for axis in (axes.xaxis, axes.yaxis):
         if isinstance(axis.get_major_locator(), FixedLocator):

@@ -43,7 +43,7 @@ def subject_of_run(run: Run, data: Any = None, beside: Run | None = None) -> Sub
     elif entry.objective:
         objective = same_noise(objective)
     model = load(run)
-    assumed = list(record["data"]["notes"])
+    assumed = list(record["data"]["notes"]) if is_held_out(run, data) else []
     original = _original(record, data)
     if is_own(run, data):
         assumed.append("The data named are the run's own: the part that it held out is audited.")
@@ -70,6 +70,11 @@ def subject_of_run(run: Run, data: Any = None, beside: Run | None = None) -> Sub
         initial=load(run, "initial") if run.begun else None,
         beside=None if beside is None else _second(run, beside),
     )
+
+
+def is_held_out(run: Run, data: Any) -> bool:
+    """Whether an audit with these data is of the part that the run itself held out."""
+    return data is None or isinstance(data, Data) or is_own(run, data)
 
 
 def _second(run: Run, beside: Run) -> nn.Module:

@@ -107,6 +107,13 @@ def sized(axes: "Axes", left: float, bottom: float, width: float, height: float)
     figure.subplots_adjust(left / whole, bottom / high, (left + width) / whole, 1 - EDGE / high)
 
 
+def whole_ticks(axis: Any) -> None:
+    """Ticks at whole numbers alone: of what is counted, as steps or tokens."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+
+
 def exact_ticks(axis: Any) -> None:
     """Numbers on an axis as the page has them: no digit that says nothing, a true minus."""
     from matplotlib.ticker import NullFormatter

@@ -1,7 +1,6 @@
 """``margin compare RUN RUN ...``: runs, or audits, side by side with their errors."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,8 @@ def compare_runs(paths: Sequence[Path]) -> Output:
     prints = {run.record["data"]["fingerprint"] for run in runs}
     if len(prints) > 1:
         raise ValueError("these runs were trained on different data: their examples cannot be paired")
-    terms = [held_out_terms(run) for run in runs]
+    held = [held_out_terms(run) for run in runs]
+    terms = [each.terms for each in held]
     shared = [name for name in terms[0] if all(name in other for other in terms)]
     document = [
         {
@@ -57,25 +57,31 @@ def compare_runs(paths: Sequence[Path]) -> Output:
                 "" if row is document[0] else f"{m['difference']:+.4g} [{m['low']:+.4g}, {m['high']:+.4g}]"
             )
             rows.append((row["run"], row["model"], name, f"{m['mean']:.4g} +- {m['stderr']:.2g}", difference))
-    count = len(next(iter(terms[0].values())))
-    return Output(document, f"{columns(rows)}\n{count} examples held out by each; differences are paired")
+    what = f"{held[0].examples} examples held out by each"
+    if held[0].blocks:
+        what += f", which overlap: errors are over {held[0].blocks} blocks of neighbors"
+    return Output(document, f"{columns(rows)}\n{what}; differences are paired")
 
 
 def paired(own: Any, base: Any) -> dict[str, float]:
-    """Mean and standard error of a term, and the paired difference from another's with its t interval."""
+    """Mean and standard error of a term, and the paired difference from another's with its t interval.
+
+    Args:
+        own: Terms, with the example that each belongs to: examples are what errors are computed over.
+        base: The same terms of another run.
+    """
     from scipy.stats import t
 
-    n = len(own)
-    gap = own - base
-    spread = float(gap.std(ddof=1)) / math.sqrt(n)
-    factor = float(t.ppf(0.975, n - 1))
-    difference = float(gap.mean())
+    from margin.theory.held_out import weighted_mean
+
+    mean, gap = weighted_mean(own), weighted_mean(own._replace(values=own.values - base.values))
+    half = float(t.ppf(0.975, len(own.example.unique()) - 1)) * float(gap.stderr)
     return {
-        "mean": float(own.mean()),
-        "stderr": float(own.std(ddof=1)) / math.sqrt(n),
-        "difference": difference,
-        "low": difference - factor * spread,
-        "high": difference + factor * spread,
+        "mean": float(mean.mean),
+        "stderr": float(mean.stderr),
+        "difference": float(gap.mean),
+        "low": float(gap.mean) - half,
+        "high": float(gap.mean) + half,
     }
 
 

@@ -81,6 +81,13 @@ def parse(parser: ArgumentParser, words: Sequence[str]) -> Namespace:
     Raises:
         ValueError: An option is unknown or has a wrong value; the message is one line.
     """
+    known = _flags(parser)
+    for word in words:
+        flag = word.partition("=")[0]
+        # a dictionary's entry, --schedule_options.power, belongs to its option
+        inside = any(flag.startswith(f"{option}.") for option in known)
+        if len(flag) > 2 and flag.startswith("--") and flag not in known and not inside:
+            raise ValueError(_unknown(flag, parser))
     try:
         return parser.parse_args(list(words))
     except ArgumentError as error:
@@ -158,6 +165,24 @@ def _list(value: str, beside: Sequence[str]) -> str:
     return value if value.startswith(("[", "(", "null")) or value in beside else f"[{value}]"
 
 
+def _flags(parser: ArgumentParser) -> list[str]:
+    """The options of a parser without jsonargparse's own, which read a file into a group.
+
+    ``--rule`` stays: it names a rule, and is taken out before the rest is parsed.
+    """
+    return [
+        flag
+        for action in parser._actions
+        for flag in action.option_strings
+        if flag.startswith("--") and (type(action).__name__ != "_ActionConfigLoad" or flag == "--rule")
+    ]
+
+
+def _unknown(option: str, parser: ArgumentParser) -> str:
+    near = nearest(option, [flag for flag in _flags(parser) if not flag.endswith("+")])
+    return f"unknown option {option}; nearest: {', '.join(near) or 'none'}; see {parser.prog} --help"
+
+
 def one_line(message: str, parser: ArgumentParser) -> str:
     """The parser's error in one line, an unknown option with the nearest that exist."""
     text = " ".join(message.split())
@@ -166,12 +191,7 @@ def one_line(message: str, parser: ArgumentParser) -> str:
         option = next((word for word in unknown[1].split() if word.startswith("-")), "")
         if not option:
             return f"unexpected argument {unknown[1].split()[0]!r}; see {parser.prog} --help"
-        option = option.partition("=")[0]
-        known = [
-            flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")
-        ]
-        near = ", ".join(nearest(option, [flag for flag in known if not flag.endswith("+")])) or "none"
-        return f"unknown option {option}; nearest: {near}; see {parser.prog} --help"
+        return _unknown(option.partition("=")[0], parser)
     wrong = re.search(r'Parser key "([^"]+)": .*?(?:Given value|Got value): (.*?)(?: - Expected|$)', text)
     if wrong:
         action = next(a for a in parser._actions if f"--{wrong[1]}" in a.option_strings or a.dest == wrong[1])

@@ -55,6 +55,6 @@ def drawn(options: dict[str, Any]) -> Output:
             f"{len(found.values)} samples in {path}",
         )
     if found.texts:
-        return Output(list(found.texts), "\n\n".join(found.texts))
+        return Output(list(found.texts), found.text)
     shown = found.values.tolist()
     return Output(shown, "\n".join(map(str, shown)))

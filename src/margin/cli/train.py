@@ -185,7 +185,7 @@ def trained(taken: Words, options: dict[str, Any]) -> Output:
 def _trained(taken: Words, options: dict[str, Any]) -> Output:
     from margin.cli.progress import progress
     from margin.engine.processes import told_by_first
-    from margin.training import finish, open_source, prepare
+    from margin.training import finish, prepare
 
     training, seeds = training_of(options), options["seeds"]
     if seeds < 1:
@@ -195,7 +195,7 @@ def _trained(taken: Words, options: dict[str, Any]) -> Output:
         "step": options["rule" if taken.rule else "step"],
         "rule": taken.rule,
     }
-    data = open_source(taken.data, options["data"])
+    data = opened(taken, options["data"])
     if seeds == 1:
         job = prepare(taken.model, data, arguments, training, options["out"] or None)
         tell(job.notes)
@@ -208,6 +208,24 @@ def _trained(taken: Words, options: dict[str, Any]) -> Output:
         tell(job.notes)
         runs.append(finish(job, progress=progress))
     return outcome(runs)
+
+
+def opened(taken: Words, options: Mapping[str, Any]) -> Any:
+    """The data; a table or arrays that cannot be read are perhaps another kind of file, without its prefix.
+
+    Raises:
+        ValueError: The data are wrong; the message says how the model's are read, where it takes no vectors.
+    """
+    from margin.data.forms import form_of
+    from margin.engine.plan import reading_of
+    from margin.training import open_source
+
+    try:
+        return open_source(taken.data, options)
+    except ValueError as error:
+        entry = find(models(), taken.model, "model")
+        other = reading_of(entry, taken.data) if form_of(taken.data) in ("table", "arrays") else ""
+        raise ValueError(f"{error}; {other}" if other else str(error)) from None
 
 
 def tell(notes: Sequence[str]) -> None:

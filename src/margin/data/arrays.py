@@ -193,7 +193,7 @@ def _load(path: Path) -> Any:
     try:
         found = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a file of plain arrays: {_first_line(error)}") from None
+        raise ValueError(f"{path}: not a file of plain arrays: {_reason(error)}") from None
     if isinstance(found, np.ndarray) == (path.suffix == ".npz"):
         raise ValueError(f"{path}: .npz is an archive of arrays, .npy one array: the ending is the wrong one")
     return found
@@ -203,11 +203,15 @@ def _member(archive: Any, key: str, path: Path) -> NDArray[Any]:
     try:
         return archive[key]
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: array {key!r} cannot be read: {_first_line(error)}") from None
+        raise ValueError(f"{path}: array {key!r} cannot be read: {_reason(error)}") from None
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _reason(error: Exception) -> str:
+    """The first line of an error, in words of our own where numpy's advise to read pickled objects."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    if line.startswith("Object arrays"):
+        return "it holds Python objects, which are never read; save numbers or text"
+    return "it begins as neither .npz nor .npy does" if "pickle" in line else line
 
 
 def as_numpy(array: Any, name: str, what: str) -> NDArray[Any]:

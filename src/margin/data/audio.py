@@ -296,7 +296,7 @@ def load_sounds(files: Sequence[Path], resample: int | None) -> tuple[list[Tenso
         if resample is None and sound.rate != first:
             raise ValueError(
                 f"{file}: every file must have one rate: got {sound.rate} Hz, {files[0].name} has {first}; "
-                f"set --data.resample {first}"
+                f"bring it to {first} Hz, or train with --data.resample {first}"
             )
         wanted = resample or first
         changed += sound.rate != wanted

@@ -6,7 +6,7 @@ its values (one-hot), in the order of their names.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,13 @@ FILL = "fill it in, set --missing drop, mean, median or mode, or set --ignore {c
 """What is to be done about a missing cell of a column."""
 
 
+class Remedies(NamedTuple):
+    """How messages name the options that leave a column out, or fill its missing cells."""
+
+    ignore: str = "set --ignore {column!r}"
+    missing: str = "set --missing"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """A column that was understood.
@@ -50,16 +57,23 @@ class Column:
     mixed: bool = False
 
 
-def understand(table: Table, name: str) -> Column:
+def understand(table: Table, name: str, remedies: Remedies | None = None) -> Column:
     """The kind of a column from its cells.
+
+    Args:
+        table: The table.
+        name: The column's name.
+        remedies: What messages propose; None are the options of tables.
 
     Raises:
         ValueError: Every cell is missing, a numeric column has a cell of text or an infinite value, or
             the type is one that no model takes.
     """
     series = table.frame[name]
+    remedies = remedies or Remedies()
+    ignore = remedies.ignore.format(column=name)
     if series.dtype == pl.String and not table.typed:
-        column = _from_text(table, name, _blanked(series))
+        column = _from_text(table, name, _blanked(series), remedies)
     elif series.dtype == pl.Boolean:
         column = Column(name, "boolean", series)
     elif series.dtype.is_numeric():
@@ -69,11 +83,11 @@ def understand(table: Table, name: str) -> Column:
     else:
         raise ValueError(
             f"{table.name}, column {name!r}: cells must be numbers, text or booleans: got {series.dtype}; "
-            f"set --ignore {name!r}"
+            f"{ignore}"
         )
     if column.values.null_count() == len(column.values):
-        raise ValueError(f"{table.name}, column {name!r}: every cell is missing; set --ignore {name!r}")
-    _check_finite(table, column)
+        raise ValueError(f"{table.name}, column {name!r}: every cell is missing; {ignore}")
+    _check_finite(table, column, f", leave it empty and {remedies.missing}, or {ignore}")
     return column
 
 
@@ -194,7 +208,7 @@ def categories_of(table: Table, column: Column) -> list[str]:
     return categories
 
 
-def _from_text(table: Table, name: str, text: pl.Series) -> Column:
+def _from_text(table: Table, name: str, text: pl.Series, remedies: Remedies) -> Column:
     present = len(text) - text.null_count()
     numbers = _parse(text)
     good = len(numbers) - numbers.null_count()
@@ -203,7 +217,8 @@ def _from_text(table: Table, name: str, text: pl.Series) -> Column:
             row = (numbers.is_null() & text.is_not_null()).arg_true()[0]
             raise ValueError(
                 f"{table.at(row, name)}: {text[row]!r} is not a number, and {good} of the column's {present} "
-                f"values are; correct the cell, leave it empty and set --missing, or set --ignore {name!r}"
+                f"values are; correct the cell, leave it empty and {remedies.missing}, or "
+                + remedies.ignore.format(column=name)
             )
         whole = text.str.contains(r"^[+-]?\d+$").all(ignore_nulls=True)
         return Column(name, "number", numbers, whole=whole)
@@ -240,7 +255,8 @@ def _floats(series: pl.Series) -> pl.Series:
     return series.cast(pl.Float64).fill_nan(None)
 
 
-def _check_finite(table: Table, column: Column) -> None:
+def _check_finite(table: Table, column: Column, otherwise: str = "") -> None:
+    """Refuse what no float32 holds; ``otherwise`` is proposed where the cell cannot be corrected."""
     if column.kind != "number":
         return
     largest = float(np.finfo(np.float32).max)
@@ -249,5 +265,5 @@ def _check_finite(table: Table, column: Column) -> None:
         raw = table.frame[column.name][rows[0]]
         raise ValueError(
             f"{table.at(rows[0], column.name)}: values must be finite and at most {largest:.2g}: got {raw}; "
-            f"correct the cell, leave it empty and set --missing, or set --ignore {column.name!r}"
+            f"correct the cell{otherwise}"
         )

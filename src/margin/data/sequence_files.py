@@ -233,19 +233,34 @@ def _rows(x: NDArray[Any], cuts: dict[str, NDArray[Any]], part: str, name: str, 
     lengths, offsets = cuts.get(f"lengths{part}"), cuts.get(f"offsets{part}")
     if lengths is not None and offsets is not None:
         raise ValueError(f"{name}: lengths or offsets say where sequences end: got both")
-    if lengths is not None and len(x) != len(lengths):
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
+    if lengths is not None:
+        lengths = _whole(lengths, f"lengths{part}", name)
+        if len(negative := np.flatnonzero(lengths < 0)):
+            row = negative[0]
+            raise ValueError(f"{name}: lengths{part} must be at least 0: got {lengths[row]} in row {row}")
+        if len(x) != len(lengths):
+            offsets = np.concatenate(([0], np.cumsum(lengths)))
     if offsets is None:
         return rows_of(x, name, lengths=lengths, missing=missing)
-    whole = offsets.ndim == 1 and offsets.dtype.kind in "ui" and len(offsets) > 0
-    if not whole or offsets[0] != 0 or (np.diff(offsets) < 0).any():
-        raise ValueError(f"{name}: offsets and lengths must be whole numbers, offsets rising from 0")
+    offsets = _whole(offsets, f"offsets{part}", name)
+    if not len(offsets) or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+        shown = ", ".join(map(str, offsets[:10])) + (", ..." if len(offsets) > 10 else "")
+        raise ValueError(f"{name}: offsets{part} must rise from 0: got {shown or 'none'}")
     if offsets[-1] != len(x):
         raise ValueError(
             f"{name}: the lengths must add up to the steps of x, or be one a row of x: got {offsets[-1]} "
             f"for x of shape {x.shape}"
         )
     steps = torch.from_numpy(x.astype(x.dtype.newbyteorder("=")))
-    return rows_of(
-        Ragged(steps, offsets_of(torch.from_numpy(np.diff(offsets.astype(np.int64))))), name, missing=missing
-    )
+    return rows_of(Ragged(steps, offsets_of(torch.from_numpy(np.diff(offsets)))), name, missing=missing)
+
+
+def _whole(numbers: NDArray[Any], what: str, name: str) -> NDArray[np.int64]:
+    """Whole numbers in one row, of whatever type they were saved in."""
+    if numbers.ndim != 1 or numbers.dtype.kind not in "uif":
+        got = f"shape {numbers.shape} of {numbers.dtype}"
+        raise ValueError(f"{name}: {what} must be whole numbers in one row: got {got}")
+    if len(wrong := np.flatnonzero(~np.isfinite(numbers) | (numbers != np.round(numbers)))):
+        row = wrong[0]
+        raise ValueError(f"{name}: {what} must be whole numbers: got {numbers[row]} in row {row}")
+    return numbers.astype(np.int64)

@@ -19,6 +19,7 @@ from torch import Generator, Tensor
 
 from margin.data.examples import Data
 from margin.data.preprocess import fit_standardize
+from margin.data.series_step import check_step
 from margin.data.series_table import Missing, Steps, load_steps
 from margin.data.splits import Split
 from margin.types import Batch
@@ -279,7 +280,8 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: A column of the run is missing, or there are fewer rows than a context.
+        ValueError: A column of the run is missing, its rows are another time apart than those of the run, or
+            there are fewer rows than a context.
     """
     path = Path(source)
     if encoding["format"] != "series":
@@ -289,6 +291,7 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
     steps = load_steps(
         path, time_column=encoding["time_column"], missing=encoding["missing"], wanted=encoding["columns"]
     )
+    check_step(f"{steps.name}, column {steps.time_column!r}", steps.step, encoding.get("step"))
     context, horizon = encoding["shape"][0], encoding["horizon"]
     values = steps.values.to(getattr(torch, encoding["dtype"]))
     columns = tuple(encoding["columns"].index(name) for name in encoding["targets"])
@@ -352,6 +355,7 @@ def _encoding(
         "horizon": window.horizon,
         "stride": window.stride,
         "time_column": steps.time_column,
+        "step": None if steps.step is None else list(steps.step),
         "missing": steps.missing,
         "about": _about(steps, ends, window, targets),
     }

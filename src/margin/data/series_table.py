@@ -11,17 +11,28 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from margin.data.columns import Column, as_kind, missing_cell, no_column, understand
+from margin.data.columns import Column, Remedies, as_kind, missing_cell, no_column, understand
 from margin.data.delimited import Table, load_table
+from margin.data.series_step import TimeStep
 
 Missing = Literal["error", "last"]
 
 TIMES = ("date", "time", "datetime", "timestamp", "year", "month", "day", "week", "ds")
 """Names of a column of times that need not be said."""
 
-FILL = "fill it in, or set --data.missing last, or --data.ignore {column!r}"
+REMEDIES = Remedies("train with --data.ignore {column!r}", "train with --data.missing last")
+"""They are options of a training: a finished run reads new data as it read its own."""
+
+FILL = f"fill it in, {REMEDIES.missing}, or {REMEDIES.ignore}"
 
 MOST_GAPS = 3
+
+
+FORMS = (
+    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y/%m/%d", "%Y-%m"),
+    *("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%+"),
+)
+"""How dates are written; the last is ISO 8601 with its zone, as 2016-07-01T00:00:00Z."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,6 +46,7 @@ class Steps:
         time_column: The name of the column of times, or None.
         missing: What a missing cell got.
         spacing: The times in words: from, to, the usual step.
+        step: The usual time from a row to the next, where there are times.
         times: The time of each row as the file writes it; () where there is no column of times.
         notes: What was assumed.
     """
@@ -45,6 +57,7 @@ class Steps:
     time_column: str | None = None
     missing: Missing = "error"
     spacing: str = ""
+    step: TimeStep | None = None
     times: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -75,9 +88,9 @@ def load_steps(
     if time_column is None and wanted is None:
         left = [name for name in names if name not in _listed(ignore, names)]
         time_column = next((name for name in left if name.lower() in TIMES and _is_time(table, name)), None)
-    spacing, notes = "", list[str]()
+    spacing, step, notes = "", None, list[str]()
     if time_column is not None:
-        spacing, notes = _spacing(table, time_column, _times(table, time_column))
+        spacing, step, notes = _spacing(table, time_column, _times(table, time_column))
     used = list(wanted) if wanted is not None else _used(table, ignore, time_column)
     columns = [
         as_kind(table, name, "number") if wanted is not None else _number(table, name) for name in used
@@ -93,6 +106,7 @@ def load_steps(
         time_column=time_column,
         missing=missing,
         spacing=spacing,
+        step=step,
         times=() if time_column is None else tuple(map(str, table.frame[time_column])),
         notes=tuple(notes),
     )
@@ -117,7 +131,7 @@ def _listed(ignore: Sequence[str] | str, names: Sequence[str]) -> Sequence[str]:
 
 
 def _number(table: Table, name: str) -> Column:
-    column = understand(table, name)
+    column = understand(table, name, REMEDIES)
     if column.kind == "number":
         return column
     raw = table.frame[name].drop_nulls()[0]
@@ -191,7 +205,7 @@ def _days(cells: pl.Series) -> pl.Series | None:
 
 def _dates(cells: pl.Series) -> pl.Series:
     tried = []
-    for form in ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y/%m/%d", "%Y-%m"):
+    for form in FORMS:
         text = cells + "-01" if form == "%Y-%m" else cells
         dates = text.str.to_datetime("%Y-%m-%d" if form == "%Y-%m" else form, strict=False)
         if dates.null_count() == 0:
@@ -200,15 +214,15 @@ def _dates(cells: pl.Series) -> pl.Series:
     return min(tried, key=lambda dates: dates.null_count())
 
 
-def _spacing(table: Table, name: str, times: pl.Series) -> tuple[str, list[str]]:
-    """The times in words, and a note of their gaps.
+def _spacing(table: Table, name: str, times: pl.Series) -> tuple[str, TimeStep | None, list[str]]:
+    """The times in words, their step, and a note of their gaps.
 
     Raises:
         ValueError: A time comes twice, or falls.
     """
     shown = table.frame[name]
     if len(times) < 2:
-        return str(shown[0]), []
+        return str(shown[0]), None, []
     steps = times.diff()[1:]
     numbers = steps.dt.total_microseconds() if steps.dtype == pl.Duration else steps
     values = numbers.cast(pl.Float64).to_numpy()
@@ -216,7 +230,7 @@ def _spacing(table: Table, name: str, times: pl.Series) -> tuple[str, list[str]]
         row = int(twin[0]) + 1
         raise ValueError(
             f"{table.at(row, name)}: every time must come once: {shown[row]} comes twice; if {name!r} is not "
-            f"the rows' time, set --data.time_column, or leave it out by --data.ignore {name!r}"
+            f"the rows' time, train with --data.time_column, or leave it out by --data.ignore {name!r}"
         )
     if len(fall := np.flatnonzero(values < 0)):
         row = int(fall[0]) + 1
@@ -227,21 +241,12 @@ def _spacing(table: Table, name: str, times: pl.Series) -> tuple[str, list[str]]
     usual = float(np.median(values))
     monthly = steps.dtype == pl.Duration and usual > 20 * 86_400e6  # months and years differ in length
     wide = np.flatnonzero(values > usual * (1.2 if monthly else 1 + 1e-6))
-    words = _step(usual, dates=steps.dtype == pl.Duration)
-    text = f"{shown[0]} to {shown[len(shown) - 1]}, {words} a row"
+    dated = steps.dtype == pl.Duration
+    step = TimeStep(usual / 1e6 if dated else usual, dated)
+    text = f"{shown[0]} to {shown[len(shown) - 1]}, {step} a row"
     if not len(wide):
-        return text, []
+        return text, step, []
     places = ", ".join(f"{shown[int(k)]} to {shown[int(k) + 1]}" for k in wide[:MOST_GAPS])
     more = f" and {len(wide) - MOST_GAPS} more" if len(wide) > MOST_GAPS else ""
-    note = f"gaps in time, read as if there were none (a step is {words}): {places}{more}"
-    return f"{text}, {len(wide)} gaps", [note]
-
-
-def _step(usual: float, *, dates: bool) -> str:
-    if not dates:
-        return f"{usual:g}"
-    for unit, length in (("day", 86_400e6), ("hour", 3_600e6), ("minute", 60e6), ("second", 1e6)):
-        if usual >= length:
-            count = usual / length
-            return f"{count:.4g} {unit}{'s' * (count != 1)}"
-    return f"{usual:g} microseconds"
+    note = f"gaps in time, read as if there were none (a step is {step}): {places}{more}"
+    return f"{text}, {len(wide)} gap{'s' * (len(wide) > 1)}", step, [note]

@@ -128,7 +128,8 @@ def read_text(  # more than 7 parameters: they are the options of the source
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The text is not UTF-8, too short, or a held-out token is unknown.
+        ValueError: The text is not UTF-8, too short for a token in every part, or a held-out token is
+            unknown.
     """
     path = Path(path)
     options = {"level": level, "case": case, "time": time, "min_count": min_count, "unknown": unknown}
@@ -254,10 +255,17 @@ def _cuts(count: int, split: Split, time: int, name: str) -> dict[str, slice]:
     if ends["train"] <= time:
         raise ValueError(
             f"{name}: the training part must have more than time={time} tokens: got {ends['train']:,} of "
-            f"{count:,}"
+            f"{count:,}; give a longer text{', or set --data.time lower' if time > 1 else ''}"
         )
     starts = {"train": 0, "val": ends["train"], "test": ends["val"]}
-    return {part: slice(starts[part], end) for part, end in ends.items() if end > starts[part]}
+    kept = split.shares()
+    if empty := [part for part in kept if ends[part] == starts[part]]:
+        raise ValueError(
+            f"{name}: every part ({', '.join(kept)}) needs a token: got {count:,} in all, too few for "
+            f"{', '.join(f'{part}={float(kept[part]):g}' for part in empty)}; give a longer text, or set "
+            f"{' '.join(f'--data.{part} 0' for part in empty)}"
+        )
+    return {part: slice(starts[part], ends[part]) for part in kept}
 
 
 def _about(

@@ -233,6 +233,15 @@ TARGETS = {
 """The targets that a task reads which predicts no classes."""
 
 
+def reading_of(entry: Entry, source: str) -> str:
+    """How a file is to be read that was taken for a table or for arrays; "" where an entry takes these."""
+    keys = [key for key in dictated(resolve(entry.build)) if INPUTS.get(key, ("", ""))[1]]
+    if not keys:
+        return ""
+    wanted, prefix = INPUTS["horizon" if "horizon" in keys else keys[0]]
+    return f"{entry.name} needs {wanted}: read a file of them as {prefix}{source}"
+
+
 def check_task(entry: Entry, data: Data) -> None:
     """Refuse classes for a model of values, values for a model of classes, features for a model of images.
 
@@ -243,6 +252,8 @@ def check_task(entry: Entry, data: Data) -> None:
         if key in dictated(resolve(entry.build)) and key not in data.spec:
             kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
             remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
+            if wanted == "tokens" and data.encoding.get("format") == "audio":
+                remedy = "; of sound that is read as audio:PATH, set --data.task tokens"
             raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
     kind = data.encoding.get("kind", entry.takes)
     if entry.takes and kind != entry.takes:

@@ -16,7 +16,7 @@ from margin.sequence.encoder_decoder import (
     check_sizes,
     check_target,
 )
-from margin.sequence.recurrence import valid
+from margin.sequence.recurrence import check_dropout, valid
 
 DECODERS: dict[str, type[nn.GRUCell | nn.LSTMCell]] = {"gru": nn.GRUCell, "lstm": nn.LSTMCell}
 
@@ -142,7 +142,7 @@ class AttentionSeq2Seq(Seq2Seq):
             dropout=dropout,
         )
         self.embedding = nn.Embedding(vocab_size, embedding)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
         self.bridge = nn.Linear(hidden, hidden)
         self.attention = AdditiveAttention(hidden, 2 * hidden, units=attention)
         self.decoder = DECODERS[cell](embedding + 2 * hidden, hidden)

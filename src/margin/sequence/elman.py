@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.sequence.readouts import LanguageModel, Pool, Readout, SequenceClassifier, SequenceRegressor
+from margin.sequence.recurrence import check_layers
 from margin.sequence.torch_recurrent import RecurrentInit, TorchRecurrence, begin
 
 Nonlinearity = Literal["tanh", "relu"]
@@ -43,10 +44,11 @@ def recurrence(
         recurrent_init: How U begins: torch's uniform draw, an orthogonal matrix, or the identity.
 
     Raises:
-        ValueError: A size is below 1.
+        ValueError: A size is below 1, or the dropout is not in [0, 1).
 
     Reference: Elman 1990; Goodfellow, Bengio and Courville 2016, Equations 10.8 and 10.9.
     """
+    check_layers(hidden, layers, dropout)
     layer = nn.RNN(
         input_size,
         hidden,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from margin.engine.asking import asking
 from margin.sequence.decoding import Decoded, State, beam, greedy
-from margin.sequence.recurrence import check_lengths
+from margin.sequence.recurrence import check_dropout, check_lengths
 
 Cell = Literal["gru", "lstm"]
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -55,7 +55,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, embedding)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
         self.recurrence = CELLS[cell](
             embedding,
             hidden,
@@ -208,7 +208,7 @@ class EncoderDecoder(Seq2Seq):
             dropout=dropout,
         )
         self.embedding = nn.Embedding(vocab_size, embedding)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
         self.decoder = CELLS[cell](
             embedding, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
         )

@@ -55,7 +55,8 @@ class SeasonalNaive(nn.Module):
         horizon: Steps that are foretold.
         num_targets: Columns that are foretold.
         target_scale: For each target its column, mean and deviation in training.
-        period: Rows of a season, as 24 of hours or 12 of months; 1 is the last value.
+        period: Rows of a season, as 24 of hours or 12 of months. No data say it, so it is to be given: the
+            default of 1 is the forecast of no change, :class:`LastValue`.
 
     Raises:
         ValueError: A context has no whole season.

@@ -66,7 +66,8 @@ def _asked(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
 def coverage(subject: Subject) -> Finding:
     """How often what followed lay between the quantiles .1 and .9, beside the promised share of 80 %.
 
-    The interval is over blocks of neighboring origins, for neighboring forecasts foretell the same rows.
+    The interval is over blocks of neighboring origins, for neighboring forecasts foretell the same rows; it
+    is cut to [0, 1], where every share lies.
 
     Args:
         subject: A forecast of quantiles, its held-out windows in order of time, one row apart.
@@ -78,7 +79,8 @@ def coverage(subject: Subject) -> Finding:
     horizon, each = truth.shape[1], inside.mean((1, 2))
     interval, failure, premises = None, "", [_same_law(), _best_quantiles()]
     try:
-        interval = block_interval(each, horizon, error=MISSES)
+        low, high = block_interval(each, horizon, error=MISSES)
+        interval = low.clamp(0, 1), high.clamp(0, 1)
         premises.append(_independent(each, horizon))
     except ArithmeticError as error:
         failure = str(error)

@@ -14,6 +14,7 @@ from margin.sequence.recurrence import (
     Sequences,
     State,
     Steps,
+    check_layers,
     unrolled,
     without_padding,
 )
@@ -137,10 +138,12 @@ def recurrence(
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
 
     Raises:
-        ValueError: A size is below 1, an option has another value, or torch's reset meets gate "renews".
+        ValueError: A size is below 1, the dropout is not in [0, 1), an option has another value, or torch's
+            reset meets gate "renews".
 
     Reference: Cho, van Merrienboer, Gulcehre, Bahdanau, Bougares, Schwenk and Bengio 2014, Equations 5-8.
     """
+    check_layers(hidden, layers, dropout)
     if reset == "before":
         stack = [
             ResetBeforeGRU(size, hidden=hidden, gate=gate, recurrent_init=recurrent_init)

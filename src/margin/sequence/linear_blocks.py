@@ -7,7 +7,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps, without_padding
+from margin.sequence.recurrence import (
+    Lengths,
+    Recurrence,
+    Sequences,
+    State,
+    Steps,
+    check_dropout,
+    without_padding,
+)
 from margin.sequence.step_norm import StepBatchNorm
 
 Widths = Float[Tensor, "batch time width"]
@@ -46,7 +54,7 @@ class LinearBlock(nn.Module):
         self.norm = kinds[norm](width)
         self.core = core
         self.gate = nn.Linear(width, 2 * width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
 
     def forward(self, x: Widths, lengths: Lengths | None, state: State) -> tuple[Widths, State]:
         """The block's outputs at all steps and its core's last state."""

@@ -14,6 +14,7 @@ from margin.sequence.recurrence import (
     Sequences,
     State,
     Steps,
+    check_layers,
     gate_bias,
     unrolled,
     without_padding,
@@ -57,10 +58,13 @@ class CellMatrixLSTM(Recurrence):
     Args:
         input_size: n, numbers of a step.
         hidden: m, units, at least 1.
-        forget_bias: Where the forget gate's bias begins, without a memory.
+        forget_bias: Where the forget gate's bias begins, without a memory; None is 1.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
             bias alone.
         recurrent_init: How the recurrent matrices of the four gates begin.
+
+    Raises:
+        ValueError: A size is below 1, the memory is 1 or negative, or has a forget bias beside it.
 
     Reference:
         Gers, Schmidhuber and Cummins 2000, Section 3, with U added.
@@ -71,7 +75,7 @@ class CellMatrixLSTM(Recurrence):
         input_size: int,
         *,
         hidden: int = 64,
-        forget_bias: float = 1.0,
+        forget_bias: float | None = None,
         memory: int = 0,
         recurrent_init: RecurrentInit = "uniform",
     ) -> None:
@@ -107,7 +111,7 @@ class CellMatrixLSTM(Recurrence):
 
 
 @torch.no_grad()
-def begin_gates(layer: nn.LSTM, bias: float, memory: int = 0) -> None:
+def begin_gates(layer: nn.LSTM, bias: float | None = None, memory: int = 0) -> None:
     """Begin every layer's forget gate at this bias: at 0 it would halve the cell at each step.
 
     With a memory each unit's forget gate begins at log u and its input gate at -log u, u uniform in
@@ -116,16 +120,21 @@ def begin_gates(layer: nn.LSTM, bias: float, memory: int = 0) -> None:
 
     Args:
         layer: Torch's LSTM.
-        bias: Of every forget gate, where there is no memory.
+        bias: Of every forget gate, where there is no memory; None is 1.
         memory: Steps of the longest memory, at least 2; 0 is none.
 
     Raises:
-        ValueError: The memory is 1 or negative.
+        ValueError: The memory is 1 or negative, or has a bias beside it.
 
     Reference: Gers, Schmidhuber and Cummins 2000, Section 4; Jozefowicz, Zaremba and Sutskever 2015,
     Section 2.2 (1 or 2 recommended); Tallec and Ollivier 2018, Equation 16 (memory).
     """
-    m = layer.hidden_size
+    if memory and bias is not None:
+        raise ValueError(
+            "forget_bias must be left out beside a memory, by which the gates begin: "
+            f"got forget_bias {bias:g}, memory {memory}"
+        )
+    m, begun = layer.hidden_size, 1.0 if bias is None else bias
     for name, parameter in layer.named_parameters():
         if name.startswith("bias"):
             own = name.startswith("bias_ih")
@@ -133,7 +142,7 @@ def begin_gates(layer: nn.LSTM, bias: float, memory: int = 0) -> None:
                 long = gate_bias(memory, m) if own else torch.zeros(m)
                 parameter[: 2 * m] = torch.cat((-long, long))
             else:
-                parameter[m : 2 * m] = bias if own else 0.0
+                parameter[m : 2 * m] = begun if own else 0.0
 
 
 # a constructor's parameters: they are the layer's options
@@ -144,7 +153,7 @@ def recurrence(
     layers: int = 1,
     dropout: float = 0.0,
     output: CellOutput = "cell",
-    forget_bias: float = 1.0,
+    forget_bias: float | None = None,
     memory: int = 0,
     recurrent_init: RecurrentInit = "uniform",
 ) -> Recurrence:
@@ -156,16 +165,18 @@ def recurrence(
         layers: Layers on top of each other, at least 1.
         dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
         output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin, without a memory; torch itself draws them around 0.
+        forget_bias: Where the forget gates' biases begin, without a memory; None is 1, torch draws around 0.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
             bias alone.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
 
     Raises:
-        ValueError: A size is below 1, or an option has another value.
+        ValueError: A size is below 1, the dropout is not in [0, 1), an option has another value, or a memory
+            has a forget bias beside it.
 
     Reference: Hochreiter and Schmidhuber 1997; Gers, Schmidhuber and Cummins 2000, Section 3.
     """
+    check_layers(hidden, layers, dropout)
     if output == "matrix":
         stack = [
             CellMatrixLSTM(
@@ -192,7 +203,7 @@ def classifier(
     dropout: float = 0.0,
     pool: Pool = "last",
     output: CellOutput = "cell",
-    forget_bias: float = 1.0,
+    forget_bias: float | None = None,
     memory: int = 0,
     recurrent_init: RecurrentInit = "uniform",
 ) -> SequenceClassifier:
@@ -207,7 +218,7 @@ def classifier(
             read, in [0, 1).
         pool: What is read: the last output, or the mean over the steps.
         output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin, without a memory.
+        forget_bias: Where the forget gates' biases begin; 1 by default. A memory takes its place.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
             bias alone.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
@@ -238,7 +249,7 @@ def regressor(
     dropout: float = 0.0,
     pool: Pool = "last",
     output: CellOutput = "cell",
-    forget_bias: float = 1.0,
+    forget_bias: float | None = None,
     memory: int = 0,
     recurrent_init: RecurrentInit = "uniform",
 ) -> SequenceRegressor:
@@ -252,7 +263,7 @@ def regressor(
             read, in [0, 1).
         pool: What is read: the last output, or the mean over the steps.
         output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin, without a memory.
+        forget_bias: Where the forget gates' biases begin; 1 by default. A memory takes its place.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
             bias alone.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
@@ -283,7 +294,7 @@ def language(
     dropout: float = 0.0,
     readout: Readout = "own",
     output: CellOutput = "cell",
-    forget_bias: float = 1.0,
+    forget_bias: float | None = None,
     memory: int = 0,
     recurrent_init: RecurrentInit = "uniform",
 ) -> LanguageModel:
@@ -298,7 +309,7 @@ def language(
             layers, and of the last layer's outputs; in [0, 1).
         readout: A matrix of its own, or that of the token vectors, which needs embedding = hidden.
         output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin, without a memory.
+        forget_bias: Where the forget gates' biases begin; 1 by default. A memory takes its place.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
             bias alone.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.

@@ -7,7 +7,16 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from margin.sequence.language import continued, drawn
-from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps, mean, without_padding
+from margin.sequence.recurrence import (
+    Lengths,
+    Recurrence,
+    Sequences,
+    State,
+    Steps,
+    check_dropout,
+    mean,
+    without_padding,
+)
 from margin.types import ClassScores, PerExample
 
 Pool = Literal["last", "mean"]
@@ -41,7 +50,7 @@ class SequenceClassifier(nn.Module):
         dropout: Probability with which a number of what is read is dropped in training, in [0, 1).
 
     Raises:
-        ValueError: The pool is neither, or the dropout is no probability.
+        ValueError: The pool is neither, or the dropout is not in [0, 1).
 
     Reference:
         Goodfellow, Bengio and Courville 2016, Section 10.2 (Figure 10.5).
@@ -53,7 +62,7 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         self.recurrence = recurrence
         self.pool: Pool = known(pool)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
         self.head = nn.Linear(recurrence.output_size, num_classes)
 
     def forward(self, x: Sequences, lengths: Lengths | None = None) -> ClassScores:
@@ -70,7 +79,7 @@ class SequenceRegressor(nn.Module):
         dropout: Probability with which a number of what is read is dropped in training, in [0, 1).
 
     Raises:
-        ValueError: The pool is neither, or the dropout is no probability.
+        ValueError: The pool is neither, or the dropout is not in [0, 1).
 
     Reference:
         Goodfellow, Bengio and Courville 2016, Section 10.2 (Figure 10.5).
@@ -80,7 +89,7 @@ class SequenceRegressor(nn.Module):
         super().__init__()
         self.recurrence = recurrence
         self.pool: Pool = known(pool)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
         self.head = nn.Linear(recurrence.output_size, 1)
 
     def forward(self, x: Sequences, lengths: Lengths | None = None) -> PerExample:
@@ -100,7 +109,8 @@ class LanguageModel(nn.Module):
         dropout: Probability with which a number of E[w] and of y is dropped in training, in [0, 1).
 
     Raises:
-        ValueError: The recurrence is not causal, the readout is another, or the sizes of a tied one differ.
+        ValueError: The recurrence is not causal, the readout is another, the sizes of a tied one differ, or
+            the dropout is not in [0, 1).
 
     Reference:
         Mikolov, Karafiat, Burget, Cernocky and Khudanpur 2010, Section 2; Press and Wolf 2017 (tied).
@@ -128,7 +138,7 @@ class LanguageModel(nn.Module):
         self.embedding = nn.Embedding(vocab_size, recurrence.input_size)
         self.recurrence = recurrence
         self.head = nn.Linear(recurrence.output_size, vocab_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
         if readout == "tied":
             # E has rows of variance 1: as a readout they would make logits of variance m
             nn.init.normal_(self.embedding.weight, std=recurrence.output_size**-0.5)

@@ -106,6 +106,34 @@ def check_lengths(lengths: Tensor, x: Tensor) -> None:
         )
 
 
+def check_layers(hidden: int, layers: int, dropout: float) -> None:
+    """Refuse options that make no stack of layers, before torch does in words of its own.
+
+    Args:
+        hidden: Units of each layer.
+        layers: Layers on top of each other.
+        dropout: Probability with which a number is dropped in training.
+
+    Raises:
+        ValueError: A size is below 1, or the dropout is not in [0, 1).
+    """
+    for name, size in (("hidden", hidden), ("layers", layers)):
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1: got {size}")
+    check_dropout(dropout)
+
+
+def check_dropout(dropout: float) -> float:
+    """The probability with which a number is dropped, unless it drops all or is none.
+
+    Raises:
+        ValueError: It is not in [0, 1).
+    """
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be in [0, 1): got {dropout:g}")
+    return dropout
+
+
 def valid(lengths: Lengths, time: int) -> Bool[Tensor, "batch {time}"]:
     """Which positions are steps of their example: True at t < length, False at padding."""
     return torch.arange(time, device=lengths.device) < lengths[:, None]
@@ -222,5 +250,5 @@ def gate_bias(memory: int, hidden: int) -> Float[Tensor, " hidden"]:
     Reference: Tallec and Ollivier 2018, Equation 16.
     """
     if memory < 2:
-        raise ValueError(f"memory must be 0, for torch's draw, or at least 2 steps: got {memory}")
+        raise ValueError(f"memory must be 0, for none, or at least 2 steps: got {memory}")
     return (1 + (memory - 2) * torch.rand(hidden)).log()

@@ -253,7 +253,9 @@ def by_length(subject: Subject) -> Finding:
     right = held_out_terms(subject.model, subject.test, _right)
     lengths = torch.cat([batch.inputs[1].cpu() for batch in subject.test])
     own = lengths[right.example]
-    low, high = (lengths[right.example.unique()].double().quantile(q) for q in (1 / 3, 2 / 3))
+    asked = lengths[right.example.unique()].double()
+    # lengths that occur, so that the statement names whole tokens
+    low, high = asked.quantile(1 / 3, interpolation="lower"), asked.quantile(2 / 3, interpolation="higher")
 
     def over(kept: Tensor) -> Estimate:
         return weighted_mean(Terms(right.values[kept], right.weight[kept], right.example[kept]))
@@ -261,8 +263,8 @@ def by_length(subject: Subject) -> Finding:
     short, long = over(own <= low), over(own >= high)
     found = own.unique()
     return Finding(
-        statement=f"Share of right next tokens where the source has {float(high):g} tokens or more, less "
-        f"that where it has at most {float(low):g}.",
+        statement=f"Share of right next tokens where the source has {int(high)} tokens or more, less "
+        f"that where it has at most {int(low)}.",
         value=long.mean - short.mean,
         kind="estimate",
         stderr=(short.stderr.square() + long.stderr.square()).sqrt(),

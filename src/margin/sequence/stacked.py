@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps
+from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps, check_dropout
 
 
 def widths(input_size: int, width: int, layers: int) -> list[int]:
@@ -39,7 +39,7 @@ class Stacked(Recurrence):
         dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
 
     Raises:
-        ValueError: There is no layer, or the sizes of two neighbors differ.
+        ValueError: There is no layer, the sizes of two neighbors differ, or the dropout is not in [0, 1).
 
     Reference:
         El Hihi and Bengio 1995; Graves 2013, Section 2.
@@ -56,7 +56,7 @@ class Stacked(Recurrence):
                 )
         super().__init__(layers[0].input_size, layers[-1].output_size)
         self.layers = nn.ModuleList(layers)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
         self.causal = all(layer.causal for layer in layers)
         self.parts = [len(layer.initial(torch.empty(0, 1))) for layer in layers]
 

@@ -45,5 +45,8 @@ class StepBatchNorm(nn.Module):
 
     def _of_rows(self, rows: Float[Tensor, "steps width"]) -> Float[Tensor, "steps width"]:
         if self.training and len(rows) == 1:
-            raise ValueError("batch normalization needs two steps in a batch that is learned from: got 1")
+            raise ValueError(
+                "batch normalization needs two steps in a batch that is learned from: got 1; set a larger "
+                "--batch_size, or --model.norm layer"
+            )
         return self.over_rows(rows) if len(rows) else rows

@@ -6,7 +6,15 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from margin.sequence.causal_convolution import CausalConv1d
 from margin.sequence.readouts import LanguageModel, Pool, SequenceClassifier, SequenceRegressor
-from margin.sequence.recurrence import Lengths, Recurrence, Sequences, State, Steps, without_padding
+from margin.sequence.recurrence import (
+    Lengths,
+    Recurrence,
+    Sequences,
+    State,
+    Steps,
+    check_dropout,
+    without_padding,
+)
 
 
 class ResidualBlock(nn.Module):
@@ -37,7 +45,7 @@ class ResidualBlock(nn.Module):
             weight_norm(CausalConv1d(n, m, kernel=kernel, dilation=dilation)) for n, m in sizes
         )
         self.shortcut = nn.Identity() if input_size == output_size else nn.Linear(input_size, output_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
 
     def forward(
         self, x: Float[Tensor, "batch time features"], lengths: Lengths | None, state: State

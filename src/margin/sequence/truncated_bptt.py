@@ -12,6 +12,7 @@ from margin.engine.descent import Descend, descent
 from margin.engine.state import Step, core_of
 from margin.sequence.heard import causal_ones
 from margin.sequence.recurrence import State, check_lengths
+from margin.sequence.step_norm import StepBatchNorm
 from margin.types import Batch, Objective
 
 Forward = Callable[[Tensor, Tensor | None, State | None], tuple[Tensor, State]]
@@ -125,10 +126,15 @@ def truncated_bptt(objective: Objective, descend: Descend, model: nn.Module, *, 
         window: k, steps of a window, at least 1.
 
     Raises:
-        ValueError: The window is below 1, or the model has no causal recurrence.
+        ValueError: The window is below 1, or the model has no causal recurrence, or one that normalizes over
+            the steps of a batch, of which a window has others than the whole.
 
     Reference: Williams and Peng 1990, Section 3; Williams and Zipser 1995, Section 4 (BPTT(h; h') with
     h' = h, but that the windows of a batch are summed before the weights move).
     """
     check_window(model, window)
+    if any(isinstance(m, StepBatchNorm) for _, one in causal_ones(model) for m in one.modules()):
+        raise ValueError(
+            "a window needs a norm that reads one step: got norm='batch'; set --model.norm layer"
+        )
     return descent(Windowed(objective, window), descend)

@@ -1,0 +1,74 @@
+"""Options of the command line: an unknown one is refused first, by its name, with the nearest that exist."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from margin.cli import main
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line of a command that ends with status 2."""
+    capsys.readouterr()
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("d.csv", "--data.missing", "last"), ("--data.missing", "last", "d.csv"), ("--data.missing=last",)],
+)
+def test_an_option_of_reading_is_no_option_of_predict(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its value is not taken for the data set."""
+    line = refusal(capsys, "predict", "r", *words)
+    assert line == "margin: unknown option --data.missing; nearest: none; see margin predict --help"
+
+
+@pytest.mark.parametrize("group", ["model", "step", "data"])
+def test_a_group_of_options_is_no_option(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ((f"--{group}", "foo"), (f"--{group}=foo",)):
+        line = refusal(capsys, "train", "mlp", "iris", *words)
+        assert line.startswith(f"margin: unknown option --{group}; nearest: --")
+        near = line.partition("nearest: ")[2].partition(";")[0].split(", ")
+        assert not {"--model", "--step", "--data"} & set(near)
+
+
+def test_a_rule_is_an_option_beside_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("train", "mlp", "iris", "--rule", "adversarial_training")
+    assert "unknown option --rul; nearest: --rule" in refusal(capsys, *words, "--rul", "other")
+    assert "unknown option --rule.epz; nearest: --rule.eps" in refusal(capsys, *words, "--rule.epz", "1")
+
+
+def test_an_entry_of_a_dictionary_belongs_to_its_option(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "train",
+        "mlp",
+        "iris",
+        "--max_steps",
+        "1",
+        "--schedule",
+        "step",
+        "--schedule_options.every",
+        "1",
+    )
+    assert main([*words, "--out", "r", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"] == "r"
+
+
+def test_a_file_that_lacks_its_prefix_is_told_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Read as a table, it has no target; read as a series it needs none."""
+    (here / "s.csv").write_text("date,load\n2020-01-01,1\n2020-01-02,2\n")
+    line = refusal(capsys, "train", "gru_forecaster", "s.csv")
+    assert "name the target column" in line
+    assert line.endswith("needs a series to forecast: read a file of them as series:s.csv")
+    assert "series:" not in refusal(capsys, "train", "mlp", "s.csv")
