@@ -11,7 +11,7 @@ from margin.engine.descent import risk
 from margin.findings import Subject, Verdict
 from margin.sequence import bidirectional, bptt_claims, elman, gru
 from margin.sequence.bptt import Gradients
-from margin.sequence.bptt_claims import demo, equals_autograd, has_elman
+from margin.sequence.bptt_claims import counted, demo, equals_autograd, has_elman
 from margin.sequence.recurrence import Recurrence
 from margin.tasks import CLASSES
 from margin.types import Batch
@@ -51,6 +51,36 @@ class Twice(nn.Module):
         return self.model(x) + self.model(-x)
 
 
+class Onward(nn.Module):
+    """Logits of a recurrence that goes on from a state that is not 0."""
+
+    def __init__(self, recurrence: Recurrence) -> None:
+        super().__init__()
+        self.recurrence, self.head = recurrence, nn.Linear(recurrence.output_size, 2)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        (h,) = self.recurrence.initial(x)
+        state = h + torch.arange(h.shape[1])[:, None] - 0.5
+        return self.head(self.recurrence(x, lengths, (state,))[0].sum(1))
+
+
+class ByName(nn.Module):
+    """A head that sums all outputs of a recurrence, which is given its arguments by their names."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__()
+        self.recurrence, self.head = elman.recurrence(3, hidden=4, layers=2), nn.Linear(4, 2)
+        self.which = which
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        calls = {
+            "lengths": lambda: self.recurrence(x, lengths=lengths),
+            "x": lambda: self.recurrence(x=x, lengths=lengths),
+            "order": lambda: self.recurrence(state=self.recurrence.initial(x), lengths=lengths, x=x),
+        }
+        return self.head(calls[self.which]()[0].sum(1))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_it_is_autograd_whatever_the_lengths(name: str) -> None:
     torch.manual_seed(0)
@@ -66,6 +96,92 @@ def test_what_the_loss_reads_of_the_returned_states_counts_too() -> None:
     model = Ends(elman.recurrence(3, hidden=4, layers=2))
     for more in ((), (torch.tensor([9, 0, 4, 1, 9]),)):
         assert equals_autograd(subject_of(model, *more)).verdict == Verdict.HOLDS
+
+
+@pytest.mark.parametrize("which", ["lengths", "x", "order"])
+def test_arguments_that_are_passed_by_name_are_heard(which: str) -> None:
+    torch.manual_seed(0)
+    finding = equals_autograd(subject_of(ByName(which), torch.tensor([9, 0, 4, 1, 9])))
+    assert finding.verdict == Verdict.HOLDS
+    assert float(finding.value) <= 1e-13
+
+
+def chaotic(times: float, layers: int) -> nn.Module:
+    """An Elman network of 64 units whose recurrent matrices are some times what torch draws."""
+    torch.manual_seed(0)
+    model = elman.classifier(3, 2, hidden=64, layers=layers)
+    with torch.no_grad():
+        for name, parameter in model.recurrence.named_parameters():
+            if "weight_hh" in name:
+                parameter.mul_(times)
+    return model
+
+
+@pytest.mark.parametrize(("times", "time"), [(3.0, 500), (4.0, 100)])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_chaotic_network_is_asked_on_its_own_states(
+    times: float, time: int, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States computed anew would be others: to move the input by 1e-15 of it moves the gradient by .1."""
+    x = torch.randn(5, time, 3, generator=Generator().manual_seed(0))
+    for more in ((), (torch.tensor([time, 0, time // 2, 1, time]),)):
+        batch = Batch((x, *more), torch.arange(5) % 2)
+        subject = dataclasses.replace(subject_of(chaotic(times, layers)), test=[batch])
+        finding = equals_autograd(subject)
+        assert finding.verdict == Verdict.HOLDS
+        assert float(finding.value) <= 1e-11
+
+    def off(*given):  # type: ignore[no-untyped-def]
+        found = right(*given)
+        return found._replace(U=found.U * (1 + 1e-8))
+
+    right = bptt_claims.bptt
+    monkeypatch.setattr(bptt_claims, "bptt", off)
+    assert equals_autograd(subject).verdict == Verdict.VIOLATED
+
+
+def test_a_state_that_goes_on_is_heard_with_each_layer() -> None:
+    torch.manual_seed(0)
+    model = Onward(elman.recurrence(3, hidden=4, layers=3))
+    assert equals_autograd(subject_of(model, torch.tensor([9, 0, 4, 1, 9]))).verdict == Verdict.HOLDS
+
+
+def test_sequences_without_a_step_fail_with_a_reason() -> None:
+    for x, lengths in ((torch.randn(5, 9, 3), torch.zeros(5).long()), (torch.randn(5, 0, 3), None)):
+        batch = Batch((x,) if lengths is None else (x, lengths), torch.arange(5) % 2)
+        finding = equals_autograd(dataclasses.replace(subject_of(MODELS["three layers"]()), test=[batch]))
+        assert finding.verdict == Verdict.FAILED
+        assert finding.failure == "the held-out sequences have no step"
+
+
+def filled(*weights: Tensor) -> Subject:
+    """Batches of 16 examples with these weights."""
+    x, targets = torch.randn(16, 9, 3, generator=Generator().manual_seed(0)), torch.arange(16) % 2
+    torch.manual_seed(0)
+    batches = [Batch((x + i,), targets, weight) for i, weight in enumerate(weights)]
+    return dataclasses.replace(subject_of(MODELS["tanh"]()), test=batches)
+
+
+def test_examples_that_count_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight fillers before the first that counts: with them alone 0 = 0 would hold of any recursion."""
+    late, none = (torch.arange(16) >= 8).float(), torch.zeros(16)
+    right = bptt_claims.bptt
+    for weights in ((late,), (none, late)):
+        assert equals_autograd(filled(*weights)).verdict == Verdict.HOLDS
+        with monkeypatch.context() as patch:
+            patch.setattr(bptt_claims, "bptt", lambda *given: right(*given)._replace(U=2 * right(*given).U))
+            assert equals_autograd(filled(*weights)).verdict == Verdict.VIOLATED
+    finding = equals_autograd(filled(none, none))
+    assert finding.verdict == Verdict.FAILED
+    assert finding.failure == "no held-out term counts: all weights are 0"
+
+
+def test_an_example_counts_by_any_of_its_terms() -> None:
+    weight = torch.tensor([[0.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+    batch = counted(Batch((torch.arange(3), torch.arange(6).view(3, 2)), torch.arange(3), weight))
+    assert batch.inputs[0].tolist() == [1, 2] and batch.inputs[1].tolist() == [[2, 3], [4, 5]]
+    assert batch.targets is not None and batch.targets.tolist() == [1, 2]
+    assert batch.weight is not None and batch.weight.tolist() == [[0.0, 2.0], [1.0, 1.0]]
 
 
 def test_frozen_weights_are_asked_all_the_same() -> None:

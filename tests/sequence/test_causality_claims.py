@@ -1,5 +1,7 @@
 """Causality: models that keep it, models that leak by a step, and a layer that reads from the end."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Generator, Tensor, nn
@@ -16,7 +18,7 @@ from margin.sequence.causality_claims import (
     replacement_demo,
     said_next,
 )
-from margin.sequence.recurrence import Recurrence, State
+from margin.sequence.recurrence import Recurrence, State, without_padding
 from margin.sequence.wavenet import WaveNet
 from margin.tasks import CLASSES, TOKENS
 from margin.types import Batch
@@ -63,6 +65,36 @@ class Leaking(Recurrence):
         return self.scale * (mean + self.share * x.roll(-1, 1)), ()
 
 
+class Read(Leaking):
+    """What a function makes of the sequences: it says that it is causal."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(0.0)
+        self.function = function
+
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, state: State | None = None
+    ) -> tuple[Tensor, State]:
+        return self.scale * without_padding(self.function(without_padding(x, lengths)), lengths), ()
+
+
+def doubled(x: Tensor) -> Tensor:
+    """z_t = 2 z_{t-1} + x_t, a step at a time."""
+    z, states = torch.zeros_like(x[:, 0]), []
+    for x_t in x.unbind(1):
+        z = 2 * z + x_t
+        states.append(z)
+    return torch.stack(states, 1)
+
+
+def by_fourier(x: Tensor) -> Tensor:
+    """The causal convolution with the weights 1, 1/2, 1/4, ..: rounding reaches every step."""
+    weights = 0.5 ** torch.arange(x.shape[1], dtype=x.dtype)
+    count = 2 * x.shape[1]
+    spectrum = torch.fft.rfft(x, count, dim=1) * torch.fft.rfft(weights, count)[:, None]
+    return torch.fft.irfft(spectrum, count, dim=1)[:, : x.shape[1]]
+
+
 class LastOf(nn.Module):
     """The last output of a recurrence."""
 
@@ -70,8 +102,8 @@ class LastOf(nn.Module):
         super().__init__()
         self.r = recurrence
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.r(x)[0][:, -1]
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.r(x, lengths)[0][:, -1]
 
 
 class Later(nn.Module):
@@ -86,8 +118,8 @@ class Later(nn.Module):
         return self.embedding(tokens.roll(-self.shift, 1))
 
 
-def classes(model: nn.Module, *more: Tensor) -> Subject:
-    x = torch.randn(4, 20, 3, generator=Generator().manual_seed(0))
+def classes(model: nn.Module, *more: Tensor, time: int = 20) -> Subject:
+    x = torch.randn(4, time, 3, generator=Generator().manual_seed(0))
     batch = Batch((x, *more), torch.arange(4) % 2)
     return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
 
@@ -131,16 +163,79 @@ def test_every_language_model_says_the_same_whatever_comes_later(name: str) -> N
 
 
 def test_a_leak_of_one_step_is_seen_and_measured() -> None:
-    """The mean's largest derivative is 1, at the first step, and the leak's is its share."""
+    """The mean of t steps has derivative 1 / t by its own: at the last cut, of 19 steps, the leak is 19/4."""
     layer = Leaking(0.25)
     model = LastOf(layer)
     finding = derivative(classes(model))
     assert finding.verdict == Verdict.VIOLATED
-    assert value(finding) == pytest.approx(0.25, abs=1e-12)
+    assert finding.labels == ("r, derivative", "r, change")
+    assert float(finding.value[0]) == pytest.approx(19 * 0.25, abs=1e-12)
     layer.share = 1e-9
     assert derivative(classes(model)).verdict == Verdict.VIOLATED
     layer.share = 0.0
     assert derivative(classes(model)).verdict == Verdict.HOLDS
+
+
+LEAKS = {
+    "a step of the mean": lambda x: x + (x.mean(1, keepdim=True) > 0),
+    "a detached deviation": lambda x: x / x.std(1, keepdim=True).detach(),
+    "a share of a detached later step": lambda x: x + 1e-8 * x[:, -1:].detach(),
+    "the next step alone": lambda x: x.roll(-1, 1),
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_a_leak_is_seen_whether_it_has_a_derivative_or_not(name: str) -> None:
+    finding = derivative(classes(LastOf(Read(LEAKS[name]))))
+    assert finding.verdict == Verdict.VIOLATED
+    assert bool(finding.value.isfinite().all())
+
+
+@pytest.mark.parametrize("time", [20, 60, 400])
+def test_explosion_hides_no_leak_and_is_none(time: int) -> None:
+    """The derivatives grow to 2^time; that of step 1 by its own input is 1, and so is the leak's."""
+    assert derivative(classes(LastOf(Read(doubled)), time=time)).verdict == Verdict.HOLDS
+    finding = derivative(classes(LastOf(Read(lambda x: doubled(x) + x[:, -1:])), time=time))
+    assert finding.verdict == Verdict.VIOLATED
+    assert float(finding.value[0]) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_the_rounding_of_a_fourier_transform_is_no_leak() -> None:
+    for time in (20, 300):
+        finding = derivative(classes(LastOf(Read(by_fourier)), time=time))
+        assert finding.verdict == Verdict.HOLDS
+        assert not bool(finding.value.any())
+
+
+def test_a_delay_has_no_own_derivative_and_is_measured_by_its_largest() -> None:
+    def delayed(x: Tensor) -> Tensor:
+        return torch.cat((0 * x[:, :1], x[:, :-1]), 1)
+
+    assert derivative(classes(LastOf(Read(delayed)))).verdict == Verdict.HOLDS
+    finding = derivative(classes(LastOf(Read(lambda x: delayed(x) + 0.25 * x[:, -1:]))))
+    assert finding.verdict == Verdict.VIOLATED
+    assert float(finding.value[0]) == pytest.approx(1.0)  # of the first step, that reads nothing else
+
+
+def test_a_small_leak_is_no_rounding() -> None:
+    finding = derivative(classes(LastOf(Read(lambda x: by_fourier(x) + 1e-9 * x[:, -1:]))))
+    assert finding.verdict == Verdict.VIOLATED
+
+
+def test_sequences_without_a_later_step_prove_nothing() -> None:
+    model = tcn.classifier(3, 2)
+    for lengths in (torch.zeros(4, dtype=torch.long), torch.tensor([1, 0, 1, 1])):
+        finding = derivative(classes(model, lengths))
+        assert finding.verdict == Verdict.FAILED
+        assert "fewer than two steps" in finding.failure
+    assert derivative(classes(model, torch.tensor([1, 0, 2, 1]))).verdict == Verdict.HOLDS
+
+
+def test_cuts_lie_where_the_sequences_are() -> None:
+    """Of 400 steps only the first 3 are given: the cuts are steps 1 and 2."""
+    lengths = torch.tensor([3, 1, 0, 2])
+    leaking = LastOf(Read(lambda x: x + torch.where(torch.arange(x.shape[1])[:, None] == 1, x[:, 2:3], 0)))
+    assert derivative(classes(leaking, lengths, time=400)).verdict == Verdict.VIOLATED
 
 
 def test_a_layer_that_reads_from_the_end_is_refused_by_name() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.findings import Premise
 from margin.sequence import elman, gru, lru, lstm, mingru
 from margin.sequence.contraction import contractions, simple, step_is_its_own, stretch
 from margin.sequence.deep_transition import DeepTransition
@@ -113,4 +114,80 @@ def test_a_layer_whose_step_is_another_is_refused_by_name() -> None:
     assert "Doubled, whose step differs from a TorchRecurrence's" in premise.evidence
     layer.factor = 1.0
     assert step_is_its_own(Heard("here", layer, x, None)).status == "sampled"
-    assert step_is_its_own(Heard("here", made("lru"), x, None)).status == "proved"
+
+
+def asked(layer: Recurrence) -> Premise:
+    return step_is_its_own(Heard("here", layer, torch.zeros(1, 3, 2, dtype=torch.float64), None))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_formula_is_the_step_and_a_subclass_that_keeps_it_is_sampled(name: str) -> None:
+    layer = made(name)
+    assert asked(layer).status == "proved"
+    layer.__class__ = type("Named", (type(layer),), {})
+    premise = asked(layer)
+    assert premise.status == "sampled" and "it is a Named, whose" in premise.evidence
+
+
+def test_the_formula_has_no_bias_where_there_is_none() -> None:
+    layer = Doubled(nn.RNN(2, 4, batch_first=True, bias=False, nonlinearity="relu")).double()
+    layer.factor = 1.0
+    assert asked(layer).status == "sampled"
+
+
+def test_large_values_are_compared_relative_to_their_size() -> None:
+    layer = Doubled(nn.RNN(2, 4, batch_first=True, nonlinearity="relu")).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(1e8)
+    layer.factor = 1.0
+    assert asked(layer).status == "sampled"
+    layer.factor = 1 + 1e-8
+    assert asked(layer).status == "refuted"
+
+
+class Tripled(nn.RNN):
+    """Torch's layer, whose last state is three times too large."""
+
+    def forward(self, x, h=None):  # type: ignore[no-untyped-def]
+        y, h = super().forward(x, h)
+        return y, 3 * h
+
+
+class Negated(nn.Linear):
+    """A matrix with another sign."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return -super().forward(input)
+
+
+def test_what_is_inside_a_layer_is_looked_at_too() -> None:
+    premise = asked(TorchRecurrence(Tripled(2, 4, batch_first=True)).double())
+    assert premise.status == "refuted"
+    assert "it is a Tripled in its layer, whose step differs from a TorchRecurrence's" in premise.evidence
+    deep = made("deep")
+    deep.recur = Negated(4, 4, bias=False).double()
+    premise = asked(deep)
+    assert premise.status == "refuted" and "a Negated in its recur" in premise.evidence
+
+
+def test_hooks_that_change_a_step_refute_it_and_others_do_not() -> None:
+    for change, status in ((3.0, "refuted"), (1.0, "sampled")):
+        layer = made("tanh")
+        layer.layer.register_forward_hook(lambda *a, c=change: (a[2][0], c * a[2][1]))  # type: ignore[union-attr,operator]
+        premise = asked(layer)
+        assert premise.status == status
+        assert "a TorchRecurrence with a hook in its layer" in premise.evidence
+        deep = made("deep")
+        deep.read.register_forward_hook(lambda *_: None)  # type: ignore[union-attr,operator]
+        deep.recur.register_forward_pre_hook(lambda m, given, c=change: (c * given[0],))  # type: ignore[union-attr,operator]
+        assert asked(deep).status == status
+
+
+@pytest.mark.parametrize("name", ["lru", "linear", "deep"])
+def test_a_step_set_on_the_layer_itself_is_looked_at(name: str) -> None:
+    layer = made(name)
+    own = layer.step
+    layer.step = lambda x, state: (own(x, state)[0], (2 * own(x, state)[1][0],))  # type: ignore[method-assign]
+    premise = asked(layer)
+    assert premise.status == "refuted" and "with a step of its own" in premise.evidence

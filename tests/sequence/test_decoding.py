@@ -265,8 +265,8 @@ def test_bad_options_are_refused() -> None:
             toy.decode(beam, end=END, width=width)
     with pytest.raises(ValueError, match=r"length_normalization must be at least 0: got -0\.1"):
         toy.decode(beam, end=END, width=2, length_normalization=-0.1)
-    for temperature in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="temperature must be above 0"):
+    for temperature in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="temperature must be finite and above 0"):
             toy.decode(ancestral, end=END, generator=torch.Generator(), temperature=temperature)
     toy.longest = 0
     for how, options in (
@@ -282,8 +282,49 @@ def test_scores_that_are_no_numbers_are_refused() -> None:
     toy = Toy(3, 3, 0)
     toy.log_p = torch.full_like(toy.log_p, math.nan)
     for how, options in ((beam, {"width": 2}), (greedy, {})):
-        with pytest.raises(ValueError, match="a score to each token: got NaN"):
+        with pytest.raises(ValueError, match=r"a score to each token, .*: got NaN"):
             toy.decode(how, end=END, **options)
+
+
+@pytest.mark.parametrize("score", [math.inf, -math.inf])
+def test_scores_that_are_no_distribution_are_refused(score: float) -> None:
+    """softmax of them is NaN; -inf for some tokens is a probability of 0."""
+    toy = Toy(3, 3, 0)
+    toy.log_p = torch.full_like(toy.log_p, score)
+    for how, options in ((beam, {"width": 2}), (greedy, {}), (ancestral, {"generator": torch.Generator()})):
+        with pytest.raises(ValueError, match=r"got inf, or -inf for every token"):
+            toy.decode(how, end=END, **options)
+        sure = Toy(3, 3, 0)
+        sure.log_p = torch.full_like(sure.log_p, -math.inf)
+        sure.log_p[..., 2] = 0.0
+        found = sure.decode(how, end=END, **options)
+        assert sequences(found) == [(2, 2, 2)]
+        assert float(found.log_probability) == 0.0
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-38, 1e-39, 1e-46, 1e-310, 5e-324])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_smallest_temperatures_draw_the_most_probable(temperature: float, dtype: torch.dtype) -> None:
+    toy = Toy(4, 4, 0, batch=5)
+    toy.log_p = toy.log_p.to(dtype)
+    g = torch.Generator().manual_seed(0)
+    cold = toy.decode(ancestral, 5, end=END, generator=g, temperature=temperature)
+    assert sequences(cold) == sequences(toy.decode(greedy, 5, end=END))
+
+
+@pytest.mark.parametrize("end", [END, None])
+def test_an_empty_batch_is_decoded_to_nothing(end: int | None) -> None:
+    toy = Toy(3, 3, 0)
+    toy.log_p = toy.log_p[:0]
+    for how, options in (
+        (beam, {"width": 2}),
+        (beam, {"width": 100}),
+        (greedy, {}),
+        (ancestral, {"generator": torch.Generator()}),
+    ):
+        found = toy.decode(how, 0, end=end, **options)
+        assert found.tokens.shape[0] == 0
+        assert found.lengths.shape == found.log_probability.shape == found.ended.shape == (0,)
 
 
 def test_a_language_model_is_decoded_as_it_is() -> None:

@@ -131,3 +131,21 @@ def test_a_column_by_itself_is_foretold_by_one_network_whatever_the_others_do():
 def test_what_reads_one_column_has_one_input():
     with pytest.raises(ValueError, match="input_size 1"):
         Forecaster(recurrence(3), 2, 2, SCALE, reads="own")
+
+
+@pytest.mark.parametrize("outputs", ["mean", "quantiles"])
+def test_a_forecast_is_in_the_units_of_its_context(outputs):
+    """A band without the context's unit would stay as wide where the numbers grow a hundredfold."""
+    torch.manual_seed(0)
+    scale = [(1, 0.0, 1.0), (0, 0.0, 1.0)]
+    model = Forecaster(recurrence(3, hidden=5), 2, 2, scale, normalize="mean_std", outputs=outputs).double()
+    x = 1000 * contexts()  # so that the 1e-5 under the root is nothing
+    torch.testing.assert_close(model(100 * x), 100 * model(x), rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("normalize", ["none", "last", "mean_std"])
+def test_a_context_of_no_step_is_refused(normalize):
+    model = forecaster(normalize=normalize)
+    with pytest.raises(ValueError, match=r"a context must have at least 1 step: got shape \(4, 0, 3\)"):
+        model(contexts(time=0))
+    assert model(contexts(time=1)).shape == (4, 2, 2)

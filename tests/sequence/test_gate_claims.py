@@ -1,14 +1,15 @@
 """Averages stay in range and outside it they are found; memories are products of gates."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from margin.findings import Finding, Subject, Verdict
-from margin.sequence import gate_claims, lru, minlstm
+from margin.sequence import gate_claims, lru, mingru, minlstm
 from margin.sequence.gate_claims import in_range, memory, product
 from margin.sequence.gated_layers import ANY, demo, gated
 
@@ -41,6 +42,39 @@ def test_a_derivative_is_a_product_of_gates(make) -> None:
 @pytest.mark.parametrize("make", [demo, lstm])
 def test_averages_stay_in_range(make) -> None:
     assert in_range(make()).verdict is Verdict.HOLDS
+
+
+def altered(change: float) -> Subject:
+    """The demonstration, whose first layer returns states that are off by a factor."""
+    asked = demo()
+    layer = asked.model.recurrence.layers[0]
+    layer.register_forward_hook(lambda m, x, y: (change * y[0], y[1]))
+    return asked
+
+
+def test_shares_of_another_layer_are_not_proved_to_be_sigmoids() -> None:
+    assert [p.status for p in in_range(demo()).premises] == ["proved"]
+    kept = in_range(altered(1.0))
+    assert kept.verdict is Verdict.HOLDS
+    assert kept.premises[0].status == "sampled"
+    assert "recurrence.layers.0 is a MinGRU with a hook" in kept.premises[0].evidence
+    wrong = in_range(altered(1.1))
+    assert wrong.verdict is Verdict.UNFOUNDED
+    assert "recurrence.layers.0" in wrong.premises[0].evidence
+    assert "recurrence.layers.1" not in wrong.premises[0].evidence
+
+
+def test_a_subclass_whose_shares_exceed_1_is_unfounded() -> None:
+    class Wide(minlstm.MinLSTM):
+        def forward(self, x, lengths=None, state=None):
+            y, state = super().forward(x, lengths, state)
+            return 2 * y - self.candidate(x), state
+
+    asked = lstm()
+    asked.model.recurrence.layers[0].__class__ = Wide
+    finding = in_range(asked)
+    assert finding.verdict is Verdict.UNFOUNDED
+    assert "is a Wide" in finding.premises[0].evidence
 
 
 @pytest.mark.parametrize("step", [0, 20, 49])
@@ -141,3 +175,33 @@ def test_gates_at_their_ends_have_finite_memories(bias: float) -> None:
     finding = memory(asked)
     assert finding.verdict is Verdict.MEASURED
     assert (finding.value > 1e6).all() if bias > 0 else (finding.value < 0.1).all()
+
+
+class ByStep(nn.Module):
+    """A layer that is called step by step alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = mingru.MinGRU(2, hidden=4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        state = self.layer.initial(x)
+        for x_t in x.unbind(1):
+            y, state = self.layer.step(x_t, state)
+        return self.head(y)
+
+
+@pytest.mark.parametrize("ask", [in_range, product, memory])
+def test_a_layer_that_is_called_step_by_step_fails_with_a_reason(ask: Callable[[Subject], Finding]) -> None:
+    finding = ask(replace(demo(), model=ByStep()))
+    assert finding.verdict is Verdict.FAILED
+    assert finding.failure == "the model calls its recurrences step by step, not on whole sequences"
+
+
+def test_sequences_without_a_step_have_no_memory_to_measure() -> None:
+    asked = demo()
+    (x, lengths), *_ = asked.test[0]
+    empty = asked.test[0]._replace(inputs=(x, torch.zeros_like(lengths)))
+    finding = memory(replace(asked, test=(empty,)))
+    assert finding.verdict is Verdict.FAILED
+    assert finding.failure == "the held-out sequences have no step"

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import margin.sequence.scan as module
-from margin.sequence.gated_average import averaged, gated_average
+from margin.sequence.gated_average import averaged, gated_average, gated_step
 
 FORWARD = pytest.mark.filterwarnings(
     "ignore:`torch.jit.script` is deprecated:DeprecationWarning"  # torch's own, in forward mode
@@ -154,3 +154,45 @@ def test_the_state_goes_on() -> None:
         before = initial if start == 0 else whole[:, start - 1]
         part = gated_average(logits[:, start:end], values[:, start:end], before)
         torch.testing.assert_close(part, whole[:, start:end])
+
+
+def test_a_step_is_the_loops_and_keeps_the_types() -> None:
+    logits, values, initial, _ = drawn(5)
+    expected = loop(logits, values, initial)
+    z = initial
+    for t in range(5):
+        z = gated_step(logits[:, t], values[:, t], z)
+        torch.testing.assert_close(z, expected[:, t], atol=1e-14, rtol=0)
+    half, single = torch.float16, torch.float32
+    for values_type, initial_type, wanted in ((half, half, half), (half, single, single)):
+        given = (logits.to(values_type), values.to(values_type), initial.to(initial_type))
+        assert gated_average(*given).dtype == wanted
+        assert gated_average(*(x[:, :0] if x.ndim == 3 else x for x in given)).dtype == wanted
+        assert gated_step(given[0][:, 0], given[1][:, 0], given[2]).dtype == wanted
+
+
+@pytest.mark.parametrize("compiling", [False, True])
+def test_numbers_of_16_bits_are_averaged_in_float32(compiling: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The share 0.999 keeps 0.999^1000 = 0.3677 of a state; rounded to bfloat16 it is 1 and keeps all."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+    logits = torch.full((1, 1000, 1), 6.90625, dtype=torch.bfloat16)  # log 999 = 6.9068
+    start = torch.ones(1, 1, dtype=torch.bfloat16)
+    state, expected = start.float(), float((-1000 * (-logits[0, 0, 0].double()).exp().log1p()).exp())
+    assert expected == pytest.approx(0.3677, rel=1e-3)
+    assert float(gated_average(logits, 0 * logits, start)[0, -1]) == pytest.approx(expected, rel=1 / 256)
+    whole = gated_average(logits, 0 * logits, state)
+    assert whole.dtype == torch.float32
+    assert float(whole[0, -1]) == pytest.approx(expected, rel=1e-4)
+    for t in range(1000):
+        state = gated_step(logits[:, t], 0 * logits[:, t], state)
+    assert float(state) == pytest.approx(expected, rel=1e-4)
+
+
+def test_gradients_come_in_the_types_of_what_was_given() -> None:
+    logits, values, initial, cotangent = (x.to(torch.bfloat16).requires_grad_() for x in drawn(20))
+    found = torch.autograd.grad(gated_average(logits, values, initial), (logits, values, initial), cotangent)
+    assert {x.dtype for x in found} == {torch.bfloat16}
+    exact = [x.detach().double().requires_grad_() for x in (logits, values, initial)]
+    expected = torch.autograd.grad(loop(*exact), exact, cotangent.double())
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x.double(), y, atol=0.02, rtol=0.02)

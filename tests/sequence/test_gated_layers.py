@@ -1,7 +1,7 @@
 """The gated layers of a model, heard with their gates, terms and starts; gates above 1 are named."""
 
 import torch
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from margin.engine.descent import risk
 from margin.findings import Subject
@@ -33,6 +33,29 @@ def test_a_linear_recurrent_unit_is_heard_with_its_eigenvalues() -> None:
     assert one.a.shape == (7,)
     assert one.b.shape == (4, 30, 7)
     assert one.states is None
+
+
+class Twofold(nn.Module):
+    """A layer that reads a sequence, and then its negative from the state of the first, all by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = mingru.MinGRU(2, hidden=4)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        y, state = self.layer(lengths=lengths, x=x)
+        return y + self.layer(-x, state=state)[0]
+
+
+def test_of_two_calls_the_first_is_heard_and_arguments_by_name_are() -> None:
+    asked = subject(Twofold())
+    (one,) = gated(asked, *ANY)
+    x, lengths = asked.test[0].inputs
+    torch.testing.assert_close(one.x[0], x[0], rtol=0, atol=0)
+    assert one.lengths is not None
+    assert one.lengths.tolist() == lengths.tolist()
+    assert not bool(one.start.any()) and not bool(one.x[1].any())  # a first state of 0; no step, all padding
+    torch.testing.assert_close(loop(one.a, one.b, one.start)[2, :12], one.states[2, :12])
 
 
 def test_which_models_have_them() -> None:

@@ -182,6 +182,24 @@ def test_diagonal_recurrences_have_the_largest_product_of_their_gates() -> None:
     torch.testing.assert_close(by_lag(mingru, x).norms[0].tolist(), expected, rtol=1e-12, atol=0)
 
 
+def test_of_blocks_on_the_diagonal_the_rows_are_sent_back_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = made("lru"), drawn(0, 2, T, N)
+    lengths = torch.tensor([T, 4])
+    whole = by_lag(layer, x, lengths)
+    monkeypatch.setattr(gradient_by_lag, "EXACT", 2)
+    blocks = by_lag(layer, x, lengths, block=2)
+    torch.testing.assert_close(blocks.norms, whole.norms, rtol=1e-12, atol=0, equal_nan=True)
+    assert not blocks.errors.nan_to_num(0.0).any()
+
+
+def test_products_with_vectors_see_norms_whose_squares_are_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_by_lag, "EXACT", 2)
+    Q, _ = torch.linalg.qr(drawn(3, M, M))
+    found = by_lag(system(1e-60 * Q), drawn(0, 1, 4, N))
+    expected = 1e-60 ** found.lags.double()
+    torch.testing.assert_close(found.norms[0], expected, rtol=1e-9, atol=0)
+
+
 def test_a_part_of_the_state_is_moved_with_the_rest_held() -> None:
     """Of two layers the upper one's own derivative is the product of D U, of its states alone."""
     layer, x = made("elman of two layers"), drawn(0, 1, T, N)

@@ -13,6 +13,7 @@ from margin.sequence import (
     bidirectional,
     deep_transition,
     elman,
+    gradient_claims,
     gru,
     linear_system,
     lru,
@@ -22,8 +23,10 @@ from margin.sequence import (
     tcn,
 )
 from margin.sequence import gradient_by_lag as measure
+from margin.sequence.contraction import Contraction, contractions
 from margin.sequence.gradient_claims import bound, decay, demo, feeding_back, has_bound, has_feedback
 from margin.sequence.readouts import SequenceClassifier
+from margin.sequence.recurrence import Recurrence
 from margin.sequence.torch_recurrent import TorchRecurrence
 from margin.tasks import CLASSES
 from margin.types import Batch
@@ -77,7 +80,7 @@ def test_it_is_tight_for_a_scaled_orthogonal_linear_network() -> None:
     for g in (0.5, 1.0, 1.5):
         finding = bound(linear(g * Q))
         assert finding.verdict == Verdict.HOLDS
-        assert largest(finding) == pytest.approx(float(finding.high.max()), rel=1e-9)  # type: ignore[union-attr]
+        assert largest(finding) == pytest.approx(float(finding.high.max()), rel=2e-9)  # type: ignore[union-attr]
         for key in ("least norm", "largest norm"):
             curve = finding.curves[f"recurrence: {key}"]
             seen = ~curve.isnan()
@@ -132,6 +135,86 @@ def test_a_layer_whose_step_is_no_phi_of_an_affine_map_is_unfounded_by_name() ->
     assert finding.verdict == Verdict.UNFOUNDED
     (premise,) = [p for p in finding.premises if p.status == "refuted"]
     assert "recurrence" in premise.text and "Doubled" in premise.evidence
+
+
+class Scaled(nn.RNN):
+    """Torch's layer, whose last state is three times too large."""
+
+    def forward(self, x, h=None):  # type: ignore[no-untyped-def]
+        y, h = super().forward(x, h)
+        return y, 3 * h
+
+
+def test_what_a_recurrence_holds_may_not_be_another_layer_or_have_a_hook() -> None:
+    torch.manual_seed(0)
+    inside = SequenceClassifier(TorchRecurrence(Scaled(3, 5, batch_first=True)), 2)
+    hooked = elman.classifier(3, 2, hidden=5)
+    hooked.recurrence.layer.register_forward_hook(lambda m, x, y: (y[0], 3 * y[1]))  # type: ignore[union-attr,operator]
+    for model in (inside, hooked):
+        assert bound(subject_of(model)).verdict == Verdict.UNFOUNDED
+
+
+def unit(modulus: float) -> Subject:
+    """A model whose only recurrence is a linear recurrent unit of eigenvalues of one modulus."""
+    layer = lru.LRU(3, states=3)
+    with torch.no_grad():
+        layer.nu.fill_(math.log(-math.log(modulus)))
+    return subject_of(SequenceClassifier(layer, 2), time=600)
+
+
+def orthogonal(size: float, states: int = 3, time: int = 600) -> Subject:
+    generator = Generator().manual_seed(1)
+    Q, _ = torch.linalg.qr(torch.randn(states, states, generator=generator, dtype=torch.float64))
+    subject = linear(Q)
+    with torch.no_grad():
+        subject.model.double().recurrence.A.mul_(size)  # type: ignore[union-attr,operator]
+    return subject_of(subject.model, time=time)
+
+
+@pytest.mark.parametrize("size", [0.25, 0.24, 0.236, 0.233, 0.1])
+def test_norms_without_digits_are_not_judged(size: float) -> None:
+    """At lag 512 the norm .24^512 is subnormal: its root was 1e-9 above the bound, or below."""
+    for subject in (unit(size), orthogonal(size)):
+        finding = bound(subject)
+        assert finding.verdict == Verdict.HOLDS
+        assert float(finding.value) == pytest.approx(size, rel=1e-6)
+
+
+def test_where_no_norm_has_its_digits_the_factor_is_0() -> None:
+    """Also where the first example has no step and thus no norm."""
+    for size, expected in ((1e-200, 1e-200), (1e-295, 0.0), (0.0, 0.0)):
+        subject = orthogonal(size, time=20)
+        (x,) = subject.test[0].inputs
+        for inputs in ((x,), (x, torch.tensor([0, 20, 3, 1]))):
+            batch = subject.test[0]._replace(inputs=inputs)
+            finding = bound(dataclasses.replace(subject, test=[batch]))
+            assert finding.verdict == Verdict.HOLDS
+            assert float(finding.value) == pytest.approx(expected, rel=1e-6, abs=0)
+
+
+def test_each_layer_has_the_rounding_of_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a layer of bound 1e9 a factor 1e-6 above a bound of about 1 is still violated."""
+    torch.manual_seed(0)
+    model = linear_system.classifier(3, 2, width=4, states=5).double()
+    with torch.no_grad():
+        model.recurrence.blocks[1].core.A.mul_(1e9)  # type: ignore[union-attr,operator,index]
+    subject = subject_of(model)
+    assert bound(subject).verdicts == [Verdict.HOLDS, Verdict.HOLDS]
+
+    def smaller(one: Recurrence) -> list[Contraction]:
+        (part,) = contractions(one)
+        return [part._replace(stretch=part.stretch * (1 - 1e-6) if part.stretch < 10 else part.stretch)]
+
+    monkeypatch.setattr(gradient_claims, "contractions", smaller)
+    assert bound(subject).verdicts == [Verdict.VIOLATED, Verdict.HOLDS]
+
+
+def test_many_linear_recurrent_units_are_judged_without_an_error() -> None:
+    """400 real numbers: by products with vectors the value stood 4e-8 below the bound, with an error."""
+    torch.manual_seed(0)
+    finding = bound(subject_of(lru.classifier(3, 2, width=8, states=200, layers=1), time=64))
+    assert finding.verdict == Verdict.HOLDS and finding.kind == "exact"
+    assert float(finding.value) == pytest.approx(float(finding.high), rel=2e-9)  # type: ignore[arg-type]
 
 
 def test_nan_and_sequences_without_a_step_fail() -> None:

@@ -126,6 +126,24 @@ def test_a_jordan_block_of_a_rotation_grows_too() -> None:
     assert stability(stays, tolerance=1e-6) == "marginal"
 
 
+@pytest.mark.parametrize("size", [1e3, 1e7, 1e9])
+def test_what_is_large_inside_the_disc_hides_no_jordan_block_on_its_edge(size: float) -> None:
+    """In any order of the states: the threshold is that of the edge's own block."""
+    large = torch.tensor([[0.0, size], [0.0, 0.5]]).double()
+    turned = torch.tensor([[-1.0, size], [0.0, 0.3]]).double()
+    for block, expected in ((torch.tensor(JORDAN), "unstable"), (torch.eye(2), "marginal")):
+        A = torch.block_diag(large, block.double(), turned)
+        assert stability(A) == expected
+        for seed in range(5):
+            order = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
+            assert stability(A[order][:, order]) == expected
+
+
+@pytest.mark.parametrize(("coupling", "expected"), [(3e-6, "unstable"), (3e-7, "marginal")])
+def test_a_coupling_counts_as_0_at_the_tolerance(coupling: float, expected: str) -> None:
+    assert stability(torch.tensor([[1.0, coupling], [0.0, 1.0]]).double()) == expected
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_rule_does_not_depend_on_the_basis(seed: int) -> None:
     """Rounding splits the double eigenvalue 1 of a Jordan block by 1e-8, along or off the real axis."""

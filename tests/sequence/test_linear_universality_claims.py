@@ -70,6 +70,25 @@ def test_a_layer_that_forgets_a_step_is_caught_by_its_bound() -> None:
     assert reading(of(Forgetful(1, states=24))).verdict == Verdict.VIOLATED
 
 
+class Off(LRU):
+    """A unit whose last state is off by a relative share."""
+
+    share = 0.0
+
+    def forward(self, x, lengths=None, state=None):  # type: ignore[no-untyped-def]
+        y, (zeta,) = super().forward(x, lengths, state)
+        return y, (zeta * (1 + self.share),)
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(3.0, Verdict.VIOLATED), (0.1, Verdict.HOLDS)])
+def test_no_more_is_promised_than_t_cond_eps(times: float, verdict: Verdict) -> None:
+    torch.manual_seed(0)
+    layer = Off(1, states=24)
+    answer = readback(layer, 12, Generator().manual_seed(0))
+    layer.share = times * answer.steps * answer.condition * EPS
+    assert reading(of(layer)).verdict == verdict
+
+
 def test_a_layer_that_reads_nothing_is_vacuous_and_nan_fails() -> None:
     torch.manual_seed(0)
     layer = LRU(1, states=8)

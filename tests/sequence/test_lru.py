@@ -1,5 +1,6 @@
 """The linear recurrent unit: its formula by a loop in numpy, its ring, its gain, its streaming form."""
 
+import copy
 import math
 
 import numpy as np
@@ -190,3 +191,22 @@ def test_no_output_reads_a_later_input() -> None:
         (gradient,) = torch.autograd.grad(y[0, t].sum(), x, retain_graph=True)
         assert not gradient[0, t + 1 :].any()
         assert bool(gradient[0, : t + 1].any(1).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_parameters_of_16_bits_have_states_of_32(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    short, x = LRU(3, states=5).to(dtype), torch.randn(2, 40, 3).to(dtype)
+    y, (zeta,) = short(x)
+    assert (y.dtype, zeta.dtype) == (dtype, torch.complex64)
+    assert short.initial(x)[0].dtype == torch.complex64
+    exact, _ = copy.deepcopy(short).double()(x.double())
+    assert float(((y - exact).norm() / exact.norm()).detach()) < 0.02
+    state = short.initial(x)
+    for t in range(40):
+        step, state = short.step(x[:, t], state)
+        torch.testing.assert_close(step, y[:, t], atol=0.1, rtol=0.02)
+    assert state[0].dtype == torch.complex64
+    y.sum().backward()
+    assert all(bool(p.grad.isfinite().all()) and p.grad.dtype == dtype for p in short.parameters())
+    assert classifier(3, 2, width=4, states=4).to(dtype)(x).dtype == dtype

@@ -16,10 +16,14 @@ from margin.sequence.lru_claims import (
     distance_to_uniform,
     has_lru,
     least_nu,
+    mean_squares,
     ring,
     stability,
+    steps_of,
     variance,
     white_response,
+    white_state,
+    worst_state,
 )
 
 
@@ -53,7 +57,7 @@ def test_stability_reaches_to_the_edge_of_rounding_and_no_further(dtype: torch.d
     assert least_nu(dtype) == edge
     found = stability(of(edited("nu", torch.full((64,), edge).to(dtype), begun().to(dtype))))
     assert found.verdict == Verdict.HOLDS
-    assert 1 - float(found.value) == pytest.approx(math.exp(edge), rel=0.4)  # tight: 2 or 1 units of rounding
+    assert 1 - float(found.value) == pytest.approx(math.exp(edge), abs=torch.finfo(dtype).eps)  # tight
     beyond = begun().to(dtype)
     with torch.no_grad():
         beyond.nu[3] = edge - 0.01
@@ -61,6 +65,25 @@ def test_stability_reaches_to_the_edge_of_rounding_and_no_further(dtype: torch.d
         found = ask(of(begun().to(dtype), beyond))
         assert found.verdict == Verdict.UNFOUNDED
         assert found.premises[0].evidence == f"below it: 1 (nu = {edge - 0.01:.3f})"
+
+
+def test_stability_is_of_the_largest_modulus() -> None:
+    found = stability(of(edited("nu", [3.0, 1.0, -2.0, 0.0, 2.0], begun(5))))
+    assert float(found.value) == pytest.approx(math.exp(-math.exp(-2.0)), rel=1e-6)
+
+
+class Grown(LRU):
+    """A unit that multiplies its state by 1.0001 at most, whatever nu says."""
+
+    @property
+    def eigenvalues(self) -> torch.Tensor:
+        return 1.0001 * torch.polar(torch.ones_like(self.phi), self.phi)
+
+
+def test_stability_is_of_what_the_state_is_multiplied_by() -> None:
+    found = stability(of(Grown(4, states=5)))
+    assert float(found.value) == pytest.approx(1.0001, abs=1e-6)
+    assert found.verdict == Verdict.VIOLATED
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -101,8 +124,70 @@ class Unnormalized(LRU):
 def test_without_the_gain_the_variance_is_not_what_is_promised() -> None:
     torch.manual_seed(0)
     found = variance(of(Unnormalized(4, states=64)))
-    assert found.verdict == Verdict.VIOLATED
-    assert float(found.value) > 5
+    assert found.verdicts == [Verdict.VIOLATED, Verdict.VIOLATED]
+    assert float(found.value.min()) > 5
+
+
+class Loud(LRU):
+    """A unit some of whose states are driven louder than they are to be."""
+
+    def driven(self, x: torch.Tensor) -> torch.Tensor:
+        return super().driven(x) * self.gains
+
+
+def loud(gains: torch.Tensor) -> LRU:
+    torch.manual_seed(0)
+    layer = Loud(4, states=64)
+    layer.register_buffer("gains", gains)
+    return layer
+
+
+def test_a_drive_a_tenth_louder_is_violated_in_the_mean_and_in_each_state() -> None:
+    found = variance(of(loud(torch.full((64,), 1.1))))
+    assert found.verdicts == [Verdict.VIOLATED, Verdict.VIOLATED]
+    assert found.value.tolist() == pytest.approx([1.21, 1.21], abs=0.06)
+    assert float(found.value[1]) == pytest.approx(1.21, rel=1e-6)  # 1.1 in float32
+
+
+@pytest.mark.parametrize("gain", [1.5, 0.5, 1.0001])
+def test_one_wrong_state_of_many_is_seen_though_their_mean_is_right(gain: float) -> None:
+    gains = torch.ones(64)
+    gains[5] = gain
+    found = variance(of(loud(gains)))
+    assert found.labels == ("0, mean", "0, worst state")
+    assert found.verdicts == [Verdict.HOLDS, Verdict.VIOLATED]
+    assert float(found.value[1]) == pytest.approx(gain**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("dead", [[3], list(range(8))])
+def test_a_state_that_hears_nothing_is_to_stay_at_0(dead: list[int]) -> None:
+    layer = begun(8)
+    with torch.no_grad():
+        layer.B[dead] = 0
+    assert variance(of(layer)).verdict == Verdict.HOLDS
+
+    class Humming(LRU):
+        def driven(self, x: torch.Tensor) -> torch.Tensor:
+            return super().driven(x) + 1e-20
+
+    torch.manual_seed(0)
+    humming = Humming(4, states=8)
+    humming.load_state_dict(layer.state_dict())
+    found = variance(of(humming))
+    assert found.verdicts == [Verdict.HOLDS, Verdict.VIOLATED]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_impulses_leave_is_the_mean_square_of_sampled_states(seed: int) -> None:
+    """Of each of 8 states to 6 standard errors, where even |z|^2 of a real normal z has probability 1e-5."""
+    layer = begun(8, seed, r_min=0.3, r_max=0.9).double()
+    steps = steps_of(layer)
+    generator = Generator().manual_seed(seed)
+    states = torch.cat([white_state(layer, steps, generator) for _ in range(32)]).detach()
+    squares = states.abs().square()
+    error = squares.std(0) / math.sqrt(len(squares))
+    assert bool(((squares.mean(0) - mean_squares(layer, steps)).abs() < 6 * error).all())
+    assert worst_state(layer, steps) == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize(("r_min", "r_max"), [(0.0, 1.0), (0.4, 0.9), (0.9, 0.999)])

@@ -39,6 +39,36 @@ class Deaf(nn.Module):
         return x.sum(1)
 
 
+class Tagger(nn.Module):
+    """Scores of each step from the steps to its own, or from all; what it says at padding is garbage."""
+
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return x.cumsum(1) if self.causal else x - x.mean(1, keepdim=True)
+
+
+class Cut(Tagger):
+    """A tagger whose outputs end with the longest sequence."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return super().forward(x[:, : int(lengths.max())])
+
+
+class Slight(Deaf):
+    """The sum over a sequence's own steps, and a billionth of that over all."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return super().forward(x, lengths) + 1e-9 * x.sum(1)
+
+
+def tagged(model: nn.Module, lengths: Tensor, weight: Tensor | None = None) -> Subject:
+    batch = Batch((drawn(), lengths), torch.zeros(4, 9, dtype=torch.long), weight)
+    return Subject(model=model, test=[batch], task=TOKENS, objective=risk(TOKENS))
+
+
 def asked(model: nn.Module, *inputs: Tensor) -> Subject:
     batch = Batch(inputs, torch.zeros(len(inputs[0]), dtype=torch.long))
     return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
@@ -76,6 +106,28 @@ def test_a_model_that_does_not_heed_its_lengths_is_seen() -> None:
     assert (
         invariance(asked(Deaf(False), drawn(), full)).verdict == Verdict.VIOLATED
     )  # by the steps put behind
+
+
+def test_what_a_tagger_says_at_padding_counts_for_nothing() -> None:
+    weight = (torch.arange(9) < LENGTHS[:, None]).float()
+    for given in (None, weight):
+        assert invariance(tagged(Tagger(True), LENGTHS, given)).verdict == Verdict.HOLDS
+        assert invariance(tagged(Tagger(False), LENGTHS, given)).verdict == Verdict.VIOLATED
+    assert invariance(tagged(Cut(True), LENGTHS, weight)).verdict == Verdict.HOLDS
+    assert invariance(tagged(Cut(False), LENGTHS, weight)).verdict == Verdict.VIOLATED
+
+
+def test_a_tagger_of_no_steps_shows_nothing() -> None:
+    finding = invariance(tagged(Tagger(True), 0 * LENGTHS))
+    assert finding.verdict == Verdict.FAILED
+    assert "no held-out sequence has a step" in finding.failure
+
+
+def test_a_billionth_of_the_padding_is_seen() -> None:
+    """ROUNDING = 1e-3 would not see it."""
+    finding = invariance(asked(Slight(True), drawn(), LENGTHS))
+    assert finding.verdict == Verdict.VIOLATED
+    assert 1e-9 < float(finding.value) < 1e-6
 
 
 def test_nan_fails() -> None:

@@ -9,8 +9,10 @@ from margin.findings import Subject, Verdict
 from margin.sequence import lstm
 from margin.sequence.causal_convolution import CausalConv1d
 from margin.sequence.receptive_field_claims import (
+    LONG,
     LONGEST,
     OUTPUTS,
+    asked_steps,
     demo,
     gradient_by_lag,
     has_receptive_field,
@@ -45,8 +47,19 @@ class Stated(Recurrence):
         return self.scale * (total - before), ()
 
 
-def asked(model: nn.Module) -> Subject:
-    batch = Batch((torch.zeros(2, 3, 1),), torch.zeros(2, dtype=torch.long))
+class Understated(CausalConv1d):
+    """A convolution that reads 65 steps; it states 17."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1, kernel=2, dilation=64)
+
+    @property
+    def receptive_field(self) -> int:
+        return 17
+
+
+def asked(model: nn.Module, time: int = 3) -> Subject:
+    batch = Batch((torch.zeros(2, time, 1),), torch.zeros(2, dtype=torch.long))
     return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
 
 
@@ -72,6 +85,32 @@ def test_a_layer_that_reads_more_than_it_states_is_seen(reads: int, field: int, 
     finding = support(asked(Stated(reads, field)))
     assert finding.value.tolist() == [reads]
     assert finding.verdict == verdict
+
+
+def test_a_field_understated_by_far_is_seen() -> None:
+    torch.manual_seed(0)
+    finding = support(asked(Understated()))  # by the reach of its convolution
+    assert finding.value.tolist() == [65]
+    assert finding.verdict == Verdict.VIOLATED
+    assert support(asked(Stated(33, 17))).verdict == Verdict.VIOLATED  # by twice the stated field
+    finding = support(asked(Stated(65, 17), 65))  # by the held-out sequences
+    assert finding.value.tolist() == [65]
+    assert finding.verdict == Verdict.VIOLATED
+
+
+@pytest.mark.parametrize(("field", "longest", "steps"), [
+    (0, 0, 9),
+    (17, 30, 42),
+    (17, 300, 308),
+    (17, 99_999, LONG + 8),
+    (LONG - 1, 0, LONG + 8),
+    (LONG + 1, 0, LONG + 9),
+    (LONGEST, 99_999, LONGEST + 8),
+])  # fmt: skip
+def test_the_sequences_asked_are_longer_than_the_field_and_no_longer_than_need_be(
+    field: int, longest: int, steps: int
+) -> None:
+    assert asked_steps(Stated(1, 1), field, longest) == steps
 
 
 def test_the_gradient_by_lag_is_a_convolutions_weight() -> None:

@@ -86,6 +86,25 @@ def test_gates_at_their_ends(gate: float) -> None:
             torch.testing.assert_close(scan(a, b), b.cumsum(1))
 
 
+def test_a_first_state_of_a_wider_type_widens_the_states() -> None:
+    a, b, initial, _ = drawn((3, 40, 5), 40, torch.float64)
+    turned = initial * torch.polar(torch.ones_like(initial), initial)
+    states = scan(a, b, turned)
+    assert states.dtype == torch.complex128
+    torch.testing.assert_close(states, loop(a, b, turned), atol=1e-12, rtol=0)
+    assert scan(a.float(), b.float(), initial).dtype == torch.float64
+    assert scan(a, b.float(), initial.float()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("time", [1, 2, 40])
+def test_what_a_compiler_reads_is_the_loop_too(time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    for shape in ((3, time, 5), (time, 5), (5,), (1, time, 5), (3, 1, 5), ()):
+        a, b, initial, cotangent = drawn(shape, time, torch.float64)
+        compare(a, b, initial, cotangent)
+        compare(a, b, None, cotangent)
+
+
 def test_a_gate_of_zero_cuts_whatever_came_before() -> None:
     """Even where the loop's state was so large that a ratio of products would be infinite."""
     a = torch.full((1, 100, 1), 1e-5, dtype=torch.float64)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from margin.findings import Subject, Verdict
+from margin.sequence import spectral_claims
 from margin.sequence.linear_system import LinearSystem
 from margin.sequence.spectral_claims import (
     POWERS,
@@ -47,13 +48,29 @@ def test_both_are_tight_for_a_normal_matrix() -> None:
     A = Q @ torch.diag(torch.tensor([0.9, -0.5, 0.3, 0.2, 0.1, 0.05], dtype=torch.float64)) @ Q.T
     subject = with_transition(A)
     assert float(radius(subject).value) == pytest.approx(0.9, rel=1e-12)
-    assert float(radius(subject).high) == pytest.approx(0.9, rel=1e-12)
+    assert float(radius(subject).high) == pytest.approx(0.9, rel=1.1e-9)
     found = powers(subject)
     assert found.verdict == Verdict.HOLDS
     assert float(found.value) == pytest.approx(1.0, abs=1e-9)
     ratios, condition = bounded_powers(Q)  # all eigenvalues of modulus 1: equality at every power
     assert condition == pytest.approx(1.0, abs=1e-6)
     torch.testing.assert_close(ratios, torch.ones(POWERS).double(), rtol=0, atol=1e-6)
+
+
+def test_each_matrix_has_the_tolerance_of_its_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a matrix of norm 1e9 a radius 1e-6 above a norm of about 1 is still violated."""
+    model = demo().model
+    first, second = (block.core for block in model.recurrence.blocks)
+    Q, _ = torch.linalg.qr(drawn(0, 8))
+    with torch.no_grad():
+        first.A.copy_(Q)
+        second.A.mul_(1e9)
+    subject = dataclasses.replace(demo(), model=model.double())
+    assert radius(subject).verdicts == [Verdict.HOLDS, Verdict.HOLDS]
+    found = transitions(model)
+    found[0] = found[0]._replace(eigenvalues=found[0].eigenvalues * (1 + 1e-6))
+    monkeypatch.setattr(spectral_claims, "transitions", lambda _: found)
+    assert radius(subject).verdicts == [Verdict.VIOLATED, Verdict.HOLDS]
 
 
 def test_the_ratio_is_that_of_the_norm_of_the_power() -> None:

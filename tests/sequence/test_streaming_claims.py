@@ -22,8 +22,11 @@ from margin.sequence import (
     tcn,
 )
 from margin.sequence.gru import ResetBeforeGRU
+from margin.sequence.heard import causal_ones, heard
 from margin.sequence.readouts import SequenceClassifier
-from margin.sequence.streaming_claims import demo, streaming, streams
+from margin.sequence.recurrence import Recurrence, unrolled
+from margin.sequence.streaming_claims import demo, growth, streaming, streams
+from margin.sequence.torch_recurrent import TorchRecurrence
 from margin.sequence.wavenet import WaveNet
 from margin.tasks import CLASSES
 from margin.types import Batch
@@ -89,7 +92,120 @@ def test_a_whole_pass_that_is_off_is_seen(which: str) -> None:
     setattr(layer, which, 1e-9)
     finding = streaming(subject)
     assert finding.verdict == Verdict.VIOLATED
-    assert float(finding.value) == pytest.approx(1e-9, rel=1e-5)
+    (one,) = heard(subject, causal_ones)
+    with torch.no_grad():
+        outputs, (state,) = unrolled(layer.double().step, one.x, None, layer.initial(one.x))
+    largest = (outputs if which == "output" else state).abs().max()
+    assert float(finding.value) == pytest.approx(1e-9 / float(largest), rel=1e-5)
+
+
+class Small(Recurrence):
+    """Outputs, or states, of any size, whose steps have another sign."""
+
+    size, state = 1.0, 0.0
+
+    def initial(self, x):  # type: ignore[no-untyped-def]
+        return (x.new_zeros(x.shape[0], 3),)
+
+    def step(self, x, state):  # type: ignore[no-untyped-def]
+        return x if self.state else -self.size * x, (-self.state * x,)
+
+    def forward(self, x, lengths=None, state=None):  # type: ignore[no-untyped-def]
+        return x if self.state else self.size * x, (self.state * x[:, -1],)
+
+
+@pytest.mark.parametrize("size", [1e-11, 1e-200, 1.0, 1e11])
+@pytest.mark.parametrize("which", ["size", "state"])
+def test_a_wrong_sign_of_small_numbers_is_seen(which: str, size: float) -> None:
+    """A small state is not excused by large outputs, nor a small output by the number 1."""
+    layer = Small(3, 3)
+    setattr(layer, which, size)
+    finding = streaming(subject_of(SequenceClassifier(layer, 2)))
+    assert finding.verdict == Verdict.VIOLATED
+    assert float(finding.value) == pytest.approx(2.0)
+
+
+def chaotic(times: float, kind: type[TorchRecurrence] = TorchRecurrence) -> nn.Module:
+    """An Elman network of 64 units whose recurrent matrix is some times what torch draws."""
+    torch.manual_seed(0)
+    layer = kind(nn.RNN(3, 64, batch_first=True))
+    with torch.no_grad():
+        layer.layer.weight_hh_l0.mul_(times)
+    return SequenceClassifier(layer, 2)
+
+
+class Backward(TorchRecurrence):
+    """A step that reads its input with another sign."""
+
+    def step(self, x, state):  # type: ignore[no-untyped-def]
+        return super().step(-x, state)
+
+
+class Slight(TorchRecurrence):
+    """A step that is off by a billionth."""
+
+    def step(self, x, state):  # type: ignore[no-untyped-def]
+        y, (h,) = super().step(x, state)
+        return y * (1 + 1e-9), (h * (1 + 1e-9),)
+
+
+@pytest.mark.parametrize(("times", "time"), [(3.0, 500), (4.0, 100)])
+def test_a_chaotic_recurrence_fails_where_rounding_grows_and_holds_on_the_steps_that_are_named(
+    times: float, time: int
+) -> None:
+    model, lengths = chaotic(times), torch.tensor([time, 0, time // 2, 1])
+    finding = streaming(subject_of(model, lengths, time=time))
+    assert finding.verdict == Verdict.FAILED
+    assert f"over the {time} steps of recurrence: ask on shorter sequences, of" in finding.failure
+    steps = int(finding.failure.split(", of ")[1].split()[0])
+    assert 10 < steps < time
+    assert streaming(subject_of(model, lengths.clamp_max(steps), time=steps)).verdict == Verdict.HOLDS
+
+
+@pytest.mark.parametrize("kind", [Backward, Slight])
+def test_a_wrong_step_of_a_chaotic_recurrence_is_seen_all_the_same(kind: type[TorchRecurrence]) -> None:
+    finding = streaming(subject_of(chaotic(3.0, kind), torch.tensor([500, 0, 250, 1]), time=500))
+    assert finding.verdict == Verdict.VIOLATED
+    assert float(finding.value) > 5e-10
+
+
+class Beside(nn.Module):
+    """Two recurrences that read the same."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return sum(layer(x, lengths)[0][:, -1] for layer in self.layers)
+
+
+def test_of_a_wrong_layer_and_a_chaotic_one_the_wrong_one_is_told() -> None:
+    wrong, right = chaotic(1.0, Backward).recurrence, chaotic(4.0).recurrence
+    model = Beside(wrong, right)
+    finding = streaming(subject_of(model, torch.tensor([200, 0, 100, 1]), time=200))
+    assert finding.verdict == Verdict.VIOLATED
+    assert finding.verdicts[0] == Verdict.VIOLATED
+
+
+class Doubling(Recurrence):
+    """z -> 2 z + x mod 1, which doubles a distance."""
+
+    def initial(self, x):  # type: ignore[no-untyped-def]
+        return (x.new_zeros(x.shape[0], 3),)
+
+    def step(self, x, state):  # type: ignore[no-untyped-def]
+        z = (2 * state[0] + x).remainder(1)
+        return z, (z,)
+
+
+def test_rounding_grows_as_the_steps_stretch() -> None:
+    """The map z -> 2 z + x mod 1 doubles a distance at each step."""
+    (one,) = heard(subject_of(SequenceClassifier(Doubling(3, 3), 2), time=20), causal_ones)
+    grown = growth(one)
+    assert len(grown) == 20
+    factor = (grown[-1] / grown[4]) ** (1 / 15)
+    assert 1.8 < float(factor) < 2.2
 
 
 def test_a_recurrence_that_reads_both_ways_is_asked_of_each_direction_alone() -> None:

@@ -127,5 +127,5 @@ def test_a_bad_option_is_refused() -> None:
         TCN(3, layers=0)
     with pytest.raises(ValueError, match="kernel and dilation"):
         TCN(3, kernel=0)
-    with pytest.raises(ValueError, match="dropout probability"):
+    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\): got"):
         TCN(3, dropout=1.5)

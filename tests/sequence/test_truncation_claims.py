@@ -1,10 +1,11 @@
 """The bias of truncated BPTT: against the explicit recursion, its error, and 0 where nothing is cut."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from margin.engine.descent import risk
 from margin.findings import Subject, Verdict
@@ -73,6 +74,56 @@ def test_a_whole_window_that_cuts_all_the_same_is_seen(monkeypatch: pytest.Monke
     finding = truncation_bias(subject_of(elman.classifier(3, 2, hidden=4), count=64))
     assert finding.verdicts[-1] == Verdict.VIOLATED
     assert float(finding.value[-1]) == float(finding.value[2])
+
+
+def test_a_whole_gradient_that_is_off_by_a_millionth_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = truncation_claims.gradient
+    monkeypatch.setattr(
+        truncation_claims, "gradient", lambda *given: right(*given) * (1 + 1e-6 * (len(given) > 3))
+    )
+    finding = truncation_bias(subject_of(gru.classifier(3, 2, hidden=4)))
+    assert finding.verdicts[-1] == Verdict.VIOLATED
+    assert float(finding.value[-1]) == pytest.approx(1e-6, rel=1e-6)
+
+
+class ByName(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrence, self.head = elman.recurrence(3, hidden=4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return self.head(self.recurrence(lengths=lengths, x=x)[0].sum(1))
+
+
+def test_arguments_that_are_passed_by_name_are_heard() -> None:
+    subject = subject_of(ByName())
+    batch = subject.test[0]
+    lengths = torch.arange(24) % 13
+    inputs = (batch.inputs[0], lengths)
+    assert longest_call(subject.model, Batch(inputs)) == 12
+    named = truncation_bias(dataclasses.replace(subject, test=[batch._replace(inputs=inputs)]))
+    assert named.labels[-1] == "window 12"
+    assert named.verdicts[-1] == Verdict.HOLDS
+
+
+def test_examples_that_count_are_asked_and_without_a_step_or_a_term_it_fails() -> None:
+    torch.manual_seed(0)
+    subject = subject_of(gru.classifier(3, 2, hidden=4))
+    (batch,) = subject.test
+    late = (torch.arange(24) >= 16).float()
+    finding = truncation_bias(dataclasses.replace(subject, test=[batch._replace(weight=late)]))
+    (x,), targets = batch.inputs, batch.targets
+    alone = truncation_bias(dataclasses.replace(subject, test=[Batch((x[16:],), targets[16:])]))  # type: ignore[index]
+    assert finding.verdict == Verdict.MEASURED
+    torch.testing.assert_close(finding.value, alone.value)
+    for weight, lengths, why in (
+        (0 * late, torch.full((24,), 12), "no held-out term counts: all weights are 0"),
+        (late, torch.zeros(24).long(), "the model calls its recurrences step by step, or on no step"),
+    ):
+        test = [Batch((x, lengths), targets, weight)]
+        finding = truncation_bias(dataclasses.replace(subject, test=test))
+        assert finding.verdict == Verdict.FAILED
+        assert finding.failure == why
 
 
 def test_a_state_that_is_forgotten_at_once_loses_nothing() -> None:

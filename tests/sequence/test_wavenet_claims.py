@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from margin.engine.descent import risk
 from margin.engine.state import Preprocessed
 from margin.findings import Subject, Verdict
+from margin.sequence import wavenet_claims
 from margin.sequence.wavenet import WaveNet
 from margin.sequence.wavenet_claims import cached, demo, is_wavenet
 from margin.sequence.wavenet_generation import CachedSteps
@@ -34,6 +35,17 @@ def test_it_holds(options: dict[str, int]) -> None:
 def test_generation_that_forgets_what_it_read_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CachedSteps, "_before", lambda self, places: self.bias.expand(-1, 2, -1))
     assert cached(asked(WaveNet(5, width=4, skip=4, layers=3))).verdict == Verdict.VIOLATED
+
+
+def test_rings_that_are_off_by_a_hundredth_of_a_millionth_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Off(CachedSteps):
+        def __call__(self, x: Tensor) -> Tensor:
+            return super().__call__(x) + 1e-8
+
+    monkeypatch.setattr(wavenet_claims, "CachedSteps", Off)
+    finding = cached(demo())
+    assert finding.verdict == Verdict.VIOLATED
+    assert 1e-10 < float(finding.value) < 1e-6
 
 
 def test_nan_fails_and_other_models_are_refused() -> None:

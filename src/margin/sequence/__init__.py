@@ -745,7 +745,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         name="sequence/causality.derivative",
-        summary="Is the derivative of a recurrent layer's output by every later input 0?",
+        summary="Does an output of a recurrent layer depend on a later input?",
         ask="margin.sequence.causality_claims:derivative",
         demo="margin.sequence.causality_claims:derivative_demo",
         needs=(STREAMED,),

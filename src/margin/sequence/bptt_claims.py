@@ -1,8 +1,6 @@
 """What backpropagation through time promises: its recursion gives the gradient that autograd gives."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,8 +9,10 @@ from torch import Generator, Tensor, nn
 from margin.engine.asking import asking, in_double, weighted_mean
 from margin.engine.descent import risk
 from margin.findings import Finding, Subject
-from margin.sequence.bptt import Gradients, bptt, states
+from margin.sequence.bptt import Gradients, bptt
 from margin.sequence.elman import classifier
+from margin.sequence.heard import TOO_SHORT, Call, listening
+from margin.sequence.recurrence import without_padding
 from margin.sequence.torch_recurrent import TorchRecurrence
 from margin.tasks import CLASSES
 from margin.types import Batch
@@ -22,6 +22,8 @@ EXAMPLES = 8
 
 ROUNDING = 1e-10
 """In parts of the largest entry of a gradient, in float64."""
+
+NONE_COUNTED = "no held-out term counts: all weights are 0"
 
 
 def elman_layers(model: nn.Module) -> list[tuple[str, TorchRecurrence]]:
@@ -48,32 +50,26 @@ def part_of(batch: Batch, start: int, stop: int) -> Batch:
     return Batch(inputs, targets, weight).to(dtype=torch.float64, device=inputs[0].device)
 
 
-def explicit(layer: nn.RNN, x: Tensor, start: Tensor, partial: Tensor, last: Tensor) -> list[Gradients]:
+def explicit(
+    layer: nn.RNN, x: Tensor, states: list[Tensor], partial: Tensor, last: Tensor
+) -> list[Gradients]:
     """The gradients of each layer of a simple recurrent network, from the highest down to the lowest.
 
     Args:
         layer: The network.
         x: Its inputs, (batch, time, n).
-        start: z_0, (batch, layers, m).
+        states: z_0 .. z_T of each layer, (batch, time + 1, m).
         partial: The derivative of the loss by each output, with the other outputs held.
         last: That by the states, of each layer, that the network returns: 0 but at each example's last step,
             (batch, time, layers, m).
     """
-    weights = [
-        [getattr(layer, f"{name}_l{k}", None) for name in ("weight_hh", "weight_ih", "bias_hh", "bias_ih")]
-        for k in range(layer.num_layers)
-    ]
     phi: Any = layer.nonlinearity
-    inputs, all_states = [x], []
-    for k, (U, V, b, c) in enumerate(weights):
-        bias = U.new_zeros(len(U)) if b is None else b + c  # type: ignore[union-attr,arg-type]
-        all_states.append(states(U, V, bias, inputs[k], start[:, k], phi))  # type: ignore[arg-type]
-        inputs.append(all_states[k][:, 1:])
+    inputs = [x, *(z[:, 1:] for z in states[:-1])]
     found: list[Gradients] = []
     for k in reversed(range(layer.num_layers)):
-        U, V = weights[k][:2]
+        U, V = getattr(layer, f"weight_hh_l{k}"), getattr(layer, f"weight_ih_l{k}")
         partial = (partial if not found else found[-1].x) + last[:, :, k]
-        found.append(bptt(U, V, inputs[k], all_states[k], partial, phi))  # type: ignore[arg-type]
+        found.append(bptt(U, V, inputs[k], states[k], partial, phi))
     return found
 
 
@@ -87,17 +83,40 @@ def _at_ends(last: Tensor, lengths: Tensor | None, time: int) -> Tensor:
 
 
 @torch.no_grad()
-def _difference(layer: nn.RNN, call: tuple[Any, ...], grads: list[Tensor], partials: list[Tensor]) -> Tensor:
+def states_of(module: TorchRecurrence, call: Call) -> list[Tensor]:
+    """z_0 .. z_T of each layer as the network itself computed them; at padding 0.
+
+    Computed anew by another order of sums, those of a chaotic network would be others after some hundred
+    steps. The lowest k layers are asked as a network of k layers, which is how torch computes them.
+
+    Args:
+        module: A simple recurrent network.
+        call: Its call on whole sequences.
+    """
+    layer, own, outputs = module.layer, dict(module.layer.named_parameters()), []
+    start = (module.initial(call.x) if call.state is None else call.state)[0].detach()
+    for k in range(1, layer.num_layers):
+        low = nn.RNN(
+            layer.input_size,
+            layer.hidden_size,
+            k,
+            nonlinearity=layer.nonlinearity,
+            bias=layer.bias,
+            batch_first=True,
+        ).to(call.x)
+        low.load_state_dict({name: own[name] for name in low.state_dict()})
+        outputs.append(TorchRecurrence(low)(call.x, call.lengths, (start[:, :k],))[0])
+    outputs.append(call.output[0].detach())
+    return [torch.cat((start[:, k, None], y), 1) for k, y in enumerate(outputs)]
+
+
+@torch.no_grad()
+def _difference(module: TorchRecurrence, call: Call, grads: list[Tensor], partials: list[Tensor]) -> Tensor:
     """The largest difference of the explicit gradients from autograd's, in parts of the largest entry."""
-    x, lengths, state = (*call, None, None)[:3]
-    x = x.detach()
-    if lengths is not None:
-        x = x.masked_fill(
-            torch.arange(x.shape[1], device=x.device)[None, :, None] >= lengths[:, None, None], 0
-        )
-    start = x.new_zeros(len(x), layer.num_layers, layer.hidden_size) if state is None else state[0].detach()
+    layer, x, lengths = module.layer, without_padding(call.x.detach(), call.lengths), call.lengths
     last = _at_ends(partials[1], lengths, x.shape[1])
-    found = explicit(layer, x, start, partials[0], last)[::-1]
+    outer = without_padding(partials[0], lengths)  # an output at padding is the number 0
+    found = explicit(layer, x, states_of(module, call), outer, last)[::-1]  # type: ignore[arg-type]
     mine = {f"weight_hh_l{k}": one.U for k, one in enumerate(found)}
     mine |= {f"weight_ih_l{k}": one.V for k, one in enumerate(found)}
     mine |= {f"bias_{side}_l{k}": one.bias for k, one in enumerate(found) for side in ("hh", "ih")}
@@ -108,47 +127,69 @@ def _difference(layer: nn.RNN, call: tuple[Any, ...], grads: list[Tensor], parti
     return torch.where(apart == 0, apart, apart / size)
 
 
-@contextmanager
-def _listening(layers: list[tuple[str, TorchRecurrence]]) -> Iterator[dict[str, list[Any]]]:
-    """What each layer is given and gives back, call by call."""
-    calls: dict[str, list[Any]] = {name: [] for name, _ in layers}
+def counted(batch: Batch) -> Batch:
+    """The examples of a batch of which some term counts."""
+    if batch.weight is None:
+        return batch
+    here = (batch.weight != 0).flatten(1).any(1) if batch.weight.ndim > 1 else batch.weight != 0
+    targets = None if batch.targets is None else batch.targets[here]
+    return Batch(tuple(x[here] for x in batch.inputs), targets, batch.weight[here])
 
-    def listen(name: str, module: nn.Module) -> Any:
-        return module.register_forward_hook(lambda _, given, output: calls[name].append((given, output)))
 
-    handles = [listen(name, module) for name, module in layers]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
+def first_counted(subject: Subject) -> Batch:
+    """The examples that count of the first held-out batch that has some; those of the last, if none has."""
+    batches = (counted(batch) for batch in subject.test)
+    for batch in batches:
+        if len(batch.inputs[0]):
+            break
+    return batch
+
+
+def compared(subject: Subject, model: nn.Module, batch: Batch) -> tuple[list[Tensor], str]:
+    """The difference of each simple recurrent network, NaN where there is none, and why; "" where there is.
+
+    Args:
+        subject: Whose objective it is.
+        model: In float64.
+        batch: Examples that count, real numbers in float64.
+    """
+    layers, failure = elman_layers(model), ""
+    values = [torch.tensor(math.nan).double() for _ in layers]
+    with asking(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        model.requires_grad_()
+        with listening(layers) as calls:
+            loss = mean_loss_of(subject, model, batch, generator)
+        for i, (name, module) in enumerate(layers):
+            if len(calls[name]) != 1:
+                failure = f"{name} must be called once on whole sequences: got {len(calls[name])} calls"
+                continue
+            (call,) = calls[name]
+            y, state = call.output
+            if not y.requires_grad:  # no weight was used: there is no step
+                failure = TOO_SHORT
+                continue
+            count, wanted = len(list(module.parameters())), [*module.parameters(), y, *state]
+            grads = torch.autograd.grad(loss, wanted, retain_graph=True, materialize_grads=True)
+            values[i] = _difference(module, call, list(grads[:count]), list(grads[count:]))
+    return values, failure
 
 
 def equals_autograd(subject: Subject) -> Finding:
     """Whether the recursion of backpropagation through time gives autograd's gradient of the held-out loss.
 
     The recursion is run on the states of the model and on the loss's derivatives by what each simple
-    recurrent network returns; its sums are put beside autograd's derivatives by the weights.
+    recurrent network returns; its sums are put beside autograd's derivatives by the weights. Asked are the
+    first held-out examples that count.
 
     Args:
         subject: A model with simple recurrent networks.
     """
-    model, batch = in_double(subject.model), part_of(subject.test[0], 0, EXAMPLES)
-    layers, values, failure = elman_layers(model), [], ""
-    with asking(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
-        model.requires_grad_()
-        with _listening(layers) as calls:
-            loss = mean_loss_of(subject, model, batch, generator)
-        for name, module in layers:
-            if len(calls[name]) != 1:
-                failure = f"{name} must be called once on whole sequences: got {len(calls[name])} calls"
-                values.append(torch.tensor(math.nan).double())
-                continue
-            ((given, (y, state)),) = calls[name]
-            count, rnn = len(list(module.parameters())), module.layer
-            wanted = [*module.parameters(), y, *state]
-            grads = torch.autograd.grad(loss, wanted, retain_graph=True, materialize_grads=True)
-            values.append(_difference(rnn, given, list(grads[:count]), list(grads[count:])))  # type: ignore[arg-type]
+    batch = part_of(first_counted(subject), 0, EXAMPLES)
+    model = in_double(subject.model)
+    layers = elman_layers(model)
+    values, failure = [torch.tensor(math.nan).double() for _ in layers], NONE_COUNTED
+    if len(batch.inputs[0]):
+        values, failure = compared(subject, model, batch)
     zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement="The recursion g_t = dl_t/dz_t + J_(t+1)^T g_(t+1) is autograd's gradient by the weights "

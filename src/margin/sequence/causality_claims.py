@@ -20,12 +20,22 @@ CUTS = 8
 ROUNDING = 1e-10
 """In parts of the largest entry, in float64: a Fourier transform spreads its rounding over all steps."""
 
+NOISE = 64 * torch.finfo(torch.float64).eps
+"""The rounding of one operation, in parts of the largest number that it yields."""
+
 ZERO = torch.zeros((), dtype=torch.float64)
 
 
 def cuts(time: int) -> list[int]:
     """At most :data:`CUTS` steps that have a later one, evenly spread from the first such to the last."""
     return torch.linspace(0, time - 2, min(CUTS, time - 1)).round().long().tolist() if time > 1 else []
+
+
+def steps(one: Heard) -> int:
+    """The steps of the longest sequence that a recurrence was given; what stands behind them is padding."""
+    if one.lengths is None:
+        return one.x.shape[1]
+    return int(one.lengths.max()) if len(one.lengths) else 0
 
 
 def derivatives(one: Heard) -> Float[Tensor, "cuts time"]:
@@ -41,46 +51,83 @@ def derivatives(one: Heard) -> Float[Tensor, "cuts time"]:
         y, _ = one.recurrence(x, one.lengths)
         generator = Generator().manual_seed(0)
         v = torch.randn(y.shape[0], y.shape[2], generator=generator, dtype=y.dtype).to(y.device)
-        values = [(y[:, t] * v).sum() for t in cuts(y.shape[1])]
+        values = [(y[:, t] * v).sum() for t in cuts(steps(one))]
         rows = [torch.autograd.grad(value, x, retain_graph=True)[0].abs().amax((0, 2)) for value in values]
     return torch.stack(rows) if rows else x.new_zeros(0, x.shape[1])
 
 
+def share(later: Tensor, own: Tensor, largest: Tensor) -> Tensor:
+    """The largest share that what comes later has in each of some quantities; NaN where one is not finite.
+
+    What is within :data:`NOISE` of the largest number that an operation yields is its rounding: such a later
+    part is 0, and where the own part is no more, the later one is measured by the largest.
+
+    Args:
+        later: What is due to later inputs, at least 0.
+        own: What it is a share of.
+        largest: The largest number of the operation that yielded both.
+    """
+    noise = NOISE * largest
+    shares = torch.where(later <= noise, 0.0, later / torch.where(own > noise, own, largest))
+    finite = later.isfinite() & own.isfinite() & largest.isfinite()
+    return torch.where(finite, shares, math.nan).amax().cpu()
+
+
 def leak(one: Heard) -> Tensor:
-    """The largest derivative by a later input, in parts of the largest by an input up to the own step.
+    """The largest derivative of a step by a later input, in parts of that by its own input.
 
     NaN where no step has a later one.
     """
     rows = derivatives(one)
     if not len(rows):
         return torch.full((), math.nan, dtype=torch.float64)
-    time = torch.arange(rows.shape[1], device=rows.device)
-    later = time > torch.tensor(cuts(rows.shape[1]), device=rows.device)[:, None]
-    after, before = rows[later].amax(), rows[~later].amax()
-    return torch.where(after == 0, after, after / before).cpu()
+    at = torch.tensor(cuts(steps(one)), device=rows.device)[:, None]
+    later = torch.where(torch.arange(rows.shape[1], device=rows.device) > at, rows, 0)
+    return share(later.amax(1), rows.gather(1, at)[:, 0], rows.amax(1))
+
+
+@torch.no_grad()
+def change(one: Heard) -> Tensor:
+    """The largest change of the outputs up to a cut where all later inputs are others, in parts of them.
+
+    A step function of later inputs, or what is detached from them, has no derivative and is seen here.
+    The others are drawn ten times as wide as the inputs are. NaN where no step has a later one.
+    """
+    shares = [torch.full((), math.nan, dtype=torch.float64)]
+    generator = Generator().manual_seed(0)
+    wide = 10 * (1 + (one.x.abs().amax() if one.x.numel() else 0))
+    y, _ = one.recurrence(one.x, one.lengths)
+    for t in cuts(steps(one)):
+        others = wide * torch.randn(one.x.shape, generator=generator, dtype=one.x.dtype).to(one.x.device)
+        moved, _ = one.recurrence(torch.cat((one.x[:, : t + 1], others[:, t + 1 :]), 1), one.lengths)
+        before, after = y[:, : t + 1], moved[:, : t + 1]
+        largest = torch.maximum(y.abs().amax(), moved.abs().amax())
+        shares.append(share((after - before).abs().amax(), before.abs().amax(), largest))
+    return torch.stack(shares[1:] or shares).amax()
 
 
 def derivative(subject: Subject) -> Finding:
-    """How much each recurrence inside the model depends on later inputs, by its derivatives.
+    """How much each recurrence inside the model depends on later inputs, by derivatives and by other inputs.
 
     Args:
         subject: A model with recurrences; they are asked on the inputs that the held-out examples give them.
     """
     layers = heard(subject)
-    values = [leak(one) for one in layers]
+    values = [ask(one) for one in layers for ask in (leak, change)]
     failure = "" if layers else "the model calls its recurrences step by step, not on whole sequences"
-    if any(one.x.shape[1] < 2 for one in layers):
+    if any(steps(one) < 2 for one in layers):
         failure = "the held-out sequences have fewer than two steps"
     return Finding(
-        statement="No output of a recurrent layer depends on a later input: its largest derivative by one, "
-        "in parts of the largest by an input up to its own step.",
+        statement="No output of a recurrent layer depends on a later input: the largest derivative of a step "
+        "by one, in parts of that by its own input, and the largest change of the outputs up to a step where "
+        "all later inputs are others, in parts of the outputs.",
         value=torch.stack(values) if values else torch.full((1,), math.nan, dtype=torch.float64),
         unit="1",
         range=(0.0, math.inf),
         low=ZERO,
         high=ZERO,
         tolerance=ROUNDING,
-        labels=tuple(one.name for one in layers),
+        labels=tuple(f"{one.name}, {by}" for one in layers for by in ("derivative", "change")),
         premises=tuple(from_the_front(name, layer) for name, layer in outermost(subject.model)),
         reference="van den Oord et al. 2016, Section 2.1",
         failure=failure,

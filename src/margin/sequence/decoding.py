@@ -47,7 +47,8 @@ def greedy(step: NextToken, state: State, first: Tokens, *, end: int | None, lon
         longest: Tokens at most, at least 1.
 
     Raises:
-        ValueError: ``longest`` is below 1, or the model's scores are NaN.
+        ValueError: ``longest`` is below 1, or the model's scores are no distribution: NaN, inf,
+            or -inf for every token.
 
     Reference: Sutskever, Vinyals and Le 2014, Section 3.2 (a beam of size 1).
     """
@@ -74,21 +75,27 @@ def ancestral(
         end: The token that ends a sequence; None: none does.
         longest: Tokens at most, at least 1.
         generator: What is drawn from.
-        temperature: t > 0: tokens are drawn from softmax(log p / t); 1 is the model's own distribution.
+        temperature: t > 0, finite: tokens are drawn from softmax(log p / t); 1 is the model's own
+            distribution.
 
     Returns:
         The draws; their log-probability is the model's own, whatever the temperature.
 
     Raises:
-        ValueError: An option is out of range, or the model's scores are NaN.
+        ValueError: An option is out of range, or the model's scores are no distribution: NaN, inf,
+            or -inf for every token.
 
     Reference: Bishop 2006, Section 8.1.2 (ancestral sampling); Graves 2013, Section 2.
     """
-    if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, greedy decoding being its limit: got {temperature}")
+    if not 0 < temperature < torch.inf:
+        raise ValueError(
+            f"temperature must be finite and above 0, greedy decoding being its limit: got {temperature}"
+        )
 
     def drawn(log_p: Tensor) -> Tensor:
-        p = (log_p / temperature).softmax(-1)
+        # the largest is taken off first, and in float64: a small temperature would make it overflow, or be 0
+        below = (log_p - log_p.amax(-1, keepdim=True)).double()
+        p = (below / temperature).softmax(-1).to(log_p.dtype)
         return torch.multinomial(p, 1, generator=generator)[:, 0]
 
     return _followed(drawn, step, state, first, end=end, longest=longest)
@@ -157,7 +164,8 @@ def beam(
         The best ended sequence; where none ended within ``longest`` tokens, the best of the unended.
 
     Raises:
-        ValueError: An option is out of range, or the model's scores are NaN.
+        ValueError: An option is out of range, or the model's scores are no distribution: NaN, inf,
+            or -inf for every token.
 
     Reference: Sutskever, Vinyals and Le 2014, Section 3.2; Wu et al. 2016, Equation 14 (alpha, without its
         penalty of coverage); Huang, Zhao and Ma 2017, Section 3 (when to stop).
@@ -218,7 +226,7 @@ class _Best(NamedTuple):
     def or_ended(self, candidates: Tensor, kept: _Kept, width: int, end: int, norm: float) -> "_Best":
         """The better one of this and of the candidates that end and are among the ``width`` best."""
         count = candidates.shape[2]
-        top, index = candidates.flatten(1).topk(min(width, candidates[0].numel()))
+        top, index = candidates.flatten(1).topk(min(width, candidates.shape[1] * count))
         total, place = top.masked_fill(index % count != end, -torch.inf).max(1)
         parent = index.gather(1, place[:, None]) // count
         before = kept.tokens.gather(1, parent[:, :, None].expand(-1, -1, kept.tokens.shape[2]))[:, 0]
@@ -247,9 +255,11 @@ class _Best(NamedTuple):
 def _asked(step: NextToken, token: Tensor, state: State) -> tuple[Tensor, State]:
     """The log-probabilities of the next token; those of a model that gives them already stay as they are."""
     scores, state = step(token, state)
-    if bool(scores.isnan().any()):
-        raise ValueError("a model must give a score to each token: got NaN")
-    return scores.log_softmax(-1), state
+    log_p = scores.log_softmax(-1)
+    if bool(log_p.isnan().any()):  # it is where a score is NaN or inf, and where all are -inf
+        what = "NaN" if bool(scores.isnan().any()) else "inf, or -inf for every token"
+        raise ValueError(f"a model must give a score to each token, a number for one at least: got {what}")
+    return log_p, state
 
 
 def _of_parents(state: State, parent: Tensor) -> State:

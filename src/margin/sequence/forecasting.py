@@ -151,7 +151,13 @@ class Forecaster(nn.Module):
         self.head = nn.Linear(recurrence.output_size, self.kinds * horizon * foretold)
 
     def forward(self, x: Context) -> Forecast | Quantiles:
-        """The forecast of each context, in the series' units."""
+        """The forecast of each context, in the series' units.
+
+        Raises:
+            ValueError: The contexts have no step.
+        """
+        if x.shape[1] == 0:
+            raise ValueError(f"a context must have at least 1 step: got shape {tuple(x.shape)}")
         read, level, unit = taken_out(x, self.normalize)
         level, unit = self.scale.of_columns(level), self.scale.of_columns(unit)
         z = self.ahead(read)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from margin.engine.asking import in_double
 from margin.findings import Finding, Premise, Subject
-from margin.sequence.gated_layers import ANY, AVERAGES, EXAMPLES, Gated, bounded, gated, wide
-from margin.sequence.heard import some
+from margin.sequence.contraction import altered
+from margin.sequence.gated_layers import ANY, AVERAGES, EXAMPLES, NOTHING, Gated, bounded, gated, loop, wide
+from margin.sequence.heard import NOT_WHOLE, TOO_SHORT, some
 from margin.sequence.scan import scan
 from margin.types import Batch
 
@@ -44,15 +45,44 @@ def in_range(subject: Subject) -> Finding:
     return Finding(
         statement="Each coordinate of a state lies between the least and the largest value that it averages: "
         "by how much it is outside, at most (below 0: inside by so much).",
-        value=torch.stack(excess).nan_to_num(nan=math.nan, neginf=0.0),
+        value=torch.stack(excess).nan_to_num(nan=math.nan, neginf=0.0) if found else NOTHING,
         unit="state units",
         range=(-math.inf, math.inf),
         high=torch.zeros((), dtype=torch.float64),
         tolerance=allowed,
         labels=tuple(one.name for one in found),
-        premises=(Premise("the shares are in [0, 1]", "proved", "each is a sigmoid"),),
+        premises=(shares_are_sigmoids(found),),
         reference="Feng et al. 2024, Section 3.1",
+        failure="" if found else NOT_WHOLE,
     )
+
+
+def shares_are_sigmoids(found: list[Gated]) -> Premise:
+    """The premise that each layer averages by shares in [0, 1].
+
+    It is proved of layers of the kinds known, as they were made; of another, its states are compared with the
+    averages by the sigmoids of its logits.
+
+    Args:
+        found: The layers with their states.
+    """
+    text, others, wrong = "the shares are in [0, 1]", list[str](), list[str]()
+    for one in found:
+        what = altered(one.layer, *AVERAGES)
+        if not what or one.states is None or not one.states.numel():
+            continue
+        averages = loop(wide(one.a), wide(one.b), wide(one.start))
+        here = torch.ones_like(averages[..., 0], dtype=torch.bool)
+        if one.lengths is not None:
+            here = torch.arange(here.shape[1], device=here.device) < one.lengths[:, None]
+        gap = float((wide(one.states) - averages)[here].abs().amax()) if bool(here.any()) else 0.0
+        size = float(torch.cat((one.start[:, None], one.layer.candidate(one.x)), 1).abs().max())  # type: ignore[operator]
+        others.append(f"{one.name} is {what}, whose states are {gap:.3g} from averages by sigmoids")
+        if not gap <= 8 * torch.finfo(one.b.dtype).eps * averages.shape[1] * size:
+            wrong.append(others[-1])
+    if wrong:
+        return Premise(text, "refuted", "; ".join(wrong))
+    return Premise(text, "sampled" if others else "proved", "; ".join(others) or "each is a sigmoid")
 
 
 def survival(one: Gated) -> Tensor:
@@ -84,7 +114,7 @@ def product(subject: Subject) -> Finding:
     return Finding(
         statement=f"The derivative of a state by the one k <= {LAGS} steps before it is the product of the k "
         "gates between: the largest relative difference.",
-        value=torch.stack(errors),
+        value=torch.stack(errors) if found else NOTHING,
         unit="1",
         range=(0.0, math.inf),
         low=torch.zeros((), dtype=torch.float64),
@@ -93,7 +123,13 @@ def product(subject: Subject) -> Finding:
         labels=tuple(one.name for one in found),
         premises=(bounded(found),),
         reference="Hochreiter and Schmidhuber 1997, Section 3.1; Feng et al. 2024, Section 3.1",
+        failure="" if found else NOT_WHOLE,
     )
+
+
+def _steps(one: Gated) -> int:
+    batch, time = one.b.shape[:2]
+    return batch * time if one.lengths is None else int(one.lengths.sum())
 
 
 @torch.no_grad()
@@ -118,14 +154,17 @@ def memory(subject: Subject) -> Finding:
             mean = log.mean((0, 1))
         constants.append(-1 / mean.clamp_max(-torch.finfo(one.b.dtype).eps))
     ends = [x for c in constants for x in (c.median(), c.max())]
+    failure = "" if all(_steps(one) for one in found) else TOO_SHORT
+    curve = {"steps of each unit, sorted": torch.cat(constants).sort().values} if found else {}
     return Finding(
         statement="For how many steps a state lasts until 1/e of it is left, in the median unit of each "
         "layer and in its longest.",
-        value=torch.stack(ends),
+        value=torch.stack(ends) if found else NOTHING,
         unit="steps",
         range=(0.0, math.inf),
         labels=tuple(f"{one.name}, {which}" for one in found for which in ("median", "longest")),
         premises=(),
         reference="Tallec and Ollivier 2018, Section 2",
-        curves={"steps of each unit, sorted": torch.cat(constants).sort().values},
+        failure=failure if found else NOT_WHOLE,
+        curves=curve,
     )

@@ -24,12 +24,16 @@ def gated_average(
 
     .. math:: z_t = s_t \odot z_{t-1} + (1 - s_t) \odot v_t, \qquad s_t = \sigma(l_t)
 
-    Each coordinate of z_t is a convex combination of that coordinate of z_0, v_1 .. v_t.
+    Each coordinate of z_t is a convex combination of that coordinate of z_0, v_1 .. v_t. Numbers of 16 bits
+    are averaged in float32: bfloat16 knows no share between 0.996 and 1, so a memory of 1000 steps is lost.
 
     Args:
         logits: l_t, (batch, time, features); the share s_t = sigmoid(l_t) of the old state is kept.
         values: v_t, what is averaged.
         initial: z_0, (batch, features).
+
+    Returns:
+        z_1 .. z_T, in the promoted type of the values and z_0.
 
     Raises:
         ValueError: The shapes differ.
@@ -42,11 +46,31 @@ def gated_average(
             "logits and values must have one shape (batch, time, features), the initial state (batch, "
             f"features): got {tuple(logits.shape)}, {tuple(values.shape)}, {tuple(initial.shape)}"
         )
+    dtype = torch.promote_types(values.dtype, initial.dtype)
+    logits, values, initial = (x.to(wide(dtype)) for x in (logits, values, initial))
     if logits.shape[1] == 0 or torch.compiler.is_compiling():
         gates = logits.sigmoid()
-        return scan(gates, (1 - gates) * values, initial)
-    states: Tensor = _GatedAverage.apply(logits, values, initial.to(values.dtype))
-    return states
+        return scan(gates, (1 - gates) * values, initial).to(dtype)
+    states: Tensor = _GatedAverage.apply(logits, values, initial)
+    return states.to(dtype)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The type that numbers of a type are averaged in, of at least 32 bits."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def gated_step(logits: Steps, values: Steps, old: Steps) -> Steps:
+    """One step of :func:`gated_average`, in the types of its.
+
+    Args:
+        logits: l, (batch, features).
+        values: v.
+        old: The state before.
+    """
+    dtype = torch.promote_types(values.dtype, old.dtype)
+    logits, values, old = (x.to(wide(dtype)) for x in (logits, values, old))
+    return torch.lerp(values, old, logits.sigmoid()).to(dtype)
 
 
 def averaged(

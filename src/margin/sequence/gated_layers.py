@@ -1,7 +1,6 @@
 """The gated linear recurrences z_t = a_t z_{t-1} + b_t inside a model, with their gates on its inputs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +9,7 @@ from torch import Generator, Tensor, nn
 from margin.engine.asking import asking
 from margin.engine.descent import risk
 from margin.findings import Premise, Subject
+from margin.sequence.heard import Call, listening
 from margin.sequence.lru import LRU
 from margin.sequence.mingru import MinGRU, classifier
 from margin.sequence.minlstm import MinLSTM
@@ -22,6 +22,9 @@ AVERAGES = (MinGRU, MinLSTM)
 
 EXAMPLES, STEPS = 8, 2048
 """Held-out examples that a question is put to, and their first steps."""
+
+NOTHING = torch.full((1,), math.nan, dtype=torch.float64)
+"""The value where no layer was called on whole sequences."""
 
 
 class Gated(NamedTuple):
@@ -57,45 +60,30 @@ def has_average(subject: Subject) -> bool:
     return len(subject.test) > 0 and bool(kinds(subject, *AVERAGES))
 
 
-@contextmanager
-def _listening(layers: list[tuple[str, nn.Module]], calls: dict[str, Any]) -> Iterator[None]:
-    def hear(name: str) -> Any:
-        def hook(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-            calls.setdefault(name, (given, output))
-
-        return hook
-
-    handles = [layer.register_forward_hook(hear(name)) for name, layer in layers]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def gated(subject: Subject, *wanted: type[nn.Module]) -> list[Gated]:
     """The layers with their gates and terms on the first held-out examples, in the model's own type.
 
     Args:
-        subject: A model with such layers.
+        subject: A model with such layers; one that is called several times is heard at its first call, and
+            one that is called step by step is left out.
         wanted: The kinds of layers.
     """
-    layers, calls = kinds(subject, *wanted), dict[str, Any]()
-    with torch.no_grad(), asking(subject.model), _listening(layers, calls):
+    layers = kinds(subject, *wanted)
+    with torch.no_grad(), asking(subject.model), listening(layers) as calls:
         subject.model(*(x[:EXAMPLES] for x in subject.test[0].inputs))
-        return [_terms(name, layer, *calls[name]) for name, layer in layers if name in calls]
+        return [_terms(name, layer, calls[name][0]) for name, layer in layers if calls[name]]
 
 
-def _terms(name: str, layer: Any, given: tuple[Any, ...], output: tuple[Tensor, Any]) -> Gated:
-    x, lengths, state = (*given, None, None)[:3]
-    x = without_padding(x, lengths)[:, :STEPS]
-    start = (layer.initial(x) if state is None else state)[0]
+def _terms(name: str, layer: Any, call: Call) -> Gated:
+    lengths = call.lengths
+    x = without_padding(call.x, lengths)[:, :STEPS]
+    start = (layer.initial(x) if call.state is None else call.state)[0]
     lengths = None if lengths is None else lengths.clamp_max(STEPS)
     if isinstance(layer, LRU):
         return Gated(name, layer, layer.eigenvalues, layer.driven(x), start, lengths, x, None)
     gates = layer.logits(x).sigmoid()
     b = (1 - gates) * layer.candidate(x)
-    return Gated(name, layer, gates, b, start, lengths, x, output[0][:, :STEPS])
+    return Gated(name, layer, gates, b, start, lengths, x, call.output[0][:, :STEPS])
 
 
 def wide(x: Tensor) -> Tensor:

@@ -21,6 +21,9 @@ FEWEST, SEEN = 8, 64
 ROUNDS, CLOSE = 12, 1e-3
 """Vectors that a derivative is multiplied with at most, and the relative error of its norm that suffices."""
 
+LOST = 1e-290
+"""Norm below which rounding to 0 is near: a smaller one may have lost its digits."""
+
 
 class ByLag(NamedTuple):
     """Spectral norms of dz_T / dz_(T-k), T being each sequence's own last step.
@@ -110,6 +113,7 @@ def by_lag(
     lengths: Lengths | None = None,
     state: State | None = None,
     part: slice | None = None,
+    block: int = 0,
 ) -> ByLag:
     r"""The spectral norms of dz_T / dz_{T-k}, z the whole state, or a part of it with the rest held.
 
@@ -128,6 +132,8 @@ def by_lag(
         lengths: Steps of each; None is all of them.
         state: z_0; None is the initial one.
         part: Which of the numbers of :func:`flat`; None is all.
+        block: Where each step's derivative is 0 but for blocks of this size on its diagonal, the size: a
+            large state then needs so many vectors, and there is no error. 0: no such form is known.
 
     Raises:
         ValueError: The recurrence is not causal, or the lengths disagree with x.
@@ -146,9 +152,11 @@ def by_lag(
     walk = _Backwards(recurrence, x.detach(), states, lengths, part or slice(0, size))
     numbers = walk.part.stop - walk.part.start
     longest = int(lengths.max()) if len(lengths) else 0
-    if numbers <= EXACT:
-        lags = chosen_lags(min(longest, max(FEWEST, int(WORK / (max(len(x), 1) * numbers**3 or 1)))))
-        norms = _formed(walk, lags)
+    if numbers <= EXACT or block:
+        rows = block if block and numbers > EXACT else numbers
+        work = max(len(x), 1) * numbers * rows**2 or 1
+        lags = chosen_lags(min(longest, max(FEWEST, int(WORK / work))))
+        norms = _formed(walk, lags, rows)
         errors = torch.zeros_like(norms)
     else:
         lags = chosen_lags(min(longest, SEEN))
@@ -166,21 +174,26 @@ def spectral(P: Float[Tensor, "batch m m"]) -> Float[Tensor, " batch"]:
     return norm.where(finite, math.inf)
 
 
-def _formed(walk: _Backwards, lags: list[int]) -> Tensor:
-    """The norms by all rows of the derivative, each sent back a step after the other."""
+def _formed(walk: _Backwards, lags: list[int], size: int) -> Tensor:
+    """The norms by all rows of the derivative, each sent back a step after the other.
+
+    Of one that is 0 but for blocks of this size, the rows of all blocks are sent back as one.
+    """
     numbers, batch = walk.part.stop - walk.part.start, len(walk.x)
-    P = torch.eye(numbers, dtype=walk.x.dtype, device=walk.x.device).expand(batch, -1, -1)
+    P = torch.eye(size, dtype=walk.x.dtype, device=walk.x.device)
+    P = P.repeat(1, numbers // size).expand(batch, -1, -1)
     norms = []
     for s in range(1, max(lags, default=0) + 1):
         x, state = walk.at(s)
-        many = tuple(part.repeat_interleave(numbers, 0) for part in state)
+        many = tuple(part.repeat_interleave(size, 0) for part in state)
         own = flat(many)[:, walk.part].detach().requires_grad_()
         with torch.enable_grad():
-            new = walk.moved(x.repeat_interleave(numbers, 0), many, own)
+            new = walk.moved(x.repeat_interleave(size, 0), many, own)
             (rows,) = torch.autograd.grad(new, own, P.reshape(-1, numbers), materialize_grads=True)
-        P = rows.reshape(batch, numbers, numbers)
+        P = rows.reshape(batch, size, numbers)
         if s in lags:
-            norms.append(spectral(P))
+            blocks = P.unflatten(2, (-1, size)).transpose(1, 2)
+            norms.append(spectral(blocks.flatten(0, 1)).reshape(batch, -1).amax(1))
     return torch.stack(norms, 1) if norms else walk.x.new_zeros(batch, 0)
 
 
@@ -230,8 +243,10 @@ def _apart(x: Tensor, others: list[Tensor]) -> tuple[Tensor, Tensor]:
     for _ in range(2):  # once leaves a rounding error that grows
         for other in others:
             x = x - (x * other).sum(1, keepdim=True) * other
+    largest = x.abs().amax(1)
+    x = x / largest.where(largest > 0, 1.0)[:, None]  # the square of a small number is 0
     size = x.norm(dim=1)
-    return size, x / size.where(size > 0, 1.0)[:, None]
+    return largest * size, x / size.where(size > 0, 1.0)[:, None]
 
 
 def rates(found: ByLag) -> Float[Tensor, "batch lags"]:

@@ -10,7 +10,7 @@ from margin.engine.descent import risk
 from margin.findings import Finding, Subject
 from margin.sequence.contraction import Contraction, contractions, simple, step_is_its_own
 from margin.sequence.elman import classifier
-from margin.sequence.gradient_by_lag import ByLag, by_lag, rates
+from margin.sequence.gradient_by_lag import LOST, ByLag, by_lag, rates
 from margin.sequence.heard import Heard, causal_ones, heard
 from margin.sequence.recurrence import Recurrence
 from margin.tasks import CLASSES
@@ -49,10 +49,10 @@ def has_bound(subject: Subject) -> bool:
     return len(subject.test) > 0 and len(simple(subject.model)) > 0
 
 
-def measured(one: Heard, part: slice | None = None) -> ByLag:
+def measured(one: Heard, part: slice | None = None, block: int = 0) -> ByLag:
     """The gradient by lag of what a recurrence was given, wherever the model runs."""
     with asking(one.recurrence), torch.backends.cudnn.flags(enabled=False):  # cuDNN has no second derivative
-        return by_lag(one.recurrence, one.x, one.lengths, one.state, part)
+        return by_lag(one.recurrence, one.x, one.lengths, one.state, part, block)
 
 
 def drawn(name: str, found: ByLag, longest: int) -> dict[str, Tensor]:
@@ -133,13 +133,17 @@ def bound(subject: Subject) -> Finding:
     The value is the largest of the factors a step, ||dz_T / dz_{T-k}||^{1/k}, over lags and examples, the
     promise alpha sigma_1(U): the one is below the other where every norm is below its bound. Below 1 the
     bound implies that gradients vanish. Above 1 it allows that they explode, and does not imply it: a
-    nilpotent U of large norm forgets all within a few steps.
+    nilpotent U of large norm forgets all within a few steps. A norm that is 0 but for rounding is not judged.
 
     Args:
         subject: A model with simple recurrent layers, linear systems or linear recurrent units.
     """
     layers = heard(subject, simple)
-    each = [(one, part, measured(one, part.part)) for one in layers for part in contractions(one.recurrence)]
+    each = [
+        (one, part, measured(one, part.part, part.block))
+        for one in layers
+        for part in contractions(one.recurrence)
+    ]
     names = tuple(_named(one, part) for one, part, _ in each)
     longest = max((int(found.lags.max()) for *_, found in each if len(found.lags)), default=0)
     values, errors, curves = [], [], dict[str, Tensor]()
@@ -150,19 +154,20 @@ def bound(subject: Subject) -> Finding:
         if longest:
             curves |= drawn(_named(one, part), found, longest)
             curves[f"{_named(one, part)}: bound"] = part.stretch ** torch.arange(1, longest + 1).double()
-    high = torch.tensor([part.stretch for _, part, _ in each], dtype=torch.float64)
+    # with its rounding, of which each layer has its own
+    high = torch.tensor([part.stretch * (1 + ROUNDING) for _, part, _ in each], dtype=torch.float64)
     value, error = (torch.stack(v) if v else torch.full((1,), math.nan) for v in (values, errors))
     exact = not bool(error.any())
     return Finding(
         statement=f"No norm ||dz_T / dz_(T-k)||, k up to {longest}, exceeds (alpha sigma_1(U))^k: the "
-        f"largest factor a step. {'; '.join(_reading(one, part) for one, part, _ in each)}.",
+        f"largest factor a step, to a relative {ROUNDING:g}. "
+        f"{'; '.join(_reading(one, part) for one, part, _ in each)}.",
         value=value.double(),
         unit="1",
         range=(0.0, math.inf),
         kind="exact" if exact else "estimate",
         interval=None if exact else (value - error, value + error),
         high=high if each else None,
-        tolerance=ROUNDING * float(high.nan_to_num(0.0).amax()) if each else 0.0,
         labels=names,
         premises=tuple(step_is_its_own(one) for one in layers),
         reference=REFERENCE,
@@ -180,13 +185,15 @@ def _named(one: Heard, part: Contraction) -> str:
 
 
 def _largest(found: ByLag) -> tuple[Tensor, Tensor]:
-    """The largest factor a step over lags and examples, and its error; NaN where a norm is not finite."""
-    factor = rates(found)
-    here = ~factor.isnan()
-    if not bool(here.any()):
+    """The largest factor a step over lags and examples, and its error; NaN without a step.
+
+    Norms whose digits are lost are left out; where all are, the factor is 0.
+    """
+    if not bool((~found.norms.isnan()).any()):
         return torch.tensor(math.nan).double(), torch.tensor(0.0).double()
-    error = factor * found.errors / found.lags
-    place = factor.where(here, -1.0).flatten().argmax()
+    factor = rates(found).where(found.norms >= LOST, 0.0)
+    error = factor * found.errors.nan_to_num(0.0) / found.lags
+    place = factor.flatten().argmax()
     return factor.flatten()[place], error.flatten()[place]
 
 

@@ -1,6 +1,8 @@
 """What the recurrences inside a model are given: their inputs, by asking the whole model once in float64."""
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +15,18 @@ from margin.types import Batch
 
 EXAMPLES, STEPS = 4, 512
 """Held-out examples that a question is put to, and their first steps."""
+
+NOT_WHOLE = "the model calls its recurrences step by step, not on whole sequences"
+TOO_SHORT = "the held-out sequences have no step"
+
+
+class Call(NamedTuple):
+    """One call of a recurrence: its arguments, passed by place or by name, and what it gave back."""
+
+    x: Tensor
+    lengths: Tensor | None
+    state: State | None
+    output: Any
 
 
 class Heard(NamedTuple):
@@ -62,6 +76,46 @@ def some(batch: Batch, examples: int = EXAMPLES) -> tuple[Tensor, ...]:
     return tuple(x[:examples].double() if x.is_floating_point() else x[:examples] for x in batch.inputs)
 
 
+def arguments(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """The x, lengths and state of a call, bound by the signature of the module's forward.
+
+    Args:
+        module: A recurrence.
+        args: What was passed by place.
+        named: What was passed by name.
+
+    Raises:
+        TypeError: The signature does not take these.
+    """
+    bound = inspect.signature(module.forward).bind(*args, **named)
+    bound.apply_defaults()
+    x, lengths, state = (*bound.args, *bound.kwargs.values(), None, None)[:3]
+    return x, lengths, state
+
+
+@contextmanager
+def listening(layers: Sequence[tuple[str, nn.Module]]) -> Iterator[dict[str, list[Call]]]:
+    """The calls of each recurrence by its name, in their order, while the model is asked by others.
+
+    Args:
+        layers: The recurrences, with their names.
+    """
+    calls: dict[str, list[Call]] = {name: [] for name, _ in layers}
+
+    def listen(name: str, layer: nn.Module) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            calls[name].append(Call(*arguments(module, args, named), output))
+
+        return layer.register_forward_hook(hook, with_kwargs=True)
+
+    handles = [listen(name, layer) for name, layer in layers]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def heard(
     subject: Subject, find: Callable[[nn.Module], list[tuple[str, Recurrence]]] = outermost
 ) -> list[Heard]:
@@ -76,27 +130,15 @@ def heard(
         find: Which recurrences, with their names.
     """
     model = in_double(subject.model)
-    calls: dict[str, tuple[Any, ...]] = {}
-
-    def listen(name: str, recurrence: Recurrence) -> Any:
-        def hook(module: nn.Module, given: tuple[Any, ...]) -> None:
-            calls.setdefault(name, given)
-
-        return recurrence.register_forward_pre_hook(hook)
-
     recurrences = find(model)
-    handles = [listen(name, recurrence) for name, recurrence in recurrences]
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), asking(model), listening(recurrences) as calls:
         model(*some(subject.test[0]))
-    for handle in handles:
-        handle.remove()
-    return [_kept(name, recurrence, calls[name]) for name, recurrence in recurrences if name in calls]
+    return [_kept(name, recurrence, calls[name][0]) for name, recurrence in recurrences if calls[name]]
 
 
-def _kept(name: str, recurrence: Recurrence, given: Sequence[Any]) -> Heard:
-    x = given[0].detach()[:, :STEPS]
-    lengths, state = (*given[1:], None, None)[:2]
-    return Heard(name, recurrence, x, None if lengths is None else lengths.clamp_max(x.shape[1]), state)
+def _kept(name: str, recurrence: Recurrence, call: Call) -> Heard:
+    x, lengths = call.x.detach()[:, :STEPS], call.lengths
+    return Heard(name, recurrence, x, None if lengths is None else lengths.clamp_max(x.shape[1]), call.state)
 
 
 def from_the_front(name: str, recurrence: Recurrence) -> Premise:

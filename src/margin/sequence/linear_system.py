@@ -1,6 +1,7 @@
 """The linear system z_t = A z_{t-1} + B x_t (Kalman 1963): impulse response, diagonal form, stability."""
 
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -105,9 +106,10 @@ def stability(A: Square, *, tolerance: float = 1e-6) -> Stability:
 
     Args:
         A: The transition; float64 is computed in.
-        tolerance: Distance at which eigenvalues count as equal, and a modulus as 1. The eigenvalues of a
-            Jordan block of size s move by the s-th root of rounding, 1e-8 for 2: a smaller tolerance would
-            take them for distinct ones. Of a larger block one moves out of the disc by more than that.
+        tolerance: Distance at which eigenvalues count as equal, a modulus as 1, and a matrix as 0. The
+            eigenvalues of a Jordan block of size s move by the s-th root of rounding, 1e-8 for 2: a smaller
+            tolerance would take them for distinct ones. Of a larger block one moves out of the disc by more
+            than that.
 
     Raises:
         ValueError: The tolerance is not in (0, 1).
@@ -122,14 +124,29 @@ def stability(A: Square, *, tolerance: float = 1e-6) -> Stability:
     if bool((moduli > 1 + tolerance).any()):
         return "unstable"
     edge = values[moduli >= 1 - tolerance]
-    eye = torch.eye(len(A), dtype=values.dtype, device=A.device)
-    for value in edge:
-        multiplicity = int(((edge - value).abs() <= 2 * tolerance).sum())
-        # eigenvectors: a singular value of A - lambda I counts as 0 at the same tolerance
-        singular = torch.linalg.svdvals(A - value * eye)
-        if int((singular <= tolerance * max(1.0, float(singular[0]))).sum()) < multiplicity:
-            return "unstable"
+    if not all(norm <= tolerance for norm in _couplings(A, edge, 2 * tolerance)):
+        return "unstable"
     return "marginal" if len(edge) else "asymptotic"
+
+
+def _couplings(A: Square, values: Complex[Tensor, " some"], near: float) -> Iterator[float]:
+    """How far A is from a multiple of I on the invariant subspace of the eigenvalues near each of these.
+
+    The rest of A, of whatever size, plays no part: with those eigenvalues first in the Schur form
+    A = Q T Q^H, the subspace is spanned by the first columns of Q and T's leading block is A on it. It is
+    semisimple where nothing is above the block's diagonal.
+    """
+    from scipy.linalg import schur
+    from scipy.linalg.lapack import ztrsen
+
+    T, Q = schur(A.cpu().numpy(), output="complex")
+    diagonal = T.diagonal()
+    for value in values.tolist():
+        chosen = abs(diagonal - value) <= near
+        count = int(chosen.sum())
+        if count > 1:
+            block = torch.from_numpy(ztrsen(chosen, T, Q, job="N")[0][:count, :count])
+            yield float(torch.linalg.matrix_norm(block.triu(1), 2))
 
 
 class LinearSystem(Recurrence):

@@ -24,12 +24,17 @@ from margin.sequence.scan import scan
 Units = Float[Tensor, " units"]
 
 
+def wide(x: Tensor) -> Tensor:
+    """Numbers in float32 at least: no complex number that is computed with has 16 bits."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def eigenvalues(nu: Units, phi: Units) -> Complex[Tensor, " units"]:
     r"""The eigenvalues :math:`\lambda = \exp(-e^\nu + i\varphi)`, of modulus below 1 for every nu and phi.
 
     Reference: Orvieto et al. 2023, Section 3.3.
     """
-    return torch.polar(torch.exp(-nu.exp()), phi)
+    return torch.polar(torch.exp(-wide(nu).exp()), wide(phi))
 
 
 def normalization(nu: Units) -> Units:
@@ -40,7 +45,7 @@ def normalization(nu: Units) -> Units:
 
     Reference: Orvieto et al. 2023, Section 3.4.
     """
-    return (-torch.expm1(-2 * nu.exp())).sqrt()
+    return (-torch.expm1(-2 * wide(nu).exp())).sqrt()
 
 
 def ring(u: Units, r_min: float, r_max: float) -> Units:
@@ -73,7 +78,7 @@ class LRU(Recurrence):
         y_t = \mathrm{Re}(C \zeta_t) + d \odot x_t
 
     with :math:`\lambda = \exp(-e^\nu + i\varphi)` and :math:`\gamma = \sqrt{1 - |\lambda|^2}`. All steps are
-    one scan; a state is its complex zeta.
+    one scan; a state is its complex zeta, of float32 pairs where the parameters have 16 bits.
 
     Args:
         width: Numbers of x_t and of y_t.
@@ -122,20 +127,21 @@ class LRU(Recurrence):
 
     def driven(self, x: Float[Tensor, "*batch width"]) -> Complex[Tensor, "*batch states"]:
         """What each step adds to the state, gamma B x_t."""
-        weight = (normalization(self.nu)[:, None, None] * self.B).flatten(0, 1)
+        weight = (normalization(self.nu)[:, None, None] * self.B).flatten(0, 1).to(self.B.dtype)
         pairs = F.linear(x, weight).unflatten(-1, (-1, 2))
-        return torch.view_as_complex(pairs.to(self.nu.dtype))  # no complex number has 16 bits
+        return torch.view_as_complex(pairs.to(wide(self.nu).dtype))
 
     def read(
         self, zeta: Complex[Tensor, "*batch states"], x: Float[Tensor, "*batch width"]
     ) -> Float[Tensor, "*batch width"]:
         """The outputs Re(C zeta) + d x."""
         weight = torch.stack((self.C[..., 0], -self.C[..., 1]), -1).flatten(1)
-        return F.linear(torch.view_as_real(zeta).flatten(-2), weight) + self.d * x
+        return F.linear(torch.view_as_real(zeta).flatten(-2).to(weight.dtype), weight) + self.d * x
 
     def initial(self, x: Tensor) -> State:
         """The state 0."""
-        return (torch.zeros(x.shape[0], len(self.nu), dtype=self.nu.dtype.to_complex(), device=x.device),)
+        dtype = wide(self.nu).dtype.to_complex()
+        return (torch.zeros(x.shape[0], len(self.nu), dtype=dtype, device=x.device),)
 
     def step(self, x: Steps, state: State) -> tuple[Steps, State]:
         """One step: the output and the new state."""

@@ -1,8 +1,10 @@
 """What the linear recurrent unit promises (Orvieto et al. 2023): stability, variance, a ring to begin on."""
 
+import copy
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Generator, Tensor
 
 from margin.engine.descent import risk
@@ -26,6 +28,9 @@ STEPS = (64, 2048)
 
 SEQUENCES = 64
 """Sequences of white input that are given at once."""
+
+NEAR, EXACT = 0.1, 1e-6
+"""How far from 1 the mean ratio of sampled input may be, and the computed ratio of a unit."""
 
 
 def layers(subject: Subject) -> dict[str, LRU]:
@@ -73,7 +78,7 @@ def not_finite(found: dict[str, LRU]) -> str:
 
 @torch.no_grad()
 def stability(subject: Subject) -> Finding:
-    """Whether every eigenvalue's modulus exp(-e^nu) is below 1, as the layer computes it.
+    """Whether every eigenvalue's modulus is below 1, of the numbers that the layer multiplies its state by.
 
     Args:
         subject: A model with linear recurrent units.
@@ -83,7 +88,7 @@ def stability(subject: Subject) -> Finding:
     return Finding(
         statement="Every eigenvalue lies inside the unit circle, whatever was learned: the largest modulus "
         f"of each layer. The longest memory is {longest:,.0f} steps to 1/e.",
-        value=torch.stack([torch.exp(-layer.nu.exp()).max().double() for layer in found.values()]),
+        value=torch.stack([layer.eigenvalues.to(torch.complex128).abs().max() for layer in found.values()]),
         unit="1",
         range=(0.0, math.inf),
         low=torch.zeros((), dtype=torch.float64),
@@ -100,7 +105,7 @@ def stability(subject: Subject) -> Finding:
 def white_response(layer: LRU, generator: Generator) -> tuple[Tensor, int]:
     r"""The mean over units of |zeta_i|^2 / E|zeta_i|^2 after white input, for each of many sequences.
 
-    .. math:: E|\zeta_{i,T}|^2 = \|B_i\|^2 (1 - |\lambda_i|^{2T}) \to \|B_i\|^2
+    Units of B_i = 0 hear nothing and are left out; of a layer of no others the ratios are 1.
 
     Args:
         layer: The layer; it is asked as it is, in its own type.
@@ -109,14 +114,62 @@ def white_response(layer: LRU, generator: Generator) -> tuple[Tensor, int]:
     Returns:
         The ratio of each sequence, and the number T of steps.
     """
-    decay = layer.nu.double().exp()  # -log |lambda|
-    steps = int(min(max(math.log(100) / (2 * float(decay.min())), STEPS[0]), STEPS[1]))
-    expected = layer.B.double().square().sum((1, 2)) * -torch.expm1(-2 * steps * decay)
-    work, ratios = steps * len(layer.nu), torch.empty(0, dtype=torch.float64, device=decay.device)
+    steps = steps_of(layer)
+    expected = mean_squares(layer, steps)
+    hear = expected > 0
+    if not bool(hear.any()) and bool(expected.isfinite().all()):
+        return torch.ones(SEQUENCES, dtype=torch.float64, device=expected.device), steps
+    work, ratios = steps * len(layer.nu), torch.empty(0, dtype=torch.float64, device=expected.device)
     while len(ratios) < SEQUENCES or (wide(ratios) and len(ratios) * work < WORK):
         zeta = white_state(layer, steps, generator).to(torch.complex128)
-        ratios = torch.cat((ratios, (zeta.abs().square() / expected).mean(1)))
+        ratios = torch.cat((ratios, (zeta.abs().square() / expected)[:, hear].mean(1)))
     return ratios, steps
+
+
+def steps_of(layer: LRU) -> int:
+    """Steps after which the state is stationary to 1 percent, within :data:`STEPS`."""
+    decay = layer.nu.detach().double().exp()  # -log |lambda|
+    return int(min(max(math.log(100) / (2 * float(decay.min())), STEPS[0]), STEPS[1]))
+
+
+def mean_squares(layer: LRU, steps: int) -> Float[Tensor, " units"]:
+    r"""What white input of variance 1 is to leave of each state after T steps, in the mean of its square.
+
+    .. math:: E|\zeta_{i,T}|^2 = \|B_i\|^2 (1 - |\lambda_i|^{2T}) \to \|B_i\|^2
+
+    Args:
+        layer: The layer.
+        steps: T.
+    """
+    decay = layer.nu.detach().double().exp()
+    return layer.B.detach().double().square().sum((1, 2)) * -torch.expm1(-2 * steps * decay)
+
+
+@torch.no_grad()
+def worst_state(layer: LRU, steps: int) -> float:
+    r"""Of the ratios to :func:`mean_squares` the one furthest from 1, of the states that impulses leave.
+
+    White input leaves a linear state the mean square that is the sum of the squares of what impulses leave,
+    over their times t and over the numbers j of the input,
+
+    .. math:: E|\zeta_{i,T}|^2 = \sum_{t=1}^T \sum_j |\lambda_i^{T-t} \gamma_i B_{ij}|^2
+
+    so that no sampling is needed. A unit that is to stay at 0 and does has the ratio 1; one that does not,
+    the largest number.
+
+    Args:
+        layer: The layer; a copy of it in float64 is asked, by its own drive, eigenvalues and scan.
+        steps: T.
+    """
+    double = copy.deepcopy(layer).double()
+    inputs = torch.eye(double.input_size, dtype=torch.float64, device=double.d.device)
+    impulse = torch.zeros(1, steps, len(double.nu), dtype=torch.complex128, device=double.d.device)
+    impulse[:, 0] = 1
+    kept = scan(double.eigenvalues, impulse)[0].abs().square().sum(0)
+    found, expected = double.driven(inputs).abs().square().sum(0) * kept, mean_squares(double, steps)
+    largest = torch.full_like(found, torch.finfo(torch.float64).max)
+    ratios = torch.where(expected == 0, largest.where(found > 0, 1.0), found / expected)
+    return float(ratios[(ratios - 1).abs().argmax()])
 
 
 def wide(ratios: Tensor) -> bool:
@@ -137,31 +190,39 @@ def white_state(layer: LRU, steps: int, generator: Generator) -> Tensor:
 def variance(subject: Subject) -> Finding:
     """Whether white input of variance 1 leaves each state with the mean square ||B_i||^2.
 
+    Two numbers a layer: the ratio in the mean over its units, of sampled input, which is to be 1 to a tenth;
+    and that of its worst state, which is computed.
+
     Args:
         subject: A model with linear recurrent units.
     """
     found, failure = layers(subject), not_finite(layers(subject))
     premise = away_from_rounding(found)
     ratios, steps = [torch.full((2,), math.nan, dtype=torch.float64)] * len(found), [0]
+    worst = [math.nan] * len(found)
     if not failure and premise.status == "proved":
         generator = Generator().manual_seed(0)
         answered = [white_response(layer, generator) for layer in found.values()]
-        ratios, steps = [ratio for ratio, _ in answered], [count for _, count in answered]
+        ratios, steps = [ratio.cpu() for ratio, _ in answered], [count for _, count in answered]
+        worst = [worst_state(layer, count) for layer, count in zip(found.values(), steps, strict=True)]
     sizes = [float(layer.B.detach().square().sum((1, 2)).mean()) for layer in found.values()]
+    values = [(float(ratio.mean()), unit) for ratio, unit in zip(ratios, worst, strict=True)]
+    errors = [(float(ratio.std()) / math.sqrt(len(ratio)), 0.0) for ratio in ratios]
+    allowed = torch.tensor([NEAR - EXACT, 0.0], dtype=torch.float64).repeat(len(found))
     return Finding(
         statement=f"After {' and '.join(f'{n:,}' for n in sorted(set(steps)))} steps of white input of "
         "variance 1, the mean square of state i is ||B_i||^2 (1 - |lambda_i|^(2 T)): their ratio, averaged "
-        f"over the states of each layer. ||B_i||^2 is {', '.join(f'{size:.3g}' for size in sizes)} in the "
-        "mean (1 at the beginning).",
-        value=torch.stack([ratio.mean() for ratio in ratios]),
+        f"over the states of each layer (to {NEAR:g}, sampled) and of its worst state (by impulses). "
+        f"||B_i||^2 is {', '.join(f'{size:.3g}' for size in sizes)} in the mean (1 at the beginning).",
+        value=torch.tensor(values, dtype=torch.float64).flatten(),
         unit="1",
         range=(0.0, math.inf),
         kind="estimate",
-        stderr=torch.stack([ratio.std() / math.sqrt(len(ratio)) for ratio in ratios]),
-        low=torch.ones((), dtype=torch.float64),
-        high=torch.ones((), dtype=torch.float64),
-        tolerance=0.1,
-        labels=tuple(found),
+        stderr=torch.tensor(errors, dtype=torch.float64).flatten(),
+        low=1 - allowed,
+        high=1 + allowed,
+        tolerance=EXACT,
+        labels=tuple(f"{name}, {which}" for name in found for which in ("mean", "worst state")),
         premises=(premise,),
         reference="Orvieto et al. 2023, Section 3.4",
         failure=failure,

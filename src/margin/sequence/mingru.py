@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.sequence.gated_average import averaged
+from margin.sequence.gated_average import averaged, gated_step
 from margin.sequence.readouts import LanguageModel, Pool, Readout, SequenceClassifier, SequenceRegressor
 from margin.sequence.recurrence import (
     Lengths,
@@ -69,7 +69,7 @@ class MinGRU(Recurrence):
 
     def step(self, x: Steps, state: State) -> tuple[Steps, State]:
         """One step: the new state, twice."""
-        z = torch.lerp(self.candidate(x), state[0], self.logits(x).sigmoid())
+        z = gated_step(self.logits(x), self.candidate(x), state[0])
         return z, (z,)
 
     def forward(

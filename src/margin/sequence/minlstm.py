@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.sequence.gated_average import averaged
+from margin.sequence.gated_average import averaged, gated_step
 from margin.sequence.readouts import Pool, SequenceClassifier
 from margin.sequence.recurrence import (
     Lengths,
@@ -73,7 +73,7 @@ class MinLSTM(Recurrence):
 
     def step(self, x: Steps, state: State) -> tuple[Steps, State]:
         """One step: the new state, twice."""
-        z = torch.lerp(self.candidate(x), state[0], self.logits(x).sigmoid())
+        z = gated_step(self.logits(x), self.candidate(x), state[0])
         return z, (z,)
 
     def forward(

@@ -11,6 +11,7 @@ from margin.engine.descent import risk
 from margin.engine.state import core_of
 from margin.findings import Finding, Subject
 from margin.sequence.heard import some
+from margin.sequence.recurrence import valid
 from margin.sequence.tcn import classifier
 from margin.tasks import CLASSES
 from margin.types import Batch
@@ -62,9 +63,32 @@ def padded(x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
     return torch.where(own.view(*own.shape, *(1,) * (x.ndim - 2)), whole, drawn)
 
 
+def said(before: Tensor, after: Tensor, lengths: Tensor, weight: Tensor | None) -> Tensor:
+    """Changes of the outputs that say something: of one output a step, those of the sequences' own steps.
+
+    Outputs are one a step where there are more of them of longer sequences.
+
+    Args:
+        before: The outputs, of shape (batch, ...).
+        after: Those of the longer sequences.
+        lengths: Steps of each sequence.
+        weight: Weights of the terms; a step of weight 0 is padding.
+    """
+    steps = before.shape[:2]
+    counts = torch.ones(steps, dtype=torch.bool, device=before.device)
+    if after.shape != before.shape:
+        after = after[:, : before.shape[1]]
+        counts = valid(lengths, before.shape[1])
+    if weight is not None and weight.ndim == 2 and weight.shape == steps:
+        counts = counts & (weight > 0)
+    return (after - before)[counts]
+
+
 @torch.no_grad()
 def invariance(subject: Subject) -> Finding:
     """The largest change of an output where other numbers, and more, stand behind each sequence's end.
+
+    What a model says at a step that is padding itself is not asked for.
 
     Args:
         subject: A model that is told the lengths of its sequences.
@@ -73,7 +97,8 @@ def invariance(subject: Subject) -> Finding:
     if found is None:
         raise ValueError("this is asked of a model that is told the lengths of its sequences")
     place, given = found
-    inputs, model = list(some(subject.test[0], EXAMPLES)), in_double(subject.model)
+    batch, model = subject.test[0], in_double(subject.model)
+    inputs, weight = list(some(batch, EXAMPLES)), None if batch.weight is None else batch.weight[:EXAMPLES]
     x = inputs[place]
     if not given:
         inputs.append(torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device))
@@ -82,13 +107,12 @@ def invariance(subject: Subject) -> Finding:
         before = model(*inputs)
         inputs[place] = padded(x, lengths, Generator().manual_seed(0))
         after = model(*inputs)
-    if after.shape != before.shape:  # one output a step: those of the steps that were there
-        after = after[:, : before.shape[1]]
+    changes = said(before, after, lengths, weight)
     zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement=f"No output changes where {MORE} steps more, and other padding, stand behind the "
         "sequences: the largest change.",
-        value=(after - before).abs().amax().cpu(),
+        value=changes.abs().amax().cpu() if changes.numel() else torch.full((), math.nan),
         unit="output units",
         range=(0.0, math.inf),
         low=zero,
@@ -96,6 +120,7 @@ def invariance(subject: Subject) -> Finding:
         tolerance=ROUNDING * max(1.0, float(before.abs().amax())),
         premises=(),
         reference="Goodfellow, Bengio and Courville 2016, Section 10.1",
+        failure="" if changes.numel() else "no held-out sequence has a step",
     )
 
 

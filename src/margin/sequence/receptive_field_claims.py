@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 from margin.engine.asking import in_double
 from margin.engine.descent import risk
 from margin.findings import Finding, Subject
+from margin.sequence.causal_convolution import CausalConv1d
 from margin.sequence.heard import from_the_front, outermost
 from margin.sequence.recurrence import Recurrence
 from margin.sequence.tcn import classifier
@@ -16,6 +17,9 @@ from margin.types import Batch
 
 LONGEST = 1 << 16
 """Steps beyond which a receptive field is not measured."""
+
+LONG = 4096
+"""Steps of the sequences that are asked where no more are needed to see beyond the stated field."""
 
 OUTPUTS, EXAMPLES = 4, 4
 
@@ -58,23 +62,40 @@ def gradient_by_lag(layer: Recurrence, time: int) -> Tensor:
     return largest.detach().cpu()
 
 
+def asked_steps(layer: Recurrence, field: int, longest: int) -> int:
+    """How long the sequences must be that would show a field larger than the stated one.
+
+    Twice the field, the longest sequence at hand, and what the convolutions in the layer could reach if each
+    read the one before it, whichever is longest; of these beyond :data:`LONG` the field alone counts.
+
+    Args:
+        layer: A recurrence.
+        field: The receptive field that it states.
+        longest: Steps of the longest held-out sequence.
+    """
+    reach = sum(part.reach for part in layer.modules() if isinstance(part, CausalConv1d))
+    return max(field, min(max(2 * field, longest, 1 + reach), LONG)) + 2 * OUTPUTS
+
+
 def support(subject: Subject) -> Finding:
     """The largest lag at which an output of each layer depends on an input, plus 1, against what it states.
 
-    Measured by derivatives on random sequences some steps longer than the stated field: an input further
-    back than stated that is read would be seen. Shut rectifiers and weights of 0 make the field smaller.
+    Measured by derivatives on random sequences longer than the stated field, see :func:`asked_steps`: an
+    input further back than stated that is read is seen if it is in them. Shut rectifiers and weights of 0
+    make the field smaller.
 
     Args:
         subject: A model with recurrences that state a receptive field.
     """
     layers = dict(outermost(in_double(subject.model)))
+    longest = max((x.shape[1] for batch in subject.test for x in batch.inputs if x.ndim > 1), default=0)
     names, values, promised, curves, failure = [], [], [], {}, ""
     for name, _, field in bounded(subject):
         lags = torch.zeros(0)
         if field > LONGEST:
             failure = f"{name} states {field:,} steps: more than {LONGEST:,} are not measured"
         else:
-            lags = gradient_by_lag(layers[name], field + 2 * OUTPUTS)
+            lags = gradient_by_lag(layers[name], asked_steps(layers[name], field, longest))
             curves[f"{name}: derivative by lag"] = lags
         if not bool(lags.isfinite().all()):
             failure = f"the derivatives of {name} are not finite"

@@ -47,7 +47,8 @@ def scan(
 
     The gradient is one scan backwards in time. Beyond a, b, z and their gradients memory is taken for one
     segment or, on an accelerator, for 1/7 of b. Where gates exceed 1 in modulus the product of a chunk's may
-    overflow: a state that the loop keeps at 0 is then NaN.
+    overflow: a state that the loop keeps at 0 is then NaN, and so is a gradient that the loop keeps finite,
+    as that of an early state by what comes after it, which is 0 (gates of 300 in float32, 16 to a chunk).
 
     Args:
         a: The gates, real or complex: (batch, time, features) or what broadcasts to it, such as

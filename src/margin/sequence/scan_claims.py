@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from margin.findings import Finding, Subject
-from margin.sequence.gated_layers import ANY, Gated, bounded, gated, loop, wide
+from margin.sequence.gated_layers import ANY, NOTHING, Gated, bounded, gated, loop, wide
+from margin.sequence.heard import NOT_WHOLE
 from margin.sequence.prefix_scan import compose, doublings
 from margin.sequence.scan import CHUNK, scan
 
@@ -48,14 +49,15 @@ def is_loop(subject: Subject) -> Finding:
     return Finding(
         statement=f"Over {longest} steps the scan of each layer is the loop z_t = a_t z_(t-1) + b_t, but "
         "for rounding: the largest distance, in rounding errors of the loop of absolute values.",
-        value=torch.stack([value for value, _ in measured]),
+        value=torch.stack([value for value, _ in measured]) if found else NOTHING,
         unit="eps",
         range=(0.0, math.inf),
         low=torch.zeros((), dtype=torch.float64),
-        high=torch.tensor([most for _, most in measured], dtype=torch.float64),
+        high=torch.tensor([most for _, most in measured], dtype=torch.float64) if found else None,
         labels=tuple(one.name for one in found),
         premises=(bounded(found),),
         reference="Blelloch 1990, Section 1.4; Higham 2002, Section 3.1",
+        failure="" if found else NOT_WHOLE,
     )
 
 
@@ -90,14 +92,15 @@ def associative(subject: Subject) -> Finding:
     found = gated(subject, *ANY)
     return Finding(
         statement="Of three steps of each layer it does not matter, but for rounding, which two join first.",
-        value=torch.stack([_associativity(one) for one in found]),
+        value=torch.stack([_associativity(one) for one in found]) if found else NOTHING,
         unit="eps",
         range=(0.0, math.inf),
         low=torch.zeros((), dtype=torch.float64),
-        high=torch.tensor([16.0 if one.b.is_complex() else 4.0 for one in found], dtype=torch.float64),
+        high=torch.tensor([16.0 if one.b.is_complex() else 4.0 for one in found]) if found else None,
         labels=tuple(one.name for one in found),
         premises=(bounded(found),),
         reference="Blelloch 1990, Section 1.4",
+        failure="" if found else NOT_WHOLE,
     )
 
 
@@ -130,15 +133,16 @@ def depth(subject: Subject) -> Finding:
     found = gated(subject, *ANY)
     steps = [one.b.shape[1] for one in found]
     return Finding(
-        statement=f"Of {' and '.join(f'{n}' for n in sorted(set(steps)))} steps, ceil(log2 T) doublings give "
-        "all states: how many of them each layer needs in float64.",
-        value=torch.tensor([_doublings_needed(one) for one in found], dtype=torch.float64),
+        statement=f"Of {' and '.join(f'{n}' for n in sorted(set(steps))) or 0} steps, ceil(log2 T) doublings "
+        "give all states: how many of them each layer needs in float64.",
+        value=torch.tensor([_doublings_needed(one) for one in found]).double() if found else NOTHING,
         unit="doublings",
         range=(0.0, math.inf),
         low=torch.tensor(0.0, dtype=torch.float64),
-        high=torch.tensor([math.ceil(math.log2(max(n, 1))) for n in steps], dtype=torch.float64),
+        high=torch.tensor([math.ceil(math.log2(max(n, 1))) for n in steps]) if found else None,
         tolerance=1e-9,
         labels=tuple(one.name for one in found),
         premises=(bounded(found),),
         reference="Hillis and Steele 1986, Section All Partial Sums of an Array",
+        failure="" if found else NOT_WHOLE,
     )

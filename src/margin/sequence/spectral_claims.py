@@ -13,6 +13,9 @@ from margin.sequence.transitions import Transition, transitions
 from margin.tasks import CLASSES
 from margin.types import Batch
 
+ROUNDING = 1e-9
+"""Relative, of a spectral radius and of a norm in float64."""
+
 POWERS = 200
 """Powers of a matrix that are looked at."""
 
@@ -84,15 +87,16 @@ def radius(subject: Subject) -> Finding:
         torch.linalg.matrix_norm(found.matrix, 2) if not failure and found.matrix is not None else math.nan
         for found in now
     ]
-    high = torch.tensor([float(norm) for norm in norms], dtype=torch.float64)
+    # with its rounding, of which each matrix has its own
+    high = torch.tensor([float(norm) * (1 + ROUNDING) for norm in norms], dtype=torch.float64)
     return Finding(
-        statement="The spectral radius of each recurrent matrix is at most its spectral norm.",
+        statement="The spectral radius of each recurrent matrix is at most its spectral norm, to a relative "
+        f"{ROUNDING:g}.",
         value=torch.stack([found.eigenvalues.abs().max() for found in now]),
         unit="1",
         range=(0.0, math.inf),
         low=torch.zeros_like(high),
         high=high,
-        tolerance=1e-9 * float(high.nan_to_num(0.0).max()),
         labels=tuple(found.name for found in now),
         premises=(),
         reference="Horn and Johnson 2013, Theorem 5.6.9",

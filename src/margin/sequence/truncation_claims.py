@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from margin.engine.asking import asking, in_double
 from margin.findings import Finding, Subject
-from margin.sequence.bptt_claims import demo, mean_loss_of, part_of
-from margin.sequence.heard import causal_ones
+from margin.sequence.bptt_claims import NONE_COUNTED, demo, first_counted, mean_loss_of, part_of
+from margin.sequence.heard import causal_ones, listening
 from margin.sequence.truncated_bptt import truncated
 from margin.types import Batch
 
@@ -47,16 +47,10 @@ def gradient(subject: Subject, model: nn.Module, batch: Batch, window: int = 0) 
 
 def longest_call(model: nn.Module, batch: Batch) -> int:
     """The most steps that a causal recurrence of the model is given at once; 0 where it is given none."""
-    steps = [0]
-    handles = [
-        module.register_forward_pre_hook(lambda _, given: steps.append(given[0].shape[1]))
-        for _, module in causal_ones(model)
-    ]
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), asking(model), listening(causal_ones(model)) as calls:
         model(*batch.inputs)
-    for handle in handles:
-        handle.remove()
-    return max(steps)
+    made = [call for each in calls.values() for call in each]
+    return max((c.x.shape[1] for c in made if c.lengths is None or bool((c.lengths > 0).any())), default=0)
 
 
 def windows_of(time: int) -> list[int]:
@@ -65,35 +59,50 @@ def windows_of(time: int) -> list[int]:
     return [*powers, max(time, 1)]
 
 
+def errors_by_window(subject: Subject, model: nn.Module, first: Batch, windows: list[int]) -> Tensor:
+    """The relative error of the gradient of each group of examples, by the window: (groups, windows).
+
+    Args:
+        subject: Whose objective it is.
+        model: In float64.
+        first: Examples of which each counts.
+        windows: Steps of each window.
+    """
+    count = min(len(first.inputs[0]), GROUPS * GROUP)
+    size = -(-count // GROUPS)
+    rows = []
+    for i in range(0, count, size):
+        batch = part_of(first, i, min(i + size, count))
+        whole = gradient(subject, model, batch)
+        apart = torch.stack([(gradient(subject, model, batch, k) - whole).norm() for k in windows])
+        rows.append(torch.where(apart == 0, apart, apart / whole.norm()))
+    return torch.stack(rows).cpu()
+
+
 def truncation_bias(subject: Subject) -> Finding:
     """How far the gradient of truncated backpropagation through time is from the whole one, by its window.
 
     The value is ||g_k - g|| / ||g||, g by the parameters of the causal recurrences, the mean over groups of
-    held-out examples with its error. Nothing is promised below the sequences' length; from there on nothing
-    is cut, and it is 0.
+    held-out examples that count with its error. Nothing is promised below the sequences' length; from there
+    on nothing is cut, and it is 0.
 
     Args:
         subject: A model with a causal recurrence.
     """
-    model, first = in_double(subject.model), subject.test[0]
+    model, first = in_double(subject.model), first_counted(subject)
     count = min(len(first.inputs[0]), GROUPS * GROUP)
-    size = max(1, -(-count // GROUPS))
-    batches = [part_of(first, i, min(i + size, count)) for i in range(0, count, size)]
-    time = longest_call(model, part_of(first, 0, count))
+    time = longest_call(model, part_of(first, 0, count)) if count else 0
     windows = windows_of(time)
-    rows = []
-    for batch in batches:
-        whole = gradient(subject, model, batch)
-        apart = torch.stack([(gradient(subject, model, batch, k) - whole).norm() for k in windows])
-        rows.append(torch.where(apart == 0, apart, apart / whole.norm()))
-    errors = torch.stack(rows).cpu()
-    value = errors.mean(0)
-    stderr = errors.std(0) / math.sqrt(len(rows)) if len(rows) > 1 else None
+    errors = errors_by_window(subject, model, first, windows) if count else torch.full((1, 1), math.nan)
+    value = errors.mean(0).double()
+    stderr = errors.std(0) / math.sqrt(len(errors)) if len(errors) > 1 else None
+    failure = "" if time else "the model calls its recurrences step by step, or on no step"
+    failure = failure if count else NONE_COUNTED
     free = torch.full_like(value, math.inf)
     free[-1] = 0.0
     return Finding(
         statement="The relative error of the gradient by the recurrences' parameters where no derivative "
-        f"leaves a window of k of {time} steps, the mean over {len(rows)} groups of held-out examples.",
+        f"leaves a window of k of {time} steps, the mean over {len(errors)} groups of held-out examples.",
         value=value,
         unit="1",
         range=(0.0, math.inf),
@@ -105,6 +114,6 @@ def truncation_bias(subject: Subject) -> Finding:
         labels=tuple(f"window {k}" for k in windows),
         premises=(),
         reference="Williams and Peng 1990, Section 3",
-        failure="" if time else "the model calls its recurrences step by step, or on no step",
+        failure=failure,
         curves={"window": torch.tensor(windows), "relative error of the gradient": value},
     )
