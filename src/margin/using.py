@@ -16,13 +16,11 @@ from margin.data.forms import form_of, without_prefix
 from margin.data.opening import encode, open_data
 from margin.data.pairs import decode
 from margin.data.preprocess import Standardize
-from margin.data.series import Windows
 from margin.engine.asking import asking, expand_weight, terms_of
 from margin.engine.loading import load
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run
 from margin.engine.state import core_of, dtype_of, features_of
-from margin.sequence.backtest import blocks_of
 from margin.tasks import CODES, DENSITY, TOKENS, Task
 from margin.theory.held_out import Terms
 from margin.types import Batch
@@ -226,7 +224,10 @@ def held_out_terms(run: Run) -> HeldOut:
                 found.setdefault(name, []).append(columns)
             first += count
     terms = {name: Terms(*(torch.cat(c) for c in zip(*rows, strict=True))) for name, rows in found.items()}
-    blocks = blocks_of(first, examples.horizon) if isinstance(examples, Windows) else 0
-    if blocks:
+    blocks = 0
+    if horizon := getattr(examples, "horizon", 0):  # windows of a series have one, and overlap
+        from margin.sequence.backtest import blocks_of  # with polars, which no run but of a series needs
+
+        blocks = blocks_of(first, horizon)
         terms = {name: t._replace(example=t.example * blocks // first) for name, t in terms.items()}
     return HeldOut(terms, first, blocks)
