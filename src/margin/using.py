@@ -185,8 +185,8 @@ class HeldOut(NamedTuple):
     Args:
         terms: The loss and the scores, by name, term by term; ``example`` counts what errors are over.
         examples: Held-out examples.
-        blocks: Blocks of neighboring windows, which overlap, of which ``example`` is one; 0 where it is an
-            example.
+        blocks: Blocks of neighboring windows, which overlap, of which ``example`` is one: 1 where there are
+            too few windows for an error; 0 where it is an example.
     """
 
     terms: dict[str, Terms]
@@ -201,7 +201,6 @@ def held_out_terms(run: Run) -> HeldOut:
 
     Raises:
         ValueError: The run held nothing out, or its data have changed.
-        ArithmeticError: Too few windows of a series were held out for an error.
     """
     record = run.record
     model, part = load(run), held_out(run)
@@ -228,6 +227,9 @@ def held_out_terms(run: Run) -> HeldOut:
     if horizon := getattr(examples, "horizon", 0):  # windows of a series have one, and overlap
         from margin.sequence.backtest import blocks_of  # with polars, which no run but of a series needs
 
-        blocks = blocks_of(first, horizon)
+        try:
+            blocks = blocks_of(first, horizon)
+        except ArithmeticError:  # too few windows: one block, whose mean has no known error
+            blocks = 1
         terms = {name: t._replace(example=t.example * blocks // first) for name, t in terms.items()}
     return HeldOut(terms, first, blocks)

@@ -222,6 +222,21 @@ def test_forecasts_of_overlapping_windows_are_compared_over_blocks(
     assert bool((loss.example.diff() >= 0).all())
 
 
+def test_of_few_overlapping_windows_means_are_compared_without_an_error(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "w.csv").write_text("\n".join(["step,a", *(f"{k},{math.sin(k)}" for k in range(60))]))
+    shape = ("--data.time_column", "step", "--data.context", "4", "--data.horizon", "3")
+    for name in ("last_value", "linear_forecaster"):
+        assert main(["train", name, "series:w.csv", *shape, "--out", name]) == 0
+    metrics = answer(capsys, "compare", "last_value", "linear_forecaster")[1]["metrics"]["loss"]
+    assert metrics["mean"] > 0
+    assert metrics["difference"] < 0
+    assert metrics["stderr"] is metrics["low"] is metrics["high"] is None
+    assert main(["compare", "last_value", "linear_forecaster"]) == 0
+    assert "which overlap: too few for an error" in capsys.readouterr().out
+
+
 def test_a_finding_in_a_cell_shows_where_the_truth_may_lie() -> None:
     exact = {"value": 0.5, "reach": [0.5, 0.5], "verdict": "holds"}
     estimate = {"value": [0.5, 2.0], "reach": [[0.25, 1.5], [0.75, 2.5]], "verdict": "measured"}

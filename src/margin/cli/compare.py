@@ -58,8 +58,9 @@ def compare_runs(paths: Sequence[Path]) -> Output:
             )
             rows.append((row["run"], row["model"], name, f"{m['mean']:.4g} +- {m['stderr']:.2g}", difference))
     what = f"{held[0].examples} examples held out by each"
-    if held[0].blocks:
-        what += f", which overlap: errors are over {held[0].blocks} blocks of neighbors"
+    if blocks := held[0].blocks:
+        over = f"errors are over {blocks} blocks of neighbors" if blocks > 1 else "too few for an error"
+        what += f", which overlap: {over}"
     return Output(document, f"{columns(rows)}\n{what}; differences are paired")
 
 
