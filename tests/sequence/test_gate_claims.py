@@ -1,15 +1,14 @@
 """Averages stay in range and outside it they are found; memories are products of gates."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from margin.findings import Finding, Subject, Verdict
-from margin.sequence import gate_claims, lru, mingru, minlstm
+from margin.sequence import gate_claims, lru, minlstm
 from margin.sequence.gate_claims import in_range, memory, product
 from margin.sequence.gated_layers import ANY, demo, gated
 
@@ -175,27 +174,6 @@ def test_gates_at_their_ends_have_finite_memories(bias: float) -> None:
     finding = memory(asked)
     assert finding.verdict is Verdict.MEASURED
     assert (finding.value > 1e6).all() if bias > 0 else (finding.value < 0.1).all()
-
-
-class ByStep(nn.Module):
-    """A layer that is called step by step alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.head = mingru.MinGRU(2, hidden=4), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        state = self.layer.initial(x)
-        for x_t in x.unbind(1):
-            y, state = self.layer.step(x_t, state)
-        return self.head(y)
-
-
-@pytest.mark.parametrize("ask", [in_range, product, memory])
-def test_a_layer_that_is_called_step_by_step_fails_with_a_reason(ask: Callable[[Subject], Finding]) -> None:
-    finding = ask(replace(demo(), model=ByStep()))
-    assert finding.verdict is Verdict.FAILED
-    assert finding.failure == "the model calls its recurrences step by step, not on whole sequences"
 
 
 def test_sequences_without_a_step_have_no_memory_to_measure() -> None:

@@ -1,6 +1,9 @@
 """The gated average is the scan of its gates and shares, in value and in every derivative."""
 
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
+from types import ModuleType
 
 import pytest
 import torch
@@ -8,7 +11,11 @@ from torch import Generator, Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import margin.sequence.scan as module
+from margin.sequence import mingru, minlstm
 from margin.sequence.gated_average import averaged, gated_average, gated_step
+from margin.sequence.mingru import MinGRU
+from margin.sequence.minlstm import MinLSTM
+from margin.sequence.recurrence import Recurrence
 
 FORWARD = pytest.mark.filterwarnings(
     "ignore:`torch.jit.script` is deprecated:DeprecationWarning"  # torch's own, in forward mode
@@ -196,3 +203,32 @@ def test_gradients_come_in_the_types_of_what_was_given() -> None:
     expected = torch.autograd.grad(loop(*exact), exact, cotangent.double())
     for x, y in zip(found, expected, strict=True):
         torch.testing.assert_close(x.double(), y, atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("make", [MinGRU, partial(MinGRU, gate="renews"), MinLSTM])
+def test_autocast_to_bfloat16_keeps_long_memories_and_streams(make: Callable[..., Recurrence]) -> None:
+    torch.manual_seed(0)
+    model, x = make(3, hidden=64, memory=500), torch.randn(2, 1000, 3)
+    with torch.no_grad():
+        exact, _ = model(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            whole, (after,) = model(x)
+            outputs, state = [], model.initial(x)
+            for x_t in x.unbind(1):
+                y, state = model.step(x_t, state)
+                outputs.append(y)
+    assert whole.dtype == after.dtype == state[0].dtype == torch.float32
+    torch.testing.assert_close(whole, torch.stack(outputs, 1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(after, state[0], atol=1e-5, rtol=0)
+    assert float((whole - exact).norm() / exact.norm()) < 0.02
+
+
+@pytest.mark.parametrize("area", [mingru, minlstm])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_parameters_of_16_bits_give_outputs_of_16_bits(area: ModuleType, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model, x = area.recurrence(3, hidden=8, layers=2).to(dtype), torch.randn(2, 9, 3).to(dtype)
+    whole, _ = model(x)
+    y, _ = model.step(x[:, 0], model.initial(x))
+    assert whole.dtype == y.dtype == dtype
+    torch.testing.assert_close(whole[:, 0], y, atol=0.01, rtol=0.01)

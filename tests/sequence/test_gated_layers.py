@@ -1,12 +1,18 @@
 """The gated layers of a model, heard with their gates, terms and starts; gates above 1 are named."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
 import torch
 from torch import Generator, Tensor, nn
 
 from margin.engine.descent import risk
-from margin.findings import Subject
+from margin.findings import Finding, Subject, Verdict
 from margin.sequence import elman, gated_layers, lru, mingru, minlstm
+from margin.sequence.gate_claims import in_range, memory, product
 from margin.sequence.gated_layers import ANY, bounded, demo, gated, has_average, has_gated, loop
+from margin.sequence.scan_claims import associative, depth, is_loop
 from margin.tasks import CLASSES
 from margin.types import Batch
 
@@ -99,3 +105,24 @@ def test_few_examples_and_steps_are_asked() -> None:
     (one,) = gated(asked, *ANY)
     assert one.b.shape == (gated_layers.EXAMPLES, 40, 4)
     assert one.lengths is None
+
+
+class ByStep(nn.Module):
+    """A layer that is called step by step alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = mingru.MinGRU(2, hidden=4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        state = self.layer.initial(x)
+        for x_t in x.unbind(1):
+            y, state = self.layer.step(x_t, state)
+        return self.head(y)
+
+
+@pytest.mark.parametrize("ask", [in_range, product, memory, is_loop, associative, depth])
+def test_a_layer_that_is_called_step_by_step_fails_with_a_reason(ask: Callable[[Subject], Finding]) -> None:
+    finding = ask(replace(demo(), model=ByStep()))
+    assert finding.verdict is Verdict.FAILED
+    assert finding.failure == "the model calls its recurrences step by step, not on whole sequences"

@@ -103,30 +103,3 @@ def test_builder_and_bad_options() -> None:
     empty, state = made()(drawn(0))
     assert empty.shape == (5, 0, 5)
     assert not state[0].any()
-
-
-def test_autocast_to_bfloat16_keeps_long_memories_and_streams() -> None:
-    torch.manual_seed(0)
-    model, x = MinLSTM(3, hidden=64, memory=500), torch.randn(2, 1000, 3)
-    with torch.no_grad():
-        exact, _ = model(x)
-        with torch.autocast("cpu", torch.bfloat16):
-            whole, (after,) = model(x)
-            outputs, state = [], model.initial(x)
-            for x_t in x.unbind(1):
-                y, state = model.step(x_t, state)
-                outputs.append(y)
-    assert whole.dtype == after.dtype == state[0].dtype == torch.float32
-    torch.testing.assert_close(whole, torch.stack(outputs, 1), atol=1e-5, rtol=0)
-    torch.testing.assert_close(after, state[0], atol=1e-5, rtol=0)
-    assert float((whole - exact).norm() / exact.norm()) < 0.02
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_parameters_of_16_bits_give_outputs_of_16_bits(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    model, x = minlstm.recurrence(3, hidden=8, layers=2).to(dtype), torch.randn(2, 9, 3).to(dtype)
-    whole, _ = model(x)
-    y, _ = model.step(x[:, 0], model.initial(x))
-    assert whole.dtype == y.dtype == dtype
-    torch.testing.assert_close(whole[:, 0], y, atol=0.01, rtol=0.01)

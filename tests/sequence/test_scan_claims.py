@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from margin.findings import Finding, Subject, Verdict
-from margin.sequence import lru, mingru, scan_claims
+from margin.sequence import lru, scan_claims
 from margin.sequence.gated_layers import ANY, demo, gated
 from margin.sequence.prefix_scan import compose
 from margin.sequence.scan import scan
@@ -107,27 +107,6 @@ def test_a_composition_off_by_some_roundings_is_violated(monkeypatch: pytest.Mon
     finding = associative(demo())
     assert finding.verdict is Verdict.VIOLATED
     assert 4 < float(finding.value.max()) < 20
-
-
-class ByStep(nn.Module):
-    """A layer that is called step by step alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.head = mingru.MinGRU(2, hidden=4), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        state = self.layer.initial(x)
-        for x_t in x.unbind(1):
-            y, state = self.layer.step(x_t, state)
-        return self.head(y)
-
-
-@pytest.mark.parametrize("ask", ASKS)
-def test_a_layer_that_is_called_step_by_step_fails_with_a_reason(ask) -> None:
-    finding = ask(replace(demo(), model=ByStep()))
-    assert finding.verdict is Verdict.FAILED
-    assert finding.failure == "the model calls its recurrences step by step, not on whole sequences"
 
 
 @pytest.mark.parametrize(("gate", "needed"), [(1.0, 6.0), (1e-9, 1.0), (0.0, 0.0)])

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from margin.engine.asking import asking, expand_weight, in_double
 from margin.engine.descent import risk
 from margin.findings import Finding, Subject
-from margin.sequence.heard import Heard, from_the_front, heard, outermost, some
+from margin.sequence.heard import NOT_WHOLE, Heard, from_the_front, heard, outermost, some
 from margin.sequence.tcn import classifier, language
 from margin.tasks import CLASSES, TOKENS
 from margin.types import Batch
@@ -114,7 +114,7 @@ def derivative(subject: Subject) -> Finding:
     """
     layers = heard(subject)
     values = [ask(one) for one in layers for ask in (leak, change)]
-    failure = "" if layers else "the model calls its recurrences step by step, not on whole sequences"
+    failure = "" if layers else NOT_WHOLE
     if any(steps(one) < 2 for one in layers):
         failure = "the held-out sequences have fewer than two steps"
     return Finding(

@@ -11,6 +11,7 @@ from margin.findings import Finding, Premise, Subject
 from margin.sequence.contraction import altered
 from margin.sequence.gated_layers import ANY, AVERAGES, EXAMPLES, NOTHING, Gated, bounded, gated, loop, wide
 from margin.sequence.heard import NOT_WHOLE, TOO_SHORT, some
+from margin.sequence.recurrence import valid
 from margin.sequence.scan import scan
 from margin.types import Batch
 
@@ -74,7 +75,7 @@ def shares_are_sigmoids(found: list[Gated]) -> Premise:
         averages = loop(wide(one.a), wide(one.b), wide(one.start))
         here = torch.ones_like(averages[..., 0], dtype=torch.bool)
         if one.lengths is not None:
-            here = torch.arange(here.shape[1], device=here.device) < one.lengths[:, None]
+            here = valid(one.lengths, here.shape[1])
         gap = float((wide(one.states) - averages)[here].abs().amax()) if bool(here.any()) else 0.0
         size = float(torch.cat((one.start[:, None], one.layer.candidate(one.x)), 1).abs().max())  # type: ignore[operator]
         others.append(f"{one.name} is {what}, whose states are {gap:.3g} from averages by sigmoids")
@@ -147,7 +148,7 @@ def memory(subject: Subject) -> Finding:
         gates = wide(one.a).abs().expand(one.b.shape)
         log = gates.clamp_min(torch.finfo(torch.float64).tiny).log()
         if one.lengths is not None:
-            here = torch.arange(log.shape[1], device=log.device) < one.lengths[:, None]
+            here = valid(one.lengths, log.shape[1])
             log = log.masked_fill(~here[..., None], 0.0)
             mean = log.sum((0, 1)) / here.sum()  # NaN where no example has a step
         else:

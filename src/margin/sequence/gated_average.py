@@ -11,7 +11,16 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 
-from margin.sequence.recurrence import Lengths, Sequences, State, Steps, kept, last, without_padding
+from margin.sequence.recurrence import (
+    Lengths,
+    Sequences,
+    State,
+    Steps,
+    kept,
+    last,
+    wide_type,
+    without_padding,
+)
 from margin.sequence.scan import adjoint, adjoint_segment, advance, mapped, one_axis, scan, segments, shifted
 
 
@@ -47,17 +56,12 @@ def gated_average(
             f"features): got {tuple(logits.shape)}, {tuple(values.shape)}, {tuple(initial.shape)}"
         )
     dtype = torch.promote_types(values.dtype, initial.dtype)
-    logits, values, initial = (x.to(wide(dtype)) for x in (logits, values, initial))
+    logits, values, initial = (x.to(wide_type(dtype)) for x in (logits, values, initial))
     if logits.shape[1] == 0 or torch.compiler.is_compiling():
         gates = logits.sigmoid()
         return scan(gates, (1 - gates) * values, initial).to(dtype)
     states: Tensor = _GatedAverage.apply(logits, values, initial)
     return states.to(dtype)
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The type that numbers of a type are averaged in, of at least 32 bits."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 def gated_step(logits: Steps, values: Steps, old: Steps) -> Steps:
@@ -69,7 +73,7 @@ def gated_step(logits: Steps, values: Steps, old: Steps) -> Steps:
         old: The state before.
     """
     dtype = torch.promote_types(values.dtype, old.dtype)
-    logits, values, old = (x.to(wide(dtype)) for x in (logits, values, old))
+    logits, values, old = (x.to(wide_type(dtype)) for x in (logits, values, old))
     return torch.lerp(values, old, logits.sigmoid()).to(dtype)
 
 

@@ -11,7 +11,7 @@ from margin.findings import Finding, Subject
 from margin.sequence.contraction import Contraction, contractions, simple, step_is_its_own
 from margin.sequence.elman import classifier
 from margin.sequence.gradient_by_lag import LOST, ByLag, by_lag, rates
-from margin.sequence.heard import Heard, causal_ones, heard
+from margin.sequence.heard import NOT_WHOLE, TOO_SHORT, Heard, causal_ones, heard
 from margin.sequence.recurrence import Recurrence
 from margin.tasks import CLASSES
 from margin.types import Batch
@@ -22,9 +22,6 @@ ROUNDING = 1e-9
 REFERENCE = (
     "Pascanu, Mikolov and Bengio 2013, Section 2.1; Goodfellow, Bengio and Courville 2016, Section 10.7"
 )
-
-NOT_WHOLE = "the model calls its recurrences step by step, not on whole sequences"
-TOO_SHORT = "the held-out sequences have no step"
 
 
 def feeding_back(model: nn.Module) -> list[tuple[str, Recurrence]]:

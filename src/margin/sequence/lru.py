@@ -17,6 +17,7 @@ from margin.sequence.recurrence import (
     State,
     Steps,
     kept,
+    wide_type,
     without_padding,
 )
 from margin.sequence.scan import scan
@@ -26,7 +27,7 @@ Units = Float[Tensor, " units"]
 
 def wide(x: Tensor) -> Tensor:
     """Numbers in float32 at least: no complex number that is computed with has 16 bits."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return x.to(wide_type(x.dtype))
 
 
 def eigenvalues(nu: Units, phi: Units) -> Complex[Tensor, " units"]:

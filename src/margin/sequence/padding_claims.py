@@ -58,7 +58,7 @@ def padded(x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
     else:
         top = int(x.amax()) + 1 if x.numel() else 1
         drawn = torch.randint(top, shape, generator=generator).to(x)
-    own = torch.arange(shape[1], device=x.device) < lengths[:, None]
+    own = valid(lengths, shape[1])
     whole = torch.cat((x, drawn[:, x.shape[1] :]), 1)
     return torch.where(own.view(*own.shape, *(1,) * (x.ndim - 2)), whole, drawn)
 

@@ -252,3 +252,8 @@ def gate_bias(memory: int, hidden: int) -> Float[Tensor, " hidden"]:
     if memory < 2:
         raise ValueError(f"memory must be 0, for none, or at least 2 steps: got {memory}")
     return (1 + (memory - 2) * torch.rand(hidden)).log()
+
+
+def wide_type(dtype: torch.dtype) -> torch.dtype:
+    """The type, of at least 32 bits, in which long memories are computed with numbers of a type."""
+    return torch.promote_types(dtype, torch.float32)
