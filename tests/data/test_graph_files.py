@@ -134,10 +134,10 @@ def test_wrong_arrays_are_refused(
 
 def test_a_pickle_is_not_read(tmp_path: Path, refused: Callable) -> None:
     path = arrays(tmp_path / "g.npz", names=np.array([{}], dtype=object))
-    with refused("not an archive of plain arrays"):
+    with refused("array 'names': not a file of plain arrays: it holds Python objects"):
         read_graph(path)
     (tmp_path / "h.npz").write_bytes(b"nothing")
-    with refused("h.npz: not an archive"):
+    with refused("h.npz: not a file of plain arrays"):
         read_graph(tmp_path / "h.npz")
     with refused("no such file", error=FileNotFoundError):
         load_npz(tmp_path / "i.npz")

@@ -3,9 +3,12 @@
 import struct
 import wave
 
+import numpy as np
 import pytest
 import torch
+from scipy.io import wavfile
 
+from margin.data.audio import load_sounds
 from margin.data.wave import read_wave, resampled, write_wave
 
 
@@ -119,3 +122,58 @@ def test_a_step_that_overshoots_is_cut_off_and_no_rate_change_changes_nothing():
     assert torch.equal(resampled(x, 8000, 8000), x)
     with pytest.raises(ValueError, match="rates"):
         resampled(x, 8000, 0)
+
+
+GUID = bytes.fromhex("000000001000800000aa00389b71")
+
+
+def extensible(path, raw, *, width, valid, channels=2, kind=1, stated=None):
+    """A WAV file of WAVE_FORMAT_EXTENSIBLE: 22 bytes more, the true format at their end."""
+    block = channels * width
+    form = struct.pack("<HHIIHH", 0xFFFE, channels, 48000, 48000 * block, block, 8 * width)
+    form += struct.pack("<HHIH", 22, valid, 3, kind) + GUID
+    size = struct.pack("<I", len(raw) if stated is None else stated)
+    junk = b"LIST" + struct.pack("<I", 3) + b"abc\0"  # an odd chunk is filled up to an even place
+    body = b"WAVE" + b"fmt " + struct.pack("<I", len(form)) + form + junk + b"data" + size + raw
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
+    return path
+
+
+@pytest.mark.parametrize(("width", "valid"), [(1, 8), (2, 16), (3, 24), (3, 20), (4, 32)])
+def test_the_extensible_format_is_read_as_scipy_reads_it(tmp_path, width, valid):
+    raw = np.random.default_rng(0).integers(0, 256, 40 * 2 * width, np.uint8).tobytes()
+    path = extensible(tmp_path / "a.wav", raw, width=width, valid=valid)
+    rate, expected = wavfile.read(path)
+    sound = read_wave(path)
+    # scipy gives 3 bytes as 4, filled up below, and 1 byte unsigned
+    scaled = (expected / 2.0**7 - 1) if width == 1 else expected / 2.0 ** (8 * expected.itemsize - 1)
+    assert sound.samples.shape == (40, 2)
+    assert np.array_equal(sound.samples.numpy(), scaled.astype(np.float32))
+    assert (sound.rate, sound.bits, sound.streamed) == (rate, 8 * width, False)
+
+
+def test_the_extensible_format_of_other_samples_is_refused(tmp_path):
+    path = extensible(tmp_path / "a.wav", bytes(8), width=4, valid=32, channels=1, kind=3)
+    with pytest.raises(
+        ValueError, match=r"a\.wav: .*unknown format 3 \(real numbers\); save it as 16-bit PCM"
+    ):
+        read_wave(path)
+
+
+def test_a_stream_is_read_to_its_end_and_this_is_said(tmp_path):
+    raw = struct.pack("<6h", 1, 2, 3, 4, 5, 6)
+    path = extensible(tmp_path / "a.wav", raw + b"\7", width=2, valid=16, stated=2**32 - 1)
+    sound = read_wave(path)
+    assert (sound.samples * 2**15).tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert sound.streamed
+    whole = extensible(tmp_path / "b.wav", raw, width=2, valid=16)
+    _, _, notes = load_sounds([path, whole], None)
+    assert "1 of 2 files state no length, as streams do: read to their end" in notes
+    with pytest.raises(ValueError, match="states 1073741823 samples, the file holds 3"):
+        read_wave(extensible(tmp_path / "c.wav", raw, width=2, valid=16, stated=2**32 - 4))
+
+
+def test_a_filter_between_strange_rates_is_not_made():
+    with pytest.raises(ValueError, match=r"at most 67,108,864 coefficients: it needs 39,999,999,861"):
+        resampled(torch.zeros(10), 1_999_999_993, 8000)
+    assert len(resampled(torch.zeros(44101), 44101, 16000)) == 16000

@@ -4,7 +4,6 @@ Inputs are (N, d), (N, H, W) or (N, C, H, W), channels first; targets are (N,). 
 """
 
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from margin.data.archives import array_in, arrays_in, names_in
 from margin.data.assembly import Raw, TaskName, assemble
 from margin.data.examples import Data
 from margin.data.splits import Split, check_classes
@@ -164,54 +164,27 @@ def seen_as(inputs: Tensor) -> Seen:
     return Seen(inputs, BYTES, {"pixels": "bytes"}, (*notes, "images of unsigned bytes lie in [0, 255]"))
 
 
-def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def load_arrays(path: Path, *, mapped: bool = False) -> dict[str, NDArray[Any]]:
     """The arrays of an ``.npz`` or ``.npy`` file by the names x, y, x_test, y_test, classes.
+
+    Args:
+        path: The file.
+        mapped: Whether the inputs of an ``.npy`` stay in the file until they are read.
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: It is no file of arrays, or holds pickled objects, which are never read.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
     if path.suffix == ".npy":
         beside = path.with_name(f"{path.stem}_y.npy")
-        files = {"x": path} | ({"y": beside} if beside.is_file() else {})
-        return {key: _load(file) for key, file in files.items()}
+        found = {"x": array_in(path, mapped=mapped)}
+        return found | ({"y": array_in(beside)} if beside.is_file() else {})
     names = {"X": "x", "X_test": "x_test"}
-    wanted = {"x", "y", "x_test", "y_test", "classes"}
-    with _load(path) as archive:
-        keys = {names.get(key, key): key for key in archive.files}
-        if "x" not in keys:
-            raise ValueError(
-                f"{path}: the inputs must be an array 'x' or 'X': got {', '.join(archive.files)}"
-            )
-        return {name: _member(archive, key, path) for name, key in keys.items() if name in wanted}
-
-
-def _load(path: Path) -> Any:
-    """An archive (``.npz``) or an array (``.npy``), as the ending says."""
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a file of plain arrays: {_reason(error)}") from None
-    if isinstance(found, np.ndarray) == (path.suffix == ".npz"):
-        raise ValueError(f"{path}: .npz is an archive of arrays, .npy one array: the ending is the wrong one")
-    return found
-
-
-def _member(archive: Any, key: str, path: Path) -> NDArray[Any]:
-    try:
-        return archive[key]
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: array {key!r} cannot be read: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    """The first line of an error, in words of our own where numpy's advise to read pickled objects."""
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    if line.startswith("Object arrays"):
-        return "it holds Python objects, which are never read; save numbers or text"
-    return "it begins as neither .npz nor .npy does" if "pickle" in line else line
+    found = arrays_in(path, {"x", "y", "x_test", "y_test", "classes", *names})
+    if not {"x", "X"} & set(found):
+        shown = ", ".join(names_in(path))
+        raise ValueError(f"{path}: the inputs must be an array 'x' or 'X': got {shown}")
+    return {names.get(key, key): array for key, array in found.items()}
 
 
 def as_numpy(array: Any, name: str, what: str) -> NDArray[Any]:

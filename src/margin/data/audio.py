@@ -16,6 +16,7 @@ from torch import Tensor
 from margin.data.arrays import listed
 from margin.data.examples import Data
 from margin.data.mu_law import LEVELS, mu_law_encode
+from margin.data.reading import check_unpacked, reading, regular
 from margin.data.sequence_rows import Ragged, Sequences
 from margin.data.sequences import RawSequences, assemble_sequences
 from margin.data.sound_blocks import block_data
@@ -253,12 +254,10 @@ def sound_files(path: Path, labels: Labels | Literal["none", "any"] | None) -> t
         FileNotFoundError: There is no such file or folder.
         ValueError: There are none, or no class can be told.
     """
-    if path.is_file():
-        files = [path]
-    elif path.is_dir():
+    if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.suffix.lower() == ".wav" and not _hidden(p, path))
     else:
-        raise FileNotFoundError(f"no such file or folder: {path}")
+        files = [regular(path, "file or folder")]
     if not files:
         raise ValueError(f"{path}: a folder of sound must hold .wav files: got none")
     if labels == "none":
@@ -289,7 +288,7 @@ def load_sounds(files: Sequence[Path], resample: int | None) -> tuple[list[Tenso
     """
     if resample is not None and resample < 1:
         raise ValueError(f"resample must be at least 1 sample a second: got {resample}")
-    sounds, changed, stereo, first = [], 0, 0, 0
+    sounds, changed, stereo, streamed, first = [], 0, 0, 0, 0
     for file in files:
         sound = read_wave(file)
         first = first or sound.rate
@@ -301,10 +300,17 @@ def load_sounds(files: Sequence[Path], resample: int | None) -> tuple[list[Tenso
         wanted = resample or first
         changed += sound.rate != wanted
         stereo += sound.samples.shape[1] > 1
-        sounds.append(resampled(sound.mono, sound.rate, wanted))
+        streamed += sound.streamed
+        if sound.rate != wanted:
+            made = 4 * len(sound.samples) * wanted // sound.rate
+            check_unpacked(file, file.stat().st_size, made, f"correct its rate, {sound.rate:,} Hz")
+        with reading(file, "to be resampled", "set --data.resample to another rate"):
+            sounds.append(resampled(sound.mono, sound.rate, wanted))
     notes = []
     if changed:
         notes.append(f"{changed} of {len(files)} files are resampled to {resample} Hz")
+    if streamed:
+        notes.append(f"{streamed} of {len(files)} files state no length, as streams do: read to their end")
     if stereo:
         notes.append(f"the channels of {stereo} of {len(files)} files are averaged")
     if empty := sum(len(sound) == 0 for sound in sounds):

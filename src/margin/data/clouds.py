@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from margin.data.archives import arrays_in
 from margin.data.arrays import Array, as_numpy, check_finite, listed
 from margin.data.examples import Arrays, Data
 from margin.data.point_files import ENDINGS, read_points
@@ -219,14 +220,7 @@ def _joined(sets: Sequence[NDArray[Any]], name: str) -> Sets:
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            found = {key: archive[key] for key in archive.files}
-    except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path}: not an archive of plain arrays: {reason}") from None
+    found = arrays_in(path)
     found = {{"X": "x", "points": "x"}.get(key, key): array for key, array in found.items()}
     if "x" not in found:
         raise ValueError(f"{path}: sets must be an array 'x': got {', '.join(found)}")

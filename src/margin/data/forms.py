@@ -5,7 +5,6 @@ Files whose ending leaves it open take a prefix: ``series:prices.csv`` is a seri
 
 import gzip
 import os
-import zlib
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from margin.catalog import Part, UnknownName, nearest, sources
 from margin.data.examples import Data
+from margin.data.reading import reading, regular
 
 Form = Literal[
     "data",
@@ -213,6 +213,7 @@ def _ending(path: Path) -> str:
 def _form_of_path(path: Path) -> Form:
     if path.is_dir():
         return _form_of_folder(path)
+    regular(path)
     if "ubyte" in path.name:
         return "idx"
     if form := ENDINGS.get(_ending(path)):
@@ -246,8 +247,5 @@ def _start(path: Path) -> bytes:
     if path.suffix != ".gz":
         with path.open("rb") as file:
             return file.read(1024)
-    try:
-        with gzip.open(path) as packed:
-            return packed.read(1024)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: not a whole gzip file: {error}") from None
+    with reading(path, "a whole gzip file"), gzip.open(path) as packed:
+        return packed.read(1024)

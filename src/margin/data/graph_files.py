@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from margin.data.archives import arrays_in
 from margin.data.assembly import TaskName
 from margin.data.delimited import load_table
 from margin.data.examples import Data
@@ -178,14 +179,7 @@ def load_npz(path: Path) -> SimpleNamespace:
         FileNotFoundError: There is no such file.
         ValueError: It is no archive of plain arrays, or holds no edges.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files if archive[name].dtype != object}
-    except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path}: not an archive of plain arrays: {reason}") from None
+    arrays = arrays_in(path)
     if "edge_index" not in arrays:
         raise ValueError(f"{path}: a graph needs an array edge_index (2, edges): got {', '.join(arrays)}")
     if "x_data" in arrays:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from margin.data.reading import text_of
+
 Whole = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
@@ -80,6 +82,12 @@ def _read_folder(folder: Path, name: str) -> Found:
     labels, values = numbers("graph_labels", np.int64), numbers("graph_attributes", np.float64)
     targets = values if labels is None else labels
     count = int(indicator.max(initial=0)) if targets is None else len(targets)
+    if targets is None and count > len(indicator):
+        line = int(indicator.searchsorted(len(indicator), side="right")) + 1
+        raise ValueError(
+            f"{file('graph_indicator')}, line {line}: {len(indicator)} nodes must be of at most as many "
+            f"graphs: got graph {indicator[line - 1]}"
+        )
     if int(indicator.max(initial=0)) > count:
         raise ValueError(f"{file('graph_indicator')} names graph {indicator[-1]}: there are {count} targets")
 
@@ -152,9 +160,7 @@ def numbers_of(file: Path, dtype: Any) -> NDArray[Any]:
         FileNotFoundError: There is no such file.
         ValueError: A line holds something else; the message names it.
     """
-    if not file.is_file():
-        raise FileNotFoundError(f"no such file: {file}")
-    lines = file.read_text().rstrip().splitlines()
+    lines = text_of(file).rstrip().splitlines()
     if not lines:
         return np.zeros((0, 1), dtype=dtype)
     width = lines[0].count(",") + 1
@@ -183,7 +189,7 @@ class _Text:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = path.read_text().splitlines()
+        self.lines = text_of(path).splitlines()
         self.line = 0
         self.tags: list[int] = []
         self.edges: list[tuple[int, int]] = []

@@ -9,7 +9,6 @@ import math
 import os
 import re
 import struct
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,14 @@ from margin.data.arrays import raw_arrays
 from margin.data.assembly import assemble
 from margin.data.examples import Data
 from margin.data.places import FOUR, either, folder_of, how_to_get, missing
+from margin.data.reading import check_unpacked, reading, regular
 from margin.data.splits import Split
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 """The element type that the third byte names, in numpy's words."""
+
+MOST_AXES = 32
+"""Axes of an array at most; the format's byte could say 255."""
 
 GARMENTS = (
     "T-shirt/top",
@@ -55,22 +58,37 @@ def read_idx(path: Path) -> NDArray[Any]:
         FileNotFoundError: There is no such file.
         ValueError: The magic number, the type or the length is wrong.
     """
-    raw = _bytes(path)
-    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in TYPES:
-        start = raw[:4].hex(" ") or "nothing"
-        raise ValueError(f"{path}: an IDX file starts with 00 00 and a type 08, 09, 0b .. 0e: got {start}")
-    axes = raw[3]
-    if axes == 0 or len(raw) < 4 + 4 * axes:
-        raise ValueError(f"{path}: the IDX header is cut short: {axes} axes in {len(raw)} bytes")
-    shape = struct.unpack(f">{axes}I", raw[4 : 4 + 4 * axes])
-    dtype = np.dtype(TYPES[raw[2]])
-    expected = 4 + 4 * axes + math.prod(shape) * dtype.itemsize
-    if len(raw) != expected:
-        raise ValueError(
-            f"{path}: an IDX file of shape {shape} and type {dtype.name} has {expected} bytes: got {len(raw)}"
-        )
-    array = np.frombuffer(raw, dtype, offset=4 + 4 * axes).reshape(shape)
-    return array.astype(dtype.newbyteorder("="))
+    size = regular(path).stat().st_size
+    packed = path.suffix == ".gz"
+    with (
+        reading(path, "a whole gzip file" if packed else "an IDX file"),
+        gzip.open(path) if packed else path.open("rb") as file,
+    ):
+        start = file.read(4)
+        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in TYPES:
+            shown = start.hex(" ") or "nothing"
+            raise ValueError(
+                f"{path}: an IDX file starts with 00 00 and a type 08, 09, 0b .. 0e: got {shown}"
+            )
+        lengths = file.read(4 * start[3])
+        if not 0 < start[3] <= MOST_AXES or len(lengths) < 4 * start[3]:
+            cut = "has too many axes" if start[3] > MOST_AXES else "is cut short"
+            raise ValueError(f"{path}: the IDX header {cut}: {start[3]} axes in {4 + len(lengths)} bytes")
+        shape = struct.unpack(f">{start[3]}I", lengths)
+        dtype = np.dtype(TYPES[start[2]])
+        before, wanted = 4 + len(lengths), math.prod(shape) * dtype.itemsize
+        if packed:
+            check_unpacked(path, size, wanted, "unpack it with gunzip if it is meant so")
+        # One byte more than there should be, so that what is too long is seen without being read
+        body = file.read(wanted + 1) if packed or before + wanted == size else b""
+        got = before + len(body) if packed else size
+        if got != before + wanted:
+            more = "at least " * (packed and got > before + wanted)
+            raise ValueError(
+                f"{path}: an IDX file of shape {shape} and type {dtype.name} has {before + wanted} bytes: "
+                f"got {more}{got}"
+            )
+    return np.frombuffer(body, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def mnist(*, val: float = 0.15, split_seed: int = 0) -> Data:
@@ -186,14 +204,3 @@ def _official(name: str, classes: tuple[str, ...], val: float, split_seed: int) 
         classes=classes,
     )
     return assemble(raw, Split(test=0.0, val=val, seed=split_seed))
-
-
-def _bytes(path: Path) -> bytes:
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    if path.suffix != ".gz":
-        return path.read_bytes()
-    try:
-        return gzip.decompress(path.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: not a whole gzip file: {error}") from None

@@ -5,6 +5,7 @@ What would have to be guessed (a background behind transparent pixels, how 16 bi
 becomes light) is refused.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ import torch
 from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 from torch import Tensor
+
+from margin.data.reading import check_unpacked, reason_of, regular
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 """How the name of an image file ends, in small or capital letters."""
@@ -60,9 +63,7 @@ def header_of(path: Path) -> Header:
     """
     with _reading(path), Image.open(path) as image:
         _check(image, path)
-        # From 5 on, the orientations exchange the axes.
-        turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
-        width, height = image.size if not turned else image.size[::-1]
+        width, height = image.size[::-1] if _is_to_be_turned(image) else image.size
         return Header((height, width), image.mode in GRAY or (image.mode == "P" and _gray_palette(image)))
 
 
@@ -96,11 +97,13 @@ def pixels_of(data: bytes, path: Path, *, channels: int, resize: Size | None) ->
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
+    regular(path)
     try:
-        yield
-    except FileNotFoundError:
-        raise FileNotFoundError(f"no such file: {path}") from None
-    except ValueError as error:
+        # What Pillow only warns of, an implausible size, is refused here
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (ValueError, FileNotFoundError) as error:
         raise error if str(error).startswith(str(path)) else _undecodable(path, error) from None
     except Exception as error:  # a broken file makes the decoders raise nearly anything
         raise _undecodable(path, error) from None
@@ -108,14 +111,14 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _undecodable(path: Path, error: Exception) -> ValueError:
     unknown = "not an image that Pillow can read"
-    reason = unknown if isinstance(error, UnidentifiedImageError) else str(error)
-    return ValueError(
-        f"{path}: the image does not decode: {' '.join(reason.split()) or type(error).__name__}"
-    )
+    reason = unknown if isinstance(error, UnidentifiedImageError) else reason_of(error)
+    return ValueError(f"{path}: the image does not decode: {reason}; save it anew, or leave it out")
 
 
 def _check(image: ImageFile.ImageFile, path: Path) -> None:
-    """Refuse several pictures in a file, and what has no one meaning as 8 bits of gray or RGB."""
+    """Refuse several pictures in a file, too large ones, and what has no one meaning as 8 bits."""
+    width, height = image.size
+    check_unpacked(path, path.stat().st_size, 4 * width * height, "make it smaller, or leave it out")
     frames = getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":  # a camera's JPEG with previews behind the picture
         raise ValueError(f"{path}: an image file must hold one picture: got {frames}")
@@ -123,6 +126,16 @@ def _check(image: ImageFile.ImageFile, path: Path) -> None:
         raise ValueError(f"{path}: an image must have 8 bits a channel: got more; convert it to 8 bits")
     if image.mode not in (*GRAY, *COLOR):
         raise ValueError(f"{path}: an image must be gray or RGB: got {image.mode}; convert it to RGB")
+
+
+def _is_to_be_turned(image: ImageFile.ImageFile) -> bool:
+    """Whether height and width are exchanged when the picture is shown: not where Pillow has done so."""
+    if (tags := getattr(image, "tag_v2", None)) is not None:  # of TIFF, Pillow states the size as shown
+        width, height = tags.get(ExifTags.Base.ImageWidth), tags.get(ExifTags.Base.ImageLength)
+        if (width, height) != image.size:
+            return False
+    # From 5 on, the orientations exchange the axes.
+    return image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
 
 
 def _is_deep(tile: Any) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from margin.data.images import is_image
+from margin.data.reading import regular
 
 PARTS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val"}
 """The names of folders that are parts."""
@@ -77,7 +78,7 @@ def _name(path: Path) -> str:
 def _sorted(folder: Path) -> tuple[list[Path], list[Path], list[Path]]:
     """The folders, the images and the other files in a folder, by name."""
     seen = [p for p in sorted(folder.iterdir()) if not p.name.startswith(".") and p.name != "Thumbs.db"]
-    files = [path for path in seen if not path.is_dir()]
+    files = [regular(path) for path in seen if not path.is_dir()]
     images = [path for path in files if is_image(path)]
     return [p for p in seen if p.is_dir()], images, [p for p in files if not is_image(p)]
 

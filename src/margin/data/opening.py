@@ -21,6 +21,7 @@ from margin.data.forms import (
     prefix_of,
     without_prefix,
 )
+from margin.data.reading import guarded
 
 
 def open_data(source: Any, options: Mapping[str, Any]) -> Data:
@@ -49,7 +50,10 @@ def open_data(source: Any, options: Mapping[str, Any]) -> Data:
     what = f"data set {source!r}" if form == "name" else f"the reader of {_called(source)}"
     parts = source if form in ("pair", "ragged") else [without_prefix(source)]
     given = dict(zip(dictated(reader), parts, strict=form != "name"))
-    return supply(reader, given, options, what)
+    if not isinstance(source, str | os.PathLike):  # what a user's own object raises is the user's to see
+        return supply(reader, given, options, what)
+    with guarded(source):
+        return supply(reader, given, options, what)
 
 
 def reader_of(source: Any) -> Callable[..., Data]:
@@ -87,6 +91,13 @@ def encode(source: Any, encoding: Mapping[str, Any]) -> TargetedExamples:
         ValueError: The data do not fit the record: a column is missing, a category or class is unknown,
             the shape differs.
     """
+    if not isinstance(source, str | os.PathLike):
+        return _encode(source, encoding)
+    with guarded(source):
+        return _encode(source, encoding)
+
+
+def _encode(source: Any, encoding: Mapping[str, Any]) -> TargetedExamples:
     if encoding["format"] in PREFIXES:
         return _encode_as(encoding["format"], source, encoding)
     if isinstance(source, Tensor) or type(source).__module__ == "numpy":

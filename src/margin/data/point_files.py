@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from margin.data.archives import array_in
+from margin.data.reading import regular, text_of
+
 ENDINGS = (".ply", ".xyz", ".npy")
 
 TYPES = {
@@ -35,8 +38,7 @@ def read_points(path: Path) -> NDArray[np.float64]:
         ValueError: It is not of the format that its ending says, or a number is not finite; the message names
             the point, counted from 0, or the line.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
+    regular(path)
     readers = {".ply": _ply, ".xyz": _xyz, ".npy": _npy}
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path}: a file of points must end in {', '.join(ENDINGS)}: got {path.suffix!r}")
@@ -51,19 +53,18 @@ def read_points(path: Path) -> NDArray[np.float64]:
 
 
 def _npy(path: Path) -> NDArray[np.float64]:
-    try:
-        points = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path}: not a file of plain arrays: {str(error).splitlines()[0]}") from None
-    if not isinstance(points, np.ndarray) or points.ndim != 2 or points.dtype.kind not in "iuf":
-        shape = getattr(points, "shape", type(points).__name__)
-        raise ValueError(f"{path}: points must be numbers of shape (points, coordinates): got {shape}")
+    points = array_in(path)
+    if points.ndim != 2 or points.dtype.kind not in "iuf":
+        raise ValueError(
+            f"{path}: points must be numbers of shape (points, coordinates): got {points.shape} of "
+            f"{points.dtype}"
+        )
     return points.astype(np.float64)
 
 
 def _xyz(path: Path) -> NDArray[np.float64]:
     rows: list[list[float]] = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(text_of(path).splitlines(), 1):
         words = line.replace(",", " ").split()
         if not words or words[0].startswith("#"):
             continue
@@ -90,7 +91,10 @@ def _ply(path: Path) -> NDArray[np.float64]:
     order, count, fields = _header(path, raw[:end].decode("ascii", "replace").splitlines())
     if order == "":
         return _ply_text(path, raw[begin:].decode("ascii", "replace"), count, len(fields))
-    dtype = np.dtype([(name, order + kind) for name, kind in fields])
+    try:
+        dtype = np.dtype([(name, order + kind) for name, kind in fields])
+    except ValueError as error:
+        raise ValueError(f"{path}: the numbers of a point must have names of their own: {error}") from None
     if len(raw) - begin < count * dtype.itemsize:
         raise ValueError(
             f"{path}: {count} points take {count * dtype.itemsize} bytes: "
@@ -121,6 +125,8 @@ def _header(path: Path, lines: list[str]) -> tuple[str, int, list[tuple[str, str
                 raise ValueError(f"{path}, line {number}: a type must be {', '.join(TYPES)}: got {kind!r}")
     if order is None:
         raise ValueError(f"{path}: the header must name a format: {', '.join(ORDERS)}")
+    if not fields and count:
+        raise ValueError(f"{path}: a point must have numbers: the header names {count} points without any")
     if not elements or elements[0] != "vertex":
         first = elements[0] if elements else "none"
         raise ValueError(f"{path}: the first element must be 'vertex', the points: got {first!r}")

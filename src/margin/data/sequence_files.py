@@ -4,9 +4,7 @@ Of text, a line is a sequence: its class and its numbers (``.tsv``, ``.txt``, ``
 ``.arff``, the numbers of each channel, then the class. NaN and ``?`` are missing numbers.
 """
 
-import gzip
 import re
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from margin.data.archives import arrays_in
 from margin.data.arrays import load_arrays
 from margin.data.assembly import TaskName
 from margin.data.ragged import offsets_of
+from margin.data.reading import regular, text_of
 from margin.data.sequence_rows import Ragged
 from margin.data.sequence_values import Missing, rows_of
 
@@ -42,8 +42,7 @@ def load_sequences(path: Path, missing: Missing, task: TaskName | None) -> Found
         FileNotFoundError: There is no such file.
         ValueError: The file is no file of sequences; the message names the line, or row and time.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
+    regular(path)
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if ending in (".npz", ".npy"):
         return _archive(path, missing)
@@ -69,7 +68,7 @@ class Lines(NamedTuple):
 
 
 def _text(path: Path, parse: Callable[[str, str], Lines], missing: Missing, task: TaskName | None) -> Found:
-    read = parse(_content(path), str(path))
+    read = parse(text_of(path), str(path))
     if not read.numbers:
         raise ValueError(f"{path}: there must be at least one sequence: got none")
     rows = rows_of([channels.T for channels in read.numbers], str(path), missing=missing)
@@ -196,16 +195,6 @@ def _by_number(name: str) -> tuple[float, str]:
     return (float(name) if _is_number(name) else np.inf, name)
 
 
-def _content(path: Path) -> str:
-    raw = path.read_bytes()
-    try:
-        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: not a whole gzip file: {error}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: text must be UTF-8: got byte {error.object[error.start]:#04x}") from None
-
-
 def _archive(path: Path, missing: Missing) -> Found:
     found = load_arrays(path)
     if ("x_test" in found) != ("y_test" in found):
@@ -223,9 +212,7 @@ def _cuts(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of lengths and offsets of an archive; none of an ``.npy``."""
     if path.suffix != ".npz":
         return {}
-    names = ("lengths", "offsets", "lengths_test", "offsets_test")
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in names if name in archive.files}
+    return arrays_in(path, ("lengths", "offsets", "lengths_test", "offsets_test"))
 
 
 def _rows(x: NDArray[Any], cuts: dict[str, NDArray[Any]], part: str, name: str, missing: Missing) -> Ragged:

@@ -4,9 +4,7 @@ The text is cut in three, in its own order. A held-out part is read in blocks on
 of its tokens is asked for exactly once; a training block may start anywhere.
 """
 
-import gzip
 import os
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,18 +15,11 @@ from jaxtyping import Int
 from torch import Generator, Tensor
 
 from margin.data.examples import Data
+from margin.data.reading import text_of
 from margin.data.sequence_rows import evaluation_batch, fingerprint_of
 from margin.data.splits import Split
-from margin.data.vocabulary import (
-    UNKNOWN,
-    Case,
-    Level,
-    ids_of,
-    numbered,
-    text_of,
-    tokens_of,
-    vocabulary_of,
-)
+from margin.data.vocabulary import UNKNOWN, Case, Level, ids_of, numbered, tokens_of, vocabulary_of
+from margin.data.vocabulary import text_of as joined
 from margin.types import Batch
 
 Unknown = Literal["error", "token"]
@@ -204,7 +195,7 @@ def encode_prompt(text: str, encoding: Mapping[str, Any]) -> Int[Tensor, " token
 def decode(ids: Int[Tensor, " tokens"] | Sequence[int], encoding: Mapping[str, Any]) -> str:
     """The text of tokens by a run's record: the inverse of reading it, up to blanks and capitals."""
     vocabulary = encoding["vocabulary"]
-    return text_of([vocabulary[int(k)] for k in ids], encoding["level"])
+    return joined([vocabulary[int(k)] for k in ids], encoding["level"])
 
 
 def known_ids(tokens: Sequence[str], vocabulary: Sequence[str], level: Level, name: str) -> Tensor:
@@ -233,19 +224,7 @@ def text_in(path: Path) -> str:
         FileNotFoundError: There is no such file.
         ValueError: It is no whole gzip file, or not UTF-8.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    raw = path.read_bytes()
-    try:
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: not a whole gzip file: {error}") from None
-    except UnicodeDecodeError as error:
-        line = 1 + error.object[: error.start].count(b"\n")
-        raise ValueError(
-            f"{path}, line {line}: text must be UTF-8: got byte {error.object[error.start]:#04x}"
-        ) from None
-    return text.replace("\r\n", "\n")
+    return text_of(path).replace("\r\n", "\n")
 
 
 def _cuts(count: int, split: Split, time: int, name: str) -> dict[str, slice]:

@@ -1,0 +1,177 @@
+"""Reading files that may be broken or hostile: no memory on a file's word alone, errors that name the file.
+
+What a file states of its own size is compared with what is there before memory is asked for; what is packed
+may not unpack to more than packing plausibly saves; what a library raises on a broken file becomes one line.
+"""
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FREE = 2**28
+"""Bytes that any file may unpack to, however small it is: 256 MiB."""
+
+TIMES = 200
+"""How many times its size a larger file may unpack to; text of one letter comes to a thousand."""
+
+_BROKEN = (
+    *(MemoryError, RecursionError, OverflowError, EOFError, UnicodeError),
+    *(struct.error, zlib.error, zipfile.BadZipFile),
+)
+"""What the parts of a reader raise on contents that none of them expected."""
+
+_CHUNK = 2**20
+
+
+def regular(path: Path, what: str = "file") -> Path:
+    """The path of a regular file: reading a pipe, a socket or a device might never end.
+
+    Args:
+        path: Where it should be.
+        what: What a message calls it where there is none.
+
+    Raises:
+        FileNotFoundError: There is nothing.
+        ValueError: There is something else than a file.
+    """
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise ValueError(f"{path}: a file is needed here: it is a folder")
+    kinds = {"a pipe": path.is_fifo, "a socket": path.is_socket}
+    kinds |= {"a device": lambda: path.is_char_device() or path.is_block_device()}
+    for kind, holds in kinds.items():
+        if holds():
+            raise ValueError(
+                f"{path}: data are read from regular files: it is {kind}; save what it gives to a file"
+            )
+    raise FileNotFoundError(f"no such {what}: {path}")
+
+
+@contextmanager
+def reading(path: Any, what: str, remedy: str = "write it anew, or fetch it again") -> Iterator[None]:
+    """Around a library that parses a file: whatever it raises becomes one line that names the file.
+
+    Args:
+        path: The file.
+        what: What it should be, as "a WAV file of PCM samples".
+        remedy: What is to be done.
+
+    Raises:
+        ValueError: In place of what was raised. Messages that begin with the file's name stay.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if str(error).startswith((str(path), f"no such file: {path}")):
+            raise
+        raise ValueError(f"{path}: not {what}: {reason_of(error)}; {remedy}") from None
+    except Exception as error:  # parsers of broken files raise nearly anything
+        raise ValueError(f"{path}: not {what}: {reason_of(error)}; {remedy}") from None
+
+
+@contextmanager
+def guarded(source: Any) -> Iterator[None]:
+    """Around the whole reading of a source: what only broken contents raise becomes one line.
+
+    Mistakes of ours (KeyError, TypeError, AssertionError, ...) are not taken for the file's and pass.
+
+    Args:
+        source: What messages call it.
+
+    Raises:
+        ValueError: The contents are broken, or need more memory than there is.
+    """
+    try:
+        yield
+    except _BROKEN as error:
+        raise ValueError(f"{source}: {_sentence(error)}") from None
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):  # torch's allocator has no class of its own
+            raise
+        raise ValueError(f"{source}: {_sentence(MemoryError())}") from None
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return (
+            "what is in it must fit in memory: it does not; read a part of it, or correct the sizes it states"
+        )
+    if isinstance(error, RecursionError):
+        return "what is in it must not be nested so deeply: it goes beyond the recursion limit"
+    return f"the contents are broken: {reason_of(error)}; write it anew, or fetch it again"
+
+
+def reason_of(error: BaseException) -> str:
+    """The first line of what an error says, else its kind in words."""
+    kinds = {MemoryError: "it needs more memory than there is", RecursionError: "it is nested too deeply"}
+    for kind, words in kinds.items():
+        if isinstance(error, kind):
+            return words
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:200] if lines else type(error).__name__
+
+
+def check_unpacked(path: Any, there: int, wanted: int, remedy: str) -> None:
+    """Refuse contents that would take implausibly more memory than their file has bytes.
+
+    Args:
+        path: What messages call the file.
+        there: Bytes that are there.
+        wanted: Bytes that they would become.
+        remedy: What is to be done where they are meant so.
+
+    Raises:
+        ValueError: They are more than :data:`FREE` and more than :data:`TIMES` times what is there.
+    """
+    if wanted > max(FREE, TIMES * there):
+        raise ValueError(
+            f"{path}: {there:,} bytes must not become more than {max(FREE, TIMES * there):,} in memory: "
+            f"they would be {wanted:,}; {remedy}"
+        )
+
+
+def unpacked(path: Path) -> bytes:
+    """The bytes of a regular file; of ``.gz`` what is packed in it, in memory that its size bounds.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is no regular file, no whole gzip file, or one that unpacks to implausibly much.
+    """
+    regular(path)
+    if path.suffix.lower() != ".gz":
+        return path.read_bytes()
+    size, pieces, total = path.stat().st_size, list[bytes](), 0
+    import gzip
+
+    with reading(path, "a whole gzip file"), gzip.open(path) as packed:
+        while piece := packed.read(_CHUNK):
+            total += len(piece)
+            check_unpacked(path, size, total, "unpack it with gunzip if it is meant so")
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def text_of(path: Path) -> str:
+    """The text of a file in UTF-8, with or without a byte order mark; ``.gz`` is unpacked.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is not UTF-8, or holds a zero byte; the message names the line.
+    """
+    raw = unpacked(path)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = 1 + raw.count(b"\n", 0, error.start)
+        raise ValueError(
+            f"{path}, line {line}: text must be UTF-8: got byte {raw[error.start]:#04x}; save it so"
+        ) from None
+    if "\0" in text:
+        line = 1 + text.count("\n", 0, text.index("\0"))
+        raise ValueError(f"{path}, line {line}: text must hold no zero byte: got one; save it as UTF-8")
+    return text
