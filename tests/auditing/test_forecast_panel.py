@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from margin.auditing.forecast_panel import fan, over_steps_ahead
+from margin.auditing.forecast_panel import fan, forecast_and_errors, over_steps_ahead
 from margin.auditing.plots import plot
 from margin.auditing.svg import drawing
 
@@ -55,3 +55,20 @@ def test_other_curves_are_left_to_others(finding):
 def test_the_report_draws_them(finding):
     curves = {"steps ahead": torch.arange(1, 4), "this forecast": torch.tensor([1.0, 2.0, 3.0])}
     assert "steps ahead" in plot("sequence/forecast.skill", finding(curves=curves), "a")
+
+
+def test_a_forecast_of_values_is_drawn_over_its_errors(finding):
+    fan_of = {"past": torch.tensor([1.0, 2.0, 3.0]), "truth": torch.tensor([4.0, 5.0, 6.0])}
+    fan_of |= {"forecast": torch.tensor([3.0, 3.5, 4.0])}
+    errors = {"steps ahead": torch.arange(1, 4), "this forecast": torch.tensor([1.0, 2.0, 3.0])}
+    errors |= {"last value": torch.tensor([2.0, 3.0, 4.0])}
+    with drawing() as (_, axes):
+        words = forecast_and_errors(axes, finding(curves=errors | fan_of))
+        (below,) = axes.child_axes
+        assert {line.get_label() for line in axes.lines} >= {"read", "what followed", "forecast"}
+        # the forecast itself is of the errors' length and is none of them
+        assert [line.get_ydata().tolist() for line in below.lines] == [[1, 2, 3], [2, 3, 4]]
+    assert "the forecast beside what followed, 3 steps; below it, root mean squared error of" in words
+    for alone in (errors, fan_of):
+        with drawing() as (_, axes):
+            assert forecast_and_errors(axes, finding(curves=alone)) == ""

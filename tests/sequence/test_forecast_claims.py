@@ -145,3 +145,12 @@ def test_curves_hold_a_forecast_beside_what_followed():
     by_step = forecast_skill(demo()).curves
     assert by_step["steps ahead"].tolist() == [1, 2]
     assert by_step["last value"].mean().item() == pytest.approx(1, abs=0.01)
+
+
+def test_the_skill_of_a_forecast_of_values_shows_one():
+    curves = forecast_skill(subject(Copy(2, 1.0), SERIES)).curves
+    k = len(curves["truth"])
+    assert curves["forecast"].shape == (k,) == curves["steps ahead"].shape
+    # the copy of the last value that was read, less nothing but its shift
+    assert torch.allclose(curves["forecast"], (curves["past"][-1] + 1.0).expand(k))
+    assert "forecast" not in forecast_skill(demo()).curves

@@ -10,7 +10,7 @@ from margin.auditing.critic_panel import critics
 from margin.auditing.denoising_panel import film
 from margin.auditing.density_panel import density
 from margin.auditing.eigenvalue_panel import eigenvalues
-from margin.auditing.forecast_panel import fan, over_steps_ahead
+from margin.auditing.forecast_panel import fan, forecast_and_errors, over_steps_ahead
 from margin.auditing.graph_panel import graph
 from margin.auditing.graph_spectrum_panel import graph_spectrum
 from margin.auditing.initialization_panel import gains
@@ -46,6 +46,7 @@ PANELS: tuple[Drawing, ...] = (
     alignment,
     eigenvalues,
     by_lag,
+    forecast_and_errors,
     fan,
     over_steps_ahead,
     graph,

@@ -1,14 +1,34 @@
 """Forecasts: what was read, what was foretold with its band, what followed; errors by steps ahead."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from margin.auditing.svg import MUTED, SERIES, whole_ticks
+from margin.auditing.svg import MUTED, SERIES, exact_ticks, sized, whole_ticks
 from margin.findings import Finding
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+FAN = ("past", "truth", "forecast", "band low", "band high")
+"""The curves of one forecast."""
+
+WIDE, HIGH, LOW = 3.6, 2.0, 1.5
+"""Inches of the axes of a forecast, and of those of the errors under them."""
+
+
+def forecast_and_errors(axes: "Axes", finding: Finding) -> str:
+    """A forecast beside what followed, over the errors by steps ahead, of a finding that has both."""
+    if "steps ahead" not in finding.curves or not (shown := fan(axes, finding)):
+        return ""
+    sized(axes, 0.75, 0.45 + LOW + 0.5, WIDE, HIGH)
+    below: Any = axes.inset_axes((0.0, -(LOW + 0.5) / HIGH, 1.0, LOW / HIGH))
+    errors = over_steps_ahead(below, finding)
+    below.set_ylabel("error (last value: 1)")
+    for axis in (below.xaxis, below.yaxis):
+        exact_ticks(axis)
+    return f"{shown}; below it, {errors}"
 
 
 def fan(axes: "Axes", finding: Finding) -> str:
@@ -38,7 +58,7 @@ def over_steps_ahead(axes: "Axes", finding: Finding) -> str:
         return ""
     ahead = finding.curves["steps ahead"].detach().cpu()
     curves = {name: c.detach().cpu() for name, c in finding.curves.items() if name != "steps ahead"}
-    curves = {name: c for name, c in curves.items() if c.shape == ahead.shape}
+    curves = {name: c for name, c in curves.items() if c.shape == ahead.shape and name not in FAN}
     for (name, curve), color in zip(curves.items(), SERIES, strict=False):
         base = name == "last value"
         axes.plot(

@@ -150,6 +150,8 @@ def forecast_skill(subject: Subject) -> Finding:
         premises = (_independent((error.mean(1) / base.mean((0, 1))).mean(1), truth.shape[1]),)
     except ArithmeticError as problem:
         failure = str(problem)
+    # Of quantiles the coverage shows a forecast
+    drawn = _fan(outputs, truth, context) if outputs.ndim == truth.ndim else {}
     unit = base.mean((0, 1)).clamp(min=torch.finfo(torch.float64).tiny)
     return Finding(
         statement=f"Of the squared error of the forecast of no change, over {len(truth):,} origins and "
@@ -166,7 +168,8 @@ def forecast_skill(subject: Subject) -> Finding:
             "steps ahead": torch.arange(1, truth.shape[1] + 1),
             "this forecast": (error.mean(0) / unit).mean(1).sqrt(),
             "last value": (base.mean(0) / unit).mean(1).sqrt(),
-        },
+        }
+        | drawn,
     )
 
 
