@@ -1,7 +1,7 @@
 """Using a run: its data, its predictions, the loss of each example that it held out."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +62,14 @@ def held_out(run: Run) -> Any:
     return splits[judged(splits)]
 
 
-def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> dict[str, list[Any]]:
+def predictions(
+    run: Run,
+    data: Any,
+    *,
+    width: int = 1,
+    longest: int = 100,
+    tell: Callable[[str], None] = lambda note: None,
+) -> dict[str, list[Any]]:
     """A run's predictions for data, as columns with class names in place of labels.
 
     Args:
@@ -71,6 +78,7 @@ def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> d
             run held out is taken; of a file, every row.
         width: Of a model that translates, the width of the beam; 1 takes the likeliest token each time.
         longest: Of a model that translates, tokens at most.
+        tell: Is given what was assumed in reading the data, a sentence each: gaps in time, cells filled in.
 
     Raises:
         ValueError: The data do not fit the run, or an option is not of its model.
@@ -82,6 +90,8 @@ def predictions(run: Run, data: Any, *, width: int = 1, longest: int = 100) -> d
     columns: dict[str, list[Any]] = {}
     named = is_own(run, data) and not Path(without_prefix(data)).exists()
     examples = held_out(run) if named else encode(data, encoding)
+    for note in getattr(examples, "notes", ()):
+        tell(note)
     if not named and isinstance(data, str | Path):
         if encoding["format"] == "audio":
             columns["file"] = [str(path) for path in sound_files(Path(without_prefix(data)), "none")[0]]

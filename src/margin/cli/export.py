@@ -1,5 +1,6 @@
 """``margin export RUN``."""
 
+import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -29,5 +30,28 @@ def export_run(
     """
     from margin.exporting import export
 
+    if format != "state" and (told := written_out(run)):
+        print(told, file=sys.stderr, flush=True)
     exported = export(run, out or None, format=format, weights=weights)
     return Output(exported.as_json(), str(exported))
+
+
+LONG = 200
+"""Steps from which writing out a recurrence takes more than a few seconds."""
+
+
+def written_out(run: str) -> str:
+    """What is said before a long wait: a program has no loop, every step of a recurrence is written out."""
+    from margin.engine.loading import load
+    from margin.engine.runs import Run
+    from margin.sequence.recurrence import Recurrence
+
+    record = Run(run).record
+    encoding = record["data"]["encoding"]
+    steps = encoding["shape"][0] if encoding.get("kind") in ("sequences", "series") else 0
+    if steps < LONG or not any(isinstance(part, Recurrence) for part in load(Run(run)).modules()):
+        return ""
+    return (
+        f"{record['recipe']['model']} is written out step by step, {steps:,} of them: this may take minutes; "
+        "--format state writes its weights at once"
+    )

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int 
     from margin.engine.runs import Run
     from margin.using import predictions
 
-    columns = predictions(Run(run), data, width=width, longest=longest)
+    columns = predictions(Run(run), data, width=width, longest=longest, tell=noted)
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if not out:
         return Output(rows, as_csv(columns, rows).rstrip("\n"))
@@ -42,6 +43,11 @@ def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int 
         raise ValueError(f"--out ends in .csv or .json: got {path.name}")
     path.write_text(as_csv(columns, rows) if path.suffix == ".csv" else json.dumps(rows, indent=1))
     return Output({"rows": len(rows), "out": str(path)}, f"{len(rows)} predictions in {path}")
+
+
+def noted(note: str) -> None:
+    """Say on stderr what was assumed in reading new data."""
+    print(f"note: {note}", file=sys.stderr, flush=True)
 
 
 def as_csv(columns: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:

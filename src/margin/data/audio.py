@@ -224,7 +224,7 @@ def encode_audio(source: str | os.PathLike[str], encoding: Mapping[str, Any]) ->
     if "features" not in encoding:
         raise ValueError(f"{path}: a model of codes predicts no class: use margin sample")
     files, names = sound_files(path, "any")
-    sounds, rate, _ = load_sounds(files, encoding["resample"])
+    sounds, rate, notes = load_sounds(files, encoding["resample"])
     if rate != encoding["rate"]:
         raise ValueError(
             f"{files[0]}: sound must have the run's rate, {encoding['rate']} Hz: got {rate} Hz; the run was "
@@ -235,11 +235,11 @@ def encode_audio(source: str | os.PathLike[str], encoding: Mapping[str, Any]) ->
     rows = Ragged.of([listening.heard(sound) for sound in sounds])
     known = list(encoding["classes"])
     if not set(names) & set(known):
-        return Sequences(rows)
+        return Sequences(rows, notes=notes)
     if strange := [(file, name) for file, name in zip(files, names, strict=True) if name not in known]:
         file, name = strange[0]
         raise ValueError(f"{file}: every class must be one of {listed(known)}, as others are: got {name!r}")
-    return Sequences(rows, torch.tensor([known.index(name) for name in names]))
+    return Sequences(rows, torch.tensor([known.index(name) for name in names]), notes=notes)
 
 
 def sound_files(path: Path, labels: Labels | Literal["none", "any"] | None) -> tuple[list[Path], list[str]]:

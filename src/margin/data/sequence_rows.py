@@ -99,6 +99,7 @@ class Sequences:
         ragged: The sequences.
         targets: Their targets, or None.
         time: The length that every sequence has, or None where lengths may differ.
+        notes: What was assumed in reading new ones.
 
     Raises:
         ValueError: Sequences and targets differ in number, or a length is not ``time``.
@@ -107,6 +108,7 @@ class Sequences:
     ragged: Ragged
     targets: Tensor | None = None
     time: int | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.targets is not None and len(self.targets) != len(self.ragged):

@@ -19,7 +19,8 @@ from torch import Generator, Tensor
 
 from margin.data.examples import Data
 from margin.data.preprocess import fit_standardize
-from margin.data.series_step import check_step
+from margin.data.series_clock import Clock
+from margin.data.series_step import Irregular, check_step
 from margin.data.series_table import Missing, Steps, load_steps
 from margin.data.splits import Split
 from margin.types import Batch
@@ -40,6 +41,7 @@ class Windows:
         columns: The columns that are foretold.
         known: Whether the rows of the horizon are in the series.
         times: The time of each row of ``values``, in words; () where rows are counted.
+        notes: What was assumed in reading new rows.
     """
 
     values: Float[Tensor, "time columns"]
@@ -49,6 +51,7 @@ class Windows:
     columns: tuple[int, ...]
     known: bool = True
     times: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.origins)
@@ -103,6 +106,8 @@ def read_series(  # more than 7 parameters: they are the options of the source
     stride: int = 1,
     rows: int | None = None,
     missing: Missing = "error",
+    time_format: str = "",
+    irregular: Irregular = "error",
     test: float = 0.2,
     val: float = 0.2,
 ) -> Data:
@@ -120,6 +125,10 @@ def read_series(  # more than 7 parameters: they are the options of the source
         rows: How many rows are used, from the first; all if not given.
         missing: What a missing cell gets: an error that names row, column and time; or the last value before
             it (the training of a forecast then reads no future).
+        time_format: How dates are written, as "%d/%m/%Y %H:%M" where the day comes first; found out where
+            they are ISO 8601, as 2016-07-01 00:00:00.
+        irregular: What happens where times leave the grid of the usual step, or the rate changes: an error
+            that names the row; the rows read one after another; or the last row before each time of the grid.
         test: Share of the test part, the last rows.
         val: Share of the validation part, the rows before it.
 
@@ -130,7 +139,8 @@ def read_series(  # more than 7 parameters: they are the options of the source
         FileNotFoundError: There is no such file.
         ValueError: Times fall or come twice, a cell is missing or no number, or a part has no window.
     """
-    steps = load_steps(Path(path), time_column=time_column, ignore=ignore, missing=missing)
+    clock = Clock(time_format, irregular)
+    steps = load_steps(Path(path), time_column=time_column, ignore=ignore, missing=missing, clock=clock)
     return windows_of(
         steps if rows is None else _first(steps, rows),
         target=target,
@@ -289,7 +299,11 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
             f"{path}: the run must have been trained on a series: it was on {encoding['format']}"
         )
     steps = load_steps(
-        path, time_column=encoding["time_column"], missing=encoding["missing"], wanted=encoding["columns"]
+        path,
+        time_column=encoding["time_column"],
+        missing=encoding["missing"],
+        wanted=encoding["columns"],
+        clock=Clock(*encoding.get("clock", ("", "read"))),
     )
     check_step(f"{steps.name}, column {steps.time_column!r}", steps.step, encoding.get("step"))
     context, horizon = encoding["shape"][0], encoding["horizon"]
@@ -305,6 +319,7 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
         horizon,
         columns,
         times=steps.times,
+        notes=steps.notes,
     )
     return windows if len(windows) else windows.ahead()
 
@@ -357,6 +372,7 @@ def _encoding(
         "time_column": steps.time_column,
         "step": None if steps.step is None else list(steps.step),
         "missing": steps.missing,
+        "clock": list(steps.clock),
         "about": _about(steps, ends, window, targets),
     }
 

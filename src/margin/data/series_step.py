@@ -1,10 +1,19 @@
 """The time from a row of a series to the next: in words, and whether two are the same."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 SAME = 1.12
 """Ratio up to which two time steps are one: months have 28 to 31 days, and clocks are not exact."""
+
+Irregular = Literal["error", "read", "last"]
+"""What happens to rows off the grid of times: refused, read one after another, or brought onto the grid."""
+
+OFF = 0.12
+"""How far from a whole number of usual steps, in these, a step may be: clocks are not exact."""
 
 UNITS = (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0), ("second", 1.0))
 
@@ -55,3 +64,38 @@ def check_step(where: str, step: TimeStep | None, trained: Sequence[float | bool
             f"{where}: rows must be as far apart as those that the run was trained on, {own}: "
             f"got {step} a row"
         )
+
+
+def off_grid(steps: NDArray[np.float64], usual: float, *, calendar: bool) -> tuple[int, str] | None:
+    """The first step that leaves the grid of the usual one, counted from 0, and how; None where none does.
+
+    A whole number of usual steps is a gap, and stays on the grid. Three longer steps of one length in a row
+    are another rate.
+
+    Args:
+        steps: The times from each row to the next, positive.
+        usual: The usual one.
+        calendar: Whether steps are months or years, which differ in length.
+    """
+    times = np.round(steps / usual)
+    room = OFF * usual * (np.maximum(times, 1) if calendar else 1)
+    off = (times < 1) | (np.abs(steps - times * usual) > room)
+    long = times > 1
+    again = long[:-1] & (times[1:] == times[:-1])
+    kinds = (
+        (off, "is off the grid of times"),
+        (again[:-1] & again[1:], "begins another rate"),
+    )
+    ends = [(int(np.flatnonzero(found)[0]), how) for found, how in kinds if found.any()]
+    return min(ends, default=None)
+
+
+def on_grid(times: NDArray[np.float64], usual: float) -> NDArray[np.int64]:
+    """Which row stands for each time of the grid from the first time on: the last that is not later.
+
+    Args:
+        times: The time of each row, ascending.
+        usual: The step of the grid.
+    """
+    grid = times[0] + usual * np.arange(int((times[-1] - times[0]) / usual + 1e-6) + 1)
+    return np.searchsorted(times, grid + 1e-6 * usual, side="right") - 1

@@ -1,0 +1,149 @@
+"""Times off the grid, other rates, dates of two readings: named, refused, allowed or resampled by option."""
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from margin.cli import main
+from margin.data.series import encode_series, read_series
+from margin.data.series_clock import Clock
+from margin.data.series_step import off_grid, on_grid
+from margin.data.series_table import load_steps
+
+START = datetime.datetime(2024, 1, 1)
+
+
+def stamped(path: Path, minutes, form: str = "%Y-%m-%d %H:%M:%S") -> Path:
+    """A row at each of so many minutes after the start, whose value is its number."""
+    rows = [f"{START + datetime.timedelta(minutes=float(m)):{form}},{k}" for k, m in enumerate(minutes)]
+    path.write_text("\n".join(("date,x", *rows)) + "\n")
+    return path
+
+
+MINUTES_THEN_HOURS = [*range(140), *(139 + 60 * k for k in range(1, 200))]
+HOURS_THEN_MINUTES = [*(60 * k for k in range(200)), *(60 * 199 + k for k in range(1, 140))]
+MOSTLY_MINUTES = [*range(140), *(139 + 60 * k for k in range(1, 20))]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "row", "texts"),
+    [
+        (MINUTES_THEN_HOURS, 3, ("2024-01-01 00:01:00 is off the grid", "1 minute after", "1 hour is usual")),
+        (
+            MOSTLY_MINUTES,
+            142,
+            ("2024-01-01 03:19:00 begins another rate", "1 hour after", "1 minute is usual"),
+        ),
+        (HOURS_THEN_MINUTES, 202, ("2024-01-09 07:01:00 is off the grid",)),
+        ([0, 60, 120, 150, 240, 300], 5, ("2024-01-01 02:30:00 is off the grid", "30 minutes after")),
+        ([0, 60, 120, 210, 270, 330], 5, ("2024-01-01 03:30:00 is off the grid", "1.5 hours after")),
+    ],
+    ids=["minutes, then hours", "mostly minutes", "hours, then minutes", "early", "late"],
+)
+def test_what_leaves_the_grid_is_refused_with_row_and_stamp(tmp_path, refused, minutes, row, texts) -> None:
+    path = stamped(tmp_path / "a.csv", minutes)
+    with refused(f"a.csv, row {row}, column 'date': ", "--data.irregular last", "or read", *texts):
+        load_steps(path)
+    read = load_steps(path, clock=Clock(irregular="read"))
+    assert read.values[:, 0].tolist() == list(range(len(minutes)))
+    assert any(f"row {row}" in note and "are read one after another" in note for note in read.notes)
+
+
+def test_resampling_takes_the_last_row_that_is_not_later(tmp_path) -> None:
+    minutes = [0, 60, 120, 150, 240, 300, 420, 480]
+    steps = load_steps(stamped(tmp_path / "a.csv", minutes), clock=Clock(irregular="last"))
+    times = [START + datetime.timedelta(hours=k) for k in range(9)]
+    # by hand: at 3:00 the row of 2:30 is the last, at 6:00 that of 5:00
+    assert steps.values[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 5, 6, 7]
+    assert steps.times == tuple(str(time) for time in times)
+    assert any("8 hours" in note or "9 rows of 8" in note for note in steps.notes)
+
+
+def test_the_rows_of_a_grid_are_those_of_brute_force() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        times = np.cumsum(rng.integers(1, 5, 30)) * 0.5
+        grid = np.arange(times[0], times[-1] + 1e-9, 1.5)
+        expected = [max(k for k in range(30) if times[k] <= t) for t in grid]
+        assert on_grid(times, 1.5).tolist() == expected
+
+
+def test_gaps_of_whole_steps_stay_a_note_with_their_row(tmp_path) -> None:
+    business = [1440 * day for day in range(60) if day % 7 < 5]
+    steps = load_steps(stamped(tmp_path / "a.csv", business))
+    (note,) = steps.notes
+    assert "gaps in time" in note
+    assert "2024-01-05 00:00:00 to 2024-01-08 00:00:00 (row 7)" in note
+
+
+def test_clocks_that_are_not_exact_are_on_the_grid() -> None:
+    usual = np.full(9, 60.0)
+    assert off_grid(usual + 7.0 * (-1) ** np.arange(9), 60.0, calendar=False) is None  # within 12 %
+    assert off_grid(np.append(usual, 68.0), 60.0, calendar=False) == (9, "is off the grid of times")
+    assert off_grid(np.append(usual, 127.0), 60.0, calendar=False) is None  # a gap of 2, 7 seconds late
+    two = np.r_[usual, 120.0, 120.0]
+    assert off_grid(two, 60.0, calendar=False) is None
+    assert off_grid(np.r_[two, 120.0], 60.0, calendar=False) == (9, "begins another rate")
+    months = np.array([31.0, 29, 31, 30, 31, 59, 365, 31, 30])  # days; a gap of two and one of twelve
+    assert off_grid(months, 31.0, calendar=True) is None
+
+
+def test_a_lying_stamp_does_not_ask_for_memory(tmp_path, refused) -> None:
+    (tmp_path / "a.csv").write_text("t,x\n0,1\n1,2\n2,3\n2.5,3\n3,3\n4,3\n1e15,4\n")
+    with refused("a.csv", "must not become more than", "correct the times of column 't'"):
+        load_steps(tmp_path / "a.csv", time_column="t", clock=Clock(irregular="last"))
+
+
+DAY_FIRST, US = "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"
+
+
+@pytest.mark.parametrize("form", [DAY_FIRST, US, "%d.%m.%Y", "%m-%d-%Y %H:%M:%S"])
+def test_dates_of_two_readings_need_a_word_and_the_refusal_names_it(tmp_path, refused, form) -> None:
+    day = 1440 if " " not in form else 60
+    path = stamped(tmp_path / "a.csv", [day * k for k in range(40)], form)
+    for options in ({}, {"time_column": "date"}):
+        with refused("a.csv", "--data.time_format", f"'{form}'"):
+            load_steps(path, **options)
+    steps = load_steps(path, clock=Clock(form))
+    assert steps.time_column == "date"
+    assert steps.step.length == 60 * day
+    plain = load_steps(stamped(tmp_path / "b.csv", [day * k for k in range(40)]))
+    assert torch.equal(steps.values, plain.values)
+
+
+def test_a_form_that_is_not_the_files_is_refused(tmp_path, refused) -> None:
+    path = stamped(tmp_path / "a.csv", [1440 * k for k in range(40)], "%d/%m/%Y")
+    with refused(
+        "row 14, column 'date': a time must be written as time_format says, %m/%d/%Y", "'13/01/2024'"
+    ):
+        load_steps(path, time_column="date", clock=Clock("%m/%d/%Y"))
+
+
+def test_a_run_reads_new_rows_as_it_read_its_own_and_tells_their_gaps(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    stamped(tmp_path / "a.csv", [60 * k for k in range(200)], DAY_FIRST)
+    window = ["--data.context=8", "--data.horizon=2"]
+    words = ["train", "linear_forecaster", "series:a.csv", *window, f"--data.time_format={DAY_FIRST}"]
+    assert main([*words, "--data.missing=last", "--epochs=1", "--out=run"]) == 0
+    minutes = [60 * k for k in range(30) if k != 20]
+    text = stamped(tmp_path / "b.csv", minutes, DAY_FIRST).read_text()
+    (tmp_path / "b.csv").write_text(text.replace(",5\n", ",\n"))
+    capsys.readouterr()
+    assert main(["predict", "run", "b.csv"]) == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert any("gaps in time" in note and "(row 22)" in note for note in notes)
+    assert any("1 missing cells get the last value" in note for note in notes)
+    stamped(tmp_path / "c.csv", [*range(0, 60 * 20, 60), 60 * 20 - 30, 60 * 21], DAY_FIRST)
+    assert main(["predict", "run", "c.csv"]) == 2
+    assert "is off the grid of times" in capsys.readouterr().err
+
+
+def test_a_record_without_a_clock_reads_rows_as_they_come(tmp_path) -> None:
+    data = read_series(stamped(tmp_path / "a.csv", [60 * k for k in range(200)]), context=8, horizon=2)
+    assert data.encoding["clock"] == ["", "error"]
+    old = {key: value for key, value in data.encoding.items() if key != "clock"}
+    late = stamped(tmp_path / "b.csv", [*(60 * k for k in range(30)), 60 * 30 + 20])
+    assert any("are read one after another" in note for note in encode_series(late, old).notes)
