@@ -127,7 +127,7 @@ def test_wrong_folders(tmp_path: Path, refused: Callable) -> None:
     with refused("every point must have 2 numbers, as in 0.xyz: got 3"):
         read_clouds(root)
     (root / "ball" / "0.xyz").write_text("1 2 nan\n")
-    with refused("0.xyz: every number must be finite: point 0"):
+    with refused("0.xyz: every number must be finite in single precision: point 0"):
         read_clouds(root)
     (tmp_path / "flat").mkdir()
     with refused("must hold files .ply, .xyz, .npy"):

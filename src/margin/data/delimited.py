@@ -5,9 +5,7 @@ breaks, so the number of a row is that of its first line.
 """
 
 import csv
-import gzip
 import io
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 import polars as pl
+
+from margin.data.reading import panicking, unpacked
 
 Header = Literal["first", "none"]
 
@@ -94,7 +94,8 @@ def load_table(path: Path, header: Header = "first") -> Table:
 
 def _parquet(path: Path) -> Table:
     try:
-        frame = pl.read_parquet(path)
+        with panicking(path, "a Parquet file"):
+            frame = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ValueError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
     if frame.height == 0:
@@ -103,12 +104,7 @@ def _parquet(path: Path) -> Table:
 
 
 def _text(path: Path) -> str:
-    raw = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            raw = gzip.decompress(raw)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path}: not a whole gzip file: {error}") from None
+    raw = unpacked(path)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

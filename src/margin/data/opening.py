@@ -50,7 +50,9 @@ def open_data(source: Any, options: Mapping[str, Any]) -> Data:
     what = f"data set {source!r}" if form == "name" else f"the reader of {_called(source)}"
     parts = source if form in ("pair", "ragged") else [without_prefix(source)]
     given = dict(zip(dictated(reader), parts, strict=form != "name"))
-    if not isinstance(source, str | os.PathLike):  # what a user's own object raises is the user's to see
+    if form == "name" or not isinstance(
+        source, str | os.PathLike
+    ):  # what a user's own object raises is the user's to see
         return supply(reader, given, options, what)
     with guarded(source):
         return supply(reader, given, options, what)

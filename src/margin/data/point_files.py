@@ -43,10 +43,12 @@ def read_points(path: Path) -> NDArray[np.float64]:
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path}: a file of points must end in {', '.join(ENDINGS)}: got {path.suffix!r}")
     points = readers[path.suffix.lower()](path)
-    if not np.isfinite(points).all():
-        row, column = np.argwhere(~np.isfinite(points))[0]
+    fits = np.abs(points) <= np.finfo(np.float32).max  # False of NaN too
+    if not fits.all():
+        row, column = np.argwhere(~fits)[0]
         raise ValueError(
-            f"{path}: every number must be finite: point {row} (from 0) has {points[row, column]} "
+            f"{path}: every number must be finite in single precision: point {row} (from 0) "
+            f"has {points[row, column]} "
             f"in column {column}"
         )
     return points

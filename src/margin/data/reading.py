@@ -4,13 +4,17 @@ What a file states of its own size is compared with what is there before memory 
 may not unpack to more than packing plausibly saves; what a library raises on a broken file becomes one line.
 """
 
+import os
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 FREE = 2**28
 """Bytes that any file may unpack to, however small it is: 256 MiB."""
@@ -76,7 +80,7 @@ def reading(path: Any, what: str, remedy: str = "write it anew, or fetch it agai
 
 @contextmanager
 def guarded(source: Any) -> Iterator[None]:
-    """Around the whole reading of a source: what only broken contents raise becomes one line.
+    """Around the whole reading of a source: what only broken contents raise becomes one line that names it.
 
     Mistakes of ours (KeyError, TypeError, AssertionError, ...) are not taken for the file's and pass.
 
@@ -84,12 +88,19 @@ def guarded(source: Any) -> Iterator[None]:
         source: What messages call it.
 
     Raises:
-        ValueError: The contents are broken, or need more memory than there is.
+        ValueError: The contents are broken, or need more memory than there is; or what was raised, with the
+            source's name before it where it names no file.
     """
     try:
-        yield
+        # Of what overflows or is no number NumPy warns; readers refuse it by its place
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
     except _BROKEN as error:
         raise ValueError(f"{source}: {_sentence(error)}") from None
+    except ValueError as error:
+        if type(error) is not ValueError or Path(str(source)).name in str(error):
+            raise
+        raise ValueError(f"{source}: {error}") from None
     except RuntimeError as error:
         if "allocate memory" not in str(error):  # torch's allocator has no class of its own
             raise
@@ -114,6 +125,34 @@ def reason_of(error: BaseException) -> str:
             return words
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__
+
+
+@contextmanager
+def panicking(path: Any, what: str) -> Iterator[None]:
+    """Around a library in Rust: its panic, which is told on stderr and is no Exception, becomes one line.
+
+    Args:
+        path: The file.
+        what: What it should be.
+
+    Raises:
+        ValueError: The library panicked.
+    """
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(
+            f"{path}: not {what}: {reason_of(error)}; write it anew, or fetch it again"
+        ) from None
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def check_unpacked(path: Any, there: int, wanted: int, remedy: str) -> None:

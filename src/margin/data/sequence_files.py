@@ -72,6 +72,11 @@ def _text(path: Path, parse: Callable[[str, str], Lines], missing: Missing, task
     if not read.numbers:
         raise ValueError(f"{path}: there must be at least one sequence: got none")
     rows = rows_of([channels.T for channels in read.numbers], str(path), missing=missing)
+    if absent := [row for row, target in enumerate(read.targets) if target in ("", "?")]:
+        raise ValueError(
+            f"{path}: every sequence needs a target: none is in row {absent[0]} (from 0), "
+            f"{len(absent)} in all"
+        )
     kind = task or read.task or "classes"
     if kind == "values":
         return Found((rows, _values(read.targets, str(path))), task=kind)
