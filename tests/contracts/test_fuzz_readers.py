@@ -358,7 +358,7 @@ DAMAGES = (cut, turned, resized, retyped, moved)
 
 
 def repacked(path: str, content: bytes, change: Callable[[bytes], bytes], rng: np.random.Generator) -> bytes:
-    """Damage behind a checksum: in packed text, a member of an archive, a chunk of a picture; else anywhere."""
+    """Damage behind a checksum, in packed text, a member of an archive, a chunk of a picture, anywhere."""
     if path.endswith(".gz"):
         return gzip.compress(change(gzip.decompress(content)), mtime=0)
     if path.endswith(".npz"):

@@ -168,3 +168,29 @@ def test_the_archives_files_are_read_as_published(
     assert len(data.splits["train"]) + len(data.splits["val"]) == sizes[0]
     assert len(data.splits["test"]) == sizes[1]
     assert data.encoding["split"]["official"]
+
+
+def test_whole_numbers_are_said_to_be_amounts_and_are_tokens_by_option(tmp_path, refused) -> None:
+    lists = [[3, 7, 7], [9, 3], [7], [3, 9, 9]] * 5
+    labels = np.arange(20) % 2
+    data = from_sequences(lists, labels)
+    (note,) = [note for note in data.notes if "whole numbers" in note]
+    assert "3 .. 9" in note and "--data.whole tokens" in note
+    assert data.spec["input_size"] == 1
+    found = from_sequences(lists, labels, whole="tokens")
+    assert found.spec["input_size"] == 3
+    assert found.encoding["tokens"] == [3, 7, 9]
+    assert found.preprocess.mean.tolist() == [0, 0, 0]  # as the 0/1 columns of a category
+    assert found.preprocess.std.tolist() == [1, 1, 1]
+    held = encode_sequences([[9, 3], [7]], found.encoding).ragged
+    assert held.steps.tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+    with refused("every token must be one of the training's 3: got 8 at row 1, time 0"):
+        encode_sequences([[9, 3], [8]], found.encoding)
+    with refused("tokens must be whole numbers of at most 2^24: got 0.5"):
+        from_sequences([[0.5, 1.0]] * 20, labels, whole="tokens")
+    for x in ([[0.5, 1.0, 2.0]] * 20, [[0, 1, 1]] * 20):  # real numbers, bits
+        assert not any("whole numbers" in note for note in from_sequences(x, labels).notes)
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"{k},{row}\n" for row, k in zip(["3,7,7", "9,3,7"] * 10, labels, strict=True)))
+    assert any("--data.whole tokens" in note for note in read_sequences(path).notes)
+    assert read_sequences(path, whole="tokens").encoding["shape"] == [3, 3]

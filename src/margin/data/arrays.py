@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -69,6 +69,7 @@ def read_arrays(
     *,
     task: TaskName | None = None,
     domain: tuple[float, float] | None = None,
+    memory: Literal["auto", "always", "never"] = "auto",
     test: float = 0.25,
     val: float = 0.15,
     split_seed: int = 0,
@@ -82,6 +83,8 @@ def read_arrays(
         path: The file.
         task: Whether targets are classes or values, where their type does not say what is wanted.
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
+        memory: Whether the inputs of an ``.npy`` are kept in memory (where they take at most 1 GiB, always,
+            never), or stay in the file and are read when they are taken; an ``.npz`` is always in memory.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part.
         split_seed: Seed of who falls where.
@@ -94,7 +97,7 @@ def read_arrays(
         ValueError: The file is no file of arrays, or as :func:`from_arrays`.
     """
     path = Path(path)
-    found = load_arrays(path)
+    found = load_arrays(path, mapped=True)
     if "y" not in found:
         where = f"{path.stem}_y.npy beside it" if path.suffix == ".npy" else "an array 'y' in it"
         raise FileNotFoundError(f"{path}: training needs targets, {where}: got {', '.join(found)}")
@@ -102,6 +105,12 @@ def read_arrays(
         raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
     official = (found["x_test"], found["y_test"]) if "x_test" in found else None
     classes = tuple(str(name) for name in found.get("classes", ()))
+    if _stays(found["x"], path, memory):
+        from margin.data.mapped import mapped_data
+
+        raw = raw_of_first(str(path), found["x"], found["y"], task=task, domain=domain)
+        split = Split(test=test, val=val, seed=split_seed)
+        return replace(mapped_data(str(path), found["x"], raw, split), name=path.name)
     raw = raw_arrays(
         str(path), found["x"], found["y"], task=task, domain=domain, test_arrays=official, classes=classes
     )
@@ -141,6 +150,41 @@ def raw_arrays(
         encoding=seen.encoding if domain is None else {},
         notes=tuple(notes),
     )
+
+
+def raw_of_first(
+    name: str,
+    x: NDArray[Any],
+    y: Array,
+    *,
+    task: TaskName | None,
+    domain: tuple[float, float] | None,
+) -> Raw:
+    """As :func:`raw_arrays` of inputs that stay in their file: all targets, and the first row alone."""
+    seen = seen_as(inputs_of(x[:1], name))
+    targets, task, classes = targets_of(y, len(x), name, task)
+    return Raw(
+        name=name,
+        inputs=seen.inputs,
+        targets=targets,
+        task=task,
+        classes=tuple(classes),
+        dtype=seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32,
+        domain=seen.domain if domain is None else domain,
+        encoding=seen.encoding if domain is None else {},
+        notes=seen.notes,
+    )
+
+
+MOST_BYTES = 2**30
+"""Inputs that take no more than this are kept in memory."""
+
+
+def _stays(x: NDArray[Any], path: Path, memory: str) -> bool:
+    """Whether the inputs of a file stay there."""
+    if path.suffix != ".npy" or memory == "always":
+        return False
+    return memory == "never" or x.nbytes > MOST_BYTES
 
 
 class Seen(NamedTuple):

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
-from margin.data.arrays import fit_shape, inputs_of, known_targets, load_arrays
+from margin.data.arrays import MOST_BYTES, fit_shape, inputs_of, known_targets, load_arrays
 from margin.data.examples import Arrays
 from margin.data.idx import labels_beside, read_idx, read_pairs
+from margin.data.mapped import Mapped, checked
 
 
 def encode_pair(pair: Any, encoding: Mapping[str, Any], name: str = "arrays") -> Arrays:
@@ -30,16 +32,28 @@ def encode_pair(pair: Any, encoding: Mapping[str, Any], name: str = "arrays") ->
     return Arrays((inputs,), targets.to(dtype) if encoding["task"] == "values" else targets)
 
 
-def encode_file(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Arrays:
+def encode_file(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Arrays | Mapped:
     """A file of arrays; where there is an official test part, that part.
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: As :func:`encode_pair`.
     """
-    found = load_arrays(Path(source))
+    found = load_arrays(Path(source), mapped=True)
+    if found["x"].nbytes > MOST_BYTES and Path(source).suffix == ".npy":
+        return _mapped(found["x"], found.get("y"), encoding, str(source))
     part = "_test" if "x_test" in found else ""
     return encode_pair((found[f"x{part}"], found.get(f"y{part}")), encoding, str(source))
+
+
+def _mapped(x: NDArray[Any], y: Any, encoding: Mapping[str, Any], name: str) -> Mapped:
+    """Inputs that are read when they are taken, each checked once before."""
+    fit_shape(checked(x, name)[0], encoding["shape"], name)
+    dtype, targets = getattr(torch, encoding["dtype"]), None
+    if y is not None:
+        targets = known_targets(y, len(x), name, encoding["task"], encoding["classes"])
+        targets = targets.to(dtype) if encoding["task"] == "values" else targets
+    return Mapped(x, torch.arange(len(x)), targets, dtype)
 
 
 def encode_idx(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Arrays:

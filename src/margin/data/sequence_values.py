@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from margin.data.arrays import Array, as_numpy
 from margin.data.ragged import offsets_of
+from margin.data.reading import check_unpacked
 from margin.data.sequence_rows import Ragged
 
 Missing = Literal["error", "end"]
@@ -39,6 +40,58 @@ def rows_of(x: Given, name: str, *, lengths: Array | None = None, missing: Missi
     if rows.steps.dtype != torch.float64:
         rows = replace(rows, steps=rows.steps.float())
     return rows
+
+
+Whole = Literal["numbers", "tokens"]
+"""What whole numbers in sequences are: amounts, or names of which each gets a 0/1 number of its own."""
+
+AS_NUMBERS = (
+    "the sequences hold whole numbers alone, {low} .. {high}: they are read as amounts; if they are names, "
+    "as tokens are, set --data.whole tokens"
+)
+"""The note of whole numbers that are read as such."""
+
+
+def are_whole(rows: Ragged) -> bool:
+    """Whether there is one number a step, and every one is whole, of more than two kinds."""
+    steps = rows.steps
+    return steps.shape[1] == 1 and bool((steps == steps.round()).all()) and len(steps.unique()) > 2
+
+
+def one_hot(rows: Ragged, tokens: Sequence[int], name: str) -> Ragged:
+    """Each whole number as a vector with a 1 at its place in ``tokens``, float32.
+
+    Raises:
+        ValueError: A number is not whole, or not among them; or the vectors take implausibly much memory.
+    """
+    if rows.steps.shape[1] != 1:
+        raise ValueError(f"{name}: tokens must be one number a step: got {rows.steps.shape[1]}")
+    known = torch.tensor(tokens, dtype=torch.float64)
+    steps = rows.steps[:, 0].double()
+    check_unpacked(name, steps.nbytes, 4 * len(steps) * len(known), "read them as numbers")
+    places = torch.searchsorted(known, steps).clamp_max(len(known) - 1)
+    if len(wrong := (known[places] != steps).nonzero()[:, 0]):
+        step = int(wrong[0])
+        row = int(torch.searchsorted(rows.offsets, step, right=True)) - 1
+        time = step - int(rows.offsets[row])
+        raise ValueError(
+            f"{name}: every token must be one of the training's {len(known)}: got {steps[step].item():g} at "
+            f"row {row}, time {time}, counted from 0"
+        )
+    return replace(rows, steps=torch.nn.functional.one_hot(places, len(known)).float())
+
+
+def tokens_in(rows: Ragged, name: str) -> list[int]:
+    """The whole numbers that occur, ascending.
+
+    Raises:
+        ValueError: A number is not whole.
+    """
+    steps = rows.steps
+    if bool((steps != steps.round()).any()) or bool((steps.abs() > 2**24).any()):
+        wrong = steps[(steps != steps.round()) | (steps.abs() > 2**24)][0].item()
+        raise ValueError(f"{name}: tokens must be whole numbers of at most 2^24: got {wrong:g}")
+    return [int(one) for one in steps.unique().tolist()]
 
 
 def without_filling(rows: Ragged) -> Ragged:

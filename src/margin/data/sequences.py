@@ -21,7 +21,17 @@ from margin.data.length_batches import padding_line
 from margin.data.preprocess import fit_standardize
 from margin.data.sequence_files import Found, load_sequences
 from margin.data.sequence_rows import Ragged, Sequences, fingerprint_of
-from margin.data.sequence_values import Given, Missing, fit_width, rows_of
+from margin.data.sequence_values import (
+    AS_NUMBERS,
+    Given,
+    Missing,
+    Whole,
+    are_whole,
+    fit_width,
+    one_hot,
+    rows_of,
+    tokens_in,
+)
 from margin.data.splits import Split, parts_of
 from margin.types import Domain
 
@@ -35,6 +45,7 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
     task: TaskName | None = None,
     domain: tuple[float, float] | None = None,
     missing: Missing = "error",
+    whole: Whole = "numbers",
     test: float = 0.25,
     val: float = 0.15,
     split_seed: int = 0,
@@ -55,6 +66,8 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
         domain: Least and largest value that a number of a sequence may take, in its own unit.
         missing: "error" refuses every NaN; "end" ends a sequence after its last number, as the UCR archive
             pads.
+        whole: Whether whole numbers are amounts, or tokens: names, each of which gets a 0/1 number of its own
+            a step.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part.
         split_seed: Seed of who falls where.
@@ -84,6 +97,7 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
         official=official,
         encoding={"missing": missing},
     )
+    raw = _as_whole(raw, whole)
     return assemble_sequences(raw, Split(test=test, val=val, seed=split_seed))
 
 
@@ -93,6 +107,7 @@ def read_sequences(  # more than 7 parameters: they are the options of the sourc
     task: TaskName | None = None,
     domain: tuple[float, float] | None = None,
     missing: Missing = "error",
+    whole: Whole = "numbers",
     test: float = 0.25,
     val: float = 0.15,
     split_seed: int = 0,
@@ -112,6 +127,8 @@ def read_sequences(  # more than 7 parameters: they are the options of the sourc
         domain: Least and largest value that a number of a sequence may take, in its own unit.
         missing: "error" refuses every NaN; "end" ends a sequence after its last number, as the UCR archive
             pads.
+        whole: Whether whole numbers are amounts, or tokens: names, each of which gets a 0/1 number of its own
+            a step.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part.
         split_seed: Seed of who falls where.
@@ -146,6 +163,7 @@ def read_sequences(  # more than 7 parameters: they are the options of the sourc
         encoding={"missing": missing},
         notes=notes,
     )
+    raw = _as_whole(raw, whole)
     return replace(assemble_sequences(raw, Split(test=test, val=val, seed=split_seed)), name=path.name)
 
 
@@ -202,6 +220,7 @@ def assemble_sequences(raw: RawSequences, split: Split, parts: Mapping[str, Tens
     if len(train.steps) == 0:
         raise ValueError(f"{raw.name}: training needs at least one step: every training sequence is empty")
     width = train.steps.shape[1]
+    indicators = torch.ones(width, dtype=torch.bool) if "tokens" in raw.encoding else None
     encoding = {
         "format": "sequences",
         "kind": "sequences",
@@ -217,7 +236,7 @@ def assemble_sequences(raw: RawSequences, split: Split, parts: Mapping[str, Tens
         splits=splits,
         spec=spec_of(train, width, time, len(raw.classes)),
         encoding=encoding | dict(raw.encoding),
-        preprocess=fit_standardize(train.steps, per="feature"),
+        preprocess=fit_standardize(train.steps, per="feature", indicators=indicators),
         domain=_domain(raw, splits),
         fingerprint=fingerprint_of(splits),
         notes=raw.notes,
@@ -277,6 +296,8 @@ def encode_sequences(source: Any, encoding: Mapping[str, Any]) -> Sequences:
         rows = rows_of(x, name, missing=missing)
     time, width = encoding["shape"]
     dtype = getattr(torch, encoding["dtype"])
+    if "tokens" in encoding:
+        rows = one_hot(rows, encoding["tokens"], name)
     rows = fit_width(rows, width, name)
     rows = replace(rows, steps=rows.steps.to(dtype))
     if time and len(wrong := (rows.lengths != time).nonzero()[:, 0]):
@@ -289,6 +310,25 @@ def encode_sequences(source: Any, encoding: Mapping[str, Any]) -> Sequences:
         targets = known_targets(y, len(rows), name, encoding["task"], encoding["classes"])
         targets = targets.to(dtype) if encoding["task"] == "values" else targets
     return Sequences(rows, targets, time or None)
+
+
+def _as_whole(raw: RawSequences, whole: Whole) -> RawSequences:
+    """Sequences of whole numbers as tokens, or as amounts with a note that says so."""
+    if whole == "numbers":
+        if not are_whole(raw.rows):
+            return raw
+        ends = [f"{end.item():g}" for end in raw.rows.steps.aminmax()]
+        return replace(raw, notes=(*raw.notes, AS_NUMBERS.format(low=ends[0], high=ends[1])))
+    tokens = tokens_in(raw.rows, raw.name)
+    official = raw.official and (one_hot(raw.official[0], tokens, f"{raw.name}, test part"), raw.official[1])
+    note = f"whole numbers are read as {len(tokens)} tokens, a 0/1 number for each"
+    return replace(
+        raw,
+        rows=one_hot(raw.rows, tokens, raw.name),
+        official=official,
+        encoding={**raw.encoding, "tokens": tokens},
+        notes=(*raw.notes, note),
+    )
 
 
 def _targets(
