@@ -106,7 +106,7 @@ def read_arrays(
     official = (found["x_test"], found["y_test"]) if "x_test" in found else None
     classes = tuple(str(name) for name in found.get("classes", ()))
     if _stays(found["x"], path, memory):
-        from margin.data.mapped import mapped_data
+        from margin.data.mapped import mapped_data, raw_of_first
 
         raw = raw_of_first(str(path), found["x"], found["y"], task=task, domain=domain)
         split = Split(test=test, val=val, seed=split_seed)
@@ -149,30 +149,6 @@ def raw_arrays(
         official=official,
         encoding=seen.encoding if domain is None else {},
         notes=tuple(notes),
-    )
-
-
-def raw_of_first(
-    name: str,
-    x: NDArray[Any],
-    y: Array,
-    *,
-    task: TaskName | None,
-    domain: tuple[float, float] | None,
-) -> Raw:
-    """As :func:`raw_arrays` of inputs that stay in their file: all targets, and the first row alone."""
-    seen = seen_as(inputs_of(x[:1], name))
-    targets, task, classes = targets_of(y, len(x), name, task)
-    return Raw(
-        name=name,
-        inputs=seen.inputs,
-        targets=targets,
-        task=task,
-        classes=tuple(classes),
-        dtype=seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32,
-        domain=seen.domain if domain is None else domain,
-        encoding=seen.encoding if domain is None else {},
-        notes=seen.notes,
     )
 
 

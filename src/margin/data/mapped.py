@@ -11,8 +11,8 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from margin.data.arrays import inputs_of, seen_as
-from margin.data.assembly import Raw, cut, encoding_of, spec_of
+from margin.data.arrays import Array, inputs_of, seen_as, targets_of
+from margin.data.assembly import Raw, TaskName, cut, encoding_of, spec_of
 from margin.data.examples import Data
 from margin.data.preprocess import Moments
 from margin.data.splits import Split
@@ -47,6 +47,30 @@ class Mapped:
         inputs = torch.from_numpy(rows.astype(rows.dtype.newbyteorder("="))).to(self.dtype)
         inputs = inputs[:, None] if inputs.ndim == 3 else inputs
         return Batch((inputs,), None if self.targets is None else self.targets[index])
+
+
+def raw_of_first(
+    name: str,
+    x: NDArray[np.generic],
+    y: Array,
+    *,
+    task: TaskName | None,
+    domain: tuple[float, float] | None,
+) -> Raw:
+    """As :func:`raw_arrays` of inputs that stay in their file: all targets, and the first row alone."""
+    seen = seen_as(inputs_of(x[:1], name))
+    targets, task, classes = targets_of(y, len(x), name, task)
+    return Raw(
+        name=name,
+        inputs=seen.inputs,
+        targets=targets,
+        task=task,
+        classes=tuple(classes),
+        dtype=seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32,
+        domain=seen.domain if domain is None else domain,
+        encoding=seen.encoding if domain is None else {},
+        notes=seen.notes,
+    )
 
 
 def blocks(array: NDArray[np.generic]) -> Iterator[slice]:

@@ -1,7 +1,7 @@
 """The times of a series' rows: how they are written, whether they ascend, gaps, and the grid they lie on."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -201,7 +201,7 @@ _OPTIONS = {
 _DONE = {"read": "are read one after another", "last": "are brought onto a grid"}
 
 
-def _stamps(since: NDArray[np.float64], times: pl.Series) -> tuple[str, ...]:
+def _stamps(since: NDArray[Any], times: pl.Series) -> tuple[str, ...]:
     """The times so long after the first: as dates, ``since`` in seconds, or as numbers."""
     if not times.dtype.is_temporal():
         return tuple(f"{times[0] + one:g}" for one in since)
