@@ -81,13 +81,7 @@ def _read_folder(folder: Path, name: str) -> Found:
     edges = _edges(file("A"), indicator)
     labels, values = numbers("graph_labels", np.int64), numbers("graph_attributes", np.float64)
     targets = values if labels is None else labels
-    count = int(indicator.max(initial=0)) if targets is None else len(targets)
-    if targets is None and count > len(indicator):
-        line = int(indicator.searchsorted(len(indicator), side="right")) + 1
-        raise ValueError(
-            f"{file('graph_indicator')}, line {line}: {len(indicator)} nodes must be of at most as many "
-            f"graphs: got graph {indicator[line - 1]}"
-        )
+    count = _count(indicator, file("graph_indicator")) if targets is None else len(targets)
     if int(indicator.max(initial=0)) > count:
         raise ValueError(f"{file('graph_indicator')} names graph {indicator[-1]}: there are {count} targets")
 
@@ -117,6 +111,17 @@ def _read_folder(folder: Path, name: str) -> Found:
         edge_tags=None if edge_tags is None else edge_tags[:, 0],
         edge_attributes=np.zeros((edges.shape[1], 0)) if carried is None else carried,
     )
+
+
+def _count(indicator: Whole, file: Path) -> int:
+    """How many graphs there are, where nothing else says it: more than there are nodes are refused."""
+    if len(indicator) and indicator[-1] > len(indicator):
+        line = int(indicator.searchsorted(len(indicator), side="right")) + 1
+        raise ValueError(
+            f"{file}, line {line}: {len(indicator)} nodes must be of at most as many graphs: got graph "
+            f"{indicator[line - 1]}"
+        )
+    return int(indicator.max(initial=0))
 
 
 def _owners(file: Path) -> Whole:

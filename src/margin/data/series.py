@@ -21,7 +21,7 @@ from margin.data.examples import Data
 from margin.data.preprocess import fit_standardize
 from margin.data.series_clock import Clock
 from margin.data.series_step import Irregular, check_step
-from margin.data.series_table import Missing, Steps, load_steps
+from margin.data.series_table import Missing, Steps, columns_of, load_steps
 from margin.data.splits import Split
 from margin.types import Batch
 
@@ -225,7 +225,7 @@ def windows_of(steps: Steps, *, target: Sequence[str] | str | None, window: Wind
     Raises:
         ValueError: A target is no column, or a part has no window.
     """
-    columns = _columns(steps, target)
+    columns = columns_of(steps, target)
     ends = borders(len(steps.values), split)
     splits = {
         part: Windows(
@@ -334,19 +334,6 @@ def _first(steps: Steps, rows: int) -> Steps:
         raise ValueError(f"{steps.name}: rows must be in 1 .. {len(steps.values)}, the file's: got {rows}")
     note = f"the first {rows:,} of {len(steps.values):,} rows are used"
     return replace(steps, values=steps.values[:rows], notes=(*steps.notes, note))
-
-
-def _columns(steps: Steps, target: Sequence[str] | str | None) -> tuple[int, ...]:
-    if target is None:
-        return tuple(range(len(steps.columns)))
-    if isinstance(target, str):
-        target = [target] if target in steps.columns else [name.strip() for name in target.split(",")]
-    for name in target:
-        if name not in steps.columns:
-            raise ValueError(f"{steps.name}: no column {name!r}; it has: {', '.join(steps.columns)}")
-    if len(set(target)) < len(target) or not target:
-        raise ValueError(f"{steps.name}: targets must be different columns, at least one: got {list(target)}")
-    return tuple(steps.columns.index(name) for name in target)
 
 
 def _encoding(

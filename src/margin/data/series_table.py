@@ -115,6 +115,24 @@ def load_steps(
     )
 
 
+def columns_of(steps: Steps, target: Sequence[str] | str | None) -> tuple[int, ...]:
+    """The numbers of the columns that are foretold; None is all.
+
+    Raises:
+        ValueError: One is no column, or comes twice.
+    """
+    if target is None:
+        return tuple(range(len(steps.columns)))
+    if isinstance(target, str):
+        target = [target] if target in steps.columns else [name.strip() for name in target.split(",")]
+    for name in target:
+        if name not in steps.columns:
+            raise ValueError(f"{steps.name}: no column {name!r}; it has: {', '.join(steps.columns)}")
+    if len(set(target)) < len(target) or not target:
+        raise ValueError(f"{steps.name}: targets must be different columns, at least one: got {list(target)}")
+    return tuple(steps.columns.index(name) for name in target)
+
+
 def _used(table: Table, ignore: Sequence[str] | str, time_column: str | None) -> list[str]:
     names = table.frame.columns
     for name in (left_out := _listed(ignore, names)):
