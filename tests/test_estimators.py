@@ -13,6 +13,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, make_blobs
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_score
 from sklearn.neural_network import MLPClassifier
@@ -423,3 +424,59 @@ def test_names_of_features_are_kept_and_a_pickle_predicts_the_same() -> None:
     with pytest.raises(ValueError, match="feature names"):
         own.predict(table.rename(columns={"a": "e"}))
     assert "MarginClassifier" in own._repr_html_()
+
+
+def test_the_curve_weighs_a_short_last_batch_by_its_rows() -> None:
+    """97 rows, 90 and 7: at a rate of 0 the curve is the loss of all rows, as it is of one batch."""
+    X, y = np.random.default_rng(0).normal(size=(97, 2)), np.arange(97.0) ** 2
+
+    def curve(size: int, weight: Any = None) -> list[float]:
+        one = MarginRegressor(
+            epochs=2, batch_size=size, lr=1e-300, random_state=0, training={"precision": "float64"}
+        )
+        return one.fit(X, y, weight).loss_curve_
+
+    assert curve(90) == pytest.approx(curve(97), rel=1e-9)
+    weight = np.where(np.arange(97) % 3 == 0, 5.0, 1.0)
+    assert curve(90, weight) == pytest.approx(curve(97, weight), rel=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 20.0])
+def test_ridge_without_a_scale_is_scikit_learns(alpha: float) -> None:
+    X, y = DIABETES
+    options = {"penalty": alpha, "scaling": "sum"}
+    own = MarginRegressor("ridge", options=options, training={"scale": "none"}).fit(X, y)
+    np.testing.assert_allclose(own.predict(X), Ridge(alpha).fit(X, y).predict(X), rtol=1e-9)
+    scaled = MarginRegressor("ridge", options=options).fit(X, y)
+    steps = make_pipeline(StandardScaler(), Ridge(alpha)).fit(X, y)
+    np.testing.assert_allclose(scaled.predict(X), steps.predict(X), rtol=1e-9)
+    assert np.abs(own.predict(X) - scaled.predict(X)).max() > 0.05
+
+
+def test_a_scale_that_needs_a_domain_is_refused() -> None:
+    with pytest.raises(ValueError, match="scale unit needs the least and the largest value"):
+        MarginRegressor("ridge", training={"scale": "unit"}).fit(*DIABETES)
+
+
+@pytest.mark.parametrize("model", ["mlp", "logistic_regression", "perceptron"])
+def test_a_classifier_is_audited_in_its_own_units_and_classes(model: str) -> None:
+    X, y = CANCER
+    names = np.array(["benign", "malign"])[y]
+    own = MarginClassifier(model, epochs=5, random_state=0).fit(X[::2], names[::2])
+    claims = ["theory/risk.accuracy"]
+    audit = margin.audit(own, (X[1::2], names[1::2]), claims=claims, train=(X[::2], names[::2]))
+    assert float(audit.findings[claims[0]].value) == pytest.approx(own.score(X[1::2], names[1::2]), abs=1e-12)
+    with pytest.raises(ValueError, match=r"y must hold classes of the fit, \['benign', 'malign'\]: got"):
+        margin.audit(own, (X, y), claims=claims)
+
+
+def test_a_regressor_is_audited_in_its_own_units() -> None:
+    X, y = DIABETES
+    own = MarginRegressor(epochs=20, random_state=0).fit(X, y)
+    audit = margin.audit(own, (X, y), claims=["theory/risk.loss"])
+    squares = np.square(own.predict(X) - y).mean()
+    assert float(audit.findings["theory/risk.loss"].value) == pytest.approx(squares, rel=1e-9)
+    with pytest.raises(NotFittedError):
+        margin.audit(MarginRegressor(), (X, y))
+    with pytest.raises(ValueError, match="an estimator is audited on held-out rows"):
+        margin.audit(own)

@@ -1,15 +1,25 @@
 """A training of its own accord: it stops, and stays stopped; its best weights are those of the best row."""
 
+import errno
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import margin
 from margin import Run, Training, load
 from margin.data.opening import open_data
-from margin.training import finish, reopen
+from margin.data.writing import DiskFullError
+from margin.engine import asking
+from margin.testing import check_same_run
+from margin.training import finish, prepare, reopen
 
 PATIENT = Training(epochs=200, lr=0.05, patience=3, batch_size=16, evaluate_every=4)
 
@@ -133,3 +143,144 @@ def test_a_training_that_breaks_later_keeps_its_directory(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="not with this"):
         finish(job, hooks=[refusing])
     assert (tmp_path / "r" / "initial.safetensors").exists()
+
+
+def test_the_loss_of_a_row_is_the_mean_over_all_examples(tmp_path: Path) -> None:
+    """97 rows in batches of 90 and 7 under weights that hardly move, by one piece and by several."""
+    x = torch.randn(97, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    data = open_data((x, (x[:, 0] > 0).long()), {"val": 0.0, "test": 0.0})
+    for pieces in (1, 4):
+        training = Training(
+            epochs=2, lr=1e-12, batch_size=90, precision="float64", accumulate=pieces, scale="none"
+        )
+        run = margin.train("mlp", data, {"hidden": [4]}, training, out=tmp_path / f"r{pieces}")
+        part = data.splits["train"]
+        assert len(part) == 97
+        with torch.no_grad():
+            whole = torch.nn.functional.cross_entropy(load(run, "initial")(part.inputs[0]), part.targets)
+        losses = [row["train_loss"] for row in run.history]
+        assert losses == pytest.approx([whole.item()] * 2, rel=1e-9)
+
+
+def test_a_run_that_is_training_is_refused_and_not_called_interrupted(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    told: list[str] = []
+
+    def look(state, metrics) -> None:
+        if state.step == 3:
+            told.append(Run(path).reason)
+            for again in (
+                lambda: margin.resume(path),
+                lambda: margin.train("mlp", "iris", training=Training(max_steps=1), out=path),
+            ):
+                with pytest.raises(OSError) as caught:
+                    again()
+                told.append(str(caught.value))
+
+    arguments = {"options": {}, "step": {}, "rule": ""}
+    training = Training(max_steps=6, evaluate_every=2)
+    finish(prepare("mlp", margin.open_source("iris", {}), arguments, training, path), hooks=[look])
+    who = f"process {os.getpid()} on "
+    assert told[0].startswith(f"still training: {who}")
+    assert told[1].startswith(f"{path} is being trained by {who}")
+    assert told[2].startswith(f"{path} is being trained by {who}")
+    assert told[2].endswith("choose another --out")
+    assert [row["step"] for row in Run(path).history] == [2, 4, 6]
+    assert Run(path).reason == "max_steps"
+    assert not (path / "lock").exists()
+    (path / "lock").write_text('{"process": 1, "host": "h", "since": "s"}')  # as a kill leaves it
+    assert Run(path).reason == "max_steps"
+    assert margin.resume(path, training=Training(max_steps=8)).marks["last"] == 8
+
+
+@pytest.mark.parametrize("calls", [2, 5])
+def test_ctrl_c_in_an_evaluation_leaves_it_and_a_resumption_makes_up_for_it(
+    tmp_path: Path, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2: inside the first evaluation, of three batches; 5: inside the second, after the last step."""
+    x = torch.randn(2600, 4, generator=torch.Generator().manual_seed(0))
+    data = open_data((x, (x[:, 0] > 0).long()), {"val": 0.5, "test": 0.0})
+    training = Training(max_steps=8, evaluate_every=4, batch_size=50, patience=0)
+    whole = margin.train("mlp", data, training=training, out=tmp_path / "whole")
+    seen: list[int] = []
+    measured = asking.terms_of
+
+    def terms(*arguments):
+        seen.append(1)
+        if len(seen) == calls:
+            signal.raise_signal(signal.SIGINT)
+        return measured(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asking, "terms_of", terms)
+        with pytest.raises(KeyboardInterrupt, match=r"saved after \d of 8 steps: go on with"):
+            margin.train("mlp", data, training=training, out=tmp_path / "r")
+    assert len(seen) == calls  # no batch more
+    cut = Run(tmp_path / "r")
+    assert (cut.reason, cut.marks["last"]) == ("interrupted", 4 if calls == 2 else 8)
+    assert len(cut.history) == (0 if calls == 2 else 1)
+    check_same_run(whole, margin.resume(cut, data))
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod."])
+@pytest.mark.parametrize("ending", [".pt", ".safetensors"])
+def test_a_training_begins_with_weights_of_a_compiled_or_parallel_module(
+    tmp_path: Path, prefix: str, ending: str
+) -> None:
+    first = margin.train("mlp", "iris", training=Training(max_steps=2, seed=1), out=tmp_path / "first")
+    state = {f"{prefix}{name}": tensor for name, tensor in load(first, "last").model.state_dict().items()}
+    path = tmp_path / f"w{ending}"
+    save_file(state, path) if ending == ".safetensors" else torch.save(state, path)
+    arguments = {"options": {}, "step": {}, "rule": ""}
+    training = Training(max_steps=1, init_from=str(path))
+    job = prepare("mlp", margin.open_source("iris", {}), arguments, training, tmp_path / "second")
+    assert any("are read without" in note for note in job.notes)
+    begun = job.state.core.state_dict()
+    assert all(torch.equal(begun[name.removeprefix(prefix)], tensor) for name, tensor in state.items())
+
+
+def test_a_full_disk_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fill_up(state, metrics) -> None:
+        if state.step == 5:
+            monkeypatch.setattr(os, "fsync", full)
+
+    arguments = {"options": {}, "step": {}, "rule": ""}
+    training = Training(max_steps=9, evaluate_every=2)
+    job = prepare("mlp", margin.open_source("iris", {}), arguments, training, tmp_path / "r")
+    with pytest.raises(DiskFullError) as caught:
+        finish(job, hooks=[fill_up])
+    told = str(caught.value)
+    assert re.search(r"no room for .*step-00000006\.safetensors: No space left.*; free at least \d", told)
+    assert told.endswith(f"then go on with margin train --resume {tmp_path / 'r'}")
+    assert not list((tmp_path / "r").glob("*.new"))
+    with pytest.raises(DiskFullError):
+        prepare("mlp", margin.open_source("iris", {}), arguments, training, tmp_path / "q")
+    assert [path.name for path in tmp_path.iterdir()] == ["r"]  # no half of a run
+    monkeypatch.undo()
+    done = margin.resume(tmp_path / "r")
+    assert [row["step"] for row in done.history] == [2, 4, 6, 8, 9]
+
+
+BLOCKED = """
+import subprocess, sys, tempfile, torch, jsonargparse  # these know how to do without by themselves
+import multiprocessing.resource_tracker, torch.distributed
+for name in ("fcntl", "pwd", "grp", "resource", "termios", "msvcrt"):
+    sys.modules[name] = None
+class Msvcrt:
+    LK_NBLCK = 2
+    def locking(self, descriptor, mode, count): pass
+sys.modules["msvcrt"] = Msvcrt()
+from margin.cli import main
+sys.exit(main(["train", "logistic_regression", "iris", "--epochs", "2", "--out", sys.argv[1]]))
+"""
+
+
+def test_a_training_needs_no_module_of_posix_alone(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", BLOCKED, str(tmp_path / "r")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    plain = margin.train("logistic_regression", "iris", training=Training(epochs=2), out=tmp_path / "plain")
+    assert Run(tmp_path / "r").metrics == plain.metrics

@@ -29,7 +29,7 @@ from margin.data.examples import Data
 from margin.data.preprocess import Standardize
 from margin.data.weighted_rows import Doubles
 from margin.engine.loading import load
-from margin.engine.state import Preprocessed, State, Step
+from margin.engine.state import Preprocessed, State, Step, terms_in
 from margin.engine.suitable import defaults_of, entry_for, known, suitable
 from margin.options import Amount, Training
 from margin.tasks import HALFSPACE
@@ -90,7 +90,7 @@ def trained(
     entry: Entry, data: Data, options: Mapping[str, Any], training: Training
 ) -> tuple[nn.Module, list[float], int]:
     """The trained module, the mean loss of each epoch, and the number of epochs; the run is removed."""
-    losses: list[float] = []
+    losses: list[tuple[float, float]] = []
     arguments = {"options": options, "step": {}, "rule": ""}
     with ONE_AT_A_TIME, tempfile.TemporaryDirectory() as folder:
         job = prepare(entry.name, data, arguments, training, Path(folder) / "run")
@@ -101,17 +101,22 @@ def trained(
             raise KeyboardInterrupt from None  # the message would tell how to go on with a run that is gone
         module: Any = load(run)
     cuts = range(0, len(losses), plan.per_epoch)
-    curve = [math.fsum(part) / len(part) for part in (losses[i : i + plan.per_epoch] for i in cuts)]
+    curve = [_mean(losses[i : i + plan.per_epoch]) for i in cuts]
     return module.model, curve, math.ceil(job.state.step / plan.per_epoch)
 
 
-def recording(step: Step, losses: list[float]) -> Step:
-    """A step that appends its loss, where it states one."""
+def _mean(losses: Sequence[tuple[float, float]]) -> float:
+    """sum(w l) / sum(w) of losses l over terms of weight w in all."""
+    return math.fsum(loss * terms for loss, terms in losses) / math.fsum(terms for _, terms in losses)
+
+
+def recording(step: Step, losses: list[tuple[float, float]]) -> Step:
+    """A step that appends its loss, where it states one, and the weight of the terms whose mean that is."""
 
     def recorded(state: State, batch: Any) -> Metrics:
         metrics = step(state, batch)
         if "loss" in metrics:
-            losses.append(float(metrics["loss"]))
+            losses.append((float(metrics["loss"]), float(terms_in(metrics, batch))))
         return metrics
 
     return recorded
@@ -174,7 +179,10 @@ class _Estimator(BaseEstimator):
         shape = weighted_rows.shape_of(self.shape, X.shape[1])
         rows = weighted_rows.rows_of(X, targets, weight, shape)
         classes = len(getattr(self, "classes_", ()))
-        data, standardize = weighted_rows.data_of_rows(rows, classes, self.validation_fraction, seed)
+        as_it_is = training.scale == "none"
+        data, standardize = weighted_rows.data_of_rows(
+            rows, classes, self.validation_fraction, seed, as_it_is=as_it_is
+        )
         core, self.loss_curve_, self.n_iter_ = trained(entry, data, plain(mapping(self.options)), training)
         self.input_shape_ = shape
         self.module_: nn.Module = Preprocessed(standardize, core).double().eval()
@@ -213,7 +221,8 @@ def _states_probabilities(estimator: Any) -> bool:
 class MarginClassifier(ClassifierMixin, _Estimator):
     """Any entry that predicts classes, with the manners of a scikit-learn classifier.
 
-    Features are standardized, by their weighted mean and variance; ``module_`` does so itself. Rows of
+    Features are standardized, by their weighted mean and variance; ``module_`` does so itself;
+    ``training={"scale": "none"}`` takes them as they are. Rows of
     weight 0 are left out. Predictions are computed in float64, with the weights of the training.
     Single options are set as ``options__hidden=(64,)`` and ``training__schedule="cosine"``.
 
@@ -330,8 +339,10 @@ class MarginClassifier(ClassifierMixin, _Estimator):
 class MarginRegressor(RegressorMixin, _Estimator):
     """Any entry that predicts a value, with the manners of a scikit-learn regressor.
 
-    Features are standardized, and so is the target unless the model is solved exactly; ``module_`` takes
-    and gives values in their own units. Rows of weight 0 are left out. Predictions are computed in
+    Features are standardized, also for a ridge regression or a lasso, whose penalty then weighs all alike;
+    scikit-learn's estimators of these names take them as they are, as ``training={"scale": "none"}`` does
+    here. The target is standardized unless the model is solved exactly; ``module_`` takes and gives values
+    in their own units. Rows of weight 0 are left out. Predictions are computed in
     float64, with the weights of the training. A target of several columns is refused.
 
     Args:

@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from margin.catalog import find, models, resolve
 from margin.data.examples import Data, InOrder, judged
 from margin.data.preprocess import Standardize
-from margin.engine.checkpoints import write_whole
+from margin.data.writing import write_whole
 from margin.engine.loading import load
 from margin.engine.plan import cut_of
 from margin.engine.runs import Run

@@ -25,7 +25,8 @@ class Training:
             domain to [0, 1] (unit) or to [-1, 1] (symmetric), or as they are.
         init: How weights are drawn, as he_normal or orthogonal; the model's own way if not given.
         init_scale: Standard deviation of normal and uniform weights, gain of orthogonal ones.
-        init_from: A run whose weights the model begins with, wherever name and shape are the same.
+        init_from: A run, or a file of weights (.safetensors, .pt), whose tensors the model begins with,
+            wherever name and shape are the same.
         freeze: Parts of the model that keep their weights, by the beginning of their names.
         optimizer: Name of a class in torch.optim, or of an optimizer of the catalog.
         lr: Learning rate.

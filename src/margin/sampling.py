@@ -21,6 +21,7 @@ from margin.data.preprocess import Standardize
 from margin.data.sample_sheet import has_picture, write_picture
 from margin.data.text import decode, encode_prompt
 from margin.data.wave import write_wave
+from margin.data.writing import whole_file, write_whole
 from margin.engine.asking import asking
 from margin.engine.loading import load
 from margin.engine.runs import Run
@@ -75,11 +76,12 @@ class Samples:
             fits = ", ".join(ending for ending, fit in written.items() if fit)
             raise ValueError(f"--out must end in {fits} for these samples: got {path.name}")
         if path.suffix == ".npy":
-            np.save(path, self.values.numpy())
+            with whole_file(path) as file:
+                np.save(file, self.values.numpy())
         elif path.suffix == ".png":
             write_picture(path, self.values, self.span)
         elif path.suffix == ".txt":
-            path.write_text(f"{self.text}\n", encoding="utf-8")
+            write_whole(path, f"{self.text}\n".encode())
         else:
             write_wave(path, self.values.flatten(), self.rate)
         return path

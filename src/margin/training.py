@@ -11,15 +11,17 @@ from typing import Any
 
 from torch import nn
 
+from margin.auditing.modules import read_weights
 from margin.catalog import check_options, find, models, resolve, rules, sources
 from margin.data.examples import Data
 from margin.data.forms import whole_path
 from margin.data.opening import open_data
 from margin.data.scaling import rescaled
-from margin.engine.hooks import Evaluating, patience, saving, until
+from margin.data.writing import DiskFullError
 from margin.engine.interruption import INTERRUPTED, interruptible
 from margin.engine.launching import WorkerDiedError, launch
 from margin.engine.loading import load
+from margin.engine.locks import Lock
 from margin.engine.other_runs import check_same_others, digests, located, run_at
 from margin.engine.plan import Plan, check_task, factory_of, plan_of
 from margin.engine.processes import share, threads, told_by_first, wait
@@ -28,8 +30,9 @@ from margin.engine.recorders import recording
 from margin.engine.records import record_of
 from margin.engine.runs import Run
 from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of, fit
-from margin.engine.transfer import transfer
+from margin.engine.transfer import transfer, unwrapped
 from margin.engine.unused import refuse_unused
+from margin.engine.watching import NOT_FINITE, caught_up, ended, has_row, is_over, watching
 from margin.filming import check_pictures, filming
 from margin.options import HOUSE, Training
 from margin.using import reopen_data
@@ -37,8 +40,6 @@ from margin.using import reopen_data
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
 
-
-NOT_FINITE = "not finite"
 
 RESUMABLE = (
     "epochs",
@@ -90,6 +91,12 @@ def train(
         NonFiniteError: The loss or a gradient stopped being finite; the last good checkpoint is kept.
         KeyboardInterrupt: Ctrl-C; the state is saved, and ``margin train --resume`` goes on.
     """
+    if not isinstance(model, str):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise ValueError(
+            f"train takes the name of a model of the catalog, as 'mlp' (see margin.models()): got {kind}; a "
+            "module of your own is trained by your own loop, and margin.audit(module, (x, y)) judges it"
+        )
     arguments = {"options": dict(options or {}), "step": dict(step or {}), "rule": rule}
     return finish(prepare(model, open_source(data, {}), arguments, training or Training(), out))
 
@@ -110,13 +117,17 @@ def resume(run: str | Path | Run, data: Any = None, training: Training | None = 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """A training that is ready to go: its run, its state, its plan, data that lie in memory, what to tell."""
+    """A training that is ready to go: its run, its state, its plan, data that lie in memory, what to tell.
+
+    Until it ends it holds the run, so that no other writes there; of several processes one does for all.
+    """
 
     run: Run
     state: State
     plan: Plan
     data: Data | None
     notes: tuple[str, ...] = ()
+    lock: Lock | None = None
 
 
 def prepare(
@@ -141,16 +152,36 @@ def prepare(
     if "samples" in (training.log or ()):
         check_pictures(state.core, data.encoding)
     path = told_by_first(lambda: Run.create(out if out is not None else free_path(entry.name), record).path)
-    run = Run(path)
-    run.start(state)
-    return Job(run, state, plan, None if data.origin else data, tuple(notes))
+    run, lock = Run(path), held(path)
+    try:
+        run.start(state)
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)  # without its first weights it is no run
+        raise
+    return Job(run, state, plan, None if data.origin else data, tuple(notes), lock)
+
+
+def held(path: Path) -> Lock | None:
+    """The lock of a run's directory; of several processes the first holds it, and all are told if it cannot.
+
+    Raises:
+        RunBusyError: Another training holds it.
+    """
+    taken: list[Lock] = []
+    told_by_first(lambda: taken.append(Lock(path)))
+    return taken[0] if taken else None
 
 
 def taken_over(model: nn.Module, training: Training, notes: list[str]) -> None:
-    """Give a model the weights of the run that it begins with, and say what was taken."""
+    """Give a model the weights of the run, or of the file, that it begins with, and say what was taken."""
     if not training.init_from:
         return
-    source = core_of(load(run_at(training.init_from, "init_from")))
+    place = Path(training.init_from)
+    if place.is_file():
+        source, told = unwrapped(read_weights(place), model.state_dict())
+        notes.extend([told] if told else [])
+    else:
+        source = core_of(load(run_at(training.init_from, "init_from"))).state_dict()
     found = transfer(model, source)
     if training.init and not found.left:
         raise ValueError(f"every tensor begins with the values of {training.init_from}: leave out --init")
@@ -159,8 +190,20 @@ def taken_over(model: nn.Module, training: Training, notes: list[str]) -> None:
 
 
 def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
-    """A run's job, where its last checkpoint left it."""
-    run = Run(run.path if isinstance(run, Run) else run)
+    """A run's job, where its last checkpoint left it.
+
+    Raises:
+        RunBusyError: Another process is training it.
+        ValueError: The data or the options are not those that the run began with.
+    """
+    path = Run(run.path if isinstance(run, Run) else run).path
+    lock = held(path)
+    return replace(_reopened(path, data, training), lock=lock)
+
+
+def _reopened(path: Path, data: Any, training: Training) -> Job:
+    """The job of a run that is held already."""
+    run = Run(path)
     record = run.record
     opened = rescaled(reopen_data(record, data), record["arguments"]["training"].get("scale"))
     if not opened.resumable:
@@ -233,11 +276,21 @@ def finish(
         KeyboardInterrupt: It was interrupted, and saved.
         WorkerDiedError: One of several processes was killed; the last checkpoint is whole.
     """
+    try:
+        if is_over(job.run, job.state, job.plan):
+            return job.run
+        if share().size == 1 and (job.plan.training.processes or 1) > 1:
+            return spread(job, progress, hooks)
+        with _going_on(job):
+            return _finished(job, progress, hooks, stop)
+    finally:
+        if job.lock:
+            job.lock.release()
+
+
+def _finished(job: Job, progress: Progress | None, hooks: Sequence[Hook], stop: Callable[[], bool]) -> Run:
+    """Train a job in this process, as :func:`finish` does."""
     run, state, plan = job.run, job.state, job.plan
-    if _over(run, state, plan):
-        return run
-    if share().size == 1 and (plan.training.processes or 1) > 1:
-        return spread(job, progress, hooks)
     (run.path / "metrics.json").unlink(missing_ok=True)  # it judges the weights that are about to change
     training = plan.training
     with (
@@ -249,23 +302,37 @@ def finish(
         leads = share().rank == 0
         shown = [progress(run, plan.total, plan.per_epoch)] if progress and leads else []
         pictures = [filming(run)] if leads and "samples" in (training.log or ()) else []
-        evaluating, keeping, stops = watching(run, plan)
-        reason = _advance(job, [evaluating, keeping, copying, *pictures, *stops, *shown, *hooks, interrupted])
-        if reason != INTERRUPTED and not (run.history and run.history[-1]["step"] == state.step):
+        evaluating, keeping, stops = watching(run, plan, interrupted.until_asked)
+        watched: list[Hook] = [evaluating, keeping, copying, *pictures]
+        reason = _advance(job, [*watched, *stops], [*shown, *hooks, interrupted])
+        if reason != INTERRUPTED and not has_row(run, state):
             evaluating.row(state)
-            for hook in (keeping, copying, *pictures):
+            for hook in watched[1:]:
                 hook(state, {})
-        elif run.marks.get("last") != state.step:
+            reason = INTERRUPTED if interrupted.left else reason
+        if run.marks.get("last") != state.step:
             run.save(state, best=False)
     run.end(state, reason)
     if reason == INTERRUPTED:
-        done = f"saved after {state.step} of {plan.total} steps"
-        streamed = job.data is not None and not job.data.resumable
-        later = "a stream cannot be resumed" if streamed else f"go on with margin train --resume {run.path}"
-        raise KeyboardInterrupt(f"{done}: {later}")
+        raise KeyboardInterrupt(f"saved after {state.step} of {plan.total} steps: {_later(job)}")
     wait()  # until the checkpoint that is judged lies there
     run.judge(plan.judge(load(run).to(device_of(state.model))))
     return run
+
+
+def _later(job: Job) -> str:
+    """How to go on with a job that has stopped."""
+    streamed = job.data is not None and not job.data.resumable
+    return "a stream cannot be resumed" if streamed else f"go on with margin train --resume {job.run.path}"
+
+
+@contextmanager
+def _going_on(job: Job) -> Iterator[None]:
+    """A full disk's message says how to go on."""
+    try:
+        yield
+    except DiskFullError as error:
+        raise DiskFullError(f"{error}; then {_later(job)}") from None
 
 
 @contextmanager
@@ -279,12 +346,15 @@ def _discarding(run: Run, state: State) -> Iterator[None]:
         raise
 
 
-def _advance(job: Job, hooks: Sequence[Hook]) -> str:
-    """Advance the state to its end; why it ended."""
+def _advance(job: Job, watched: Sequence[Hook], hooks: Sequence[Hook]) -> str:
+    """Advance the state to its end, under the hooks that look at the run's own, then others; why it ended."""
     run, state, plan = job.run, job.state, job.plan
     state.history = run.history
+    every = [*watched, *hooks]
     try:
-        return _ended(run, state) or fit(state, plan.batches, plan.step, max_steps=plan.total, hooks=hooks)
+        if reason := ended(run, state) or caught_up(run, state, watched):
+            return reason
+        return fit(state, plan.batches, plan.step, max_steps=plan.total, hooks=every)
     except NonFiniteError as error:
         run.end(state, f"{NOT_FINITE}: {error}")
         raise
@@ -312,42 +382,8 @@ def work(
     hooks: Sequence[Hook],
 ) -> None:
     """What each of several processes does: reopen the run and train it to its end."""
-    finish(reopen(path, data, Training()), progress=progress, hooks=hooks, stop=stop)
-
-
-def _over(run: Run, state: State, plan: Plan) -> bool:
-    """Whether nothing is left to do: the training ended here and its weights were judged."""
-    if run.marks.get("ended") != state.step or not (run.path / "metrics.json").exists():
-        return False
-    return state.step >= plan.total or bool(_ended(run, state))
-
-
-def _ended(run: Run, state: State) -> str:
-    """Why a training stopped here of its own accord, or "": then a resumption does not go on."""
-    marks = run.marks
-    reason = str(marks.get("reason", ""))
-    early = reason not in ("max_steps", INTERRUPTED) and not reason.startswith(NOT_FINITE)
-    return reason if early and marks.get("ended") == state.step else ""
-
-
-def watching(run: Run, plan: Plan) -> tuple[Evaluating, Hook, list[Hook]]:
-    """The run's own hooks: history, checkpoints, and the reasons to stop."""
-    training = plan.training
-    every = training.evaluate_every or plan.per_epoch
-    evaluating = Evaluating(
-        run,
-        every,
-        plan.evaluate,
-        per_epoch=plan.per_epoch,
-        batch_size=plan.batch_size,
-        measure=plan.measure,
-    )
-    stops = [until(name, below) for name, below in (training.until or {}).items()]
-    rule = run.record["arguments"]["rule"]
-    best = not (rule and find(rules(), rule, "rule").last)
-    if best and training.patience and "val" in plan.held:  # nothing else tells whether it gets better
-        stops.append(patience(run, "val_loss", training.patience))
-    return evaluating, saving(run, training.checkpoint_every or every, "val_loss" if best else ""), stops
+    # whoever started this process holds the run for it
+    finish(_reopened(path, data, Training()), progress=progress, hooks=hooks, stop=stop)
 
 
 def free_path(name: str) -> Path:

@@ -70,6 +70,10 @@ Then no weights are the best, and no patience runs out.
 """
 
 
+TERMS = "terms"
+"""What a step reports that knows it: the sum of the weights of the terms whose mean its loss is."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Domain:
     """The box in which one input may lie, in the user's units.

@@ -3,7 +3,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from margin.auditing.modules import load_builder, load_weights
+from margin.auditing.modules import BuilderError, load_builder, load_weights
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def here(tmp_path, monkeypatch):
     )
     (tmp_path / "strangers_broken.py").write_text("import a_module_nobody_has\n")
     yield tmp_path
-    for name in ("strangers_net", "strangers_broken"):
-        sys.modules.pop(name, None)
+    for name in [name for name in sys.modules if name.startswith("strangers_")]:
+        sys.modules.pop(name)
 
 
 def test_a_builder_in_the_current_directory_is_called(here):
@@ -151,3 +151,119 @@ def test_a_missing_file_and_another_kind_of_file(tmp_path):
         load_weights(net(), tmp_path / "nothing.pt")
     (tmp_path / "w.bin").write_bytes(b"x")
     assert message_of(tmp_path / "w.bin") == "weights are a .safetensors, .pt or .pth file: got FILE"
+
+
+BROKEN = {
+    "strangers_quit": (
+        "import sys\nsys.exit(0)\n",
+        "build",
+        "strangers_quit ended the program by sys.exit(0)",
+        2,
+    ),
+    "strangers_raise": (
+        "def inner():\n    return 1 / 0\ndef build():\n    return inner()\n",
+        "build",
+        "strangers_raise:build raised ZeroDivisionError: division by zero",
+        2,
+    ),
+    "strangers_recurse": (
+        "def build():\n    return build()\n",
+        "build",
+        "strangers_recurse:build raised RecursionError: maximum recursion depth exceeded",
+        2,
+    ),
+    "strangers_leave": (
+        "import sys\ndef build():\n    sys.exit(3)\n",
+        "build",
+        "strangers_leave:build ended the program by sys.exit(3)",
+        3,
+    ),
+    "strangers_syntax": (
+        "x = 1\ndef build(:\n",
+        "build",
+        "strangers_syntax raised SyntaxError: invalid syntax (strangers_syntax.py, line 2)",
+        2,
+    ),
+    "strangers_deep": (
+        "import torch\n\n\ndef build():\n    return torch.nn.Linear(2, 'a')\n",
+        "build",
+        "strangers_deep:build raised TypeError",
+        5,  # the last frame of the user's file, not of torch's
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_code_that_fails_is_one_line_and_its_own_last_frame(here, name):
+    text, function, message, row = BROKEN[name]
+    (here / f"{name}.py").write_text(text)
+    with pytest.raises(BuilderError) as caught:
+        load_builder(f"{name}:{function}")
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    first, *_ = caught.value.place.splitlines()
+    assert first.startswith(f'  File "{here / name}.py", line {row}')
+    assert caught.value.place.count("File ") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("./nets.py:build", "write nets:build"),
+        ("nets.py:build", "write nets:build"),
+        ("../other/nets.py:build", "in ../other, write nets:build"),
+        ("/a/b/nets.py:build", "in /a/b, write nets:build"),
+        (".nets:build", "write nets:build"),
+    ],
+)
+def test_a_path_of_a_file_is_refused_with_what_to_write(here, path, advice):
+    with pytest.raises(ValueError, match="by no path of a file") as caught:
+        load_builder(path)
+    assert str(caught.value).endswith(advice)
+
+
+class Wrapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(2, 3)
+        self.module = nn.Linear(3, 1)  # a name that wrappers use too
+
+
+@pytest.mark.parametrize("ending", [".pt", ".safetensors"])
+@pytest.mark.parametrize(
+    "renamed",
+    [
+        lambda name: f"_orig_mod.{name}",
+        lambda name: f"module.{name}",
+        lambda name: f"module._orig_mod.{name}",
+        lambda name: name.replace("encoder.", "encoder._orig_mod."),
+    ],
+)
+def test_weights_of_a_wrapped_module_are_loaded_and_said(tmp_path, ending, renamed):
+    trained, fresh = Wrapped(), Wrapped()
+    state = {renamed(name): tensor for name, tensor in trained.state_dict().items()}
+    path = tmp_path / f"w{ending}"
+    save_file(state, path) if ending == ".safetensors" else torch.save(state, path)
+    told = load_weights(fresh, path)
+    assert told.startswith("the names of the weights are read without ")
+    for name, tensor in trained.state_dict().items():
+        assert torch.equal(fresh.state_dict()[name], tensor)
+
+
+def test_weights_under_their_own_names_are_taken_without_a_word(tmp_path):
+    model = Wrapped()
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    assert load_weights(Wrapped(), tmp_path / "w.pt") == ""
+    compiled = nn.Module()  # as torch.compile names it: the model's own names have the word, the file's not
+    compiled._orig_mod = Wrapped()
+    assert "_orig_mod." in load_weights(compiled, tmp_path / "w.pt")
+    assert torch.equal(compiled._orig_mod.encoder.weight, model.encoder.weight)
+
+
+def test_names_that_a_wrapper_does_not_explain_are_still_refused(tmp_path):
+    state = {
+        f"module.{name}": tensor for name, tensor in Wrapped().state_dict().items() if "bias" not in name
+    }
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=r"does not fit Wrapped: missing: encoder\.bias, module\.bias$"):
+        load_weights(Wrapped(), tmp_path / "w.pt")

@@ -326,3 +326,26 @@ def test_audits_are_compared_with_their_requirements(here: Path, capsys: pytest.
     rows = {row.split("  ")[0]: row.split() for row in lines}
     assert rows["required accuracy>=0.01"][2:] == ["met", "-"]
     assert rows["required accuracy>=0.999"][2:] == ["-", "missed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("import sys\nsys.exit(0)", "gate ended the program by sys.exit(0)"),
+        ("import sys\ndef build(): sys.exit(0)", "gate:build ended the program by sys.exit(0)"),
+        (
+            "import sys\nfrom torch import nn\nclass build(nn.Module):\n def forward(self, x): sys.exit(0)",
+            "code that was called ended the program by sys.exit(0)",
+        ),
+    ],
+    ids=["import", "build", "forward"],
+)
+def test_a_gate_is_not_passed_by_leaving(here: Path, text: str, rule: str) -> None:
+    (here / "gate.py").write_text(text)
+    words = ["audit", "gate:build", "held.npz", "--claims", QUICK, "--require", "accuracy>=.9"]
+    done = subprocess.run(
+        [sys.executable, "-m", "margin", *words], cwd=here, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0].startswith(f"margin: {rule}")
+    assert "Traceback" not in done.stderr

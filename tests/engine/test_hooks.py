@@ -1,6 +1,7 @@
 """The hooks by hand: rows of the history, the best row, when to save, when to stop."""
 
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from margin.engine.hooks import Evaluating, is_best, patience, saving, until
 from margin.engine.runs import Run
 from margin.engine.state import State, fit
+from margin.types import TERMS, Batch
 
 NAN = math.nan
 
@@ -40,7 +42,7 @@ def test_a_row_holds_the_means_of_the_steps_since_the_last(run: Run) -> None:
     assert (first["val_loss"], second["val_loss"]) == (30.0, 60.0)
     assert first["lr"] == 0.25
     assert first["examples_per_second"] * first["seconds"] == pytest.approx(15, rel=1e-9)
-    assert state.tally == {"loss": 6.0, "mistakes": 12.0, "steps": 1.0}
+    assert state.tally == {"loss": 6.0, "mistakes": 12.0, "terms": 1.0, "steps": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -133,3 +135,58 @@ def test_a_checkpoint_is_written_when_due_and_at_every_row(run: Run) -> None:
         (8, 3),
         (9, 9),
     ]
+
+
+def test_a_loss_is_the_mean_over_the_terms_of_all_steps(run: Run) -> None:
+    """97 rows of known squares in batches of 90 and 7, under weights that do not move: 3824 as a whole."""
+    values = torch.full((97,), 4096.0, dtype=torch.float64)
+    values[90:] = (97 * 3824 - 90 * 4096) / 7
+    assert values.mean().item() == pytest.approx(3824, rel=1e-12)
+
+    def step(state: State, batch: Batch) -> dict[str, float]:
+        return {"loss": batch.inputs[0].mean().item(), "grad_norm": float(len(batch.inputs[0]))}
+
+    batches = [Batch((values[:90],)), Batch((values[90:],))]
+    evaluating = Evaluating(run, 2, lambda s: {}, per_epoch=2, batch_size=90)
+    fit(state_of(), lambda k: batches[k % 2], step, max_steps=4, hooks=[evaluating])
+    for row in Run(run.path).history:
+        assert row["train_loss"] == pytest.approx(3824, rel=1e-12)  # of batch means: 2211.4
+        assert row["train_grad_norm"] == (90 + 7) / 2  # a step's own quantity counts once a step
+        assert row["examples_per_second"] * row["seconds"] == pytest.approx(97, rel=1e-9)
+
+
+def test_padding_counts_neither_as_a_term_nor_as_an_example(run: Run) -> None:
+    weight = torch.tensor([[1.0, 1, 1], [1, 0, 0], [0, 0, 0]])
+    batches = [Batch((torch.zeros(w.shape),), weight=w) for w in (weight, torch.ones(2, 3))]
+
+    def step(state: State, batch: Batch) -> dict[str, float]:
+        return {"loss": 10.0 if len(batch.inputs[0]) == 3 else 20.0}
+
+    evaluating = Evaluating(run, 2, lambda s: {}, per_epoch=2, batch_size=3)
+    fit(state_of(), lambda k: batches[k], step, max_steps=2, hooks=[evaluating])
+    (row,) = Run(run.path).history
+    assert row["train_loss"] == (4 * 10 + 6 * 20) / 10
+    assert row["examples_per_second"] * row["seconds"] == pytest.approx(4, rel=1e-9)
+
+
+def test_the_terms_that_a_step_states_are_the_ones_that_count(run: Run) -> None:
+    def step(state: State, batch: int) -> dict[str, float]:
+        return {"loss": float(batch), TERMS: 1.0 + 2 * batch}
+
+    seen: list[dict] = []
+    evaluating = Evaluating(run, 2, lambda s: {}, per_epoch=2, batch_size=1)
+    hooks = [lambda state, metrics: seen.append(dict(metrics)), evaluating]
+    fit(state_of(), lambda k: k, step, max_steps=2, hooks=hooks)
+    assert Run(run.path).history[0]["train_loss"] == (0 * 1 + 1 * 3) / 4
+    assert seen == [{"loss": 0.0}, {"loss": 1.0}]  # no metric that a user could name
+
+
+def test_without_the_module_of_the_system_a_row_has_no_memory(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)
+    evaluating = Evaluating(run, 1, lambda s: {"loss": 1.0}, per_epoch=1, batch_size=1)
+    fit(state_of(), lambda k: k, reporting, max_steps=1, hooks=[evaluating])
+    row = Run(run.path).history[0]
+    assert "peak_memory_mib" not in row
+    assert (row["train_loss"], row["val_loss"]) == (0.0, 1.0)

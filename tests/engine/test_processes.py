@@ -206,6 +206,38 @@ def test_a_killed_worker_ends_the_run_with_one_line_and_a_checkpoint(tmp_path: P
     assert Run(run).marks["last"] == done + 3
 
 
+def runs(pid: int) -> bool:
+    """Whether a process does anything yet: one that only waits to be buried does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path, number: int) -> None:
+    run = tmp_path / "run"
+    with endless(run) as process:
+        begun = workers(process)
+        refused = ran(*MARGIN, "train", "--resume", str(run))
+        assert refused.returncode == 2
+        assert f"{run} is being trained by process {process.pid} on " in refused.stderr
+        os.kill(process.pid, number)
+        process.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while any(runs(pid) for pid in begun):
+        assert time.monotonic() < deadline, "the workers went on"
+        time.sleep(0.05)
+    done = Run(run).marks["last"]
+    resumed = ran(*MARGIN, "train", "--resume", str(run), "--max_steps", str(done + 300))
+    assert resumed.returncode == 0, resumed.stderr
+    steps = [row["step"] for row in Run(run).history]
+    assert steps == sorted(set(steps))  # nobody wrote beside
+    assert Run(run).marks["last"] == steps[-1] == done + 300
+    assert not [path.name for path in run.iterdir() if path.suffix == ".new" or path.name == "lock"]
+
+
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with endless(run) as process:

@@ -57,7 +57,7 @@ def test_it_ends_for_the_reason_a_hook_gives() -> None:
 def test_the_tally_sums_the_metrics() -> None:
     state = state_of()
     fit(state, lambda step: step, drawing([]), max_steps=4)
-    assert state.tally == {"loss": 0.0 + 1 + 2 + 3, "steps": 4.0}
+    assert state.tally == {"loss": 0.0 + 1 + 2 + 3, "terms": 4.0, "steps": 4.0}
 
 
 def test_preprocessing_comes_first() -> None:

@@ -264,3 +264,33 @@ def test_two_classes_are_recognized():
 def test_labels_out_of_range_are_refused():
     with pytest.raises(ValueError, match=r"0\.\.1: got 0\.\.2"):
         ece(stated(torch.zeros(3, 2), torch.tensor([0, 1, 2])))
+
+
+def test_probabilities_of_classes_are_read_by_their_top_label_arrays_too() -> None:
+    p = torch.tensor(
+        [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.6, 0.3, 0.1]], dtype=torch.float64
+    )
+    y = torch.tensor([0, 2, 2, 0])
+    # confidences .7 right, .8 wrong, .4 right, .6 right, each in a bin of its own of ten: .6 and .7 end one
+    by_hand = (abs(1 - 0.7) + abs(0 - 0.8) + abs(1 - 0.4) + abs(1 - 0.6)) / 4
+    assert expected_calibration_error(p, y, bins=10).item() == pytest.approx(by_hand, abs=1e-12)
+    assert expected_calibration_error(p.numpy(), y.numpy(), bins=10).item() == pytest.approx(
+        by_hand, abs=1e-12
+    )
+    of_events = expected_calibration_error(np.array([0.2, 0.9]), np.array([0, 1]))
+    assert of_events.item() == pytest.approx((0.2 + 0.1) / 2, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("p", "y", "rule"),
+    [
+        (torch.rand(4), torch.tensor([0, 1, 2, 1]), "outcomes must be 0 or 1: got 2"),
+        (torch.rand(4, 3), torch.tensor([0, 1, 3, 1]), "labels must be integers from 0 to 2"),
+        (torch.rand(4, 3), torch.rand(4), "labels must be integers"),
+        (torch.rand(4, 3), torch.zeros(3, dtype=torch.long), r"got \(4, 3\) and \(3,\)"),
+        (torch.rand(4), torch.zeros(4, 1), r"probabilities must be \(n,\) or \(n, classes\)"),
+    ],
+)
+def test_outcomes_that_fit_no_probability_are_refused(p: torch.Tensor, y: torch.Tensor, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        expected_calibration_error(p, y)

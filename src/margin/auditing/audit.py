@@ -12,6 +12,7 @@ from torch import nn
 from margin import catalog
 from margin.auditing.answers import Audit, Progress, ask
 from margin.auditing.choosing import claims_named
+from margin.auditing.fitted import Estimator, subject_of_estimator
 from margin.auditing.requirements import requirement_of
 from margin.auditing.runs import is_held_out, subject_of_run
 from margin.auditing.subjects import subject_of
@@ -22,7 +23,7 @@ from margin.types import Domain
 
 # 10 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
-    model: nn.Module | Run | Subject | str | Path,
+    model: nn.Module | Run | Subject | Estimator | str | Path,
     data: Any = None,
     *,
     claims: str | Sequence[str] = "*",
@@ -37,7 +38,7 @@ def audit(
     """Put every claim that applies to a model, and collect the findings.
 
     Args:
-        model: Any module, a run or its directory, or a subject.
+        model: Any module, a run or its directory, a fitted estimator of margin's, or a subject.
         data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
         claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
             those whose answer is known before or takes long, which are listed.
@@ -71,6 +72,11 @@ def audit(
         minutes=minutes,
         everything=claims != "*" and list(claims) != ["*"],
     )
+    if isinstance(model, Estimator):
+        if task or beside is not None:
+            raise ValueError("an estimator knows its task, and stands alone: leave out task and beside")
+        return put(subject_of_estimator(model, data, train=train, domain=domain), title=type(model).__name__)
+    _check_kind(model)
     if isinstance(model, str | Path):
         model = Run(model)
     if isinstance(model, Run):
@@ -103,6 +109,18 @@ def audit(
         raise ValueError("beside a module goes a module: got a run")
     subject = subject_of(model, data, task=task, train=train, domain=domain)
     return put(replace(subject, beside=_second(model, beside)))
+
+
+def _check_kind(model: Any) -> None:
+    if not isinstance(model, nn.Module | Run | Subject | str | Path):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        remedy = "; wrap its scores in one: forward(x) returns a tensor of a row an example"
+        if isinstance(model, type) and issubclass(model, nn.Module):
+            remedy = f": give an instance, {kind}(...)"
+        raise ValueError(
+            f"an audit takes a torch module, a run or its directory, one of margin's estimators or a "
+            f"subject: got {kind}{remedy}"
+        )
 
 
 def _path(run: Run | str | Path) -> str | Path:

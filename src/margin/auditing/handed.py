@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from margin.data.examples import Arrays, InOrder
 from margin.data.fetching import batch_of, drawing
-from margin.data.forms import is_frame
+from margin.data.forms import converted, is_frame
 from margin.types import Batch, Examples
 
 BATCH_SIZE = 256
@@ -90,6 +90,7 @@ def _arrays(data: Any, names: Sequence[str], what: str) -> Arrays:
             got += (
                 "; of a module's data the columns that it takes must be said: (frame[inputs], frame[target])"
             )
+        got += converted(data)
         raise ValueError(f"{what} must be a pair (x, y), batches, Examples or Data: got {got}")
     x, y = data
     inputs = tuple(_tensor(column, f"x of {what}") for column in (x if isinstance(x, tuple) else (x,)))

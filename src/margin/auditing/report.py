@@ -27,7 +27,7 @@ from margin.auditing.table import (
     unit,
     unmet,
 )
-from margin.engine.checkpoints import write_whole
+from margin.data.writing import write_whole
 from margin.findings import Finding, Scope, Verdict
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from margin.auditing.svg import INK, MUTED, SERIES, sized
+from margin.data.writing import whole_file
 from margin.findings import Finding
 from margin.foundations.convexity import Function
 from margin.theory.convergence import Make, follow
@@ -148,5 +149,6 @@ def draw(
     contours(axes, surface(f, box, 101), box, "#777777")
     follow_paths(axes, {name: p.points for name, p in found.items()}, COLORS, "#111111")
     axes.set_title(title)
-    figure.savefig(path, dpi=150)
+    with whole_file(path) as drawn:
+        figure.savefig(drawn, format=path.suffix[1:], dpi=150)
     return path

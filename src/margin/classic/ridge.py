@@ -18,6 +18,9 @@ Scaling = Literal["mean", "sum", "undivided"]
 class Ridge(nn.Module):
     r"""The affine map x -> w . x + b of least penalized squared error; b is not penalized.
 
+    A training standardizes the features of a table or of an estimator first, so the penalty weighs all
+    alike; ``--scale none`` takes them as they are, as scikit-learn's Ridge does.
+
     Args:
         in_features: Number of features; an input of more axes is flattened.
         penalty: lambda > 0.

@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from margin.cli.streams import discard, fitted, open_closed, say
+
 COMMANDS = {
     "models": "the models, all or of one area",
     "list": "every row of the catalog: models, rules, parts, claims",
@@ -28,6 +30,10 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        open_closed()
+    except OSError as error:
+        return _mistake(str(error))
     if not words or words[0] in ("-h", "--help"):
         print(usage())
         return 0
@@ -61,7 +67,7 @@ def usage() -> str:
     """The first page of help."""
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
-    return (
+    return fitted(
         "usage: margin COMMAND ...\n\n"
         "Deep learning from the perceptron to diffusion, with what theory promises\n"
         "written in the margin of what is measured.\n\n"
@@ -92,22 +98,27 @@ def _guarded(name: str, words: list[str]) -> int:
         _say(str(error))
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # head closed the pipe: not an error
+        discard(sys.stdout.fileno())  # head closed the pipe: not an error
         return 0
+    except SystemExit as ended:
+        if {"-h", "--help"} & {*words}:
+            raise  # the parser's own, after its help
+        return _mistake(f"code that was called ended the program by sys.exit({ended.code}): nothing is done")
     except (ValueError, OSError) as error:
         if os.environ.get("MARGIN_TRACEBACK"):
             raise
-        return _mistake(str(error))
+        return _mistake(str(error), getattr(error, "place", ""))
 
 
-def _mistake(message: str) -> int:
-    _say(" ".join(message.split()))
+def _mistake(message: str, place: str = "") -> int:
+    """Say what is wrong in one line, and below it where in the user's own code."""
+    _say(" ".join(message.split()) + (f"\n{place}" if place else ""))
     return 2
 
 
 def _say(message: str) -> None:
     if _speaks():
-        print(f"margin: {message}", file=sys.stderr)
+        say(f"margin: {message}")
 
 
 def _speaks() -> bool:

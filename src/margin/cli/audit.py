@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from margin.catalog import Claim
 from margin.cli.output import Output
 from margin.cli.parsing import call
+from margin.cli.streams import say
 
 
 def run(words: Sequence[str]) -> Output:
@@ -106,7 +106,7 @@ def audit_model(
 def kept(found: Any, directory: Path) -> Output:
     """Write findings and report, and answer with both; what was interrupted has status 130 and says so."""
     from margin.auditing.report import write_report
-    from margin.engine.checkpoints import write_whole
+    from margin.data.writing import write_whole
 
     report, findings = directory / "report.html", directory / "findings.json"
     directory.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def kept(found: Any, directory: Path) -> Output:
     write_report(found, report)
     if found.interrupted:
         answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
-        print(f"margin: interrupted; {answered}; kept in {directory}", file=sys.stderr)
+        say(f"margin: interrupted; {answered}; kept in {directory}")
     text = f"{found}\nreport in {report}, findings in {findings}"
     return Output({**document, "report": str(report)}, text, 130 if found.interrupted else int(found.failed))
 
@@ -138,13 +138,19 @@ def stranger(
         raise ValueError(f"--domain takes two numbers, as [0,1]: got {domain}")
     module, second = load_builder(path), None
     if weights[0]:
-        load_weights(module, weights[0])
+        noted(load_weights(module, weights[0]))
     if weights[1]:
         second = load_builder(path)
-        load_weights(second, weights[1])
+        noted(load_weights(second, weights[1]))
     examples, box, names = held_out_examples(data, target)
     box = tuple(domain) if domain else box
     return replace(subject_of(module, examples, task=task, domain=box, class_names=names), beside=second)
+
+
+def noted(text: str) -> None:
+    """Say on stderr what was done to read the weights, if anything."""
+    if text:
+        say(f"margin: {text}")
 
 
 def held_out_examples(data: str, target: str) -> tuple[Any, Any, Sequence[str]]:
@@ -170,4 +176,4 @@ def held_out_examples(data: str, target: str) -> tuple[Any, Any, Sequence[str]]:
 
 def tell(claim: Claim, position: int, count: int) -> None:
     """Say on stderr which claim is asked."""
-    print(f"[{position}/{count}] {claim.name}", file=sys.stderr, flush=True)
+    say(f"[{position}/{count}] {claim.name}")

@@ -1,12 +1,12 @@
 """``margin claims [PATTERN ...]``."""
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from margin.cli.output import Output
 from margin.cli.parsing import call
+from margin.cli.streams import say
 
 
 def run(words: Sequence[str]) -> Output:
@@ -24,7 +24,7 @@ def claims(patterns: tuple[str, ...] = ()) -> Output:
 
     asked = []
     for claim in claims_named(patterns or ("*",)):
-        print(claim.name, file=sys.stderr, flush=True)
+        say(claim.name)
         asked.append((claim, *demonstrated(claim)))
     document = [
         {"claim": claim.name, "seconds": round(seconds, 3), "finding": finding.as_json()}

@@ -7,6 +7,7 @@ from typing import Any
 
 from margin import catalog
 from margin.cli.output import Output, columns
+from margin.cli.streams import fitted, say
 from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
 
 SHOWN = """usage: margin data show DATA [options]
@@ -90,11 +91,11 @@ def get(name: str, *, out: str = "") -> Output:
 def told(file: str, so_far: int, total: int) -> None:
     """Show on stderr how a file comes: as it grows in a terminal, when it is there elsewhere."""
     whole = so_far == total
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         shown = f"\r\x1b[2K{file}  {so_far / 1e6:.1f} of {total / 1e6:.1f} MB"
-        print(shown, end="\n" if whole else "", file=sys.stderr, flush=True)
+        say(shown, end="\n" if whole else "")
     elif whole:
-        print(f"{file}  {total / 1e6:.1f} MB", file=sys.stderr, flush=True)
+        say(f"{file}  {total / 1e6:.1f} MB")
 
 
 def check_source(source: str) -> None:
@@ -112,7 +113,7 @@ def show(words: Sequence[str]) -> Output:
     from margin.cli.parsing import new_parser, parse
 
     if words and words[0] in ("-h", "--help"):
-        return Output({"usage": SHOWN}, SHOWN)
+        return Output({"usage": SHOWN}, fitted(SHOWN))
     if not words or words[0].startswith("-"):
         raise ValueError("margin data show needs a file or the name of a set, then --data.* options")
     check_source(words[0])

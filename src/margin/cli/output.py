@@ -2,10 +2,11 @@
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from margin.cli.streams import tell_result, width
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,15 +27,16 @@ class Output:
 def show(output: Output, *, as_json: bool) -> int:
     """Print the answer to stdout; return its status."""
     if as_json:
-        json.dump(finite(output.document), sys.stdout, indent=2, allow_nan=False)
-        print()
+        tell_result(json.dumps(finite(output.document), indent=2, allow_nan=False))
     elif isinstance(output.text, str):
-        print(output.text)
+        tell_result(output.text)
     else:
         from rich.console import Console
 
-        Console(soft_wrap=False).print(output.text)
-    sys.stdout.flush()
+        console = Console(soft_wrap=False)
+        with console.capture() as shown:
+            console.print(output.text)
+        tell_result(shown.get().removesuffix("\n"))
     return output.status
 
 
@@ -48,8 +50,20 @@ def finite(value: Any) -> Any:
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows of text in aligned columns, two spaces apart."""
+    """Rows of text in aligned columns, two spaces apart; a row too wide for the terminal goes on below."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    lines = [
+        "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    limit = width()
+    if limit is None or max(map(len, lines)) <= limit:
+        return "\n".join(lines)
+    return "\n".join(line for row in rows for line in _folded(row, limit))
+
+
+def _folded(row: Sequence[str], limit: int) -> list[str]:
+    """The cells of a row one after another, in as many lines as they need, all but the first indented."""
+    import textwrap
+
+    text = "  ".join(cell for cell in row if cell)
+    return textwrap.wrap(text, limit, subsequent_indent="  ") or [""]

@@ -15,6 +15,7 @@ from typing import Any
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from margin.catalog import nearest
+from margin.cli.streams import fitted
 from margin.hints import spoken, written
 
 
@@ -35,7 +36,8 @@ class Options(ArgumentParser):
                 title = (group.title or "").rstrip(":.")
                 title = "options" if title in ("", str(self.description).rstrip(".")) else title
                 text += ["", *textwrap.wrap(f"{title[0].upper()}{title[1:]}:", width), *lines]
-        return "\n".join([*text, "", "--json prints one JSON document instead of text."]) + "\n"
+        told = [*text, "", "--json prints one JSON document instead of text."]
+        return fitted("\n".join(told)) + "\n"
 
 
 COLUMN = 30
@@ -52,10 +54,11 @@ def _explained(action: Any, width: int) -> list[str]:
     known = action.default not in (None, "", [], {}, "==SUPPRESS==") and bool(flags)
     default = f" ({_shown(action.default)})" if known else ""
     text = re.sub(r"[.]$", "", str(action.help).replace("%%", "%")) + default
-    first, *rest = textwrap.wrap(text, max(20, width - COLUMN)) or [""]
+    column = min(COLUMN, width // 3)
+    first, *rest = textwrap.wrap(text, max(20, width - column)) or [""]
     start = f"  {name.rstrip()}"
-    lines = [f"{start:<{COLUMN}}{first}"] if len(start) < COLUMN else [start, " " * COLUMN + first]
-    return lines + [" " * COLUMN + line for line in rest]
+    lines = [f"{start:<{column}}{first}"] if len(start) < column else [start, " " * column + first]
+    return lines + [" " * column + line for line in rest]
 
 
 def _hint(action: Any) -> Any:

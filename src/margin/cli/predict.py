@@ -27,6 +27,7 @@ def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int 
         width: Of a model that translates, the width of the beam; 1 takes the likeliest token each time.
         longest: Of a model that translates, tokens of a translation at most.
     """
+    from margin.data.writing import write_whole
     from margin.engine.runs import Run
     from margin.using import predictions
 
@@ -41,7 +42,8 @@ def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int 
         raise FileNotFoundError(f"no such directory: {path.parent}")
     if path.suffix not in (".csv", ".json"):
         raise ValueError(f"--out ends in .csv or .json: got {path.name}")
-    path.write_text(as_csv(columns, rows) if path.suffix == ".csv" else json.dumps(rows, indent=1))
+    text = as_csv(columns, rows) if path.suffix == ".csv" else json.dumps(rows, indent=1)
+    write_whole(path, text.encode())
     return Output({"rows": len(rows), "out": str(path)}, f"{len(rows)} predictions in {path}")
 
 

@@ -1,8 +1,10 @@
 """How a training goes, on stderr: a bar in a terminal, plain lines elsewhere."""
 
+import shutil
 import sys
 import time
 
+from margin.cli.streams import say
 from margin.engine.runs import Run
 from margin.engine.state import Hook, State
 from margin.types import Metrics
@@ -17,11 +19,9 @@ def progress(run: Run, total: int, per_epoch: int) -> Hook:
     A row of the history is shown when it is written, but not more often than every two seconds, the
     last one always; in a terminal the current step is shown in between.
     """
-    terminal = sys.stderr.isatty()
+    terminal = sys.stderr is not None and sys.stderr.isatty()
     last = {"row": -1.0, "frame": 0.0}
-    print(
-        f"{run.record['recipe']['model']}: {total} steps, {per_epoch} an epoch -> {run.path}", file=sys.stderr
-    )
+    say(f"{run.record['recipe']['model']}: {total} steps, {per_epoch} an epoch -> {run.path}")
 
     def hook(state: State, metrics: Metrics) -> None:
         now = time.monotonic()
@@ -29,10 +29,10 @@ def progress(run: Run, total: int, per_epoch: int) -> Hook:
         fresh = row.get("step") == state.step
         if fresh and (now - last["row"] > SECONDS_BETWEEN_LINES or state.step == total):
             last["row"] = now
-            print(f"{_clear(terminal)}{line(row, total)}", file=sys.stderr, flush=True)
+            say(f"{_clear(terminal)}{line(row, total)}")
         elif terminal and now - last["frame"] > SECONDS_BETWEEN_FRAMES:
             last["frame"] = now
-            print(f"{_clear(terminal)}{bar(state.step, total)}", end="", file=sys.stderr, flush=True)
+            say(f"{_clear(terminal)}{bar(state.step, total)}", end="")
 
     return hook
 
@@ -42,7 +42,9 @@ def _clear(terminal: bool) -> str:
 
 
 def bar(step: int, total: int, width: int = 30) -> str:
-    """A bar of ``width`` characters, and the step."""
+    """A bar of ``width`` characters, fewer in a narrow terminal, and the step."""
+    room = shutil.get_terminal_size().columns - len(f"[] step {total}/{total}") - 1
+    width = max(0, min(width, room))
     done = width * step // max(1, total)
     return f"[{'#' * done}{'.' * (width - done)}] step {step}/{total}"
 

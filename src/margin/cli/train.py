@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from margin.catalog import dictated, find, models, resolve, rules
 from margin.cli.data import check_source
 from margin.cli.output import Output
 from margin.cli.parsing import bracketed, new_parser, one_line, parse
+from margin.cli.streams import fitted, say
 from margin.options import Training
 
 USAGE = """usage: margin train MODEL DATA [options]
@@ -52,6 +52,8 @@ class Words(NamedTuple):
 def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed."""
     taken = take(words)
+    if taken.model:
+        find(models(), taken.model, "model")  # before any help: no option is of a model that is not there
     if taken.resume:
         return resumed(taken)
     base: dict[str, Any] = recorded(taken.config) if taken.config else {}
@@ -63,7 +65,7 @@ def run(words: Sequence[str]) -> Output:
     )
     if not taken.model or not taken.data:
         if "--help" in words or "-h" in words:
-            return Output({"usage": USAGE}, USAGE)
+            return Output({"usage": USAGE}, fitted(USAGE))
         raise ValueError("margin train needs MODEL and DATA, for instance: margin train lenet5 digits")
     check_names(taken)
     parser = parser_of(taken.model, taken.data, taken.rule)
@@ -231,7 +233,7 @@ def opened(taken: Words, options: Mapping[str, Any]) -> Any:
 def tell(notes: Sequence[str]) -> None:
     """Say on stderr what was done before the first step."""
     for note in notes:
-        print(note, file=sys.stderr)
+        say(note)
 
 
 def _parent(out: str, model: str) -> Path:

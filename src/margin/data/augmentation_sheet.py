@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.data.augmentation import Kind, augmented, kind_of_inputs, transforms_of
+from margin.data.writing import whole_file
 from margin.foundations.seeds import mix
 from margin.types import Examples
 
@@ -93,7 +94,8 @@ def _written(shown: Mapping[str, Tensor], labels: Sequence[str], kind: Kind, pat
                 spine.set(color="#cccccc", linewidth=0.6)
             if row == 0:
                 pad.set_title(labels[column], fontsize=9, color=INK, pad=3)
-    figure.savefig(path, format="png")
+    with whole_file(path) as file:
+        figure.savefig(file, format="png")
     return path
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from margin.data.writing import naming_the_full
+
 BASE = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
 """Where Xiao, Rasul and Vollgraf publish Fashion-MNIST."""
 
@@ -58,7 +60,8 @@ def fetch(folder: Path, told: Told, *, base: str = BASE) -> dict[str, str]:
             continue
         begun = folder / f".{name}.{os.getpid()}.part"
         try:
-            _download(f"{base}/{name}", begun, partial(told, name))
+            with naming_the_full(path):
+                _download(f"{base}/{name}", begun, partial(told, name))
             if (got := _content(begun)) != sha256:
                 what = "no whole gzip file" if got is None else f"SHA-256 {got[:16]}... of its content"
                 raise ValueError(f"{base}/{name}: must hold what was published, {sha256[:16]}...: got {what}")

@@ -137,7 +137,7 @@ def form_of(source: Any) -> Form:
         return "stream" if isinstance(items, IterableDataset) else "dataset"
     raise ValueError(
         "data must be a name, a path, arrays (x, y), a DataFrame, a torch Dataset or DataLoader, or a Data: "
-        f"got {type(source).__name__}"
+        f"got {type(source).__name__}{converted(source)}"
     )
 
 
@@ -183,6 +183,17 @@ def is_frame(source: Any) -> bool:
     """Whether an object is a polars or pandas DataFrame; loads neither library."""
     library = type(source).__module__.partition(".")[0]
     return library in ("polars", "pandas") and type(source).__name__ == "DataFrame"
+
+
+def converted(source: Any) -> str:
+    """How a table of another library becomes a DataFrame, as the end of a message; "" where none is known."""
+    library = type(source).__module__.partition(".")[0]
+    if library == "datasets" and isinstance(source, dict):
+        return f"; take one of its parts, as data[{next(iter(source), 'train')!r}].to_pandas()"
+    way = next((name for name in ("to_pandas", "to_polars", "toPandas") if hasattr(source, name)), "")
+    if not way and library == "polars" and hasattr(source, "collect"):
+        way = "collect"
+    return f"; give data.{way}(), a DataFrame" if way else ""
 
 
 def is_name(source: str | os.PathLike[str]) -> bool:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from margin.data.augmentation_sheet import COLOR
+from margin.data.writing import whole_file
 
 SIDE = 56
 """Pixels of a small image's longer side in the picture, about: each of its own is repeated."""
@@ -66,7 +67,8 @@ def _write_images(path: Path, images: Tensor, span: tuple[float, float] | None) 
     from PIL import Image
 
     levels = (image_sheet(images, span) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    Image.fromarray(levels[..., 0] if levels.shape[2] == 1 else levels).save(path, format="PNG")
+    with whole_file(path) as file:
+        Image.fromarray(levels[..., 0] if levels.shape[2] == 1 else levels).save(file, format="PNG")
 
 
 def _write_cloud(path: Path, points: Tensor) -> None:
@@ -78,4 +80,5 @@ def _write_cloud(path: Path, points: Tensor) -> None:
     axes.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=size, color=COLOR, alpha=0.6, linewidths=0)
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_title(f"{len(points)} samples", fontsize=10)
-    figure.savefig(path, format="png")
+    with whole_file(path) as file:
+        figure.savefig(file, format="png")

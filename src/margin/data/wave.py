@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from margin.data.reading import reading, regular
+from margin.data.writing import whole_file
 
 Bits = Literal[8, 16, 24, 32]
 
@@ -175,7 +176,7 @@ def write_wave(path: str | os.PathLike[str], samples: Tensor, rate: int, *, bits
         )
     half = 2 ** (bits - 1)
     levels = (x * half).round().clamp(max=half - 1).long().numpy()
-    with wave.open(str(path), "wb") as file:
+    with whole_file(Path(path)) as whole, wave.open(whole, "wb") as file:
         file.setnchannels(1 if x.ndim == 1 else x.shape[1])
         file.setsampwidth(bits // 8)
         file.setframerate(rate)

@@ -118,7 +118,9 @@ def rows_of(X: Doubles, targets: NDArray[Any], weight: Doubles, shape: Sequence[
     return Arrays((inputs,), torch.from_numpy(targets[kept]), torch.from_numpy(weight[kept]))
 
 
-def data_of_rows(rows: Arrays, classes: int, validation_fraction: Any, seed: int) -> tuple[Data, Standardize]:
+def data_of_rows(
+    rows: Arrays, classes: int, validation_fraction: Any, seed: int, *, as_it_is: bool = False
+) -> tuple[Data, Standardize]:
     """Rows as Data, standardized already, and the map that did so, fitted on the training part.
 
     In float64 the map loses nothing where a feature's mean is large beside its spread; inside of a model
@@ -129,6 +131,7 @@ def data_of_rows(rows: Arrays, classes: int, validation_fraction: Any, seed: int
         classes: Number of classes; 0 for values.
         validation_fraction: Share of the validation part, in [0, 1); 0 leaves it out.
         seed: Seed of who falls where.
+        as_it_is: Whether the map leaves every feature as it is.
 
     Raises:
         ValueError: The share is out of range, or a class has too few rows to be in both parts.
@@ -142,6 +145,8 @@ def data_of_rows(rows: Arrays, classes: int, validation_fraction: Any, seed: int
         parts = {name: Arrays(*rows.take(i, torch.Generator())) for name, i in index.items()}
     x, weight = parts["train"].inputs[0].numpy(), _weight(parts["train"])
     standardize, plain = standardization(x, weight), even(_weight(rows))
+    if as_it_is:
+        standardize = Standardize(torch.zeros_like(standardize.mean), torch.ones_like(standardize.std))
     splits = {
         name: Arrays((standardize(part.inputs[0]),), part.targets, None if plain else part.weight)
         for name, part in parts.items()

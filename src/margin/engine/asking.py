@@ -5,7 +5,7 @@ Every mean is sum(w v) / sum(w), both sums over all terms.
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -89,7 +89,7 @@ def terms_of(
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, batches: Sequence[Batch], task: Task, objective: Objective
+    model: nn.Module, batches: Iterable[Batch], task: Task, objective: Objective
 ) -> dict[str, float]:
     """Means over all terms of the objective (``loss``) and of the task's scores; leaves no trace.
 

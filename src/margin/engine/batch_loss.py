@@ -16,7 +16,7 @@ from margin.engine.asking import weighted_sum
 from margin.engine.descent import Descend, cut, total_norm
 from margin.engine.processes import share, summed
 from margin.engine.state import NonFiniteError, State, device_of
-from margin.types import Batch, Metrics, Objective
+from margin.types import TERMS, Batch, Metrics, Objective
 
 Grads = list[Tensor | None]
 
@@ -39,6 +39,7 @@ class BatchLoss:
         self._pieces = list(cut(batch, descend.pieces)) if descend.pieces > 1 else [batch]
         self._draws = self._generators()
         self._asked = False
+        self._terms = 0.0
 
     def gradient(self) -> tuple[Grads, float]:
         """The gradient with respect to each parameter, None where it has no part in the loss; the loss.
@@ -57,6 +58,7 @@ class BatchLoss:
                     b if a is None else a if b is None else a + b for a, b in zip(grads, found, strict=True)
                 ]
         total, terms = summed(torch.stack(sums).sum(0)).tolist()
+        self._terms = terms
         # where a backward pass averages over the processes already, their sum is size times that
         factor = share().size / terms if self.descend.synchronized else 1 / terms
         whole = grads if self.descend.synchronized else [None if g is None else summed(g) for g in grads]
@@ -80,7 +82,8 @@ class BatchLoss:
 
     def step(self, grads: Sequence[Tensor | None], loss: float) -> Metrics:
         """Step the optimizer along a gradient of the whole batch: clipped, and refused, as in any descent."""
-        return replace(self.descend, synchronized=True).apply(self.state, grads, loss)
+        moved = replace(self.descend, synchronized=True).apply(self.state, grads, loss)
+        return moved | ({TERMS: self._terms} if self._terms else {})
 
     def _sum(self, piece: Batch) -> tuple[Tensor, Tensor]:
         return weighted_sum(self.objective(self.state.model, piece, self.state.generator), piece.weight)

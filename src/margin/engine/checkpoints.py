@@ -5,7 +5,6 @@ numbers included, is one JSON text in the file's metadata. Nothing is pickled.
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,27 +14,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from margin.data.writing import write_whole
 from margin.engine.processes import share
 from margin.engine.sharding import like, state_like, whole
 from margin.engine.state import State
 
 SHOWN = 3
 """How many names a message lists."""
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file by one rename, after its bytes have reached the disk."""
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def pack(tree: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:

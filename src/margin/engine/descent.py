@@ -20,7 +20,7 @@ from margin.engine.processes import (
 from margin.engine.sharding import norms
 from margin.engine.state import NonFiniteError, State, Step
 from margin.tasks import Task
-from margin.types import Batch, Metrics, Objective
+from margin.types import TERMS, Batch, Metrics, Objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,8 @@ def descent(objective: Objective, descend: Descend) -> Step:
     def step(state: State, batch: Batch) -> Metrics:
         if descend.pieces == 1 and share().size == 1:
             losses = objective(state.model, batch, state.generator)
-            return descend(state, weighted_mean(losses, batch.weight))
+            terms = losses.numel() if batch.weight is None else weighted_sum(losses, batch.weight)[1]
+            return descend(state, weighted_mean(losses, batch.weight)) | {TERMS: terms}
         return _summed_descent(objective, descend, state, batch)
 
     return step
@@ -198,7 +199,7 @@ def _summed_descent(objective: Objective, descend: Descend, state: State, batch:
     loss, terms = over_all().tolist()
     grads = [parameter.grad for parameter in parameters]
     torch._foreach_mul_([grad for grad in grads if grad is not None], share().size / terms)
-    return descend.apply(state, grads, loss / terms)
+    return descend.apply(state, grads, loss / terms) | {TERMS: terms}
 
 
 def _apart(objective: Objective, model: nn.Module) -> AbstractContextManager[None]:

@@ -1,15 +1,15 @@
 """Hooks: they look at the state and write to the run; what they must remember is its history."""
 
 import math
-import resource
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+from margin.engine.interruption import EvaluationLeftError
 from margin.engine.runs import Run
-from margin.engine.state import Hook, State
-from margin.types import WARMING, Metrics
+from margin.engine.state import Hook, State, is_loss
+from margin.types import TERMS, WARMING, Metrics
 
 Evaluation = Callable[[State], dict[str, float]]
 
@@ -52,18 +52,22 @@ class Evaluating:
     def row(self, state: State) -> None:
         """Append the row of this step, and begin a new tally."""
         seconds = time.perf_counter() - self._since
-        examples = float(state.tally.get("steps", 0.0)) * self.batch_size
+        examples = float(state.tally.get("examples", state.tally.get("steps", 0.0) * self.batch_size))
+        try:
+            judged = {f"val_{name}": value for name, value in self.evaluation(state).items()}
+        except EvaluationLeftError:
+            return  # the tally stays: a resumption evaluates these weights, and the row is as it would be
         self.run.append(
             {
                 "step": state.step,
                 "epoch": state.step / self.per_epoch,
                 **means(state),
-                **{f"val_{name}": value for name, value in self.evaluation(state).items()},
+                **judged,
                 **self.measure(state),
                 **_rates(state),
                 "seconds": seconds,
                 "examples_per_second": examples / seconds,
-                "peak_memory_mib": peak_memory_mib(),
+                **peak_memory(),
             }
         )
         state.tally.clear()
@@ -71,9 +75,16 @@ class Evaluating:
 
 
 def means(state: State) -> dict[str, float]:
-    """The mean metrics of the steps in the tally, under the names ``train_...``."""
-    steps = float(state.tally.get("steps", 0.0)) or math.nan
-    return {f"train_{name}": float(total) / steps for name, total in state.tally.items() if name != "steps"}
+    """The mean metrics of the steps in the tally, under the names ``train_...``.
+
+    A loss's is sum(w l) / sum(w) over the terms of all steps, as an evaluation's; any other's is over steps.
+    """
+    steps, terms = (float(state.tally.get(name, 0.0)) or math.nan for name in ("steps", TERMS))
+    return {
+        f"train_{name}": float(total) / (terms if is_loss(name) else steps)
+        for name, total in state.tally.items()
+        if name not in ("steps", "examples", TERMS)
+    }
 
 
 def _rates(state: State) -> dict[str, float]:
@@ -81,10 +92,14 @@ def _rates(state: State) -> dict[str, float]:
     return {"lr": rates[0]} if rates else {}
 
 
-def peak_memory_mib() -> float:
-    """The largest resident memory of this process so far, in MiB."""
+def peak_memory() -> dict[str, float]:
+    """The largest resident memory of this process so far, in MiB; {} where Python does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return {}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    return {"peak_memory_mib": peak / 2**20 if sys.platform == "darwin" else peak / 2**10}
 
 
 def saving(run: Run, every: int, metric: str) -> Hook:
@@ -146,6 +161,8 @@ def until(metric: str, below: float) -> Hook:
     """
 
     def hook(state: State, metrics: Metrics) -> str | None:
+        if not metrics:
+            return None  # no step was taken: a resumption makes up for an evaluation
         if metric not in metrics:
             raise ValueError(f"until names a metric of the step: got {metric!r}, it has {', '.join(metrics)}")
         return f"{metric} <= {below:g}" if float(metrics[metric]) <= below else None

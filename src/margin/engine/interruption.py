@@ -1,23 +1,75 @@
-"""Ctrl-C ends a training between two steps, so that what is saved is whole."""
+"""Ctrl-C ends a training between two steps, or an evaluation between two batches; what is saved is whole."""
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 import torch
 from torch import Tensor
 
-from margin.engine.processes import share, summed_later
-from margin.engine.state import Hook, State, device_of
-from margin.types import Metrics
+from margin.engine.processes import share, summed, summed_later
+from margin.engine.state import State, device_of
+from margin.types import Batch, Metrics
 
 INTERRUPTED = "interrupted"
 
 
+class EvaluationLeftError(Exception):
+    """An evaluation was left before its end, because the training is to stop."""
+
+
+class Interruption:
+    """A hook that stops the training after the step in which it was asked to.
+
+    Args:
+        stop: Asked after each step whether someone else wants the training to stop.
+    """
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self.stop = stop
+        self.asked = False
+        self.left = False
+        self._pending: list[Callable[[], Tensor]] = []
+
+    def __call__(self, state: State, metrics: Metrics) -> str | None:
+        """Why to stop, or None."""
+        if share().size == 1:
+            return INTERRUPTED if self._wanted() else None
+        if self.left:  # all processes have left the evaluation of this step
+            return INTERRUPTED
+        # every process must end after the same step: they agree while the next one is computed
+        self._pending.append(summed_later(self._vote(device_of(state.model))))
+        return INTERRUPTED if len(self._pending) > 1 and bool(self._pending.pop(0)()) else None
+
+    def until_asked(self, batches: Sequence[Batch]) -> Iterator[Batch]:
+        """The batches of an evaluation, left before the next one once the training is to stop.
+
+        Raises:
+            EvaluationLeftError: It is to stop; of several processes all leave before the same batch.
+        """
+        self.left = False
+        for batch in batches:
+            self.left = bool(summed(self._vote(batch.inputs[0].device)))
+            if self.left:
+                raise EvaluationLeftError
+            yield batch
+
+    def settle(self) -> None:
+        """Wait for what the processes still tell each other."""
+        for wait_for_flag in self._pending:
+            wait_for_flag()
+
+    def _wanted(self) -> bool:
+        return self.asked or self.stop()
+
+    def _vote(self, device: torch.device) -> Tensor:
+        return torch.tensor(float(self._wanted()), device=device)
+
+
 @contextmanager
-def interruptible(stop: Callable[[], bool] = lambda: False) -> Iterator[Hook]:
+def interruptible(stop: Callable[[], bool] = lambda: False) -> Iterator[Interruption]:
     """A hook that stops after the step in which Ctrl-C came; a second Ctrl-C stops at once.
 
     Outside the main thread, where Python hands over no signals, only ``stop`` is asked.
@@ -25,22 +77,12 @@ def interruptible(stop: Callable[[], bool] = lambda: False) -> Iterator[Hook]:
     Args:
         stop: Asked after each step whether someone else wants the training to stop.
     """
-    asked: list[int] = []
+    hook = Interruption(stop)
 
     def remember(number: int, frame: FrameType | None) -> None:
-        if asked:
+        if hook.asked:
             raise KeyboardInterrupt
-        asked.append(number)
-
-    pending: list[Callable[[], Tensor]] = []
-
-    def hook(state: State, metrics: Metrics) -> str | None:
-        wanted = bool(asked) or stop()
-        if share().size == 1:
-            return INTERRUPTED if wanted else None
-        # every process must end after the same step: they agree while the next one is computed
-        pending.append(summed_later(torch.tensor(float(wanted), device=device_of(state.model))))
-        return INTERRUPTED if len(pending) > 1 and bool(pending.pop(0)()) else None
+        hook.asked = True
 
     if threading.current_thread() is not threading.main_thread():
         yield hook
@@ -48,7 +90,6 @@ def interruptible(stop: Callable[[], bool] = lambda: False) -> Iterator[Hook]:
     before = signal.signal(signal.SIGINT, remember)
     try:
         yield hook
-        for wait_for_flag in pending:
-            wait_for_flag()
+        hook.settle()
     finally:
         signal.signal(signal.SIGINT, before)

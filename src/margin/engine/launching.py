@@ -4,6 +4,7 @@ They are spawned, never forked: a process that has run a threaded kernel of torc
 waiting for threads that they do not have.
 """
 
+import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
@@ -85,6 +86,7 @@ def _enter(
 ) -> None:
     """What a new process does: join, work, and tell what went wrong."""
     size, address, device = place
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
     with group(rank, size, address, device):
         try:
@@ -95,6 +97,14 @@ def _enter(
             told.put((rank, _sendable(error)))
             raise SystemExit(1) from None
         told.put((rank, None))  # what happens while the connections are taken down is no failure
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, however: nobody would hear of it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()  # on a pipe that the parent's end closes
+        os._exit(1)  # the main thread may wait in a kernel or for another process
 
 
 def _sendable(error: BaseException) -> BaseException:

@@ -53,4 +53,5 @@ def run_at(path: str, option: str) -> Run:
     try:
         return Run(path)
     except FileNotFoundError as error:
-        raise ValueError(f"{option} must be the directory of a run: {error}") from None
+        also = ", or a file of weights" if option == "init_from" else ""
+        raise ValueError(f"{option} must be the directory of a run{also}: {error}") from None

@@ -3,7 +3,7 @@
 Resuming makes the plan again, so nothing in it may depend on what was trained.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ from margin.optim.schedules import schedule_of
 from margin.options import Training
 from margin.tasks import Task
 from margin.types import Batch, Examples, Objective
+
+Taken = Callable[[Sequence[Batch]], Iterator[Batch]]
+"""How an evaluation takes its batches."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,9 +74,14 @@ class Plan:
         """The batch of a step, in the model's type and on its device."""
         return self.feed(step).to(dtype=self.dtype, device=self.device)
 
-    def evaluate(self, state: State) -> dict[str, float]:
-        """Metrics of the current weights on the validation part; none where there is no such part."""
-        return self.judge_part(state.usable, "val")
+    def evaluate(self, state: State, taken: Taken = iter) -> dict[str, float]:
+        """Metrics of the current weights on the validation part; none where there is no such part.
+
+        Args:
+            state: Whose weights.
+            taken: How its batches are taken: one after another, or until the training is to stop.
+        """
+        return self.judge_part(state.usable, "val", taken)
 
     def measure(self, state: State) -> dict[str, float]:
         """The columns of every track, of the current weights on the training part."""
@@ -87,11 +95,11 @@ class Plan:
             for metric, value in self.judge_part(model, name).items()
         }
 
-    def judge_part(self, model: nn.Module, name: str) -> dict[str, float]:
+    def judge_part(self, model: nn.Module, name: str, taken: Taken = iter) -> dict[str, float]:
         """Metrics of a module on one part."""
         if self.objective is None or name not in self.held:
             return {}
-        return evaluate(model, self.held[name], self.task, self.objective)
+        return evaluate(model, taken(self.held[name]), self.task, self.objective)
 
 
 def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training, state: State) -> Plan:

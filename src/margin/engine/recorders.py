@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from margin.engine.checkpoints import write_whole
+from margin.data.writing import write_whole
 from margin.engine.processes import share
 from margin.engine.runs import Run
 from margin.engine.state import Hook, State

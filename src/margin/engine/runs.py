@@ -15,7 +15,9 @@ from typing import Any
 
 import yaml
 
-from margin.engine.checkpoints import load_state, save_state, write_whole
+from margin.data.writing import append_whole, clear_aside, write_whole
+from margin.engine.checkpoints import load_state, save_state
+from margin.engine.locks import holder_of
 from margin.engine.processes import share
 from margin.engine.state import State
 
@@ -74,8 +76,12 @@ class Run:
         if new.exists():
             shutil.rmtree(new)  # left by a kill: it was never a run
         new.mkdir(parents=True)
-        write_whole(new / "run.yaml", _yaml(record))
-        new.rename(path)
+        try:
+            write_whole(new / "run.yaml", _yaml(record))
+            new.rename(path)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)  # no run yet: the name stays free
+            raise
         return cls(path)
 
     @property
@@ -159,6 +165,8 @@ class Run:
         """Fill a freshly started state from the last checkpoint, and forget what was written after it."""
         if "last" in self.marks or self.begun:
             load_state(self.checkpoint("last" if "last" in self.marks else "initial"), state)
+        if share().rank == 0:
+            clear_aside(self.path)
         rows: list[dict[str, Any]] = [row for row in self.history if row["step"] <= state.step]
         self._history = rows
         text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -181,15 +189,15 @@ class Run:
         self.history.append(clean)
         if share().rank != 0:
             return
-        with (self.path / "history.jsonl").open("a") as file:
-            file.write(json.dumps(clean) + "\n")
+        append_whole(self.path / "history.jsonl", f"{json.dumps(clean)}\n".encode())
 
     # what a user sees
 
     @property
     def reason(self) -> str:
-        """Why the training ended, or "" where it has not."""
-        return str(self.marks.get("reason", ""))
+        """Why the training ended, or "" where it has not; of a live one, who trains it."""
+        holder = holder_of(self.path)
+        return f"still training: {holder}" if holder else str(self.marks.get("reason", ""))
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -211,6 +219,8 @@ def _occupied(path: Path) -> str:
     if not (path / "run.yaml").is_file():
         return f"{path} exists and is no run: choose another --out"
     run = Run(path)
+    if holder := holder_of(path):
+        return f"{path} is being trained by {holder}: choose another --out"
     if run.reason in ("", "interrupted"):
         return f"{path} holds an interrupted run: go on with --resume {path}, or choose another --out"
     return f"{path} holds a finished run: choose another --out"

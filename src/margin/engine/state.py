@@ -12,9 +12,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from margin.engine.processes import share
+from margin.engine.processes import share, summed
 from margin.foundations.seeds import mix
-from margin.types import Batch, Metrics
+from margin.types import TERMS, Batch, Metrics
 
 
 class Preprocessed(nn.Module):
@@ -54,7 +54,8 @@ class State:
         optimizers: By the name of the submodule they move; "" is the whole model.
         step: Steps taken.
         seed: The training's seed.
-        tally: Sums of the steps' metrics since the last row of the history, and their number.
+        tally: Sums of the steps' metrics since the last row of the history, of their terms and examples,
+            and their number; a loss is summed times its terms.
         generator: What the current step draws from.
         waiting: What a checkpoint holds of modules that the step has not asked for yet.
         history: The rows of the run's history so far, for a step that looks at them.
@@ -112,11 +113,14 @@ class State:
         if device.type == "cuda":
             torch.cuda.manual_seed(key ^ 0x5BD1E995)
 
-    def count(self, metrics: Metrics) -> None:
-        """Add a step's metrics to the tally."""
-        for name, value in metrics.items():
+    def count(self, metrics: Metrics, batch: Any) -> None:
+        """Add a step's metrics to the tally, a loss as often as it has terms."""
+        terms = terms_in(metrics, batch)
+        metrics.pop(TERMS, None)  # it is the tally's alone
+        sums = {name: value * terms if is_loss(name) else value for name, value in metrics.items()}
+        counts = {TERMS: terms, **examples_in(batch), "steps": 1}
+        for name, value in {**sums, **counts}.items():
             self.tally[name] = self.tally.get(name, 0.0) + value
-        self.tally["steps"] = self.tally.get("steps", 0.0) + 1
 
 
 Step = Callable[[State, Any], Metrics]
@@ -131,6 +135,40 @@ Batches = Callable[[int], Any]
 
 class NonFiniteError(ArithmeticError):
     """A loss or gradient is not finite; no parameter has been moved."""
+
+
+def is_loss(name: str) -> bool:
+    """Whether a metric is a mean over the terms of a batch, which a mean over steps must weigh."""
+    return name == "loss" or name.endswith("_loss")
+
+
+def terms_in(metrics: Metrics, batch: Any) -> float | Tensor:
+    """The weights of the terms that a step's loss is the mean of: what the step says, else its batch's sum.
+
+    Of several processes, that of all their shares.
+    """
+    if TERMS in metrics:
+        return metrics[TERMS]
+    if not isinstance(batch, Batch):
+        return 1.0
+    return summed(_rows(batch) if batch.weight is None else batch.weight.double().sum())
+
+
+def examples_in(batch: Any) -> dict[str, float | Tensor]:
+    """How many examples a batch holds that count, in all processes; {} where its rows are no examples."""
+    if not (isinstance(batch, Batch) and batch.divisible):
+        return {}
+    rows = _rows(batch) if batch.weight is None else _kept(batch.weight)
+    return {"examples": summed(rows)}
+
+
+def _kept(weight: Tensor) -> Tensor:
+    """The number of rows of which some term counts."""
+    return (weight.reshape(len(weight), -1) != 0).any(1).sum().double()
+
+
+def _rows(batch: Batch) -> Tensor:
+    return torch.tensor(float(len(batch.inputs[0])), dtype=torch.float64, device=batch.inputs[0].device)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -165,9 +203,10 @@ def fit(state: State, batches: Batches, step: Step, *, max_steps: int, hooks: Se
         state.model.train()
         while state.step < max_steps:
             state.reseed(device)
-            metrics = step(state, batches(state.step))
+            batch = batches(state.step)
+            metrics = step(state, batch)
             state.step += 1
-            state.count(metrics)
+            state.count(metrics, batch)
             for hook in hooks:
                 if reason := hook(state, metrics):
                     return reason

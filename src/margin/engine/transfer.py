@@ -1,6 +1,6 @@
 """Transfer (Yosinski et al., 2014): a model begins with another's weights, and part of it is kept."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +27,33 @@ class Transferred:
         """One line for a person."""
         left = "; ".join(f"{name}: {why}" for name, why in self.left.items())
         return f"{len(self.taken)} tensors taken over, {len(self.left)} left{f' ({left})' if left else ''}"
+
+
+def unwrapped(given: Mapping[str, Tensor], names: Iterable[str]) -> tuple[dict[str, Tensor], str]:
+    """Tensors under a model's own names, where ``torch.compile`` or a parallel wrapper has put words before.
+
+    ``torch.compile`` puts ``_orig_mod.`` before the names of what it compiles, DistributedDataParallel and
+    DataParallel put ``module.`` before all. Both are left out in comparing, of the model's names too.
+
+    Args:
+        given: Tensors by the names that they were saved under.
+        names: The model's names.
+
+    Returns:
+        The tensors, under the model's names where these are found; what was left out, or "".
+    """
+    own, wanted = {_bare(name): name for name in names}, set(names)
+    found = {own.get(_bare(name), _bare(name)): tensor for name, tensor in given.items()}
+    clearer = len(found) == len(given) and len(wanted & found.keys()) > len(wanted & given.keys())
+    if not clearer:
+        return dict(given), ""
+    text = " ".join([*given, *wanted])
+    words = [word for word in ("_orig_mod.", "module.") if word in text]
+    return found, f"the names of the weights are read without {' and '.join(words)}, of a wrapper"
+
+
+def _bare(name: str) -> str:
+    return name.replace("_orig_mod.", "").removeprefix("module.")
 
 
 def transfer(model: nn.Module, source: Mapping[str, Tensor] | nn.Module) -> Transferred:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from margin.data.writing import whole_file
 from margin.sequence.backtest import Backtest, block_interval
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def backtest_picture(
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8)
-    figure.savefig(file, format="png")
+    with whole_file(Path(file)) as whole:
+        figure.savefig(whole, format="png")
     return Path(file)
 
 

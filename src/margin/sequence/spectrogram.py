@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from margin.data.spectra import QUIET, power_spectrum
+from margin.data.writing import whole_file
 
 DEEPEST = 80.0
 """Decibels below the loudest that are told apart."""
@@ -65,5 +66,6 @@ def spectrogram(
     )
     below.set(xlabel="seconds", ylabel="kHz", xlim=(0, len(x) / rate), ylim=(0, high))
     figure.colorbar(shown, ax=[above, below], label="dB below the loudest", shrink=0.7)
-    figure.savefig(file, format="png")
+    with whole_file(Path(file)) as whole:
+        figure.savefig(whole, format="png")
     return Path(file)

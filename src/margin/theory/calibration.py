@@ -4,7 +4,7 @@ Guo, Pleiss, Sun and Weinberger (2017), Equation 3: the expected calibration err
 |frequency - probability| over bins of equal width.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -74,8 +74,36 @@ def reliability(
     )
 
 
+def top_label(probability: Any, happened: Any) -> tuple[Probability, Outcome]:
+    """Stated probabilities and outcomes as tensors; of K classes the likeliest, and whether it was the label.
+
+    Args:
+        probability: (n,) of an event, or (n, K) of each class; a tensor or an array.
+        happened: (n,) outcomes, 0 or 1; of (n, K) probabilities the labels 0 .. K - 1.
+
+    Raises:
+        ValueError: The shapes do not fit, an outcome is neither 0 nor 1, or a label is no class.
+    """
+    p, y = torch.as_tensor(probability), torch.as_tensor(happened)
+    if p.ndim not in (1, 2) or y.shape != p.shape[:1]:
+        raise ValueError(
+            "probabilities must be (n,) or (n, classes), beside n outcomes or labels: "
+            f"got {tuple(p.shape)} and {tuple(y.shape)}"
+        )
+    if p.ndim == 1:
+        if not bool(((y == 0) | (y == 1)).all()):
+            raise ValueError(f"outcomes must be 0 or 1: got {y[(y != 0) & (y != 1)][0]}")
+        return p, y.double()
+    if y.is_floating_point() or y.dtype == torch.bool or not bool(((y >= 0) & (y < p.shape[1])).all()):
+        raise ValueError(
+            f"labels must be integers from 0 to {p.shape[1] - 1}: got {y.dtype}, {y[:3].tolist()}"
+        )
+    confidence, label = p.max(1)
+    return confidence, label == y
+
+
 def expected_calibration_error(
-    probability: Probability, happened: Outcome, *, bins: int = 15, weight: Weight = None
+    probability: Any, happened: Any, *, bins: int = 15, weight: Weight = None
 ) -> Float[Tensor, ""]:
     r"""The expected calibration error of stated probabilities, a number in [0, 1].
 
@@ -86,13 +114,18 @@ def expected_calibration_error(
     probability of the positive class and whether it was the label. The two differ.
 
     Args:
-        probability: The probability given to each event.
-        happened: 1 where the event happened, else 0.
+        probability: The probability given to each event, (n,), a tensor or an array; or (n, K), that of each
+            class, which is then read by its top label.
+        happened: 1 where the event happened, else 0; of (n, K) probabilities the labels 0 .. K - 1.
         bins: M, bins of equal width; see :func:`bin_of` for their ends.
         weight: Weight of each event; None: 1.
 
+    Raises:
+        ValueError: The shapes do not fit, or an outcome, a label or a probability is none.
+
     Reference: Guo, Pleiss, Sun and Weinberger 2017, Equation 3.
     """
+    probability, happened = top_label(probability, happened)
     index = bin_of(probability, bins)
     w = torch.ones(len(index), dtype=torch.float64) if weight is None else weight.double()
     excess = w * (happened.double() - probability.double())

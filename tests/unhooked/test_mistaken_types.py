@@ -1,0 +1,22 @@
+"""What a user hands over that is of another type is refused by rule; the types of tests would come before."""
+
+import pytest
+import torch
+
+import margin
+
+
+def test_what_is_no_name_is_refused_in_words() -> None:
+    class Net(torch.nn.Module):
+        pass
+
+    for given in (Net(), Net):
+        with pytest.raises(ValueError, match=r"train takes the name of a model .*: got Net; .*margin\.audit"):
+            margin.train(given, "iris")
+
+
+def test_what_is_no_model_is_refused_in_words() -> None:
+    with pytest.raises(ValueError, match=r"an audit takes a torch module.*: got Foreign; wrap its scores"):
+        margin.audit(type("Foreign", (), {})(), (torch.zeros(2, 1), torch.zeros(2)))
+    with pytest.raises(ValueError, match=r"got Linear: give an instance, Linear\(\.\.\.\)"):
+        margin.audit(torch.nn.Linear, (torch.zeros(2, 1), torch.zeros(2)))
