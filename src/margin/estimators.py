@@ -101,13 +101,9 @@ def trained(
             raise KeyboardInterrupt from None  # the message would tell how to go on with a run that is gone
         module: Any = load(run)
     cuts = range(0, len(losses), plan.per_epoch)
-    curve = [_mean(losses[i : i + plan.per_epoch]) for i in cuts]
+    parts = (losses[i : i + plan.per_epoch] for i in cuts)
+    curve = [math.fsum(loss * n for loss, n in part) / math.fsum(n for _, n in part) for part in parts]
     return module.model, curve, math.ceil(job.state.step / plan.per_epoch)
-
-
-def _mean(losses: Sequence[tuple[float, float]]) -> float:
-    """sum(w l) / sum(w) of losses l over terms of weight w in all."""
-    return math.fsum(loss * terms for loss, terms in losses) / math.fsum(terms for _, terms in losses)
 
 
 def recording(step: Step, losses: list[tuple[float, float]]) -> Step:
@@ -179,10 +175,8 @@ class _Estimator(BaseEstimator):
         shape = weighted_rows.shape_of(self.shape, X.shape[1])
         rows = weighted_rows.rows_of(X, targets, weight, shape)
         classes = len(getattr(self, "classes_", ()))
-        as_it_is = training.scale == "none"
-        data, standardize = weighted_rows.data_of_rows(
-            rows, classes, self.validation_fraction, seed, as_it_is=as_it_is
-        )
+        plainly, share = training.scale == "none", self.validation_fraction
+        data, standardize = weighted_rows.data_of_rows(rows, classes, share, seed, as_it_is=plainly)
         core, self.loss_curve_, self.n_iter_ = trained(entry, data, plain(mapping(self.options)), training)
         self.input_shape_ = shape
         self.module_: nn.Module = Preprocessed(standardize, core).double().eval()

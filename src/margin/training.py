@@ -17,11 +17,11 @@ from margin.data.examples import Data
 from margin.data.forms import whole_path
 from margin.data.opening import open_data
 from margin.data.scaling import rescaled
-from margin.data.writing import DiskFullError
+from margin.data.writing import going_on
 from margin.engine.interruption import INTERRUPTED, interruptible
 from margin.engine.launching import WorkerDiedError, launch
 from margin.engine.loading import load
-from margin.engine.locks import Lock
+from margin.engine.locks import Lock, held
 from margin.engine.other_runs import check_same_others, digests, located, run_at
 from margin.engine.plan import Plan, check_task, factory_of, plan_of
 from margin.engine.processes import share, threads, told_by_first, wait
@@ -161,17 +161,6 @@ def prepare(
     return Job(run, state, plan, None if data.origin else data, tuple(notes), lock)
 
 
-def held(path: Path) -> Lock | None:
-    """The lock of a run's directory; of several processes the first holds it, and all are told if it cannot.
-
-    Raises:
-        RunBusyError: Another training holds it.
-    """
-    taken: list[Lock] = []
-    told_by_first(lambda: taken.append(Lock(path)))
-    return taken[0] if taken else None
-
-
 def taken_over(model: nn.Module, training: Training, notes: list[str]) -> None:
     """Give a model the weights of the run, or of the file, that it begins with, and say what was taken."""
     if not training.init_from:
@@ -281,7 +270,7 @@ def finish(
             return job.run
         if share().size == 1 and (job.plan.training.processes or 1) > 1:
             return spread(job, progress, hooks)
-        with _going_on(job):
+        with going_on(_later(job)):
             return _finished(job, progress, hooks, stop)
     finally:
         if job.lock:
@@ -324,15 +313,6 @@ def _later(job: Job) -> str:
     """How to go on with a job that has stopped."""
     streamed = job.data is not None and not job.data.resumable
     return "a stream cannot be resumed" if streamed else f"go on with margin train --resume {job.run.path}"
-
-
-@contextmanager
-def _going_on(job: Job) -> Iterator[None]:
-    """A full disk's message says how to go on."""
-    try:
-        yield
-    except DiskFullError as error:
-        raise DiskFullError(f"{error}; then {_later(job)}") from None
 
 
 @contextmanager

@@ -111,6 +111,15 @@ def naming_the_full(path: Path, size: int = 0) -> Iterator[None]:
         ) from None
 
 
+@contextmanager
+def going_on(how: str) -> Iterator[None]:
+    """A full disk's message says how to go on, once there is room."""
+    try:
+        yield
+    except DiskFullError as error:
+        raise DiskFullError(f"{error}; then {how}") from None
+
+
 def _size(count: int) -> str:
     return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{-(-count // 1024)} KiB"
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from margin.data.writing import naming_the_full
+from margin.engine.processes import told_by_first
 
 NAME = "lock"
 """The name of the file in the run's directory."""
@@ -88,6 +89,17 @@ class Lock:
     def release(self) -> None:
         """Let others train the run; once is enough."""
         self._let_go()
+
+
+def held(path: Path) -> Lock | None:
+    """The lock of a run's directory; of several processes the first holds it, and all are told if it cannot.
+
+    Raises:
+        RunBusyError: Another training holds it.
+    """
+    taken: list[Lock] = []
+    told_by_first(lambda: taken.append(Lock(path)))
+    return taken[0] if taken else None
 
 
 def holder_of(directory: Path) -> Holder | None:
