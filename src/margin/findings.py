@@ -24,6 +24,13 @@ STANDARD_ERRORS = 4.0
 """Half-width of the interval of an estimate, in standard errors: 1 normal error in 16,000 is larger."""
 
 
+class NotAsked(Exception):
+    """Why a claim cannot be put to a subject, in one line, which is no failure of either.
+
+    A claim raises it where a cap is hit, or where an answer would not fit: "more than 200,000 regions".
+    """
+
+
 class Verdict(StrEnum):
     """What follows from a finding, the gravest first."""
 

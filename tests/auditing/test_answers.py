@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from margin.auditing.answers import ask
+from margin.auditing.table import absences
 from margin.catalog import Need
-from margin.findings import Verdict
+from margin.findings import NotAsked, Verdict
 
 
 def answering(finding, disturb=None):
@@ -57,6 +58,36 @@ def test_what_a_claim_raises_is_told_and_the_others_are_asked(subject, claim_of,
     subject.model.train()
     with pytest.raises(RuntimeError, match=r"(?s)must leave no trace.*KeyError: 'mine'"):
         ask(subject, [claim_of(disturbing)])
+
+
+def test_a_claim_that_cannot_be_asked_says_so_and_nothing_has_failed(subject, claim_of, finding):
+    def capped(subject):
+        raise NotAsked("more than 200,000 regions")
+
+    bag = torch.nn.EmbeddingBag(5, 2)
+
+    def twice(subject):
+        loss = bag(torch.tensor([[0, 1]])).square().sum()
+        (slope,) = torch.autograd.grad(loss, bag.weight, create_graph=True)
+        torch.autograd.grad(slope.sum(), bag.weight)
+
+    asked = [claim_of(capped, "a/one"), claim_of(twice, "a/two"), claim_of(answering(finding), "a/three")]
+    audit = ask(subject, asked)
+    assert not audit.failed and list(audit.findings) == ["a/three"]
+    assert audit.answers[0].absence == "not asked: more than 200,000 regions"
+    assert audit.answers[1].absence.startswith("not asked: torch cannot differentiate the model so: ")
+    assert "_embedding_bag" in audit.answers[1].absence and "\n" not in audit.answers[1].absence
+    assert absences(audit) == ["2 cannot be asked"]
+    assert [answer.broken for answer in audit.answers] == ["", "", ""]
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("vmapped"), ValueError("vmap: no"), NotImplementedError()])
+def test_what_only_looks_like_a_missing_derivative_is_a_defect(subject, claim_of, raised):
+    def broken(subject):
+        raise raised
+
+    audit = ask(subject, [claim_of(broken)])
+    assert audit.failed and "broken, which is a defect" in audit.answers[0].absence
 
 
 def set_eval(subject):
@@ -228,7 +259,6 @@ def test_json_is_strict_and_comes_back(subject, claim_of, every_verdict):
 def test_a_claim_to_be_named_is_asked_where_it_is(subject, claim_of, finding, monkeypatch):
     import margin
     from margin import catalog
-    from margin.auditing.table import absences
 
     asked = []
 

@@ -210,7 +210,7 @@ def absent(skipped, count=1):
         (absent(None), False, ["1 does not apply"]),
         (absent(None, 2) + absent("needs about 3 min of the 1 min that remain"), False,
          ["2 do not apply", "1 not asked for lack of time"]),
-        (absent("needs 3 h of 1 h") + absent("interrupted", 4), True,
+        (absent("needs about 3 h of the 1 h that remain") + absent("interrupted", 4), True,
          ["1 not asked for lack of time", "4 not asked, interrupted"]),
         ([], True, ["interrupted"]),
         ([], False, []),

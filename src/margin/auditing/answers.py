@@ -3,6 +3,7 @@
 import hashlib
 import math
 import platform
+import re
 import time
 import traceback
 import warnings
@@ -21,10 +22,17 @@ from margin.auditing.requirements import Judgment, Requirement, Status, judged
 from margin.auditing.table import BY_NAME, INTERRUPTED
 from margin.auditing.trace import Trace
 from margin.catalog import Claim, nearest, resolve
-from margin.findings import Finding, Subject, Verdict
+from margin.findings import Finding, NotAsked, Subject, Verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+LACKS = re.compile(
+    r"derivative for .* is not implemented|does not currently support double backward|once_differentiable"
+    r"|does not support it because it has not been implemented|must override the setup_context"
+    r"|Batching rule not implemented|support vmap over|vmap: "
+)
+"""What torch says where an operation of the model has no such derivative, or none that runs over examples."""
 
 Fact = str | int | float
 Progress = Callable[[Claim, int, int], None]
@@ -40,8 +48,8 @@ class Answer:
         finding: Its answer; None where there is none.
         refusal: What the subject lacks ("needs a domain"); "" where the claim applies.
         seconds: How long the answer took.
-        skipped: Why a claim was not asked ("interrupted"); "" where it was.
-        broken: The traceback of what a claim raised: a defect of the claim, or of the model that it asked.
+        skipped: Why a claim was not asked ("interrupted"), or cannot be; "" where it was.
+        broken: The traceback of what a claim raised: a defect of ours.
     """
 
     claim: Claim
@@ -191,8 +199,9 @@ def ask(
         everything: Whether claims are asked that should be named; a required one always is.
 
     Returns:
-        The audit, its answers in the order of the claims. One that raises is listed as broken, its traceback
-        kept, and the others are asked all the same; the audit has then failed.
+        The audit, its answers in the order of the claims. One that cannot be asked says why: it raised
+        NotAsked, or torch has no such derivative. One that raises anything else is listed as broken, its
+        traceback kept, and the others are asked all the same; the audit has then failed.
 
     Raises:
         Interrupted: Ctrl-C came; it holds the audit of what was answered.
@@ -269,20 +278,29 @@ def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer
         return Answer(claim, None, "", 0.0, skipped)
     before = Trace.of(subject)
     start = time.perf_counter()
-    finding, broken = None, ""
+    finding, skipped, broken = None, "", ""
     try:
         with warnings.catch_warnings():
             # vmap of torch's recurrent layers is slow, which is no news to who reads the audit
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             finding = resolve(claim.ask)(subject)
-    except Exception:
-        broken = traceback.format_exc()
+    except Exception as error:
+        skipped = str(error) if isinstance(error, NotAsked) else _lacking(error)
+        broken = "" if skipped else traceback.format_exc()
     seconds = time.perf_counter() - start
     if difference := before.difference(subject):
         raise RuntimeError(
             f"asking must leave no trace: claim {claim.name} was asked and {difference}\n{broken}"
         )
-    return Answer(claim, finding, "", seconds, broken=broken)
+    return Answer(claim, finding, "", seconds, skipped, broken)
+
+
+def _lacking(error: Exception) -> str:
+    """What torch cannot do with the model that a claim asked for, in a line; "" for any other error."""
+    if not isinstance(error, RuntimeError):  # NotImplementedError is one
+        return ""
+    line = next((line.strip() for line in str(error).splitlines() if LACKS.search(line)), "")
+    return f"torch cannot differentiate the model so: {line[:120]}" if line else ""
 
 
 def _span(subject: Subject) -> tuple[float, float] | None:

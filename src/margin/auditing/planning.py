@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from margin.auditing.table import LONG
 from margin.catalog import Claim
 from margin.engine.asking import asking
 from margin.findings import Subject
@@ -62,7 +63,7 @@ class Plan:
         needed = self.seconds(claim)
         if not self._limited or needed <= left:
             return ""
-        return f"needs about {spoken(needed)} of the {spoken(max(left, 0.0))} that remain"
+        return f"{LONG} {spoken(needed)} of the {spoken(max(left, 0.0))} that remain"
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from margin.auditing.answers import Answer, Audit
 
 INTERRUPTED = "interrupted"
+LONG = "needs about"
 """Why a claim was not asked, where the audit was stopped."""
 
 BY_NAME = "; name it with --claims"
@@ -288,13 +289,15 @@ def absences(audit: "Audit") -> list[str]:
     refused = sum(bool(answer.refusal) for answer in audit.answers)
     interrupted = sum(answer.skipped == INTERRUPTED for answer in audit.answers)
     by_name = sum(answer.skipped.endswith(BY_NAME) for answer in audit.answers)
-    short = sum(bool(answer.skipped) for answer in audit.answers) - interrupted - by_name
+    short = sum(answer.skipped.startswith(LONG) for answer in audit.answers)
+    unasked = sum(bool(answer.skipped) for answer in audit.answers) - interrupted - by_name - short
     broken = sum(bool(answer.broken) for answer in audit.answers)
     phrases = {
         f"{broken} broken": broken,
         f"{refused} {'does' if refused == 1 else 'do'} not apply": refused,
         f"{by_name} asked only by name": by_name,
         f"{short} not asked for lack of time": short,
+        f"{unasked} cannot be asked": unasked,
         f"{interrupted} not asked, interrupted": interrupted,
         "interrupted": audit.interrupted and not interrupted,
     }
