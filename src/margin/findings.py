@@ -23,6 +23,9 @@ Status = Literal["proved", "sampled", "assumed", "refuted"]
 STANDARD_ERRORS = 4.0
 """Half-width of the interval of an estimate, in standard errors: 1 normal error in 16,000 is larger."""
 
+PRINTED = 1.959964
+"""Half-width of the interval that is printed, in standard errors: 1 normal error in 20 is larger."""
+
 
 class NotAsked(Exception):
     """Why a claim cannot be put to a subject, in one line, which is no failure of either.
@@ -62,9 +65,10 @@ class Premise:
 class Finding:
     """A statement, what was measured, what theory promises, and the verdict that follows.
 
-    The value's reach is ``value -+ 4 stderr``, or the stated confidence interval, plus rounding; a
-    ``lower`` (``upper``) estimate reaches to the end of its range. With several elements each has
-    its own verdict and the gravest is the finding's.
+    The value's reach, on which the verdict rests, is ``value -+ 4 stderr``, or the stated interval, plus
+    rounding; a ``lower`` (``upper``) estimate reaches to the end of its range. What is printed is the 95 %
+    interval: :attr:`shown`. Both end where the range ends. With several elements each has its own verdict and
+    the gravest is the finding's.
 
     Args:
         statement: What is claimed, in one sentence.
@@ -76,6 +80,8 @@ class Finding:
         kind: exact, estimate, or a one-sided estimate of the truth (lower, upper).
         stderr: Standard error of an estimate.
         interval: A confidence interval of the truth, where a standard error would mislead.
+        printed: The 95 % interval, where it is neither ``interval`` nor ``value -+ 1.96 stderr``.
+        sample: Of which examples the value is, where not of all that its question names: "1,024 drawn".
         failure: Why the method gave no number; "" where it did.
         low: Promised lower bound.
         high: Promised upper bound; an identity has low = high.
@@ -96,6 +102,8 @@ class Finding:
     kind: Kind = "exact"
     stderr: Tensor | None = None
     interval: tuple[Tensor, Tensor] | None = None
+    printed: tuple[Tensor, Tensor] | None = None
+    sample: str = ""
     failure: str = ""
     low: Tensor | None = None
     high: Tensor | None = None
@@ -110,22 +118,35 @@ class Finding:
             raise ValueError("a finding has a stderr or an interval, not both")
         if self.kind == "exact" and (self.stderr is not None or self.interval is not None):
             raise ValueError("an exact value has neither stderr nor interval: use kind='estimate'")
+        if self.printed is not None and self.stderr is None and self.interval is None:
+            raise ValueError("a printed interval goes with a stderr or an interval: got neither")
         if self.labels and len(self.labels) != self.value.numel():
             raise ValueError(f"one label per element: got {len(self.labels)} for {self.value.numel()}")
 
     @property
     def reach(self) -> tuple[Tensor, Tensor]:
-        """The least and largest value that the truth may have, element by element."""
+        """The least and largest value that the truth may have, element by element: the verdict's interval."""
+        return self._ended(self.interval, STANDARD_ERRORS)
+
+    @property
+    def shown(self) -> tuple[Tensor, Tensor]:
+        """The ends of the interval that is printed, of 95 %, element by element."""
+        return self._ended(self.printed or self.interval, PRINTED)
+
+    def _ended(self, ends: tuple[Tensor, Tensor] | None, errors: float) -> tuple[Tensor, Tensor]:
+        """An interval, stated or of so many standard errors, with its rounding, cut at the range."""
         value = self.value.double()
-        if self.interval is not None:
-            below, above = (end.double() for end in self.interval)
+        if ends is not None:
+            below, above = (end.double() for end in ends)
         else:
             stderr = torch.zeros_like(value) if self.stderr is None else self.stderr.double()
-            error = STANDARD_ERRORS * stderr
-            below, above = value - error, value + error
+            below, above = value - errors * stderr, value + errors * stderr
         if self.value.is_floating_point():
             rounding = torch.finfo(self.value.dtype).eps * value.abs()
             below, above = below - rounding, above + rounding
+        least, most = self.range
+        # An estimate may lie outside of the range, as one without bias; its interval holds it all the same.
+        below, above = below.maximum(value.clamp(max=least)), above.minimum(value.clamp(min=most))
         if self.kind == "lower":
             above = torch.full_like(above, self.range[1])
         if self.kind == "upper":
@@ -180,6 +201,7 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """The finding as JSON values, the verdict included; non-finite numbers become strings."""
         below, above = self.reach
+        shown = None if self.stderr is None and self.interval is None else [_json(end) for end in self.shown]
         return {
             "statement": self.statement,
             "value": _json(self.value),
@@ -187,7 +209,9 @@ class Finding:
             "range": [_number(end) for end in self.range],
             "kind": self.kind,
             "stderr": _json(self.stderr),
+            "interval": shown,
             "reach": [_json(below), _json(above)],
+            "sample": self.sample,
             "low": _json(self.low),
             "high": _json(self.high),
             "scope": self.scope,
@@ -240,6 +264,8 @@ class Subject:
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
         beside: A second model of the same kind, with which this one is compared, where one is given.
+        kept: What one claim computed of the model's answers and others need too, by its name; a subject that
+            is made from this one begins with none.
     """
 
     model: nn.Module
@@ -254,6 +280,7 @@ class Subject:
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
     beside: nn.Module | None = None
+    kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
 
 def without_loss(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:

@@ -363,7 +363,7 @@ def test_bars_place_value_reach_and_promise(finding):
     window, (bar,) = _bars(found, 1)
     assert window == ("0", "2")
     assert bar.value == 25.0
-    assert bar.reach == pytest.approx((20.0, 30.0), abs=1e-3)
+    assert bar.reach == pytest.approx((25 - 1.96 * 1.25, 25 + 1.96 * 1.25), abs=1e-3)
     assert bar.promise == (15.0, 100.0)
     near = finding(value=f64(412.38271), low=f64(412.3827), high=f64(412.3827), tolerance=1e-3,
                    range=(-float("inf"), float("inf")))  # fmt: skip
@@ -434,7 +434,7 @@ def test_what_is_required_stands_at_the_top_and_beside_its_value(required):
         text.count("recall@cat≥.9 is missed: cat: the value is 0.2") == 2
     )  # at the top and beside its value
     assert "is met" not in text
-    table = text[text.index("claim promised measured verdict required") :]
+    table = text[text.index("claim promised measured [95 %] verdict required") :]
     assert "cat – .2 measured ≥ .9 missed dog – .9 measured ≥ .5 met" in table
     assert "not asked: interrupted theory/calibration.ece" in text
     assert "#theory/calibration.ece" not in page(required)  # nothing to go to
@@ -444,7 +444,7 @@ def test_the_notebook_shows_what_is_required(required):
     text = words(required._repr_html_())
     assert "Required: 1 missed, 2 undecided, 1 met" in text
     assert "recall@cat≥.9 is missed: cat: the value is 0.2" in text
-    assert "claim promised measured verdict required" in text
+    assert "claim promised measured [95 %] verdict required" in text
     assert "cat – .2 measured ≥ .9 missed dog – .9 measured ≥ .5 met" in text
 
 

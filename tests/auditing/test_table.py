@@ -79,9 +79,9 @@ def test_the_worst_of_an_upper_promise_exceeds_it_most(finding):
         ({"low": f64(0.25), "high": f64(0.75)}, "[.25, .75]", ".5"),
         ({"kind": "lower"}, "", ">= .5"),
         ({"kind": "upper"}, "", "<= .5"),
-        ({"kind": "estimate", "stderr": f64(0.01)}, "", ".500 [.460, .540]"),
+        ({"kind": "estimate", "stderr": f64(0.01)}, "", ".500 [.480, .520]"),
         ({"kind": "estimate", "interval": (f64(0.4), f64(0.55))}, "", ".50 [.40, .55]"),
-        ({"kind": "lower", "stderr": f64(0.01)}, "", ">= .500 [.460, 1.000]"),
+        ({"kind": "lower", "stderr": f64(0.01)}, "", ">= .500 [.480, 1.000]"),
         ({"kind": "estimate", "stderr": f64(1e-12)}, "", ".5"),
     ],
 )
@@ -126,7 +126,7 @@ def test_80_columns_show_every_verdict_and_break_no_number(every_verdict):
         assert any(
             line.split()[0] == f"topic.{verdict}" and verdict in line for line in text.splitlines() if line
         )
-    assert ".50 [.10, .90]" in text
+    assert ".50 [.30, .70]" in text
 
 
 def test_terminal_lists_what_was_assumed_first_and_what_does_not_apply(every_verdict):

@@ -11,7 +11,6 @@ from margin.findings import Verdict
 from margin.tasks import HALFSPACE
 from margin.theory.calibration import (
     bin_of,
-    bootstrap_errors,
     brier_score,
     calibrated_errors,
     calibration_interval,
@@ -70,18 +69,31 @@ def test_rounding_beyond_0_and_1_stays_in_the_end_bins():
     assert bin_of(torch.tensor([-1e-7, 1 + 1e-7]), 15).tolist() == [0, 14]
 
 
-def test_the_basic_interval_takes_off_the_bias_and_holds_the_error_and_an_unrejected_0():
-    drawn = torch.linspace(0.12, 0.22, 101, dtype=torch.float64)
-    chance = torch.linspace(0.0, 0.1, 101, dtype=torch.float64)
-    # 2 * 0.16 - [0.2175, 0.1225]; the measured error lies inside.
-    assert calibration_interval(0.16, drawn, chance) == pytest.approx((0.1025, 0.1975), abs=1e-12)
-    # 2 * 0.1 - [0.2175, 0.1225] = [-0.0175, 0.0775]: cut at 0, widened to the error.
-    assert calibration_interval(0.1, drawn, chance) == pytest.approx((0, 0.1), abs=1e-12)
-    # Below the 95 % quantile of chance, 0.095, the interval reaches 0.
-    assert calibration_interval(0.094, drawn - 0.08, chance)[0] == 0
-    assert calibration_interval(0.096, drawn - 0.08, chance)[0] == pytest.approx(0.192 - 0.1375)
+@pytest.mark.parametrize("shift", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize(("n", "repeats"), [(1, 400), (10, 400), (20, 400), (500, 300)])
+def test_the_interval_holds_the_populations_error(shift, n, repeats):
+    # Probabilities uniform on [0.5, 1], events of probability p - shift: the error is the shift.
+    # Of 300 samples 5 % would miss at the most, 15; more than 30 with probability 1e-4.
+    generator, missed, wide = Generator().manual_seed(11), 0, 0.0
+    for _ in range(repeats):
+        p = 0.5 + 0.5 * torch.rand(n, generator=generator, dtype=torch.float64)
+        y = torch.rand(n, generator=generator, dtype=torch.float64) < p - shift
+        low, high = calibration_interval(p, y, calibrated_errors(p, generator, resamples=100), generator)
+        missed, wide = missed + (not low <= shift <= high), wide + high - low
+    assert missed <= 0.1 * repeats
+    if n == 500:  # no wider than a mean's of signs that are known, -+ 1.96 sqrt(.19 / 500), by more than half
+        assert wide / repeats < 1.5 * 2 * 1.96 * math.sqrt(0.19 / n)
+
+
+def test_one_event_tells_nothing_and_many_sure_ones_what_a_binomial_does():
+    one = torch.tensor([0.93], dtype=torch.float64)
+    assert calibration_interval(one, torch.ones(1), torch.zeros(9), Generator()) == (0, 1)
+    # 100 forecasts of .999 that came true: the rate may be .025^(1/100), whatever the deviation says.
+    p = torch.full((100,), 0.999, dtype=torch.float64)
+    low, high = calibration_interval(p, torch.ones(100), torch.full((9,), 0.01).double(), Generator())
+    assert low == 0 and high == pytest.approx(1 - 0.025**0.01, abs=3e-3)
     with pytest.raises(ValueError, match="level"):
-        calibration_interval(0.1, drawn, chance, level=1.0)
+        calibration_interval(p, torch.ones(100), torch.zeros(9), Generator(), level=1.0)
 
 
 def test_confident_float32_logits_do_not_underflow():
@@ -132,10 +144,8 @@ def test_a_calibrated_predictor_measures_no_more_than_chance():
     for _ in range(30):
         p = torch.rand(300, generator=generator).double()
         y = (torch.rand(300, generator=generator) < p).double()
-        error = expected_calibration_error(p, y).item()
-        drawn = bootstrap_errors(p, y, generator, resamples=200)
         chance = calibrated_errors(p, generator, resamples=200)
-        missed += calibration_interval(error, drawn, chance)[0] > 0
+        missed += calibration_interval(p, y, chance, generator)[0] > 0
     assert missed <= 7
 
 
@@ -146,8 +156,7 @@ def test_an_uncalibrated_predictors_interval_excludes_0_and_covers_the_truth():
     p = torch.full((2000,), 0.9).double()
     y = (torch.rand(2000, generator=generator) < 0.7).double()
     error = expected_calibration_error(p, y).item()
-    drawn = bootstrap_errors(p, y, generator)
-    low, high = calibration_interval(error, drawn, calibrated_errors(p, generator))
+    low, high = calibration_interval(p, y, calibrated_errors(p, generator), generator)
     width = 2 * 1.96 * math.sqrt(0.21 / 2000)
     assert abs(error - 0.2) < 0.041
     assert 0 < low < error < high
@@ -164,11 +173,11 @@ def test_the_chance_level_is_the_mean_of_its_closed_form():
 
 
 def test_resampling_in_chunks_is_resampling(monkeypatch):
-    p, y = torch.rand(50, generator=Generator().manual_seed(8)).double(), torch.ones(50)
-    at_once = bootstrap_errors(p, y, Generator().manual_seed(1), resamples=40)
+    p = torch.rand(50, generator=Generator().manual_seed(8)).double()
+    at_once = calibrated_errors(p, Generator().manual_seed(1), resamples=40)
     monkeypatch.setattr("margin.theory.calibration.DRAWS_AT_ONCE", 150)
     assert len(at_once) == 40
-    in_chunks = bootstrap_errors(p, y, Generator().manual_seed(1), resamples=40)
+    in_chunks = calibrated_errors(p, Generator().manual_seed(1), resamples=40)
     torch.testing.assert_close(in_chunks, at_once, rtol=0, atol=1e-12)
 
 

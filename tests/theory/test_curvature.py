@@ -323,17 +323,18 @@ def test_the_training_examples_are_differentiated_not_the_held_out():
 
 def test_without_training_examples_the_statement_says_which():
     subject = dataclasses.replace(subject_of(tanh), train=())
-    assert "held-out (the training ones are not known)" in sharpness(subject).statement
+    assert "30 held-out examples (the training ones are not known)" in sharpness(subject).statement
+    assert sharpness(subject).sample == trace(subject).sample == "held-out"
     assert sharpness(subject).value.tolist() == sharpness(subject_of(tanh)).value.tolist()
 
 
 def test_of_many_batches_some_are_taken_and_said():
     subject = subject_of(tanh, n=30, cut=5)
-    assert differentiated(subject, None).words == "all training examples"
-    assert differentiated(subject, 30).words == "all training examples"
+    assert differentiated(subject, None).words == "all 30 training examples"
+    assert differentiated(subject, 15).words == "all 30 training examples"
     some = differentiated(subject, 14)
-    assert some.words == "10 of the training examples"
-    assert [[batch is other for other in subject.train].index(True) for batch in some.batches] == [0, 3]
+    assert (some.words, some.mark) == ("14 of 30 training examples, drawn at random", "14 drawn")
+    assert sum(len(batch.inputs[0]) for batch in some.batches) == 14
     assert len(differentiated(subject, 1).batches) == 1
     with pytest.raises(ValueError, match="at least 1: got 0"):
         differentiated(subject, 0)
@@ -510,3 +511,53 @@ def test_a_loss_that_is_nan_on_a_few_examples_fails():
     subject = Subject(model=Partly(3, 2), test=batches, train=batches, task=CLASSES, objective=risk(CLASSES))
     for claim in (sharpness, trace):
         assert claim(subject).verdict == "failed"
+
+
+def sorted_digits():
+    """A net of 442 weights on digits of 4 x 4, in batches of the file's order: sorted by class."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    order = y.argsort(kind="stable")
+    x = torch.tensor(x[order] / 16).reshape(-1, 4, 2, 4, 2).mean((2, 4)).flatten(1)
+    y = torch.tensor(y[order])
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 10)).double()
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    for _ in range(40):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    batches = [Batch((a,), b) for a, b in zip(x.split(100), y.split(100), strict=True)]
+    return Subject(model=model, test=batches, train=batches, task=CLASSES, objective=risk(CLASSES)), (x, y)
+
+
+def brute_force(model, x, y):
+    """All second derivatives of the mean cross-entropy, by differentiating every entry of the gradient."""
+    parameters = list(model.parameters())
+    loss = nn.functional.cross_entropy(model(x), y)
+    slope = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters, create_graph=True)])
+    rows = [torch.autograd.grad(s, parameters, retain_graph=True) for s in slope]
+    return torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
+
+
+def test_the_curvature_of_rows_sorted_by_class_is_the_training_losses():
+    subject, (x, y) = sorted_digits()
+    H = brute_force(subject.model, x, y)
+    eigenvalues, truth = torch.linalg.eigvalsh(H), float(H.trace())
+    ends = sharpness(subject)
+    assert ends.sample == trace(subject).sample == ""
+    for i, end in enumerate((eigenvalues[-1], eigenvalues[0])):
+        assert ends.shown[0][i] <= end <= ends.shown[1][i]
+    # Where fewer are taken, the interval knows of it: 8 samples of 37 examples each, of 4 standard errors.
+    few = trace(subject, examples=300)
+    below, above = (float(end) for end in few.reach)
+    assert below < truth < above and above - below < 1.5 * truth
+    assert few.sample == "300 drawn" and "8 samples of 37 each" in few.statement
+    printed = [float(end) for end in few.shown]
+    assert below < printed[0] < float(few.value) < printed[1] < above
+    # All classes are among them, of which the first 300 rows have two. The same examples for every claim, and said with the number.
+    drawn = torch.cat([batch.targets for batch in differentiated(subject, 300).batches])
+    assert len(drawn) == 300 and len(drawn.unique()) == 10
+    assert sharpness(subject, examples=300).sample == "300 drawn"

@@ -225,6 +225,8 @@ def ask(
         hard = hardest(subject)
     except KeyboardInterrupt:
         interrupted = True
+    finally:
+        subject.kept.clear()
     for claim in claims:
         answers.setdefault(claim.name, Answer(claim, None, "", 0.0, INTERRUPTED))
     audit = Audit(

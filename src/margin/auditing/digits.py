@@ -1,7 +1,8 @@
 """How numbers are written: as many digits as the error leaves meaning, one notation for a row.
 
-A value with an error keeps two digits of the error; an exact value keeps four. Numbers below 1 are
-written without the leading zero, very large and very small ones by a power of ten.
+A value with an error keeps two digits of the error, and no number fewer than two of its own: an error that
+is larger than the number, as the upper one of a logarithmic interval, would leave 0. An exact value keeps
+four. Numbers below 1 are written without the leading zero, very large and very small ones by a power of ten.
 """
 
 import math
@@ -14,7 +15,7 @@ PLAIN = (1e-3, 1e6)
 
 
 def figures(values: Sequence[float], error: float) -> list[str]:
-    """Numbers in one notation, rounded at the second digit of ``error``.
+    """Numbers in one notation, rounded at the second digit of ``error``; each keeps two digits of its own.
 
     Args:
         values: What is written.
@@ -25,8 +26,17 @@ def figures(values: Sequence[float], error: float) -> list[str]:
     if math.isfinite(error) and error > 0:
         decimals = ERROR_DIGITS - 1 - math.floor(math.log10(error))
         decimals = min(decimals, MOST_DIGITS - 1 - power)
-        return [_written(v, decimals, power) for v in values]
+        return [_kept(v, decimals, power) for v in values]
     return [exact(v) for v in values]
+
+
+def _kept(value: float, decimals: int, power: int) -> str:
+    """A number in the notation of its row, or in its own where that would keep fewer than two digits."""
+    if not math.isfinite(value) or value == 0:
+        return _written(value, decimals, power)
+    own = math.floor(math.log10(abs(value)))
+    least = ERROR_DIGITS - 1 - own
+    return _written(value, decimals, power) if decimals >= least else _written(value, least, own)
 
 
 def exact(value: float) -> str:

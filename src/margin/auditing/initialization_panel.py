@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from margin.auditing.svg import MUTED, SERIES, exact_ticks, sized
-from margin.findings import STANDARD_ERRORS, Finding
+from margin.findings import PRINTED, Finding
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ def gains(axes: "Axes", finding: Finding) -> str:
     axes.plot(where, curves["Glorot"], "_", color=SERIES[3], markersize=14, label="Glorot: 2 n / (n + m)")
     for i, name in enumerate(shown):
         error = finding.stderr if i == 0 and finding.stderr is not None else None
-        reach = None if error is None else STANDARD_ERRORS * error.detach().cpu().double()
+        reach = None if error is None else PRINTED * error.detach().cpu().double()
         axes.errorbar(
             where, curves[name], yerr=reach, fmt="o", color=SERIES[i], markersize=4, linewidth=1.1, label=name
         )

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 MEANINGS = {
     Verdict.UNFOUNDED: "a premise of the theorem is refuted here, so it promises nothing",
     Verdict.FAILED: "the value is not finite, or the method did not converge",
-    Verdict.VIOLATED: "all of the value's reach lies outside the promise",
-    Verdict.INCONCLUSIVE: "the reach straddles the edge of the promise",
+    Verdict.VIOLATED: "all of the value's interval, of 4 standard errors, lies outside the promise",
+    Verdict.INCONCLUSIVE: "the value's interval, of 4 standard errors, straddles the edge of the promise",
     Verdict.VACUOUS: "the promise excludes no possible value",
     Verdict.MEASURED: "theory promises nothing that this value could break",
-    Verdict.HOLDS: "all of the value's reach lies inside the promise",
+    Verdict.HOLDS: "all of the value's interval, of 4 standard errors, lies inside the promise",
 }
 
 KINDS = {
@@ -70,11 +70,11 @@ MOST_BARS = 24
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Where a value, its reach and its promise lie, in percent of a window.
+    """Where a value, its 95 % interval and its promise lie, in percent of a window.
 
     Args:
         value: What was measured.
-        reach: Least and largest value that the truth may have.
+        reach: The ends of the interval.
         promise: Promised interval; None where there is none.
         text: The same in words.
         level: The element's verdict.

@@ -1,4 +1,4 @@
-"""The table of findings: claim | promised | measured and its reach | unit | verdict.
+"""The table of findings: claim | promised | measured with its 95 % interval | unit | verdict.
 
 A finding has one row; one with labels has a row for each label, with its own verdict; one measured
 example by example has the counts of its verdicts, the gravest first, and its worst examples. What an
@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING
 from margin.auditing.digits import exact, figures
 from margin.auditing.requirements import Judgment, Status
 from margin.catalog import OTHER_MODELS
-from margin.findings import Finding, Scope, Verdict
+from margin.findings import STANDARD_ERRORS, Finding, Scope, Verdict
 
 if TYPE_CHECKING:
     from margin.auditing.answers import Answer, Audit
 
 INTERRUPTED = "interrupted"
-LONG = "needs about"
 """Why a claim was not asked, where the audit was stopped."""
+
+LONG = "needs about"
+"""How the reason begins for which there was no time for a claim."""
+
+MEASURED = "measured [95 %]"
+"""Head of the column of values, which says what all brackets are."""
 
 BY_NAME = "; name it with --claims"
 """How the reason ends for which an audit of everything leaves a claim out."""
@@ -45,13 +50,13 @@ SCOPES: dict[Scope, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One number of a finding with its reach and its promise.
+    """One number of a finding with its 95 % interval and its promise.
 
     Args:
         label: Its name; "" for a scalar.
         value: What was measured.
-        below: The least value that the truth may have.
-        above: The largest.
+        below: The lower end of the interval.
+        above: The upper one.
         low: Promised lower bound; -inf where there is none.
         high: Promised upper bound; inf where there is none.
         verdict: What follows.
@@ -80,7 +85,7 @@ class Row:
         claim: The claim's name; "" where the row continues the one above.
         label: Name of the element; "" for a scalar.
         promised: What theory promises; "" for nothing.
-        measured: The value and its reach.
+        measured: The value and its interval; of which examples, where not of all.
         unit: Unit of both; "" where it has none.
         verdict: The verdict in words.
         level: The gravest verdict that the row stands for.
@@ -104,7 +109,7 @@ class Row:
 def elements(finding: Finding) -> list[Element]:
     """The numbers of a finding, one an element of its value."""
     value = finding.value.double()
-    below, above = finding.reach
+    below, above = finding.shown
     low = value.new_tensor(-math.inf) if finding.low is None else finding.low
     high = value.new_tensor(math.inf) if finding.high is None else finding.high
     ends = (value, below, above, low, high)
@@ -167,8 +172,22 @@ def reasons(finding: Finding) -> list[str]:
     if finding.verdict is Verdict.FAILED:
         return ["the value or its reach is not a finite number"]
     if Verdict.INCONCLUSIVE in finding.verdicts and finding.kind == "estimate":
-        return ["the reach straddles the promise: more examples or draws would decide"]
+        return [f"{_wider(finding)} straddles the promise: more examples or draws would decide"]
     return []
+
+
+def _wider(finding: Finding) -> str:
+    """The verdict's interval, in words; with its numbers where there is one element."""
+    words = (
+        "the interval"
+        if finding.stderr is None
+        else f"the verdict's interval (-+ {STANDARD_ERRORS:g} stderr)"
+    )
+    if finding.value.numel() != 1:
+        return words
+    below, above = (float(end) for end in finding.reach)
+    ends = figures([below, above], above - below)
+    return f"{words} [{ends[0]}, {ends[1]}]"
 
 
 def _single(name: str, finding: Finding, part: Element, notes: tuple[int, ...]) -> Row:
@@ -226,7 +245,12 @@ def unit(finding: Finding) -> str:
 
 
 def measured(finding: Finding, part: Element) -> str:
-    """The value, and in brackets its reach where it is more than rounding."""
+    """The value, its 95 % interval where that is more than rounding, and of which examples it is."""
+    text = _with_interval(finding, part)
+    return f"{text} ({finding.sample})" if finding.sample else text
+
+
+def _with_interval(finding: Finding, part: Element) -> str:
     sign = {"lower": ">= ", "upper": "<= "}.get(finding.kind, "")
     if not math.isfinite(part.value):
         return sign + str(part.value)

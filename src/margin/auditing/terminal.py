@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from margin.auditing.requirements import Status
-from margin.auditing.table import Row, absences, left_out, premises_assumed, rows, statuses, unmet
+from margin.auditing.table import MEASURED, Row, absences, left_out, premises_assumed, rows, statuses, unmet
 from margin.findings import Verdict
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _table(made: Mapping[str, list[Row]], width: int, *, units: bool) -> "Render
     from rich.table import Table
 
     lines = list(_lines(made, units))
-    names = ("claim", "promised", "measured", "unit", "verdict", "required")
+    names = ("claim", "promised", MEASURED, "unit", "verdict", "required")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     shown = [i for i in range(len(names)) if any(line[i].plain for line in lines)]
     if not units:
@@ -140,7 +140,7 @@ def _table(made: Mapping[str, list[Row]], width: int, *, units: bool) -> "Render
     widths = {i: max(map(len, cells[i])) for i in shown}
     excess = sum(widths.values()) + GAP * (len(shown) - 1) - width
     for i in reversed(shown):
-        if names[i] not in ("promised", "measured"):
+        if names[i] not in ("promised", MEASURED):
             least = max(len(word) for cell in cells[i] for word in cell.split()) + (0 if i else INDENT)
             taken = max(0, min(excess, widths[i] - least))
             widths[i], excess = widths[i] - taken, excess - taken

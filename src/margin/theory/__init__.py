@@ -280,7 +280,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/curvature.sharpness",
-        summary="What are the largest and smallest eigenvalues of the training loss's Hessian?",
+        summary="What are the largest and smallest eigenvalues of the mean loss's Hessian?",
         ask="margin.theory.curvature:sharpness",
         demo="margin.theory.curvature:demo",
         reference="Parlett 1980, Theorem 4.5.1; Lanczos 1950",
@@ -289,7 +289,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/curvature.trace",
-        summary="What is the trace of the training loss's Hessian?",
+        summary="What is the trace of the mean loss's Hessian?",
         ask="margin.theory.curvature:trace",
         demo="margin.theory.curvature:demo",
         reference="Meyer, Musco, Musco and Woodruff 2021, Algorithm 1; Hutchinson 1990, Proposition 1",
@@ -298,7 +298,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/curvature.leading",
-        summary="What are the largest eigenvalues, in magnitude, of the training loss's Hessian?",
+        summary="What are the largest eigenvalues, in magnitude, of the mean loss's Hessian?",
         ask="margin.theory.curvature:leading",
         demo="margin.theory.curvature:demo",
         reference="Wu and Simon 2000, Algorithm 3; Parlett 1980, Theorem 4.5.1",
@@ -307,7 +307,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/curvature.layers",
-        summary="In which parameters is the trace of the training loss's Hessian?",
+        summary="In which parameters is the trace of the mean loss's Hessian?",
         ask="margin.theory.spectrum_claims:layers",
         demo="margin.theory.curvature:demo",
         by_name=LONG,
@@ -317,7 +317,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/curvature.density",
-        summary="How are the eigenvalues of the training loss's Hessian spread: negative, about 0, positive?",
+        summary="How are the eigenvalues of the mean loss's Hessian spread: negative, about 0, positive?",
         ask="margin.theory.spectrum_claims:density",
         demo="margin.theory.curvature:demo",
         by_name=LONG,
@@ -327,7 +327,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/curvature.condition",
-        summary="What is the condition number of the training loss's Hessian, its zeros apart?",
+        summary="What is the condition number of the mean loss's Hessian, its zeros apart?",
         ask="margin.theory.spectrum_claims:condition",
         demo="margin.theory.curvature:demo",
         by_name=LONG,
@@ -369,7 +369,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/curvature.gauss_newton",
-        summary="How much of the training loss's Hessian is its Gauss-Newton part?",
+        summary="How much of the mean loss's Hessian is its Gauss-Newton part?",
         ask="margin.theory.gauss_newton_claims:gauss_newton",
         demo="margin.theory.gauss_newton_claims:demo",
         by_name=LONG,

@@ -6,11 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from margin.engine.asking import asking
 from margin.findings import Finding, Premise, Subject, has_probabilities
 from margin.theory.calibration import (
     Reliability,
-    bootstrap_errors,
     brier_score,
     calibrated_errors,
     calibration_interval,
@@ -22,12 +20,17 @@ from margin.theory.held_out import (
     Terms,
     held_out_answers,
     independent_draws,
+    output_of_one,
     stated,
     unanswered,
     weighted_mean,
 )
+from margin.theory.limits import limits_of
 
 SEED = 2017
+FEW = 50
+"""Forecasts below which the interval of a calibration error is wider than it need be."""
+
 GUO = "Guo, Pleiss, Sun and Weinberger 2017, Equation 3"
 
 
@@ -97,9 +100,10 @@ def _read(
 ) -> Reading:
     error = float(expected_calibration_error(probability, happened, bins=bins, weight=weight))
     drawn, by_chance = Generator().manual_seed(SEED), Generator().manual_seed(SEED + 1)
-    bootstrap = bootstrap_errors(probability, happened, drawn, bins=bins, weight=weight, resamples=resamples)
     ideal = calibrated_errors(probability, by_chance, bins=bins, weight=weight, resamples=resamples)
-    low, high = calibration_interval(error, bootstrap, ideal, level=level)
+    low, high = calibration_interval(
+        probability, happened, ideal, drawn, bins=bins, weight=weight, level=level
+    )
     diagram = reliability(probability, happened, bins=bins, weight=weight)
     return Reading(error, low, high, float(ideal.mean()), diagram)
 
@@ -131,7 +135,8 @@ def _calibration(
     value, low, high = torch.tensor(rows, dtype=torch.float64).unbind(1)
     return Finding(
         statement=f"The mean distance between stated probability and frequency over {bins} bins of "
-        f"{len(found.labels):,} held-out forecasts, with a {level:.0%} bootstrap interval"
+        f"{len(found.labels):,} held-out forecasts, with a {level:.0%} interval"
+        + (" (wider than it need be: they are few)" if len(found.labels) < FEW else "")
         + (f"; perfect calibration would measure {by_chance} by chance." if by_chance else "."),
         value=value,
         unit="1",
@@ -153,7 +158,7 @@ def ece(subject: Subject, *, bins: int = 15, level: float = 0.95, resamples: int
         subject: A model that states probabilities.
         bins: Bins of equal width; 0 lies in the first, 1 in the last.
         level: Intended probability with which the interval covers the binned error of the population.
-        resamples: Bootstrap samples; their seed is fixed.
+        resamples: Samples of what perfect calibration would measure; their seed is fixed.
     """
     found = forecasts(subject)
     events = {"top-label confidence": found.top_label}
@@ -171,7 +176,7 @@ def binary_ece(subject: Subject, *, bins: int = 15, level: float = 0.95, resampl
         subject: A model that states the probabilities of two classes.
         bins: Bins of equal width; 0 lies in the first, 1 in the last.
         level: Intended probability with which each interval covers the binned error of the population.
-        resamples: Bootstrap samples; their seed is fixed.
+        resamples: Samples of what perfect calibration would measure; their seed is fixed.
     """
     found = forecasts(subject)
     if (classes := found.probabilities.shape[-1]) != 2:
@@ -184,9 +189,8 @@ def has_two_classes(subject: Subject) -> bool:
     """Whether the model states the probabilities of exactly two classes."""
     if not has_probabilities(subject) or subject.task.probabilities is None:
         return False
-    with torch.no_grad(), asking(subject.model):
-        outputs = subject.model(*subject.test[0].inputs)
-        return isinstance(outputs, Tensor) and subject.task.probabilities(outputs).shape[-1] == 2
+    outputs = output_of_one(subject)
+    return isinstance(outputs, Tensor) and subject.task.probabilities(outputs).shape[-1] == 2
 
 
 def brier(subject: Subject) -> Finding:
@@ -209,6 +213,7 @@ def brier(subject: Subject) -> Finding:
         reference="Brier 1950, Equation 2 (Gneiting and Raftery 2007, Section 3.1, example 1)",
         kind="estimate",
         stderr=estimate.stderr,
+        printed=limits_of(Terms(scores, found.weight, found.example)),
         failure=found.failure,
     )
 
@@ -235,6 +240,7 @@ def nll(subject: Subject) -> Finding:
         reference="Good 1952, Section 8 (Gneiting and Raftery 2007, Section 3.1, example 3)",
         kind="estimate",
         stderr=estimate.stderr,
+        printed=limits_of(Terms(scores, found.weight, found.example)),
         failure=found.failure or unanswered(scores, "the surprise"),
     )
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import VALUES
-from margin.theory.curvature import NO_LOSS, SMOOTH, hessian_of
+from margin.theory.curvature import NO_LOSS, hessian_of
 from margin.theory.diagonal import FEW, as_matrix
 from margin.theory.hessian import MEMORY, RiskHessian
 from margin.theory.lanczos import extreme_eigenvalues
+from margin.theory.twice_differentiable import twice_differentiable
 from margin.types import Batch
 
 Kind = Literal["a minimum", "a maximum", "a saddle", "undecided", "not critical"]
@@ -153,7 +154,7 @@ def kind(
     """
     if not 0 < tol < 1:
         raise ValueError(f"tol must lie in (0, 1): got {tol}")
-    with hessian_of(subject, examples, memory) as (hessian, words):
+    with hessian_of(subject, examples, memory) as (hessian, sample):
         gradient = float(hessian.risk_gradient().double().norm())
         weights = math.sqrt(sum(float(p.detach().double().square().sum()) for p in hessian.parameters))
         ends = ends_of(hessian)
@@ -163,15 +164,16 @@ def kind(
     value = share / torch.tensor([c, L, L], dtype=torch.float64) if L > 0 else share.sign()
     error = torch.tensor([0.0, ends.error / L, ends.error / L] if L > 0 else [0.0, 0.0, 0.0])
     return Finding(
-        statement=f"The weights are {SAYS[found]} the mean loss over {words}: {WHY[found]}. (Gradient "
+        statement=f"The weights are {SAYS[found]} the mean loss over {sample.words}: {WHY[found]}. (Gradient "
         f"{gradient:.3g}, eigenvalues from {ends.smallest:.3g} to {ends.largest:.3g}, error "
         f"{ends.error:.2g}; a gradient counts as 0 where the curvature that decides, c = {c:.3g}, outweighs "
         f"it within a move of {tol:g} of the weights' norm.)",
         value=value,
         unit="1",
         range=(-math.inf, math.inf),
-        premises=(SMOOTH, *_searched(ends)),
+        premises=(twice_differentiable(subject), *_searched(ends)),
         reference="Nocedal and Wright 2006, Theorems 2.3 and 2.4",
+        sample=sample.mark,
         kind="estimate",
         interval=(value - error, value + error),
         failure=_failure(gradient, ends, hessian.finite),

@@ -13,37 +13,50 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.engine.chosen import chosen
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import VALUES
 from margin.theory.diagonal import FEW, as_matrix
 from margin.theory.hessian import MEMORY, RiskHessian, SquareMap, risk_hessian
 from margin.theory.lanczos import Extremes, extreme_eigenvalues
 from margin.theory.leading import ROWS, leading_eigenpairs
-from margin.theory.trace import deflated_trace, half_width, hutchinson_trace
+from margin.theory.trace import PRINTED_MISS, VERDICT_MISS, deflated_trace, half_width, hutchinson_trace
+from margin.theory.twice_differentiable import twice_differentiable
 from margin.types import Batch
 
 UNIT = "loss / weight^2"
-SMOOTH = Premise(
-    "the loss is twice differentiable at the weights",
-    "assumed",
-    "kinks (ReLU, max pooling) have a second derivative of 0 almost everywhere and none on the kink",
-)
-
-
 NO_LOSS = "the loss is not finite"
 
 
+MOST = 2048
+"""Examples up to which curvature is that of the whole training loss."""
+
+DRAWN = 1024
+"""Examples that are drawn where there are more: the same for every claim, so that all are of one matrix."""
+
+GROUPS = 8
+"""Random samples from which the error of a trace is estimated, where not all examples are taken."""
+
+
 class Sample(NamedTuple):
-    """The examples whose risk is differentiated, and how a statement calls them."""
+    """The examples whose risk is differentiated, how a statement calls them, and how a table does."""
 
     batches: Sequence[Batch]
     words: str
+    mark: str = ""
+    whole: bool = True
 
 
-def differentiated(subject: Subject, examples: int | None) -> Sample:
-    """The training batches, or the held-out ones where those are not known; at most about ``examples``.
+def differentiated(subject: Subject, examples: int | None, *, seed: int = 0) -> Sample:
+    """The training batches, or the held-out ones where those are not known.
 
-    Of many batches, whole ones at equal distances are taken.
+    All of up to 2,048 examples where ``examples`` is 1,024; else ``examples`` of them, drawn at random. The
+    mark is "" for all training examples, and else says which: "held-out, 1,024 drawn".
+
+    Args:
+        subject: The model with its examples.
+        examples: Examples to draw where there are more than twice as many; None: all.
+        seed: Another seed draws others.
 
     Raises:
         ValueError: ``examples`` is below 1, or the subject has no batch.
@@ -51,29 +64,30 @@ def differentiated(subject: Subject, examples: int | None) -> Sample:
     if examples is not None and examples < 1:
         raise ValueError(f"examples must be at least 1: got {examples}")
     batches = subject.train or subject.test
-    kind = "training" if subject.train else "held-out (the training ones are not known)"
+    kind = "training" if subject.train else "held-out"
     if not len(batches):
         raise ValueError("curvature needs examples: the subject has none")
-    size = len(batches[0].inputs[0])
-    taken = len(batches) if examples is None else max(1, examples // max(size, 1))
-    if taken >= len(batches):
-        return Sample(batches, f"all {kind} examples")
-    batches = [batches[i * len(batches) // taken] for i in range(taken)]
-    count = sum(len(batch.inputs[0]) for batch in batches)
-    return Sample(batches, f"{count:,} of the {kind} examples")
+    found = chosen(batches, examples, seed=seed, whole_batches=not subject.independent)
+    if examples is not None and found.among <= examples * MOST // DRAWN:
+        found = chosen(batches, None)
+    unknown = "" if subject.train else " (the training ones are not known)"
+    marks = ("" if subject.train else "held-out", "" if found.whole else f"{found.taken:,} drawn")
+    return Sample(found.batches, found.words(kind) + unknown, ", ".join(filter(None, marks)), found.whole)
 
 
 @contextmanager
-def hessian_of(subject: Subject, examples: int | None, memory: int) -> Iterator[tuple[RiskHessian, str]]:
-    """The Hessian of a subject's mean loss, and how a statement calls its examples.
+def hessian_of(
+    subject: Subject, examples: int | None, memory: int, *, seed: int = 0
+) -> Iterator[tuple[RiskHessian, Sample]]:
+    """The Hessian of a subject's mean loss, and its examples.
 
-    The arguments are those of :func:`sharpness`.
+    The arguments are those of :func:`sharpness`; another seed draws other examples.
     """
-    sample = differentiated(subject, examples)
+    sample = differentiated(subject, examples, seed=seed)
     with risk_hessian(
         subject.model, sample.batches, subject.objective, independent=subject.independent, memory=memory
     ) as hessian:
-        yield hessian, sample.words
+        yield hessian, sample
 
 
 def vectors_within(dim: int, memory: int, itemsize: int, *, least: int, most: int) -> int:
@@ -86,7 +100,7 @@ def sharpness(
     *,
     tol: float = 1e-2,
     max_iterations: int = 100,
-    examples: int | None = 1024,
+    examples: int | None = DRAWN,
     memory: int = MEMORY,
 ) -> Finding:
     """The largest and smallest eigenvalues of the Hessian of the mean training loss.
@@ -96,26 +110,31 @@ def sharpness(
 
     Args:
         subject: A model with parameters that require a gradient, and an objective.
-        tol: Largest residual, relative to the larger magnitude of the two, above 0.
-        max_iterations: Lanczos steps after which the finding fails.
-        examples: About how many examples the risk is taken over; None: all.
+        tol: Largest residual, relative to the larger magnitude of the two, above 0; a tenth is tried for.
+        max_iterations: Lanczos steps after which a larger one fails the finding.
+        examples: Examples drawn where there are more than twice as many; None: all.
         memory: Bytes that the graphs of a chunk of examples may hold, about.
     """
-    with hessian_of(subject, examples, memory) as (hessian, words):
+    with hessian_of(subject, examples, memory) as (hessian, sample):
         start = hessian.start()
-        found = extreme_eigenvalues(hessian, start, tol=tol, max_iterations=max_iterations, share=0.5)
+        found = extreme_eigenvalues(hessian, start, tol=tol / 10, max_iterations=max_iterations, share=0.5)
+    scale = float(found.values.abs().max())
+    settled = found.converged or bool((found.residuals <= tol * scale).all())
+    # An eigenvalue lies within the residual; that none lies beyond it, twice as far, is a premise.
+    out = found.residuals * torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=found.residuals.dtype)
     return Finding(
-        statement=f"The extreme eigenvalues of the Hessian of the mean loss over {words}, by "
+        statement=f"The extreme eigenvalues of the Hessian of the mean loss over {sample.words}, by "
         f"{hessian.dim:,} parameters, after {found.iterations} Lanczos steps.",
         value=found.values,
         unit=UNIT,
         range=(-math.inf, math.inf),
-        premises=(SMOOTH, _extreme(found)),
+        premises=(twice_differentiable(subject), _extreme(found)),
         reference="Parlett 1980, Theorem 4.5.1 (an eigenvalue lies within the residual); Lanczos 1950",
         kind="estimate",
-        interval=(found.values - found.residuals, found.values + found.residuals),
-        failure=_failure(found, tol) if hessian.finite else NO_LOSS,
+        interval=(found.values - out[0], found.values + out[1]),
+        failure=("" if settled else _failure(found, tol)) if hessian.finite else NO_LOSS,
         labels=("largest", "smallest"),
+        sample=sample.mark,
         curves={"ritz values": found.ritz, "weights": found.weights},
     )
 
@@ -147,7 +166,7 @@ def leading(
     count: int = 5,
     tol: float = 1e-2,
     max_products: int = 300,
-    examples: int | None = 1024,
+    examples: int | None = DRAWN,
     memory: int = MEMORY,
 ) -> Finding:
     """The eigenvalues of largest magnitude of the Hessian of the mean training loss.
@@ -157,10 +176,10 @@ def leading(
         count: How many, at least 1; all, where the model has fewer parameters.
         tol: Largest residual, relative to the largest magnitude, above 0.
         max_products: Products with the Hessian after which the finding fails.
-        examples: About how many examples the risk is taken over; None: all.
+        examples: Examples drawn where there are more than twice as many; None: all.
         memory: Bytes that the graphs of a chunk of examples may hold, about, and the vectors.
     """
-    with hessian_of(subject, examples, memory) as (hessian, words):
+    with hessian_of(subject, examples, memory) as (hessian, sample):
         start = hessian.start()
         count = min(count, hessian.dim)
         rows = vectors_within(hessian.dim, memory, start.element_size(), least=count + 2, most=ROWS)
@@ -170,16 +189,17 @@ def leading(
     failure = "" if found.converged else _unsettled(found.values, found.residuals, found.products, tol)
     return Finding(
         statement=f"The {count} eigenvalues of largest magnitude of the Hessian of the mean loss over "
-        f"{words}, by {hessian.dim:,} parameters, after {found.products} products with it.",
+        f"{sample.words}, by {hessian.dim:,} parameters, after {found.products} products with it.",
         value=found.values,
         unit=UNIT,
         range=(-math.inf, math.inf),
-        premises=(SMOOTH,),
+        premises=(twice_differentiable(subject),),
         reference="Wu and Simon 2000, Algorithm 3; Parlett 1980, Theorem 4.5.1",
         kind="estimate",
         interval=(found.values - found.residuals, found.values + found.residuals),
         failure=failure if hessian.finite else NO_LOSS,
         labels=tuple(f"eigenvalue {i + 1}" for i in range(count)),
+        sample=sample.mark,
         curves={"leading eigenvalues": found.values},
     )
 
@@ -192,33 +212,44 @@ def _unsettled(values: Tensor, residuals: Tensor, products: int, tol: float) -> 
 
 
 class Summed(NamedTuple):
-    """A trace with an interval, how it was found, and the draws of which it is the mean, if any."""
+    """A trace, half of the verdict's interval and of the printed one, how it was found, and its draws."""
 
     value: Tensor
     half: Tensor
+    printed: Tensor
     words: str
     draws: Tensor
 
+    def within(self, half: Tensor) -> tuple[Tensor, Tensor]:
+        """The interval of that half-width."""
+        return self.value - half, self.value + half
 
-def trace_of(hessian: SquareMap, rank: int, probes: int, memory: int) -> Summed:
+
+def trace_of(hessian: SquareMap, rank: int, probes: int, memory: int, *, seed: int = 1990) -> Summed:
     """The trace of a curvature matrix: exact for few parameters, else with large eigenvalues deflated."""
     dim, dtype, device = hessian.dim, hessian.dtype, hessian.device
     if dim <= FEW:
         A = as_matrix(hessian, dim, dtype=dtype, device=device)
         # What rounding leaves antisymmetric says how large it is.
-        return Summed(A.trace(), (A - A.T).norm(), "written down", torch.zeros(0))
-    generator = Generator().manual_seed(1990)
+        rounding = (A - A.T).norm()
+        return Summed(A.trace(), rounding, rounding, "written down", torch.zeros(0))
+    generator = Generator().manual_seed(seed)
     rank = vectors_within(3 * dim, memory, dtype.itemsize, least=0, most=rank)
     if rank == 0:
         value, stderr, draws = hutchinson_trace(
             hessian, dim, generator, probes=probes, dtype=dtype, device=device
         )
-        return Summed(value, half_width(stderr, probes), f"from {probes} probes", draws)
+        return _summed(value, stderr, draws, f"from {probes} probes")
     value, stderr, draws = deflated_trace(
         hessian, dim, generator, rank=rank, probes=probes, dtype=dtype, device=device
     )
     words = f"{rank} of its directions taken exactly, the rest from {probes} probes"
-    return Summed(value, half_width(stderr, probes), words, draws)
+    return _summed(value, stderr, draws, words)
+
+
+def _summed(value: Tensor, stderr: Tensor, draws: Tensor, words: str) -> Summed:
+    halves = (half_width(stderr, len(draws), miss) for miss in (VERDICT_MISS, PRINTED_MISS))
+    return Summed(value, *halves, words, draws)
 
 
 def trace(
@@ -226,7 +257,7 @@ def trace(
     *,
     rank: int = 16,
     probes: int = 48,
-    examples: int | None = 256,
+    examples: int | None = DRAWN,
     memory: int = MEMORY,
 ) -> Finding:
     """The trace of the Hessian of the mean training loss: the sum of its eigenvalues, with its error.
@@ -235,25 +266,51 @@ def trace(
         subject: A model with parameters that require a gradient, and an objective.
         rank: Directions whose part is taken exactly, where they fit in memory; at least 1.
         probes: Random sign vectors for the rest, at least 2; their seed is fixed.
-        examples: About how many examples the risk is taken over; None: all.
+        examples: Examples drawn where there are more than twice as many; None: all.
         memory: Bytes that the graphs of a chunk of examples may hold, about, and the vectors.
     """
-    with hessian_of(subject, examples, memory) as (hessian, words):
-        found = trace_of(hessian, rank, probes, memory)
+    found, sample, finite = _trace(subject, rank, probes, examples, memory)
     broken = "" if bool(found.value.isfinite()) else "a product with the Hessian is not finite"
     return Finding(
-        statement=f"The trace of the Hessian of the mean loss over {words}, by {hessian.dim:,} "
-        f"parameters, {found.words}.",
+        statement=f"The trace of the Hessian of the mean loss over {sample.words}, {found.words}.",
         value=found.value,
         unit=UNIT,
         range=(-math.inf, math.inf),
-        premises=(SMOOTH,),
+        premises=(twice_differentiable(subject),),
         reference="Meyer, Musco, Musco and Woodruff 2021, Algorithm 1; Hutchinson 1990, Proposition 1",
         kind="estimate",
-        interval=(found.value - found.half, found.value + found.half),
-        failure=broken if hessian.finite else NO_LOSS,
+        interval=found.within(found.half),
+        printed=found.within(found.printed),
+        sample=sample.mark,
+        failure=broken if finite else NO_LOSS,
         curves={"quadratic forms": found.draws} if len(found.draws) else {},
     )
+
+
+def _trace(
+    subject: Subject, rank: int, probes: int, examples: int | None, memory: int
+) -> tuple[Summed, Sample, bool]:
+    """The trace over all examples, or the mean of those of random samples; whether every loss was finite.
+
+    The trace is a mean over examples: the spread of its values on samples that were drawn apart from each
+    other, with probes of their own, is all of its error.
+    """
+    sample = differentiated(subject, examples)
+    if sample.whole:
+        with hessian_of(subject, examples, memory) as (hessian, sample):
+            return trace_of(hessian, rank, probes, memory), sample, hessian.finite
+    values, finite, size = [], True, max(1, (examples or DRAWN) // GROUPS)
+    for seed in range(1, GROUPS + 1):
+        few = differentiated(subject, size, seed=seed)
+        with risk_hessian(
+            subject.model, few.batches, subject.objective, independent=subject.independent, memory=memory
+        ) as hessian:
+            values.append(trace_of(hessian, rank, probes, memory, seed=1990 + seed).value.double().cpu())
+            finite &= hessian.finite
+    draws = torch.stack(values)
+    stderr = draws.std() / math.sqrt(GROUPS)
+    words = f"the mean of those of {GROUPS} samples of {size:,} each, whose spread is its error"
+    return _summed(draws.mean(), stderr, draws, words), sample, finite
 
 
 class Quadratic(nn.Module):

@@ -9,10 +9,11 @@ from torch import Generator, Tensor, nn
 from margin.engine.descent import risk
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import BINARY, CLASSES, VALUES
-from margin.theory.curvature import NO_LOSS, SMOOTH, UNIT, differentiated, trace_of
+from margin.theory.curvature import DRAWN, NO_LOSS, UNIT, differentiated, trace_of
 from margin.theory.gauss_newton import JacobianProduct, Kind, curvature_map, own_task
 from margin.theory.hessian import MEMORY, RiskHessian, risk_hessian
 from margin.theory.lanczos import End, Extremes, extreme_eigenvalues, random_direction
+from margin.theory.twice_differentiable import twice_differentiable
 from margin.types import Batch
 
 Product = Callable[[Tensor], Tensor]
@@ -33,7 +34,7 @@ def gauss_newton(
     *,
     tol: float = 2e-2,
     max_iterations: int = 60,
-    examples: int | None = 512,
+    examples: int | None = DRAWN,
     memory: int = MEMORY,
 ) -> Finding:
     """How much of the training loss's Hessian H is its Gauss-Newton part G: |H - G| beside |H| and |G|.
@@ -70,12 +71,13 @@ def gauss_newton(
         value=value,
         unit=UNIT,
         range=(0.0, math.inf),
-        premises=(SMOOTH,),
+        premises=(twice_differentiable(subject),),
         reference="Schraudolph 2002, Section 3; Parlett 1980, Theorem 4.5.1",
         kind="estimate",
         interval=((value - residual).clamp(min=0) - rounding, value + residual + rounding),
         failure=_failure(value, settled, finite),
         labels=("|H|", "|G|", "|H - G|"),
+        sample=sample.mark,
     )
 
 
@@ -92,7 +94,7 @@ def definite(
     *,
     tol: float = 2e-2,
     max_iterations: int = 60,
-    examples: int | None = 512,
+    examples: int | None = DRAWN,
     memory: int = MEMORY,
 ) -> Finding:
     """The least eigenvalue of the Gauss-Newton matrix, as a share of its norm: not negative, the loss convex.
@@ -146,7 +148,7 @@ def fisher(
     *,
     rank: int = 12,
     probes: int = 24,
-    examples: int | None = 512,
+    examples: int | None = DRAWN,
     memory: int = MEMORY,
 ) -> Finding:
     """The traces of the Gauss-Newton matrix and of the Fisher matrices, at drawn and at the data's targets.
@@ -175,7 +177,7 @@ def fisher(
             memory=memory,
         ) as product:
             found.append(trace_of(product, rank, probes, memory))
-    value, half = torch.stack([one.value for one in found]), torch.stack([one.half for one in found])
+    value, half, narrow = (torch.stack(column) for column in zip(*(one[:3] for one in found), strict=True))
     return Finding(
         statement="The traces of the Gauss-Newton matrix (for the cross-entropy: of the true Fisher matrix), "
         "of the Fisher matrix at targets drawn once from the model's probabilities, and of the empirical "
@@ -186,7 +188,9 @@ def fisher(
         premises=(),
         reference="Martens 2020, Sections 5 and 8; Kunstner, Balles and Hennig 2019, Section 2",
         kind="estimate",
-        interval=((value - half).clamp(min=0), value + half),
+        interval=(value - half, value + half),
+        printed=(value - narrow, value + narrow),
+        sample=sample.mark,
         failure="" if bool(value.isfinite().all()) else NO_PRODUCT,
         labels=("Gauss-Newton", "drawn targets", "empirical"),
     )

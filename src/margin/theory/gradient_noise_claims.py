@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from margin.engine.descent import risk
-from margin.findings import Finding, Premise, Subject
+from margin.findings import PRINTED, STANDARD_ERRORS, Finding, Premise, Subject
 from margin.tasks import VALUES
 from margin.theory.curvature import differentiated
 from margin.theory.gradient_noise import Estimated, GradientSample, gradient_sample, noise_scale, spread
@@ -25,7 +25,7 @@ def _asked(subject: Subject, examples: int | None, memory: int) -> tuple[Gradien
     """The gradients, how a statement calls the examples, and whether they are all of them."""
     sample = differentiated(subject, examples)
     gradients = gradient_sample(subject.model, sample.batches, subject.objective, memory=memory)
-    return gradients, sample.words, sample.words.startswith("all training")
+    return gradients, sample.words, sample.whole and bool(subject.train)
 
 
 def _premises(whole: bool) -> tuple[Premise, ...]:
@@ -35,7 +35,7 @@ def _premises(whole: bool) -> tuple[Premise, ...]:
         Premise(
             "the examples are a random sample of those that are trained on",
             "assumed",
-            "whole batches at equal distances were taken, in the order of the data",
+            "they were drawn at random from a fixed seed",
         ),
     )
 
@@ -98,7 +98,8 @@ def scale(subject: Subject, *, examples: int | None = 512, memory: int = MEMORY)
             return _at_least(sample, words)
     value, stderr = (torch.tensor(x, dtype=torch.float64) for x in found)
     # A ratio of positive numbers: its logarithm is nearer to a normal error.
-    factor = (4 * stderr / value).exp() if found.value else torch.ones_like(value)
+    relative = stderr / value if found.value else torch.zeros_like(value)
+    wide, printed = ((errors * relative).exp() for errors in (STANDARD_ERRORS, PRINTED))
     return Finding(
         statement=f"The gradient noise scale from {words}: averaged over so many examples, a gradient is as "
         "much signal as noise.",
@@ -108,7 +109,8 @@ def scale(subject: Subject, *, examples: int | None = 512, memory: int = MEMORY)
         premises=(DRAWN,),
         reference=SCALE,
         kind="estimate",
-        interval=(value / factor, value * factor),
+        interval=(value / wide, value * wide),
+        printed=(value / printed, value * printed),
         failure=failure,
     )
 

@@ -14,9 +14,10 @@ import torch
 from margin.engine.state import State
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import VALUES
-from margin.theory.curvature import NO_LOSS, SMOOTH, UNIT, Quadratic, hessian_of
+from margin.theory.curvature import NO_LOSS, UNIT, Quadratic, hessian_of
 from margin.theory.hessian import MEMORY, RiskHessian, risk_hessian
 from margin.theory.lanczos import SEED, extreme_eigenvalues
+from margin.theory.twice_differentiable import twice_differentiable
 from margin.types import Batch, Objective
 
 REFERENCE = "Goodfellow, Bengio and Courville 2016, Section 4.3 (Equation 4.9)"
@@ -62,7 +63,7 @@ def along_gradient_claim(subject: Subject, *, examples: int | None = 1024, memor
         examples: About how many examples the risk is taken over; None: all.
         memory: Bytes that the graphs of a chunk of examples may hold, about.
     """
-    with hessian_of(subject, examples, memory) as (hessian, words):
+    with hessian_of(subject, examples, memory) as (hessian, sample):
         found = along_gradient(hessian)
     eta = found.largest_eta
     step = (
@@ -71,13 +72,16 @@ def along_gradient_claim(subject: Subject, *, examples: int | None = 1024, memor
         else f"to second order, a step of gradient descent lowers the loss at learning rates below {eta:.4g}"
     )
     return Finding(
-        statement=f"The curvature along the gradient of the mean loss over {words} (its norm: "
+        statement=f"The curvature along the gradient of the mean loss over {sample.words} (its norm: "
         f"{found.norm:.3g}); {step}.",
         value=torch.tensor(found.curvature, dtype=torch.float64),
         unit=UNIT,
         range=(-math.inf, math.inf),
-        premises=(SMOOTH, STATIONARY) if found.norm == 0 else (SMOOTH,),
+        premises=(twice_differentiable(subject), STATIONARY)
+        if found.norm == 0
+        else (twice_differentiable(subject),),
         reference=REFERENCE,
+        sample=sample.mark,
         failure=_failure(found, hessian.finite),
         kind="estimate",
         interval=_rounded(found.curvature, hessian),
@@ -120,20 +124,23 @@ def step_ratio(subject: Subject, *, examples: int | None = 1024, memory: int = M
     eta = last_rate(subject)
     if eta is None:
         raise ValueError("a ratio needs a learning rate: the history holds none")
-    with hessian_of(subject, examples, memory) as (hessian, words):
+    with hessian_of(subject, examples, memory) as (hessian, sample):
         found = along_gradient(hessian)
     ratio = found.ratio(eta)
     says = "raise" if ratio > 1 else "lower"
     low, high = _rounded(found.curvature, hessian)
     return Finding(
         statement=f"A step of gradient descent at the last learning rate, {eta:g}, on the mean loss over "
-        f"{words}, would {says} it, to second order; the loss rises where the ratio exceeds 1. (Momentum "
-        "and adaptive optimizers take other steps.)",
+        f"{sample.words}, would {says} it, to second order; the loss rises where the ratio exceeds 1. "
+        "(Momentum and adaptive optimizers take other steps.)",
         value=torch.tensor(ratio, dtype=torch.float64),
         unit="1",
         range=(-math.inf, math.inf),
-        premises=(SMOOTH, STATIONARY) if found.norm == 0 else (SMOOTH,),
+        premises=(twice_differentiable(subject), STATIONARY)
+        if found.norm == 0
+        else (twice_differentiable(subject),),
         reference=REFERENCE,
+        sample=sample.mark,
         kind="estimate",
         interval=(low * eta / 2, high * eta / 2),
         failure=_failure(found, hessian.finite),

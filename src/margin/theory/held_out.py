@@ -7,7 +7,7 @@ over examples. Cochran (1977), Section 2.11 (the ratio of two totals).
 
 import math
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -78,13 +78,64 @@ def held_out_terms(
     return Terms(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
-@torch.no_grad()
+T = TypeVar("T")
+
+KEPT = 2**28
+"""Bytes of what one pass gave that are kept for other claims: a quarter of a gibibyte."""
+
+
+def kept(subject: Subject, name: str, compute: Callable[[], T], size: Callable[[T], int]) -> T:
+    """What ``compute`` gives, computed once for all claims of a subject while its model stays as it is.
+
+    It is kept in the subject itself, so it goes with it, and only where it takes at most :data:`KEPT` bytes.
+
+    Args:
+        subject: Whose model is asked.
+        name: What is computed.
+        compute: A function of the subject alone.
+        size: The bytes that a result takes.
+    """
+    # The tensors' version counters tell every change in place.
+    tensors = (*subject.model.parameters(), *subject.model.buffers())
+    state = tuple((x.data_ptr(), x._version) for x in tensors if not x.is_inference())
+    if name in subject.kept and subject.kept[name][0] == state:
+        found: T = subject.kept[name][1]
+        return found
+    found = compute()
+    if size(found) <= KEPT:
+        subject.kept[name] = (state, found)
+    return found
+
+
+def _bytes(found: Terms | Answered) -> int:
+    return sum(x.numel() * x.element_size() for x in found)
+
+
+def held_out_losses(subject: Subject) -> Terms:
+    """The objective's loss of every held-out term of weight > 0, in float64 on the CPU; leaves no trace.
+
+    It is computed once for all claims of the subject.
+    """
+
+    def compute() -> Terms:
+        return held_out_terms(subject.model, subject.test, subject.objective)
+
+    return kept(subject, "losses", compute, _bytes)
+
+
 def held_out_answers(subject: Subject) -> Answered:
     """The outputs and targets of every held-out term of weight > 0, on the CPU; leaves no trace.
+
+    They are computed once for all claims of the subject: nobody writes into them.
 
     Raises:
         ValueError: A batch has no targets, or the outputs are no tensor with a row per target.
     """
+    return kept(subject, "answers", lambda: _held_out_answers(subject), _bytes)
+
+
+@torch.no_grad()
+def _held_out_answers(subject: Subject) -> Answered:
     rows, first = [], 0
     with asking(subject.model):
         for batch in subject.test:
@@ -102,6 +153,16 @@ def held_out_answers(subject: Subject) -> Answered:
             rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
             first += len(outputs)
     return Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
+
+
+def per_example(terms: Terms) -> tuple[Float[Tensor, " examples"], Float[Tensor, " examples"]]:
+    """The sum of weight times value, and of weight, over the terms of each example."""
+    ids, position = terms.example.unique(return_inverse=True)
+    zeros = torch.zeros(len(ids), dtype=torch.float64)
+    return (
+        zeros.index_add(0, position, terms.weight * terms.values),
+        zeros.index_add(0, position, terms.weight),
+    )
 
 
 def weighted_mean(terms: Terms) -> Estimate:
@@ -123,15 +184,30 @@ def weighted_mean(terms: Terms) -> Estimate:
     if len(terms.values) == 0:
         nothing = torch.tensor(math.nan, dtype=torch.float64)
         return Estimate(nothing, nothing, 0.0)
-    ids, position = terms.example.unique(return_inverse=True)
-    zeros = torch.zeros(len(ids), dtype=torch.float64)
-    a = zeros.index_add(0, position, terms.weight * terms.values)
-    b = zeros.index_add(0, position, terms.weight)
+    a, b = per_example(terms)
     mean = a.sum() / b.sum()
-    n = len(ids)
+    n = len(a)
     scale = n / (n - 1) if n > 1 else math.nan
     variance = scale * (a - mean * b).square().sum() / b.sum().square()
     return Estimate(mean, variance.sqrt(), float(b.sum().square() / b.square().sum()))
+
+
+@torch.no_grad()
+def output_of_one(subject: Subject) -> object:
+    """What the model answers to its first held-out example, or batch where its examples read each other.
+
+    That tells whether a claim applies, at the cost of one example; of what is kept already, at none.
+    """
+    if "answers" in subject.kept:
+        return held_out_answers(subject).outputs[:1]
+    batch = subject.test[0]
+    inputs = tuple(x[:1] for x in batch.inputs) if subject.independent and batch.divisible else batch.inputs
+
+    def compute() -> object:
+        with asking(subject.model):
+            return subject.model(*inputs)
+
+    return kept(subject, "output", compute, lambda _: 0)
 
 
 def independent_draws(subject: Subject) -> Premise:

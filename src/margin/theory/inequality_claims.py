@@ -14,7 +14,7 @@ from margin.foundations.information import entropy, mutual_information
 from margin.tasks import CLASSES
 from margin.theory.confusion import confusion_matrix
 from margin.theory.confusion_claims import classified
-from margin.theory.held_out import held_out_answers, held_out_terms, stated, unanswered
+from margin.theory.held_out import held_out_answers, held_out_losses, stated, unanswered
 
 DEVIATIONS = (2.0, 3.0, 5.0)
 """Distances from the mean loss at which the tail is looked at, in standard deviations."""
@@ -28,7 +28,7 @@ def chebyshev(subject: Subject) -> Finding:
     Args:
         subject: A model with an objective.
     """
-    terms = held_out_terms(subject.model, subject.test, subject.objective)
+    terms = held_out_losses(subject)
     failure = unanswered(terms.values, "the loss")
     share, bound = torch.full((2, len(DEVIATIONS)), math.nan, dtype=torch.float64)
     if not failure:

@@ -14,11 +14,12 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.engine.asking import asking, weighted_sum
-from margin.findings import Finding, Subject
+from margin.findings import Finding, Premise, Subject
 from margin.foundations.seeds import mix
-from margin.theory.curvature import NO_LOSS, SMOOTH, differentiated, hessian_of, vectors_within
+from margin.theory.curvature import NO_LOSS, differentiated, hessian_of, vectors_within
 from margin.theory.hessian import MEMORY, real_terms
 from margin.theory.leading import ROWS, Pairs, leading_eigenpairs
+from margin.theory.twice_differentiable import twice_differentiable
 from margin.types import Batch, Objective
 
 SIDE = 17
@@ -123,12 +124,13 @@ def plane(
     if not rise > 0 or side < 3 or side % 2 == 0:
         raise ValueError(f"rise must be above 0, side odd and at least 3: got rise={rise}, side={side}")
     found, words, finite = _sharpest(subject, examples, memory)
+    premise = twice_differentiable(subject)
     failure = "" if found.converged else "the two sharpest directions were not found"
     failure = failure if finite else NO_LOSS
     if not failure and float(found.values.min()) <= 0:
         failure = f"the loss is curved upwards in fewer than two directions: {float(found.values.min()):.3g}"
     if failure:
-        return _plane_finding(failure, words, found.values, rise)
+        return _plane_finding(premise, words, found.values, rise, failure)
     radius = (2 * rise / found.values).sqrt()
     ticks = torch.linspace(-1, 1, side, dtype=torch.float64)
     places = torch.cartesian_prod(ticks, ticks)
@@ -136,28 +138,29 @@ def plane(
     losses = losses_at(
         subject.model, sample.batches, subject.objective, places * radius, found.vectors
     ).reshape(side, side)
-    return _plane_finding("", words, found.values, rise, radius[:, None] * ticks, losses)
+    return _plane_finding(premise, words, found.values, rise, "", (radius[:, None] * ticks, losses))
 
 
 def _sharpest(subject: Subject, examples: int | None, memory: int) -> tuple[Pairs, str, bool]:
-    with hessian_of(subject, examples, memory) as (hessian, words):
+    with hessian_of(subject, examples, memory) as (hessian, sample):
         if hessian.dim < 2:
             raise ValueError("a plane needs two parameters that require a gradient: the model has one")
         start = hessian.start()
         rows = vectors_within(hessian.dim, memory, start.element_size(), least=4, most=ROWS)
         found = leading_eigenpairs(hessian, start, 2, by="largest", tol=1e-2, rows=rows)
-        return found, words, hessian.finite
+        return found, sample.words, hessian.finite
 
 
 def _plane_finding(
-    failure: str,
+    premise: Premise,
     words: str,
     values: Tensor,
     rise: float,
-    ticks: Tensor | None = None,
-    losses: Tensor | None = None,
+    failure: str,
+    plane: tuple[Tensor, Tensor] | None = None,
 ) -> Finding:
     value, told = torch.tensor(math.nan, dtype=torch.float64), ""
+    ticks, losses = plane or (None, None)
     if losses is not None:
         middle = losses[losses.shape[0] // 2, losses.shape[1] // 2]
         value = middle - losses[losses.isfinite()].min()
@@ -177,7 +180,7 @@ def _plane_finding(
         value=value,
         unit="loss",
         range=(0.0, math.inf),
-        premises=(SMOOTH,),
+        premises=(premise,),
         reference="Goodfellow, Vinyals and Saxe 2015, Section 3; Li et al. 2018, Section 4",
         kind="lower",
         failure=failure,

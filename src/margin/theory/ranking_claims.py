@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from margin.engine.asking import asking
 from margin.findings import Finding, Subject, has_labels
 from margin.theory.confusion_claims import class_scores, name_of
-from margin.theory.held_out import Terms, independent_draws, stated, unanswered
+from margin.theory.held_out import Terms, independent_draws, output_of_one, stated, unanswered
 from margin.theory.limits import Limited, mean_of
 from margin.theory.ranking import auroc, roc_curve
 from margin.types import ClassScores
@@ -111,9 +110,8 @@ def has_many_classes(subject: Subject) -> bool:
     """Whether the model scores three classes or more."""
     if not has_labels(subject) or subject.task.classes is None:
         return False
-    with torch.no_grad(), asking(subject.model):
-        outputs = subject.model(*subject.test[0].inputs)
-        return isinstance(outputs, Tensor) and subject.task.classes(outputs).shape[-1] > 2
+    outputs = output_of_one(subject)
+    return isinstance(outputs, Tensor) and subject.task.classes(outputs).shape[-1] > 2
 
 
 def _roc(ranked: Ranked) -> dict[str, Tensor]:

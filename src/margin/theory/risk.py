@@ -9,17 +9,21 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from margin.findings import Finding, Subject
+from margin.findings import Finding, Premise, Subject
 from margin.tasks import VALUES, class_accuracy
 from margin.theory.held_out import (
     described,
     held_out_answers,
+    held_out_losses,
     held_out_terms,
     independent_draws,
     stated,
     unanswered,
     weighted_mean,
 )
+from margin.theory.limits import limits_of
+
+NOT_NEGATIVE = Premise("no loss is negative", "sampled", "none of the held-out examples has one below 0")
 
 
 def clopper_pearson(
@@ -98,22 +102,25 @@ def accuracy(subject: Subject, *, level: float = 0.95) -> Finding:
 
 
 def loss(subject: Subject) -> Finding:
-    """The risk: the mean held-out loss with its standard error.
+    """The risk: the mean held-out loss, with a 95 % interval that heeds how skewed the losses are.
 
     Args:
         subject: A model with an objective; the loss is the objective's, in its own unit.
     """
-    terms = held_out_terms(subject.model, subject.test, subject.objective)
+    terms = held_out_losses(subject)
     estimate = weighted_mean(terms)
+    negative = bool((terms.values < 0).any())
     return Finding(
         statement=f"The mean loss on {described(terms, estimate)}.",
         value=estimate.mean,
         unit="loss",
-        range=(-torch.inf, torch.inf),
-        premises=(independent_draws(subject),),
-        reference="Vapnik 1998, Section 1.2 (the risk functional); Cochran 1977, Section 2.11 (its error)",
+        range=(-torch.inf if negative else 0.0, torch.inf),
+        premises=(independent_draws(subject), *(() if negative else (NOT_NEGATIVE,))),
+        reference="Vapnik 1998, Section 1.2 (the risk functional); Cochran 1977, Section 2.11 (its error); "
+        "Hall 1992, Section 3.9.2 (the interval)",
         kind="estimate",
         stderr=estimate.stderr,
+        printed=limits_of(terms),
         failure=unanswered(terms.values, "the loss") or _one_example(estimate.stderr),
     )
 
@@ -127,9 +134,10 @@ def gap(subject: Subject) -> Finding:
     Args:
         subject: A model whose training examples are known.
     """
-    test = held_out_terms(subject.model, subject.test, subject.objective)
+    test = held_out_losses(subject)
     train = held_out_terms(subject.model, subject.train, subject.objective)
     risk, empirical = weighted_mean(test), weighted_mean(train)
+    low, high = limits_of(test)
     failure = unanswered(test.values, "the held-out loss") or unanswered(train.values, "the training loss")
     return Finding(
         statement=f"The mean loss on held-out examples ({risk.mean.item():.4g}) exceeds that on the "
@@ -141,6 +149,7 @@ def gap(subject: Subject) -> Finding:
         reference="Shalev-Shwartz and Ben-David 2014, Equations 3.3 and 3.4 (risk, empirical risk)",
         kind="estimate",
         stderr=risk.stderr,
+        printed=(low - empirical.mean, high - empirical.mean),
         failure=failure or _one_example(risk.stderr),
     )
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from margin.findings import Finding, Subject
 from margin.tasks import VALUES
-from margin.theory.curvature import NO_LOSS, SMOOTH, UNIT, differentiated
+from margin.theory.curvature import NO_LOSS, UNIT, differentiated
 from margin.theory.hessian import MEMORY, risk_hessian
 from margin.theory.lanczos import Extremes, extreme_eigenvalues
+from margin.theory.twice_differentiable import twice_differentiable
 from margin.types import Batch
 
 COLUMN = "smoothness"
@@ -66,8 +67,9 @@ def smoothness(
         value=value,
         unit=UNIT,
         range=(0.0, math.inf),
-        premises=(SMOOTH,),
+        premises=(twice_differentiable(subject),),
         reference="Nesterov 2004, Lemma 1.2.2",
+        sample=sample.mark,
         kind="lower",
         failure=failure,
         curves={"step": steps, COLUMN: tracked} if len(tracked) > 1 else {},

@@ -7,12 +7,13 @@ import torch
 from torch import Generator, Tensor
 
 from margin.findings import Finding, Subject
-from margin.theory.curvature import NO_LOSS, SMOOTH, UNIT, hessian_of, vectors_within
+from margin.theory.curvature import DRAWN, NO_LOSS, UNIT, hessian_of, vectors_within
 from margin.theory.diagonal import FEW, as_matrix
 from margin.theory.hessian import MEMORY, RiskHessian
 from margin.theory.lanczos import krylov, ritz_pairs
 from margin.theory.spectral_density import SpectralDensity, spectral_density
-from margin.theory.trace import half_width, hutchinson_trace
+from margin.theory.trace import PRINTED_MISS, VERDICT_MISS, half_width, hutchinson_trace
+from margin.theory.twice_differentiable import twice_differentiable
 
 BROKEN = "a product with the Hessian is not finite"
 POINTS = 400
@@ -21,17 +22,17 @@ POINTS = 400
 FLAT = 0.01
 """An eigenvalue is about 0 below this share of the largest magnitude."""
 
-
 QUADRATURE = 1e-4
 """Bound of the error of a share of the smoothed spectrum: see SpectralDensity.resolution."""
 
 
 class Shares(NamedTuple):
-    """Shares of a spectrum below -c, from -c to c, and above c, with limits."""
+    """Shares of a spectrum below -c, from -c to c, above c, with the verdict's limits and those printed."""
 
     value: Tensor
     low: Tensor
     high: Tensor
+    printed: tuple[Tensor, Tensor]
 
 
 def density_of(hessian: RiskHessian, probes: int, steps: int) -> tuple[SpectralDensity, bool]:
@@ -56,15 +57,19 @@ def shares(found: SpectralDensity, c: float, width: float) -> Shares:
     below, upto = found.share_below(-c, width), found.share_below(c, width)
     each = torch.stack((below, upto - below, 1 - upto))
     value, draws = each.mean(1), each.shape[1]
-    half = half_width(each.std(1) / math.sqrt(draws), draws) + QUADRATURE
-    return Shares(value, (value - half).clamp(0, 1), (value + half).clamp(0, 1))
+    stderr = each.std(1) / math.sqrt(draws)
+    (low, high), printed = (
+        ((value - half).clamp(0, 1), (value + half).clamp(0, 1))
+        for half in (half_width(stderr, draws, miss) + QUADRATURE for miss in (VERDICT_MISS, PRINTED_MISS))
+    )
+    return Shares(value, low, high, printed)
 
 
 def counted(found: SpectralDensity, c: float) -> Shares:
     """The shares of a spectrum of which every eigenvalue is known."""
     low, high = (found.nodes < -c).double(), (found.nodes > c).double()
     value = torch.stack((low.mean(), 1 - low.mean() - high.mean(), high.mean())).clamp(0, 1)
-    return Shares(value, value, value)
+    return Shares(value, value, value, (value, value))
 
 
 def density(
@@ -72,7 +77,7 @@ def density(
     *,
     probes: int = 6,
     steps: int = 40,
-    examples: int | None = 512,
+    examples: int | None = DRAWN,
     memory: int = MEMORY,
 ) -> Finding:
     """How the eigenvalues of the Hessian of the mean training loss are spread: negative, about 0, positive.
@@ -86,17 +91,18 @@ def density(
         subject: A model with parameters that require a gradient, and an objective.
         probes: Random starts, at least 2.
         steps: Lanczos steps of each, at least 2; fewer where their vectors do not fit in memory.
-        examples: About how many examples the risk is taken over; None: all.
+        examples: Examples drawn where there are more than twice as many; None: all.
         memory: Bytes that the graphs of a chunk of examples may hold, about, and the vectors.
     """
-    with hessian_of(subject, examples, memory) as (hessian, words):
+    with hessian_of(subject, examples, memory) as (hessian, sample):
         steps = vectors_within(hessian.dim, memory, hessian.dtype.itemsize, least=2, most=steps)
         found, exact = density_of(hessian, probes, steps)
     finite = bool(found.nodes.isfinite().all())
     low, high = found.ends if finite else (math.nan, math.nan)
     width = found.resolution if finite else math.nan
     c = FLAT * max(abs(low), abs(high)) if exact else 3 * width
-    share = Shares(*[torch.full((3,), math.nan).double()] * 3)
+    nothing = torch.full((3,), math.nan, dtype=torch.float64)
+    share = Shares(nothing, nothing, nothing, (nothing, nothing))
     if finite:
         share = counted(found, c) if exact else shares(found, c, width)
     how = (
@@ -107,16 +113,18 @@ def density(
     )
     return Finding(
         statement=f"The shares of the {hessian.dim:,} eigenvalues of the Hessian of the mean loss over "
-        f"{words} that lie below {-c:.3g}, within {c:.3g} of 0 and above, {how}.",
+        f"{sample.words} that lie below {-c:.3g}, within {c:.3g} of 0 and above, {how}.",
         value=share.value,
         unit="1",
         range=(0.0, 1.0),
-        premises=(SMOOTH,),
+        premises=(twice_differentiable(subject),),
         reference="Lin, Saad and Yang 2016, Section 3.2; Ghorbani, Krishnan and Xiao 2019, Section 2",
         kind="estimate",
         interval=(share.low, share.high),
+        printed=share.printed,
         failure=_failure(finite, hessian.finite),
         labels=("negative", "about 0", "positive"),
+        sample=sample.mark,
         curves=_drawn(found, width) if finite else {},
     )
 
@@ -177,7 +185,7 @@ def condition_of(values: Tensor, errors: Tensor, *, whole: bool) -> Condition:
 
 
 def condition(
-    subject: Subject, *, steps: int = 60, examples: int | None = 1024, memory: int = MEMORY
+    subject: Subject, *, steps: int = 60, examples: int | None = DRAWN, memory: int = MEMORY
 ) -> Finding:
     """The condition number of the Hessian of the mean training loss, over eigenvalues that are not 0.
 
@@ -186,24 +194,25 @@ def condition(
     Args:
         subject: A model with parameters that require a gradient, and an objective.
         steps: Lanczos steps where the parameters are many, at least 2.
-        examples: About how many examples the risk is taken over; None: all.
+        examples: Examples drawn where there are more than twice as many; None: all.
         memory: Bytes that the graphs of a chunk of examples may hold, about, and the vectors.
     """
-    with hessian_of(subject, examples, memory) as (hessian, words):
+    with hessian_of(subject, examples, memory) as (hessian, sample):
         dim = hessian.dim
         found = _exact_condition(hessian) if dim <= FEW else _least_condition(hessian, steps, memory)
         failure = _failure(math.isfinite(found.ratio), hessian.finite)
     value, low, high = (torch.tensor(x, dtype=torch.float64) for x in found[:3])
     return Finding(
         statement="The ratio of the largest to the least magnitude of an eigenvalue, other than 0, of the "
-        f"Hessian of the mean loss over {words}. {_reading(found, dim)}",
+        f"Hessian of the mean loss over {sample.words}. {_reading(found, dim)}",
         value=value,
         unit="1",
         range=(1.0, math.inf),
-        premises=(SMOOTH,),
+        premises=(twice_differentiable(subject),),
         reference="Nesterov 2004, Theorem 2.1.15 (steps by condition number); Parlett 1980, Theorem 4.5.1",
         kind="estimate" if found.zeros is not None else "lower",
         interval=(low, high),
+        sample=sample.mark,
         failure=failure,
     )
 
@@ -247,7 +256,7 @@ def _reading(found: Condition, dim: int) -> str:
 
 
 def layers(
-    subject: Subject, *, products: int = 120, examples: int | None = 1024, memory: int = MEMORY
+    subject: Subject, *, products: int = 120, examples: int | None = DRAWN, memory: int = MEMORY
 ) -> Finding:
     """The trace of the Hessian's diagonal block of each parameter: which layers the curvature is in.
 
@@ -257,26 +266,28 @@ def layers(
         subject: A model with parameters that require a gradient, and an objective.
         products: Products with the Hessian, about: divided between the parameters, at least 6 for each; one
             of fewer numbers than that is exact.
-        examples: About how many examples the risk is taken over; None: all.
+        examples: Examples drawn where there are more than twice as many; None: all.
         memory: Bytes that the graphs of a chunk of examples may hold, about.
     """
     names = tuple(name for name, p in subject.model.named_parameters() if p.requires_grad)
     draws = max(6, products // max(len(names), 1))
     generator = Generator().manual_seed(2007)
-    with hessian_of(subject, examples, memory) as (hessian, words):
+    with hessian_of(subject, examples, memory) as (hessian, sample):
         found = []
         for start, size in zip(_starts(hessian.sizes), hessian.sizes, strict=True):
             found.append(_block_trace(hessian, start, size, draws, generator))
-    value, half = torch.stack([v for v, _ in found]), torch.stack([h for _, h in found])
+    value, half, narrow = (torch.stack(column) for column in zip(*found, strict=True))
     return Finding(
-        statement=f"The trace of the Hessian of the mean loss over {words}, parameter by parameter.",
+        statement=f"The trace of the Hessian of the mean loss over {sample.words}, parameter by parameter.",
         value=value,
         unit=UNIT,
         range=(-math.inf, math.inf),
-        premises=(SMOOTH,),
+        premises=(twice_differentiable(subject),),
         reference="Hutchinson 1990, Proposition 1; Avron and Toledo 2011, Lemma 1",
         kind="estimate",
         interval=(value - half, value + half),
+        printed=(value - narrow, value + narrow),
+        sample=sample.mark,
         failure=_failure(bool(value.isfinite().all()), hessian.finite),
         labels=names,
     )
@@ -288,8 +299,8 @@ def _starts(sizes: list[int]) -> list[int]:
 
 def _block_trace(
     hessian: RiskHessian, start: int, size: int, draws: int, generator: Generator
-) -> tuple[Tensor, Tensor]:
-    """The trace of a diagonal block, and the half-width of its interval."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The trace of a diagonal block, half of the verdict's interval and half of the printed one."""
     dtype, device = hessian.dtype, hessian.device
 
     def block(v: Tensor) -> Tensor:
@@ -299,6 +310,7 @@ def _block_trace(
 
     if size <= draws:
         A = as_matrix(block, size, dtype=dtype, device=device)
-        return A.trace(), (A - A.T).norm() + torch.finfo(dtype).eps * A.norm()
+        rounding = (A - A.T).norm() + torch.finfo(dtype).eps * A.norm()
+        return A.trace(), rounding, rounding
     value, stderr, _ = hutchinson_trace(block, size, generator, probes=draws, dtype=dtype, device=device)
-    return value, half_width(stderr, draws)
+    return value, half_width(stderr, draws), half_width(stderr, draws, PRINTED_MISS)

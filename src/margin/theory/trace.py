@@ -114,12 +114,19 @@ def deflated_trace(
     return found + forms.mean(), stderr, found + forms
 
 
-def half_width(stderr: Tensor, draws: int) -> Tensor:
-    """Half of an interval about a mean of so many normal draws that misses it with probability 6.3e-5.
+VERDICT_MISS = 6.334e-5
+"""How often a normal error exceeds 4 standard errors: what the verdict's interval may miss."""
 
-    That is how often a normal error exceeds 4 standard errors, as known; an error estimated from few draws
-    asks for Student's quantile: 6.2 of them for 10 draws, 5.1 for 20.
+PRINTED_MISS = 0.05
+"""What a printed interval may miss."""
+
+
+def half_width(stderr: Tensor, draws: int, miss: float = VERDICT_MISS) -> Tensor:
+    """Half of an interval about a mean of so many normal draws that misses it with probability ``miss``.
+
+    An error estimated from few draws asks for Student's quantile: where 4 standard errors would do if they
+    were known, 6.2 of them for 10 draws, 5.1 for 20.
     """
     from scipy.special import stdtrit
 
-    return stderr * -float(stdtrit(draws - 1, 3.167e-5))
+    return stderr * -float(stdtrit(draws - 1, miss / 2))
