@@ -144,3 +144,20 @@ def test_options_out_of_range_are_refused() -> None:
     for box in (0.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=r"box must be positive"):
             Spline(box=box)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("scale", [10.0, 100.0])
+def test_the_inverse_of_a_steep_spline_stays_in_the_box_in_float32(seed: int, scale: float) -> None:
+    # Raw outputs of this size make slopes of hundreds beside floors of 1e-3: the coefficients cancel.
+    g = Generator().manual_seed(seed)
+    raw, y = scale * torch.randn(4000, 23, generator=g), 6 * torch.rand(4000, generator=g) - 3
+    x = spline_inverse(y, raw, 3.0)
+    assert x.dtype == torch.float32 and bool((x.abs() <= 3).all())
+    # The number between, by bisection of the spline itself, which rises, in float64.
+    low, high = torch.full((4000,), -3.0).double(), torch.full((4000,), 3.0).double()
+    for _ in range(60):
+        middle = (low + high) / 2
+        under = spline(middle, raw.double(), 3.0)[0] < y
+        low, high = torch.where(under, middle, low), torch.where(under, high, middle)
+    torch.testing.assert_close(x.double(), low, rtol=0, atol=1e-4)

@@ -557,7 +557,7 @@ def test_the_curvature_of_rows_sorted_by_class_is_the_training_losses():
     assert few.sample == "300 drawn" and "8 samples of 37 each" in few.statement
     printed = [float(end) for end in few.shown]
     assert below < printed[0] < float(few.value) < printed[1] < above
-    # All classes are among them, of which the first 300 rows have two. The same examples for every claim, and said with the number.
+    # All classes are among them, of which the first 300 rows have two; the same examples for every claim.
     drawn = torch.cat([batch.targets for batch in differentiated(subject, 300).batches])
     assert len(drawn) == 300 and len(drawn.unique()) == 10
     assert sharpness(subject, examples=300).sample == "300 drawn"

@@ -10,7 +10,7 @@ from torch import nn
 from margin.auditing.trace import Trace
 from margin.catalog import claims
 from margin.feedforward.mlp import MLP, MLPRegressor
-from margin.findings import Subject, Verdict
+from margin.findings import NotAsked, Subject, Verdict
 from margin.tasks import BINARY, CLASSES, VALUES
 from margin.theory.dropout import (
     dropping,
@@ -292,3 +292,39 @@ def test_a_single_example_is_not_asked_without_end():
     model.register_forward_hook(lambda *_: calls.append(1))
     weight_scaling(asked(model, rows=1))
     assert len(calls) < 2_100
+
+
+@pytest.mark.parametrize("layer", [nn.AlphaDropout(0.4), nn.FeatureAlphaDropout(0.4)])
+def test_a_layer_whose_mean_over_masks_is_not_its_input_breaks_the_premise(layer):
+    # Its mean over masks is an affine map of the input (Klambauer et al. 2017, Section 2): by draws.
+    torch.manual_seed(0)
+    x = torch.full((1, 3, 4), 2.0)
+    layer.train()
+    mean = torch.stack([layer(x) for _ in range(4000)]).mean((0, 1, 2, 3))
+    assert abs(float(mean) - 2) > 0.3
+    model = nn.Sequential(nn.Linear(6, 12), nn.SELU(), layer, nn.Linear(12, 3))
+    subject = stated(torch.randn(64, 6), torch.arange(64) % 3)
+    found = weight_scaling(replace(subject, model=model))
+    assert found.verdict == Verdict.UNFOUNDED
+    (refuted,) = [premise for premise in found.premises if premise.status == "refuted"]
+    assert type(layer).__name__ in refuted.evidence
+
+
+class Functional(nn.Module):
+    """Drops by the function, with the p of a layer that is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(6, 12), nn.Dropout(0.5), nn.Linear(12, 3)
+
+    def forward(self, x):
+        h = self.first(x).tanh()
+        return self.last(nn.functional.dropout(h, self.drop.p, self.training))
+
+
+def test_draws_that_do_not_differ_are_named():
+    torch.manual_seed(0)
+    subject = replace(stated(torch.randn(64, 6), torch.arange(64) % 3), model=Functional())
+    for claim in (weight_scaling, ensemble):
+        with pytest.raises(NotAsked, match=r"give the same answers.*functional\.dropout"):
+            claim(subject)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from margin.auditing.trace import Trace
 from margin.catalog import claims
 from margin.engine.descent import risk
 from margin.feedforward.mlp import MLP
-from margin.findings import Subject, Verdict
+from margin.findings import NotAsked, Subject, Verdict
 from margin.tasks import BINARY, CLASSES, VALUES
 from margin.theory.region_claims import (
     demo,
@@ -95,11 +96,28 @@ def test_what_cannot_be_followed_or_is_not_finite_fails_with_words(ask):
     found.as_json()
 
 
-def test_the_budget_fails_the_finding_with_words():
+def test_more_regions_than_the_budget_are_not_asked_for(monkeypatch):
     for ask in (in_plane, possible):
-        found = ask(subject_of(), budget=5)
-        assert found.verdict == Verdict.FAILED
-        assert found.failure == "there are more than 5 regions"
+        with pytest.raises(NotAsked, match=r"^there are more than 5 regions: no more are counted$"):
+            ask(subject_of(), budget=5)
+    monkeypatch.setattr("margin.theory.regions_plane.MEMORY", 8 * 20)
+    with pytest.raises(NotAsked, match="than fit in memory"):
+        in_plane(subject_of())
+
+
+def test_a_convolutional_net_of_many_regions_costs_little_and_is_no_failure():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3, padding=1),
+        torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(512, 5),
+    ).eval()  # fmt: skip
+    x = torch.rand(9, 1, 8, 8)
+    batch = Batch((x,), torch.arange(9) % 5)
+    subject = Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+    start = time.process_time()
+    with pytest.raises(NotAsked):
+        in_plane(subject)
+    assert time.process_time() - start < 20  # a minute and 5 GB, were there no cap
 
 
 def test_breakpoints_now_and_at_initialization():

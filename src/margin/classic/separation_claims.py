@@ -48,8 +48,8 @@ def separable(subject: Subject) -> Finding:
     looked = f"{'' if whole else 'first '}{len(x):,} training examples"
     chance = float(separable_share(len(x), rank))
     return Finding(
-        statement=f"A hyperplane separates each class from the rest (1: yes) of the {looked}; with labels by "
-        f"coins one would with probability {chance:.3g}, in general position (Cover). {_worst(found)}",
+        statement=f"{_says(found, len(classes))} of the {looked}; with labels by coins one would with "
+        f"probability {chance:.3g}, in general position (Cover). {_worst(found)}",
         value=torch.tensor([int(s.separable) for s in found]),
         unit="1",
         range=(0.0, 1.0),
@@ -95,6 +95,20 @@ def _first_rows(subject: Subject) -> tuple[Float[Tensor, "rows features"], Int[T
     classes = len(labels.unique())
     most = max(1, min(MOST_EXAMPLES, MOST_NUMBERS // (width * (classes if classes > 2 else 1))))
     return x[:most], labels[:most], len(x) <= most
+
+
+def _says(found: list[Separation], classes: int) -> str:
+    """How many classes a hyperplane separates from the rest, as the numbers say: 1 for each."""
+    count = sum(s.separable for s in found)
+    if len(found) == 1:
+        return (
+            f"{'A hyperplane separates' if count else 'No hyperplane was found to separate'} the two classes"
+        )
+    if count == len(found):
+        return f"A hyperplane separates each of the {classes} classes from the rest"
+    return (
+        f"A hyperplane separates {count} of the {classes} classes from the rest (1), and none the others (0),"
+    )
 
 
 def _worst(found: list[Separation]) -> str:

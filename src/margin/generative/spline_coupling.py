@@ -98,12 +98,14 @@ def spline_inverse(y: Numbers, raw: Raw, box: float) -> Numbers:
 
     The first where b >= 0, the second where b < 0 (then a > 0, for c <= 0): so neither subtracts numbers that
     may be nearly equal. The discriminant is the square of the quadratic's slope at the root; where it is
-    rounded below 0 it is taken as the least positive number.
+    rounded below 0 it is taken as the least positive number. All is computed in float64, for the coefficients
+    cancel where the spline is steep beside flat, and the root is kept in its bin.
 
     Reference: Durkan, Bekasov, Murray and Papamakarios 2019, Equations 6 to 8 and Appendix A.3, which has the
         first form alone.
     """
-    knots, inside = knots_of(raw, box), y.abs() < box
+    dtype, inside = y.dtype, y.abs() < box
+    given, y, knots = y, y.double(), knots_of(raw.double(), box)
     at = _bin_of(knots.y, y.clamp(-box, box), knots)
     s = at.height / at.width
     rise = y.clamp(-box, box) - at.y
@@ -116,7 +118,7 @@ def spline_inverse(y: Numbers, raw: Raw, box: float) -> Numbers:
     # what is not taken is computed of 1, so that no gradient is NaN
     shallow = 2 * c / (-torch.where(steep, one, b) - root)
     xi = torch.where(steep, (root - b) / (2 * torch.where(steep, a, one)), shallow)
-    return torch.where(inside, at.x + xi * at.width, y)
+    return torch.where(inside, (at.x + xi.clamp(0, 1) * at.width).to(dtype), given)
 
 
 @dataclass(frozen=True, slots=True)

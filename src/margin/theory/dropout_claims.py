@@ -16,9 +16,10 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from margin.engine.asking import asking
 from margin.engine.descent import risk
-from margin.findings import Finding, Premise, Subject
+from margin.findings import Finding, NotAsked, Premise, Subject
 from margin.tasks import CLASSES
 from margin.theory.dropout import dropping, monte_carlo_draws
+from margin.theory.held_out import output_of_one
 from margin.types import Batch
 
 SAMPLES = 200
@@ -43,8 +44,7 @@ def has_dropout(subject: Subject) -> bool:
     """Whether the model drops units while it trains, and answers with one tensor."""
     if not dropping(subject.model) or not subject.test:
         return False
-    with torch.no_grad(), asking(subject.model):
-        return isinstance(subject.model(*subject.test[0].inputs), Tensor)
+    return isinstance(output_of_one(subject), Tensor)
 
 
 def affine_in_masks(subject: Subject) -> bool:
@@ -115,8 +115,20 @@ def weight_scaling(subject: Subject) -> Finding:
 
 
 def _premises(subject: Subject) -> tuple[Premise, ...]:
-    p = max(float(getattr(module, "p", 0.0)) for module in dropping(subject.model))
+    dropped = dropping(subject.model)
+    p = max(float(getattr(module, "p", 0.0)) for module in dropped)
+    others = sorted(
+        {type(m).__name__ for m in dropped if isinstance(m, nn.AlphaDropout | nn.FeatureAlphaDropout)}
+    )
     return (
+        Premise(
+            "the mean over masks of what a dropout layer gives is its input",
+            "refuted" if others else "proved",
+            f"{', '.join(others)} puts a value other than 0 in a unit's place and scales: its mean is an "
+            "affine map of its input"
+            if others
+            else "a unit is dropped to 0 and else divided by the probability that it is kept",
+        ),
         Premise("the outputs are affine in the masks", "proved", "only linear maps follow the dropout"),
         Premise(
             "a unit is kept with a probability above 0",
@@ -168,7 +180,11 @@ Reading = Callable[..., Tensor]
 
 
 def _answers(subject: Subject, read: Reading) -> tuple[Tensor, Tensor]:
-    """One number an example with all units kept, and a row of them for each draw of masks."""
+    """One number an example with all units kept, and a row of them for each draw of masks.
+
+    Raises:
+        NotAsked: The draws do not differ.
+    """
     generator = Generator().manual_seed(0)
     batches, taken = [], 0
     for batch in subject.test:
@@ -187,7 +203,14 @@ def _answers(subject: Subject, read: Reading) -> tuple[Tensor, Tensor]:
         reading = partial(read, labels=labels)
         drawn = monte_carlo_draws(subject.model, batch.inputs, samples, generator, reading)
         draws.append(torch.stack(list(drawn))[:, keep])
-    return torch.cat(scaled), torch.cat(draws, 1)
+    found = torch.cat(draws, 1)
+    p = max(float(getattr(module, "p", 0.0)) for module in dropping(subject.model))
+    if p < 1 and bool((found == found[0]).all()):
+        raise NotAsked(
+            f"{len(found):,} draws of masks give the same answers: the model's dropout layers drop nothing, "
+            "as where its forward calls functional.dropout with their p"
+        )
+    return torch.cat(scaled), found
 
 
 def _counted(batch: Batch, outputs: Tensor) -> Tensor:

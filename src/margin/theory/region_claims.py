@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from margin.engine.asking import asking
-from margin.findings import Finding, Premise, Subject
+from margin.findings import Finding, NotAsked, Premise, Subject
 from margin.tasks import VALUES
 from margin.theory.arrangements import most_regions
-from margin.theory.polygons import BUDGET
+from margin.theory.polygons import TooManyCells
 from margin.theory.regions_bounds import folding_network, montufar_bound, product_bound
 from margin.theory.regions_chains import Chains
 from margin.theory.regions_followed import CannotFollow, NotPiecewiseLinear, follow
@@ -27,6 +27,9 @@ from margin.theory.regions_plane import PlaneRegions, plane_regions
 from margin.theory.regions_segments import Breakpoints, breakpoints
 from margin.theory.regions_square import ROOM, NoPlane, Square, first_examples, square_through
 from margin.types import Batch
+
+BUDGET = 10_000
+"""Regions beyond which a claim does not count them: about a second."""
 
 SEGMENTS = 32
 SEED = 2019
@@ -99,7 +102,10 @@ def in_plane(subject: Subject, *, budget: int = BUDGET) -> Finding:
 
     Args:
         subject: A model of one real input, continuous and piecewise linear.
-        budget: Regions beyond which the finding fails.
+        budget: Regions beyond which it is not asked.
+
+    Raises:
+        NotAsked: There are more regions than the budget, or than fit in memory.
     """
     counted = _counted(subject, budget)
     found, square = counted.regions, counted.square
@@ -137,7 +143,10 @@ def possible(subject: Subject, *, budget: int = BUDGET) -> Finding:
 
     Args:
         subject: A model of one real input, continuous and piecewise linear.
-        budget: Regions beyond which the finding fails.
+        budget: Regions beyond which it is not asked.
+
+    Raises:
+        NotAsked: There are more regions than the budget, or than fit in memory.
     """
     counted = _counted(subject, budget)
     value, low, words = torch.tensor(math.nan, dtype=torch.float64), None, ""
@@ -189,6 +198,8 @@ def _counted(subject: Subject, budget: int) -> Counted:
         square = square_through(subject)
         with exact(subject.model) as model:
             found = plane_regions(model, square.origin, square.first, square.second, budget=budget)
+    except TooManyCells as error:
+        raise NotAsked(f"{error}: no more are counted") from error
     except (NotPiecewiseLinear, CannotFollow, ArithmeticError) as error:
         premise, failure = _refused(error)
         return Counted(None, None, (premise,), failure)

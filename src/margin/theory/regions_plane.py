@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from margin.theory.polygons import BUDGET, Cut, PlanarMap
+from margin.theory.polygons import BUDGET, Cut, PlanarMap, TooManyCells
 from margin.theory.regions_chains import TOUCH
 from margin.theory.regions_followed import confirm, follow
 
-MEMORY = 2**30
-"""Bytes that the values of one layer at all vertices may take."""
+MEMORY = 2**25
+"""Bytes that the values of one layer at all vertices may take; a few copies of them are held."""
 
 SAME = 1e-9
 """Two Jacobians are the same where they differ by less than this share of the largest entry of any."""
@@ -127,13 +127,13 @@ class Grown:
         """The values at the vertices of a cut, there those of the column are the knot.
 
         Raises:
-            ArithmeticError: They would take too much memory.
+            TooManyCells: They would take too much memory.
         """
         features, new = len(self._all), len(cut.left)
         if (end := self._count + new) > self._all.shape[1]:
             room = max(2 * self._all.shape[1], end)
             if 8 * features * end > MEMORY:
-                raise ArithmeticError(
+                raise TooManyCells(
                     f"there are more regions than fit in memory: {features:,} values at {end:,} vertices"
                 )
             self._all = torch.cat((self._all, self._all.new_empty(features, room - self._all.shape[1])), 1)
