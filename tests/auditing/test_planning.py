@@ -104,6 +104,32 @@ def test_the_time_is_kept_up_to_the_error_of_one_claim(slow, claim_of, finding):
     assert all("remain" in answer.skipped for answer in audit.answers if not answer.finding)
 
 
+def test_what_was_measured_corrects_what_is_expected(slow, claim_of, finding):
+    plan, claim = Plan(slow, 1.0), replace(claim_of(lambda s: finding()), cost=Cost(100))
+    before = plan.seconds(claim)
+    for share in (0.1, 0.1, 0.1):
+        plan.took(claim, LEAST + share * (before - LEAST))
+    assert plan.seconds(claim) == pytest.approx(LEAST + 0.1 * (before - LEAST))
+    # A question that fits once it is known that they take a tenth is asked.
+    costs = {"a": 10, "b": 15, "c": 20, "dear": 1000}
+    audit = ask(slow, claims_of(claim_of, finding, costs), minutes=12 / 60)
+    assert len(audit.findings) == 4
+
+
+def test_a_long_forward_is_run_on_one_example_to_time_it(subject, claim_of, finding):
+    seen = []
+
+    class Long(Slow):
+        def forward(self, x):
+            seen.append(len(x))
+            time.sleep(0.1 * len(x))
+            return self.linear(x)
+
+    plan = Plan(replace(subject, model=Long()), 1.0)
+    assert seen == [1]
+    assert plan.seconds(claim_of(lambda s: finding())) - LEAST == pytest.approx(2.0, rel=0.3)
+
+
 def test_without_a_limit_everything_is_asked_in_order(slow, claim_of, finding):
     claims = claims_of(claim_of, finding, {"dear": 1e9, "cheap": 1})
     assert list(ask(slow, claims).findings) == [c.name for c in claims]

@@ -290,6 +290,7 @@ def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer
         skipped = str(error) if isinstance(error, NotAsked) else _lacking(error)
         broken = "" if skipped else traceback.format_exc()
     seconds = time.perf_counter() - start
+    plan.took(claim, seconds)
     if difference := before.difference(subject):
         raise RuntimeError(
             f"asking must leave no trace: claim {claim.name} was asked and {difference}\n{broken}"
