@@ -289,8 +289,7 @@ def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer
     except Exception as error:
         skipped = str(error) if isinstance(error, NotAsked) else _lacking(error)
         broken = "" if skipped else traceback.format_exc()
-    seconds = time.perf_counter() - start
-    plan.took(claim, seconds)
+    plan.took(claim, seconds := time.perf_counter() - start)
     if difference := before.difference(subject):
         raise RuntimeError(
             f"asking must leave no trace: claim {claim.name} was asked and {difference}\n{broken}"
