@@ -214,3 +214,22 @@ def test_what_a_subject_has() -> None:
         subject(model=nn.Linear(3, 2).requires_grad_(False))
     )
     assert is_independent(subject()) and not is_independent(subject(independent=False))
+
+
+def test_what_is_printed_is_95_percent_and_inside_the_range_and_the_verdicts_is_wider():
+    def f64(x):
+        return torch.tensor(x, dtype=torch.float64)
+
+    common = {"statement": "s", "unit": "1", "premises": (), "reference": "r", "kind": "estimate"}
+    brier = Finding(value=f64(0.09), range=(0.0, 2.0), stderr=f64(0.08), **common)
+    assert [float(end) for end in brier.shown] == pytest.approx([0.0, 0.09 + 1.959964 * 0.08])
+    assert [float(end) for end in brier.reach] == pytest.approx([0.0, 0.09 + 4 * 0.08])
+    own = Finding(value=f64(0.5), range=(0.0, 1.0), stderr=f64(0.2), printed=(f64(0.3), f64(1.4)), **common)
+    assert [float(end) for end in own.shown] == pytest.approx([0.3, 1.0])
+    assert own.as_json()["interval"] == pytest.approx([0.3, 1.0])
+    assert own.as_json()["reach"] == pytest.approx([0.0, 1.0])
+    # Without bias an estimate may lie outside of its range: the interval holds it all the same.
+    outside = Finding(value=f64(-0.1), range=(0.0, 1.0), stderr=f64(0.2), **common)
+    assert float(outside.shown[0]) == pytest.approx(-0.1)
+    with pytest.raises(ValueError, match="printed interval goes with"):
+        Finding(value=f64(0.5), range=(0.0, 1.0), printed=(f64(0.3), f64(0.4)), **common)
