@@ -30,7 +30,7 @@ def test_dots_errors_and_levels_are_those_of_the_curves(finding) -> None:
         dots = {c.get_label(): c.lines[0].get_ydata().tolist() for c in axes.containers}
         assert dots["at the beginning"] == [0.5, 2.0]
         bars = axes.containers[0].lines[2][0].get_segments()
-        assert [bar[1][1] - bar[0][1] for bar in bars] == pytest.approx([0.4, 0.8])
+        assert [bar[1][1] - bar[0][1] for bar in bars] == pytest.approx([0.1 * 1.959964, 0.2 * 1.959964])
         assert axes.get_yscale() == "log"
     assert words.startswith("n Var W of 2 affine maps (at the beginning, now)")
     assert "<svg" in plot("theory/initialization.variance", found, "p")
