@@ -91,6 +91,7 @@ class Finding:
         bracket: Where the quantity lies that the value bounds from one side only, element by element: the
             accuracy in a ball, between what is certified and what survived the attack. None: in the reach.
         curves: Named tensors that the report draws.
+        remarks: What a reader must know beside the verdict, a sentence each: why there is no certificate.
     """
 
     statement: str
@@ -112,6 +113,7 @@ class Finding:
     labels: tuple[str, ...] = ()
     bracket: tuple[Tensor, Tensor] | None = None
     curves: Mapping[str, Tensor] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.stderr is not None and self.interval is not None:
@@ -219,6 +221,7 @@ class Finding:
             "failure": self.failure,
             "premises": [{"text": p.text, "status": p.status, "evidence": p.evidence} for p in self.premises],
             "reference": self.reference,
+            "remarks": list(self.remarks),
             "labels": list(self.labels),
             "bracket": None if self.bracket is None else [_json(end) for end in self.bracket],
             "curves": {name: _json(curve) for name, curve in self.curves.items()},

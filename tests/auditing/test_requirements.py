@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from scipy.stats import binomtest
+from torch import nn
 
 from margin.auditing.answers import ask
 from margin.auditing.audit import audit
@@ -120,13 +122,39 @@ def test_a_bracket_rests_on_the_certificate_from_below_and_on_the_attack_from_ab
 def test_the_sandwich_of_a_network_is_bracketed_and_that_of_one_step_is_not():
     found = audit(sandwich_demo(), claims="robust/*").findings
     sandwich, step, ascent = (found[f"robust/{n}"] for n in ("linf.sandwich", "linf.fgsm", "l2.attack"))
-    assert torch.equal(sandwich.bracket[0], sandwich.low)
-    assert torch.equal(sandwich.bracket[1], sandwich.value)
-    assert step.bracket is None
+    # Of 6 examples k are certified and m survive: the ends are those of scipy's exact binomial test.
+    for i, (k, m) in enumerate(zip(sandwich.low.tolist(), sandwich.value.tolist(), strict=True)):
+        ends = (binomtest(round(6 * p), 6).proportion_ci(0.95, "exact") for p in (k, m))
+        low, high = (end[side] for side, end in enumerate(ends))
+        assert sandwich.bracket[0][i].item() == pytest.approx(low, abs=1e-9)
+        assert sandwich.bracket[1][i].item() == pytest.approx(high, abs=1e-9)
+    assert step.bracket is None and step.kind == "estimate"
     assert ascent.bracket[0].tolist() == [0.0] * 6  # an attack certifies nothing
-    attacked = ascent.value[0].item()
+    attacked, most = ascent.value[0].item(), ascent.bracket[1][0].item()
     assert required(f"l2.attack@0%>={attacked}", ascent).status is UNDECIDED
-    assert required(f"l2.attack@0%<={attacked}", ascent).status is MET
+    assert required(f"l2.attack@0%<={attacked}", ascent).status is UNDECIDED
+    assert required(f"l2.attack@0%<={most}", ascent).status is MET
+
+
+@pytest.mark.parametrize("claim", ["accuracy", "linf.sandwich@0", "linf.fgsm@0", "l2.attack@0"])
+def test_thirty_of_thirty_do_not_prove_nine_of_ten(claim):
+    # The exact interval of 30 of 30 begins at (0.05 / 2)^(1/30) = 0.884.
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 2), torch.rand(30, 4)
+    data, domain = (x, model(x).argmax(1)), (0.0, 1.0)
+    asked = [f"{claim}>=.9", f"{claim}>=.88", f"{claim}>=.89"]
+    found = audit(model, data, domain=domain, claims="risk.accuracy", require=asked).judgments
+    met = UNDECIDED if claim.startswith("l2") else MET  # an attack alone proves nothing from below
+    assert [judgment.status for judgment in found] == [UNDECIDED, met, UNDECIDED]
+    assert claim.startswith("l2") or "[0.8843, 1]: more examples would decide" in found[0].why
+
+
+def test_the_remedy_is_more_examples_only_where_those_at_hand_would_do(finding):
+    sides = {"value": f64(0.7), "low": f64(0.5), "bracket": (f64(0.3), f64(0.8))}
+    both = finding(**sides)
+    assert "more examples" in required("accuracy>=.4", both).why
+    assert "a tighter certificate" in required("accuracy>=.6", both).why
+    assert "more examples" in required("accuracy>=.75", both).why
 
 
 def test_a_premise_that_is_refuted_passes_nothing(finding):

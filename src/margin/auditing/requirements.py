@@ -3,8 +3,8 @@
 A verdict is about a theorem; a requirement is about the model, and nobody but the user states one. It is
 decided on where the truth may lie, not on the value: it is met if all of that satisfies it, missed if none
 does, else undecided. For an estimate that is the value's reach. For a quantity bounded from two sides, as
-the accuracy in a ball, it runs from the certificate to the attack, so that >= rests on the certificate
-and <= on the attack.
+the accuracy in a ball, it runs from the certificate to the attack, each with the error of a sample, so that
+>= rests on the certificate and <= on the attack.
 """
 
 import math
@@ -221,5 +221,16 @@ def _why(judgment: Judgment, finding: Finding, low: Sequence[float], high: Seque
     if finding.verdict is Verdict.UNFOUNDED:
         refuted = next(p for p in finding.premises if p.status == "refuted")
         return f"{name}{span} only if a refuted premise held: {refuted.text}{others}"
-    remedy = "a tighter certificate or a stronger attack" if finding.bracket else "more examples"
-    return f"{name}{span}: {remedy} would decide{others}"
+    return f"{name}{span}: {_remedy(judgment.requirement, finding, grave[0])} would decide{others}"
+
+
+def _remedy(requirement: Requirement, finding: Finding, element: int) -> str:
+    """What would decide: a narrower bracket, where the sample's own straddles the bound, or more examples."""
+    if finding.bracket is None:
+        return "more examples"
+    value = finding.value.double().flatten()[element].item()
+    low = finding.range[0]
+    if finding.low is not None:
+        low = finding.low.double().expand_as(finding.value).flatten()[element].item()
+    own = status_of(low, value, requirement.relation, requirement.bound)
+    return "a tighter certificate or a stronger attack" if own is Status.UNDECIDED else "more examples"

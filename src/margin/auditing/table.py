@@ -109,7 +109,7 @@ class Row:
 def elements(finding: Finding) -> list[Element]:
     """The numbers of a finding, one an element of its value."""
     value = finding.value.double()
-    below, above = finding.shown
+    below, above = finding.bracket or finding.shown
     low = value.new_tensor(-math.inf) if finding.low is None else finding.low
     high = value.new_tensor(math.inf) if finding.high is None else finding.high
     ends = (value, below, above, low, high)
@@ -148,7 +148,7 @@ def rows(
         made = [replace(row, required=_required(judgments, i)) for i, row in enumerate(made)]
     else:
         made = [replace(_many(name, finding, parts, notes), required=_required(judgments))]
-    made[-1] = replace(made[-1], why=(*made[-1].why, *reasons(finding)))
+    made[-1] = replace(made[-1], why=(*made[-1].why, *reasons(finding), *finding.remarks))
     return made
 
 
@@ -254,7 +254,7 @@ def _with_interval(finding: Finding, part: Element) -> str:
     sign = {"lower": ">= ", "upper": "<= "}.get(finding.kind, "")
     if not math.isfinite(part.value):
         return sign + str(part.value)
-    if finding.stderr is None and finding.interval is None:
+    if finding.stderr is None and finding.interval is None and finding.bracket is None:
         return sign + exact(part.value)
     ends = {"lower": part.value - part.below, "upper": part.above - part.value}
     error = ends.get(finding.kind, part.above - part.below)

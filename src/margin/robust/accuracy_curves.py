@@ -6,7 +6,7 @@ so the attacked accuracy never rises.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,20 +16,30 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from margin.engine.asking import asking
+from margin.engine.chosen import chosen, counts
 from margin.engine.state import NonFiniteError
 from margin.findings import Premise, Subject
 from margin.robust.attacks import Search, input_gradient, pgd, stepped
+from margin.robust.black_box import Leaky, random_search
 from margin.robust.goals import labels_of, margin_loss, missed
 from margin.robust.interval_arithmetic import NoIntervalRule
-from margin.robust.intervals import margin_bounds
+from margin.robust.intervals import check_copy, margin_bounds
 from margin.robust.threat_models import Norm, Threat
+from margin.theory.held_out import independent_draws
+from margin.theory.risk import share_interval
 from margin.types import Batch, Domain
 
 CHUNK = 128
 """Examples attacked and bounded at once."""
 
-GUESSES = 20
-"""Random points tried in each ball where the gradients are masked."""
+QUERIES = 20
+"""Points that random search asks for in each ball, to see whether gradients are worth following."""
+
+BLIND_QUERIES = 200
+"""Points that it asks for where an input gradient is exactly 0."""
+
+FEW = 0.02
+"""Share of the right examples that gradients may miss: more, and they are masked."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +58,7 @@ class Curves:
         premises: What was checked on the way.
         note: Which examples were taken.
         failure: Why there is no number.
+        uncertified: Why nothing is certified, where that was asked for; "" else.
     """
 
     threats: tuple[Threat, ...]
@@ -59,10 +70,21 @@ class Curves:
     premises: tuple[Premise, ...]
     note: str
     failure: str = ""
+    uncertified: str = ""
 
     def share(self, right: Bool[Tensor, "*balls n"]) -> Float[Tensor, "*balls"]:
         """The weighted share of the examples that are right."""
         return (right.double() @ self.weight) / self.weight.sum()
+
+    def ends(
+        self, right: Bool[Tensor, "*balls n"]
+    ) -> tuple[Float[Tensor, "*balls"], Float[Tensor, "*balls"]]:
+        """The exact 95 % interval of each share in the population, as that of the accuracy.
+
+        With unequal weights the counts are effective ones (Kish, 1965, Section 11.7).
+        """
+        worth = self.weight.sum().square() / self.weight.square().sum()
+        return share_interval(self.share(right), float(worth))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,23 +101,23 @@ class Sample:
 
 
 def take(subject: Subject, domain: Domain, limit: int) -> Sample:
-    """The first ``limit`` test examples of positive weight that lie inside the domain."""
-    chunks: list[Batch] = []
-    taken, outside, more = 0, 0, False
+    """At most ``limit`` of the test examples of positive weight inside the domain, drawn at random."""
+    outside = 0
+
+    def admits(batch: Batch) -> Tensor:
+        x = batch.inputs[0]
+        return ((x >= domain.low.to(x)) & (x <= domain.high.to(x))).flatten(1).all(1)
+
     for batch in subject.test:
+        outside += int((counts(batch) & ~admits(batch).cpu()).sum())
+    found = chosen(subject.test, limit, admits=admits)
+    chunks: list[Batch] = []
+    for batch in found.batches:
         x, labels = batch.inputs[0], labels_of(batch)
         weight = torch.ones(len(x)) if batch.weight is None else batch.weight.reshape(len(x), -1).amax(1)
-        counts = weight.to(x.device) > 0
-        inside = ((x >= domain.low.to(x)) & (x <= domain.high.to(x))).flatten(1).all(1)
-        outside += int((counts & ~inside).sum())
-        keep = (counts & inside).nonzero().flatten()
-        more = len(keep) > limit - taken
-        keep = keep[: limit - taken]
-        taken += len(keep)
-        chunks += [Batch((x[i],), labels[i], weight.to(x.device)[i]) for i in keep.split(CHUNK) if len(i)]
-        if more:
-            break
-    note = f"the first {taken} test examples" if more else f"all {taken} test examples"
+        parts = (x.split(CHUNK), labels.split(CHUNK), weight.to(x.device).split(CHUNK))
+        chunks += [Batch((a,), b, w) for a, b, w in zip(*parts, strict=True)]
+    note = found.words("test")
     return Sample(tuple(chunks), note + (f" inside the domain ({outside} lie outside it)" if outside else ""))
 
 
@@ -171,8 +193,9 @@ def measure(
         attacked=torch.cat([part.attacked for part in parts], 1),
         certified=certified,
         weight=weight.double().cpu(),
-        premises=_premises(parts, refusal, certify),
+        premises=_premises(subject, parts, certified is not None),
         note=sample.note,
+        uncertified=refusal,
     )
 
 
@@ -183,7 +206,8 @@ class _Part(NamedTuple):
     stepped: Tensor
     attacked: Tensor
     steady: bool
-    slope: bool
+    blind: Tensor
+    missed: Tensor
 
 
 def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], search: Search | None) -> _Part:
@@ -200,13 +224,36 @@ def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], search:
             rows.append(alive)
         steps = climbs = torch.stack(rows)
         if search is not None:
-            climb = partial(_climb, subject, search, generator)
-            climbs = _downwards(steps, subject, batch, threats, climb)
-        masked = not any(bool(slope.any()) for slope in slopes)
-        for _ in range(GUESSES if masked else 0):
-            climbs = _downwards(climbs, subject, batch, threats, partial(_guess, generator))
+            climbs = _downwards(steps, subject, batch, threats, partial(_climb, subject, search, generator))
+        blind = clean & ~torch.stack([slope.flatten(1).any(1) for slope in slopes]).any(0)
+        left = _beyond_gradients(climbs, blind, subject, batch, threats, search, generator)
     steady = torch.allclose(outputs, again, rtol=1e-5)
-    return _Part(clean.cpu(), steps.cpu(), climbs.cpu(), steady, not masked)
+    missed = (climbs & ~left).sum(1).cpu()
+    return _Part(clean.cpu(), steps.cpu(), left.cpu(), steady, blind.cpu(), missed)
+
+
+# Seven parameters: what one chunk is attacked with.
+def _beyond_gradients(
+    alive: Tensor,
+    blind: Tensor,
+    subject: Subject,
+    batch: Batch,
+    threats: Sequence[Threat],
+    search: Search | None,
+    generator: Generator,
+) -> Tensor:
+    """The examples that random search leaves too, and where the gradient is 0 one that leaks as well."""
+    sighted, unseen = alive & ~blind, alive & blind
+    if search is not None:
+        short = partial(_search, subject, QUERIES, generator)
+        sighted = _downwards(sighted, subject, batch, threats, short)
+    if bool(unseen.any()):
+        stand_in = replace(subject, model=Leaky(subject.model))
+        climb = partial(_climb, stand_in, search or Search(), generator)
+        unseen = _downwards(unseen, subject, batch, threats, climb)
+        long = partial(_search, subject, BLIND_QUERIES, generator)
+        unseen = _downwards(unseen, subject, batch, threats, long)
+    return sighted | unseen
 
 
 def _downwards(
@@ -246,11 +293,10 @@ def _climb(subject: Subject, search: Search, generator: Generator, threat: Threa
     return pgd(subject.model, batch, loss, threat, generator, search=search).inputs
 
 
-def _guess(generator: Generator, threat: Threat, batch: Batch) -> Tensor:
-    """A random corner of the cube, or a random point of the sphere."""
-    x = batch.inputs[0]
-    noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
-    return stepped(x, noise, threat)
+def _search(subject: Subject, queries: int, generator: Generator, threat: Threat, batch: Batch) -> Tensor:
+    """The point of largest margin loss that random search meets."""
+    loss = margin_loss(subject.task)
+    return random_search(subject.model, batch, loss, threat, generator, queries=queries)
 
 
 def _wrong(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor:
@@ -264,11 +310,15 @@ def _certified(subject: Subject, batch: Batch, threats: Sequence[Threat]) -> Ten
     labels, classes = labels_of(batch), subject.task.classes
     if classes is None:
         raise NoIntervalRule(f"the task {subject.task.name!r} has no classes")
+    x = batch.inputs[0]
+    corner = stepped(x, torch.ones_like(x), threats[-1])
+    for points in (x, corner):
+        check_copy(subject.model, points, classes)
     alive, rows = torch.ones(len(labels), dtype=torch.bool, device=labels.device), []
     for threat in threats:
         index = alive.nonzero().flatten()
         if len(index):
-            low, high = threat.hull(batch.inputs[0][index])
+            low, high = threat.hull(x[index])
             below = margin_bounds(subject.model, low, high, labels[index], classes)
             others = below.scatter(1, labels[index, None], torch.inf)
             alive = alive.index_put((index,), others.amin(1) > 0)
@@ -276,8 +326,8 @@ def _certified(subject: Subject, batch: Batch, threats: Sequence[Threat]) -> Ten
     return torch.stack(rows).cpu()
 
 
-def _premises(parts: Sequence[_Part], refusal: str, certify: bool) -> tuple[Premise, ...]:
-    steady, slope = all(part.steady for part in parts), any(part.slope for part in parts)
+def _premises(subject: Subject, parts: Sequence[_Part], certified: bool) -> tuple[Premise, ...]:
+    steady = all(part.steady for part in parts)
     found = [
         Premise(
             "the model is a function of its input in evaluation mode",
@@ -286,21 +336,27 @@ def _premises(parts: Sequence[_Part], refusal: str, certify: bool) -> tuple[Prem
             if steady
             else "two evaluations of the same examples differ: it draws at random",
         ),
-        Premise(
-            "the gradients that the attacks follow are not masked",
-            "sampled" if slope else "refuted",
-            "some input gradient is not 0"
-            if slope
-            else f"every input gradient is exactly 0: only {GUESSES} random points of each ball were tried",
-        ),
+        _unmasked(parts),
+        independent_draws(subject),
     ]
-    if certify:
-        evidence = (
-            refusal or "every function called has one; bounds in float64, widened by the model's rounding"
-        )
-        text = "every layer has a sound interval rule"
-        found.append(Premise(text, "refuted" if refusal else "proved", evidence))
+    if certified:
+        evidence = "every function called has one; bounds in float64, widened by the model's rounding"
+        found.append(Premise("every layer has a sound interval rule", "proved", evidence))
     return tuple(found)
+
+
+def _unmasked(parts: Sequence[_Part]) -> Premise:
+    """Whether the input gradients lead somewhere: few are 0, and random search finds little beyond them."""
+    right = max(sum(int(part.clean.sum()) for part in parts), 1)
+    blind = sum(int(part.blind.sum()) for part in parts)
+    missed = int(torch.stack([part.missed for part in parts]).sum(0).max())
+    evidence = (
+        f"the input gradient is exactly 0 at {blind} of the {right} right examples ({blind / right:.1%}); "
+        f"in one ball random search, or a stand-in that is nowhere flat, broke {missed} more"
+    )
+    few = blind <= FEW * right and missed <= max(1, FEW * right)
+    text = "the gradients that the attacks follow are not masked"
+    return Premise(text, "sampled" if few else "refuted", evidence)
 
 
 def _failed(threats: tuple[Threat, ...], failure: str, note: str) -> Curves:

@@ -32,6 +32,21 @@ class Affine:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Normalized:
+    """The softmax of a row of scores, or its logarithm: its margins have the signs of the scores' own."""
+
+    scores: "Box"
+    log: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Squashed:
+    """The sigmoid of each score: of two, the larger has the larger one."""
+
+    scores: "Box"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Box:
     """A set of tensors, coordinate by coordinate between two ends.
 
@@ -40,13 +55,13 @@ class Box:
         high: Largest value of each coordinate.
         arithmetic: The type in which the model computes, whose rounding the bounds cover; None for exact
             arithmetic.
-        made_by: The linear layer of which this is the direct output, if it is one.
+        made_by: The last layer of which this is the direct output, where margins gain by knowing it.
     """
 
     low: Tensor
     high: Tensor
     arithmetic: torch.dtype | None = None
-    made_by: Affine | None = None
+    made_by: Affine | Normalized | Squashed | None = None
 
     @property
     def unit(self) -> float:
@@ -64,10 +79,23 @@ class Box:
         return error / (1 - error) if error < 1 else math.inf
 
     def to(self, low: Tensor, high: Tensor, error: Tensor | float = 0.0) -> "Box":
-        """The box [low - error, high + error] of the same arithmetic."""
+        """The box [low - error, high + error] of the same arithmetic, infinite where that overflows."""
         if self.arithmetic is None:
             return Box(low, high)
-        return Box(low - error, high + error, self.arithmetic)
+        low, high, most = low - error, high + error, torch.finfo(self.arithmetic).max
+        if bool((low < -most).any()) or bool((high > most).any()):
+            low, high = low.masked_fill(low < -most, -torch.inf), high.masked_fill(high > most, torch.inf)
+        return Box(low, high, self.arithmetic)
+
+    def underflow(self, terms: int) -> float:
+        """The absolute error of so many products or values that underflow, were they set to 0.
+
+        float16 is not flushed to 0: there each is off by less than the smallest number above 0.
+        """
+        if self.arithmetic is None:
+            return 0.0
+        kind = torch.finfo(self.arithmetic)
+        return kind.tiny * terms if kind.tiny < 1e-30 else kind.tiny * kind.eps * (terms + ULPS)
 
 
 Operand = Box | Tensor | float | int
@@ -119,7 +147,11 @@ def linear_map(
     middle = apply(center, weight)
     if bias is not None:
         middle, reach = middle + bias, reach + gamma * bias.abs()
-    return box.to(middle - reach, middle + reach, _underflow(box))
+    if box.arithmetic is not None and torch.finfo(box.arithmetic).max < 1e6:
+        # float16: a partial sum may overflow, though the whole of it does not
+        size = apply(box.magnitude, weight.abs()) + (0.0 if bias is None else bias.abs())
+        reach = reach.masked_fill(size * (1 + gamma) > torch.finfo(box.arithmetic).max, torch.inf)
+    return box.to(middle - reach, middle + reach, box.underflow(terms))
 
 
 def weight_gamma(box: Box, weight: Tensor, terms: int) -> float:
@@ -135,13 +167,13 @@ def scale_shift(box: Box, scale: Tensor, shift: Tensor, size: Tensor) -> Box:
     """The coordinatewise map x scale + shift; ``size`` bounds the constants that cancel in the shift."""
     ends = box.low * scale + shift, box.high * scale + shift
     error = 2 * ULPS * box.unit * (box.magnitude * scale.abs() + size)
-    return box.to(torch.minimum(*ends), torch.maximum(*ends), error + _underflow(box))
+    return box.to(torch.minimum(*ends), torch.maximum(*ends), error + box.underflow(1))
 
 
 def weighted_mean(function: Callable[[Tensor], Tensor], box: Box, terms: int) -> Box:
     """A linear map with weights >= 0, such as a mean: each end follows its own end."""
     error = function(box.magnitude) * box.gamma(terms)
-    return box.to(function(box.low), function(box.high), error + _underflow(box))
+    return box.to(function(box.low), function(box.high), error + box.underflow(terms))
 
 
 def resized(function: Callable[[Tensor], Tensor], box: Box, terms: int) -> Box:
@@ -156,7 +188,7 @@ def resized(function: Callable[[Tensor], Tensor], box: Box, terms: int) -> Box:
     def own(x: Tensor) -> Tensor:
         return function(x.to(box.arithmetic)).to(x)
 
-    return box.to(own(box.low), own(box.high), own(box.magnitude) * box.gamma(terms) + _underflow(box))
+    return box.to(own(box.low), own(box.high), own(box.magnitude) * box.gamma(terms) + box.underflow(terms))
 
 
 def monotone(
@@ -172,6 +204,8 @@ def monotone(
     """
     low, high = function(box.low) - jump, function(box.high)
     error = ULPS * box.unit * (size + torch.maximum(low.abs(), high.abs()))
+    # What is exactly 0 in float64 is so in the model's type: no error of its underflow.
+    error = error + box.underflow(1) * ((low != 0) | (high != 0))
     return box.to(low, high, error)
 
 
@@ -191,7 +225,8 @@ def bent_at_zero(function: Callable[[Tensor], Tensor], box: Box) -> Box:
     inside = (box.low <= 0) & (box.high >= 0)
     low, high = torch.minimum(left, right), torch.maximum(left, right)
     low, high = torch.where(inside, low.clamp(max=0), low), torch.where(inside, high.clamp(min=0), high)
-    return box.to(low, high, ULPS * box.unit * torch.maximum(low.abs(), high.abs()))
+    error = ULPS * box.unit * torch.maximum(low.abs(), high.abs())
+    return box.to(low, high, error + box.underflow(1) * (error != 0))
 
 
 def add(a: Operand, b: Operand) -> Box:
@@ -216,7 +251,7 @@ def multiply(a: Operand, b: Operand) -> Box:
     a, b = _boxes(a, b)
     pairs = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
     low, high = torch.stack(pairs).amin(0), torch.stack(pairs).amax(0)
-    return a.to(low, high, ULPS * a.unit * a.magnitude * b.magnitude + _underflow(a))
+    return a.to(low, high, ULPS * a.unit * a.magnitude * b.magnitude + a.underflow(1))
 
 
 def divide(a: Operand, b: Operand) -> Box:
@@ -227,7 +262,7 @@ def divide(a: Operand, b: Operand) -> Box:
     if bool((b == 0).any()):
         raise NoIntervalRule("division by 0")
     ends = a.low / b, a.high / b
-    error = ULPS * a.unit * (a.magnitude / b.abs()) + _underflow(a)
+    error = ULPS * a.unit * (a.magnitude / b.abs()) + a.underflow(1)
     return a.to(torch.minimum(*ends), torch.maximum(*ends), error)
 
 
@@ -242,8 +277,3 @@ def _boxes(a: Operand, b: Operand) -> tuple[Box, Box]:
     if not isinstance(like, Box):
         raise TypeError("one of the operands must be a box")
     return as_box(a, like), as_box(b, like)
-
-
-def _underflow(box: Box) -> float:
-    """Absolute error of products that underflow, for any number of terms that memory holds."""
-    return 0.0 if box.arithmetic is None else torch.finfo(box.arithmetic).tiny

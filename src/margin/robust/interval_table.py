@@ -47,6 +47,16 @@ from margin.robust.interval_rules import (
     scaled_sum,
     softplus,
 )
+from margin.robust.normalization_rules import (
+    glu,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    log_softmax,
+    rms_norm,
+    sigmoid,
+    softmax,
+)
 
 _SPACES = (torch, F, Tensor)
 
@@ -136,7 +146,14 @@ _ONE_BOX: Mapping[str, Rule] = {
     "leaky_relu": lambda x, negative_slope=0.01: bent_at_zero(lambda e: F.leaky_relu(e, negative_slope), x),
     "prelu": lambda x, weight: bent_at_zero(lambda e: F.prelu(e, weight), x),
     "tanh": rising(torch.tanh, size=0.0),
-    "sigmoid": rising(torch.sigmoid, size=0.0),
+    "sigmoid": sigmoid,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "layer_norm": layer_norm,
+    "group_norm": group_norm,
+    "instance_norm": instance_norm,
+    "rms_norm": rms_norm,
+    "glu": glu,
     "hardsigmoid": rising(F.hardsigmoid),
     "softsign": rising(F.softsign, size=0.0),
     "logsigmoid": rising(F.logsigmoid),
@@ -189,8 +206,9 @@ def rules() -> dict[Any, Rule]:
     table: dict[Any, Rule] = {}
     for names in (_ONE_BOX, _TWO_BOXES):
         table |= {function: rule for name, rule in names.items() for function in _of(name)}
-    # It takes its arguments in another order than torch.nn.functional's, to which the rule belongs.
-    del table[torch.batch_norm]
+    # They take their arguments in another order than torch.nn.functional's, to which the rules belong.
+    for function in (torch.batch_norm, torch.instance_norm):
+        del table[function]
     copies = {function for name in _COPIES for function in _of(name)}
     table |= {function: moving(function) for function in copies | views()}
     for name, rule in _CONVERSIONS.items():

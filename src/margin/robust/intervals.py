@@ -5,6 +5,7 @@ calls, whatever its structure; a function without a rule stops the run and is na
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.engine.asking import asking
-from margin.engine.state import dtype_of
-from margin.robust.interval_arithmetic import Affine, Box, NoIntervalRule, weight_gamma
+from margin.robust.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed, weight_gamma
 from margin.robust.interval_table import facts, in_place, rules, views
 from margin.types import Labels
 
@@ -23,6 +23,8 @@ RULES = rules()
 FACTS = facts()
 VIEWS = views()
 IN_PLACE = in_place()
+TYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]  # a slot, as torch names it to a subclass
+LOWER = "the model computes in lower precision than its parameters"
 
 
 class Trail:
@@ -74,9 +76,12 @@ class Interval(Tensor):
         """Apply the rule of ``func``."""
         kwargs = dict(kwargs or {})
         first = next(value for value in _leaves((args, kwargs)) if isinstance(value, Interval))
+        if func == TYPE:  # a branch on it must go the way that it goes in the model
+            return first.box.arithmetic or first.box.low.dtype
         if func in FACTS and not any(isinstance(value, Interval) for value in _leaves((args[1:], kwargs))):
             return func(first.box.low, *args[1:], **kwargs)
         overwrites = bool(kwargs.pop("inplace", False)) or func in IN_PLACE
+        first._refuse_autocast()
         rule = IN_PLACE.get(func) or RULES.get(func)
         if rule is None or kwargs.get("out") is not None:
             name = getattr(func, "__name__", str(func))
@@ -94,6 +99,15 @@ class Interval(Tensor):
     ) -> Any:
         """Refuse: nothing reaches this below the table of rules."""
         raise NoIntervalRule(f"{func} met an interval below torch's functions")
+
+    def _refuse_autocast(self) -> None:
+        """Refuse a region in which the model rounds to a coarser type: float64 bounds would not follow it."""
+        device, arithmetic = self.box.low.device.type, self.box.arithmetic
+        if arithmetic is None or not torch.is_autocast_enabled(device):
+            return
+        coarse = torch.get_autocast_dtype(device)
+        if torch.finfo(coarse).eps > torch.finfo(arithmetic).eps:
+            raise self.trail.refusal(f"{LOWER}: autocast to {coarse}")
 
     def _wrap(self, func: Any, args: Any, result: Any) -> Any:
         if isinstance(result, tuple):
@@ -197,7 +211,9 @@ def bounds(
     """Bounds on a model's outputs over low <= x <= high, computed in float64 on a copy of the model.
 
     They hold for exact arithmetic and for the model's own: each rule widens its result by what rounding
-    in the type of the model's parameters can do (:mod:`margin.robust.interval_arithmetic`).
+    in the coarsest type of the model's parameters and buffers can do
+    (:mod:`margin.robust.interval_arithmetic`). Where the model rounds more coarsely than that, under autocast
+    or by a flag of torch, it is refused; see also :func:`check_copy`.
 
     Args:
         model: Any module of one input; left as it is, its copy is asked in evaluation mode.
@@ -209,7 +225,8 @@ def bounds(
         The box of the outputs, in float64.
 
     Raises:
-        NoIntervalRule: A layer or function has no rule, or the model cannot be copied.
+        NoIntervalRule: A layer or function has no rule, the model cannot be copied, or it computes in lower
+            precision than its parameters.
         ValueError: low exceeds high somewhere.
 
     Reference: Gowal et al. (2018), "On the effectiveness of interval bound propagation for training
@@ -221,9 +238,60 @@ def bounds(
         exact = copy.deepcopy(model).double()
     except Exception as error:
         raise NoIntervalRule(f"the model cannot be copied to float64: {type(error).__name__}") from error
-    arithmetic = dtype_of(model)
+    arithmetic = coarsest_type(model)
+    if arithmetic == torch.float32 and (flag := _reduced(low.device)):
+        raise NoIntervalRule(f"{LOWER}: {flag}")
     with torch.no_grad(), asking(exact):
         return propagate(exact, Box(low.double(), high.double(), arithmetic), read)
+
+
+def coarsest_type(model: nn.Module) -> torch.dtype:
+    """The real type of a module's parameters and buffers that rounds the most; float32 where it has none."""
+    kinds = {tensor.dtype for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()}
+    return max(kinds, key=lambda kind: torch.finfo(kind).eps, default=torch.float32)
+
+
+def _reduced(device: torch.device) -> str:
+    """The flag by which torch multiplies float32 matrices in a coarser type, or ""."""
+    if (precision := torch.get_float32_matmul_precision()) != "highest":
+        return f"torch.set_float32_matmul_precision({precision!r}); set 'highest'"
+    if device.type == "cuda" and torch.backends.cudnn.allow_tf32:
+        return "convolutions in TF32; set torch.backends.cudnn.allow_tf32 = False"
+    return ""
+
+
+@torch.no_grad()
+def check_copy(
+    model: nn.Module,
+    x: Float[Tensor, "batch ..."],
+    classes: Callable[[Any], Any] = lambda outputs: outputs,
+) -> None:
+    """Refuse a model whose outputs are not those of its float64 copy within the rounding that bounds cover.
+
+    It may compute in a coarser type than that of its parameters, or branch on their type.
+
+    Args:
+        model: Any module of one input.
+        x: Points at which both are asked.
+        classes: ``outputs -> what is compared``.
+
+    Raises:
+        NoIntervalRule: An output lies outside the bounds of its own input, or has none.
+    """
+    box = bounds(model, x, x, classes)
+    with asking(model):
+        own = classes(model(x))
+    if own.shape != box.low.shape:
+        raise NoIntervalRule(f"a float64 copy of the model has another shape of outputs: {tuple(own.shape)}")
+    outside = (own < box.low) | (own > box.high)
+    if bool(outside.any()):
+        center, radius = (box.low + box.high) / 2, (box.high - box.low) / 2
+        at = ((own - center).abs() / radius).nan_to_num(torch.inf).argmax()
+        off, rounding = ((own - center).abs().flatten()[at], radius.flatten()[at])
+        raise NoIntervalRule(
+            f"{LOWER}, or branches on their type: an output is off by {off.item():.2g} from that of a "
+            f"float64 copy, where rounding in {coarsest_type(model)} explains {rounding.item():.2g}"
+        )
 
 
 @torch.no_grad()
@@ -237,7 +305,8 @@ def margin_bounds(
     """Lower bounds on f_y - f_j over low <= x <= high, for each class j; 0 at j = y.
 
     Where the scores come straight from a linear layer w a + b, the rows are merged first: the bound is that
-    of (w_y - w_j) a + b_y - b_j, which is never worse and exact for a linear model.
+    of (w_y - w_j) a + b_y - b_j, which is never worse and exact for a linear model. Margins of a final
+    softmax, its logarithm, or sigmoid have the signs of those of its argument.
 
     Args:
         model: Any module of one input; left as it is.
@@ -255,11 +324,30 @@ def margin_bounds(
     scores = bounds(model, low, high, classes)
     if scores.low.ndim != 2 or len(scores.low) != len(labels):
         raise NoIntervalRule(f"margins need one score per class: got shape {tuple(scores.low.shape)}")
-    if scores.made_by is not None:
-        below = _merged(scores.made_by, labels)
-    else:
-        below = scores.low.gather(1, labels[:, None]) - scores.high
-    return below.scatter(1, labels[:, None], 0.0)
+    return _margins(scores, labels).scatter(1, labels[:, None], 0.0)
+
+
+def _margins(scores: Box, labels: Labels) -> Float[Tensor, "batch classes"]:
+    """Lower bounds on the margins, of the scores as such or by the layer that made them."""
+    own = labels[:, None]
+    plain = scores.low.gather(1, own) - scores.high
+    made_by, slack = scores.made_by, 4 * ULPS * scores.unit
+    if isinstance(made_by, Affine):
+        return _merged(made_by, labels)
+    if made_by is None or made_by.scores.low.ndim != 2:
+        return plain
+    below = _margins(made_by.scores, labels)
+    if isinstance(made_by, Squashed):
+        # sigmoid(z) - sigmoid(z - d) has one hill in z: its least value is at an end of z.
+        ends = [end.gather(1, own) for end in (made_by.scores.low, made_by.scores.high)]
+        gains = [end.sigmoid() - (end - below).sigmoid() for end in ends]
+        return torch.maximum(plain, torch.where(below > 0, torch.minimum(*gains) - slack, plain))
+    # Where y is the largest, both are off by a few roundings of log p; elsewhere by more.
+    sure = below - slack * (1 + math.log(below.shape[1]) + below.abs())
+    first = (sure.scatter(1, own, torch.inf) > 0).all(1, keepdim=True)
+    # Of K its probability is then 1/K at least: p_y - p_j = p_y (1 - exp(-d)).
+    gain = sure if made_by.log else -(1 - slack) * torch.expm1(-sure) / below.shape[1]
+    return torch.maximum(plain, torch.where(first, gain, plain))
 
 
 def _merged(layer: Affine, labels: Labels) -> Float[Tensor, "batch classes"]:

@@ -40,13 +40,17 @@ def linf_sandwich(
 
     Attacks are one signed step on the training objective, one on the margin loss, and projected ascent
     on the margin loss, which exceeds 0 at every wrong prediction met. What survives an ascent in a ball is
-    not tried again in the smaller ones. Where a layer has no interval rule the finding is unfounded and
-    names it.
+    not tried again in the smaller ones. Random search follows, longer where an input gradient is 0. Where
+    a layer has no interval rule nothing is certified, and a remark names it: what the attacks show stands
+    by itself.
+
+    The two are compared on the examples taken. What they say of the population is the bracket: from the
+    lower end of the certified share's exact 95 % interval to the upper end of the attacked one's.
 
     Args:
         subject: A classifier with labels and a domain.
         shares: Radii as shares of the domain's longest side, growing, >= 0.
-        limit: Examples at most, the first ones.
+        limit: Examples at most, drawn at random from a fixed seed.
         steps: Steps of one ascent.
         restarts: Ascents of an example in a ball.
 
@@ -78,7 +82,7 @@ def linf_fgsm(subject: Subject, *, shares: tuple[float, ...] = SHARES, limit: in
     Args:
         subject: A classifier with labels and a domain.
         shares: Step lengths as shares of the domain's longest side, growing, >= 0.
-        limit: Examples at most, the first ones.
+        limit: Examples at most, drawn at random from a fixed seed.
 
     Returns:
         The share still right, one element for each length.
@@ -106,7 +110,7 @@ def l2_attack(
     Args:
         subject: A classifier with labels and a domain.
         shares: Radii as shares of the domain's diagonal, growing, >= 0.
-        limit: Examples at most, the first ones.
+        limit: Examples at most, drawn at random from a fixed seed.
         steps: Steps of one ascent.
         restarts: Ascents of an example in a ball.
 
@@ -171,10 +175,14 @@ def _finding(
     failure: str,
     low: Tensor | None = None,
 ) -> Finding:
-    missing = torch.full((len(shares),), torch.nan, dtype=torch.float64)
-    value = missing if curves.failure else curves.share(right)
-    # The accuracy after one signed step is measured itself; that in a ball is only bounded.
-    bracket = None if right is curves.stepped else (torch.zeros_like(value) if low is None else low, value)
+    value = torch.full((len(shares),), torch.nan, dtype=torch.float64)
+    interval, bracket = None, None
+    if not curves.failure:
+        value, interval = curves.share(right), curves.ends(right)
+        nothing = torch.zeros_like(value)
+        below = nothing if low is None or curves.certified is None else curves.ends(curves.certified)[0]
+        # The accuracy after one signed step is measured itself; that in a ball is only bounded.
+        bracket = None if right is curves.stepped else (below, interval[1])
     return Finding(
         statement=statement,
         value=value,
@@ -182,12 +190,16 @@ def _finding(
         range=RANGE,
         premises=curves.premises,
         reference=reference,
+        # Certificate and attack are of the same examples: between them there is no error of a sample.
+        kind="estimate" if interval is not None and low is None else "exact",
+        interval=interval if low is None else None,
         failure=failure,
         low=low,
         tolerance=TOLERANCE,
         labels=tuple(_label(*pair) for pair in zip(curves.threats, shares, strict=True)),
         bracket=bracket,
         curves={} if curves.failure else _drawn(curves, shares),
+        remarks=(f"not certified: {curves.uncertified}",) if curves.uncertified else (),
     )
 
 

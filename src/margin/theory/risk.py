@@ -58,6 +58,24 @@ def clopper_pearson(
     return low, high
 
 
+def share_interval(shares: Tensor, examples: float, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
+    """The exact binomial interval of each of several shares of a sample.
+
+    Args:
+        shares: Measured shares, any shape.
+        examples: The number of equally weighted examples that the sample is worth, > 0.
+        level: Least probability with which one interval covers its truth, in (0, 1).
+
+    Returns:
+        The lower and the upper ends, in the shape of the shares.
+    """
+    # The mean of ones may round to just above 1 under unequal weights.
+    counts = shares.double().clamp(0.0, 1.0).flatten() * examples
+    ends = [clopper_pearson(min(k, examples), examples, level=level) for k in counts.tolist()]
+    low, high = torch.tensor(ends, dtype=torch.float64).reshape(*shares.shape, 2).unbind(-1)
+    return low, high
+
+
 def accuracy(subject: Subject, *, level: float = 0.95) -> Finding:
     """The probability of a right prediction, with its exact binomial interval.
 
@@ -80,13 +98,7 @@ def accuracy(subject: Subject, *, level: float = 0.95) -> Finding:
         right = score(answered.outputs, answered.targets)
     estimate = weighted_mean(answered.terms(right))
     failure = unanswered(answered.outputs.nan_to_num(torch.nan, 0, 0), "the output")
-    interval = None
-    if not failure:
-        # The mean of ones may round to just above 1 under unequal weights.
-        share = min(max(estimate.mean.item(), 0.0), 1.0)
-        ends = clopper_pearson(share * estimate.examples, estimate.examples, level=level)
-        low, high = torch.tensor(ends, dtype=torch.float64)
-        interval = (low, high)
+    interval = None if failure else share_interval(estimate.mean, estimate.examples, level=level)
     return Finding(
         statement=f"The share of right predictions on {described(answered, estimate)}, "
         f"with its exact {level:.0%} interval.",
