@@ -273,6 +273,20 @@ def test_the_version_space_only_shrinks() -> None:
     assert empty.verdict is Verdict.HOLDS
 
 
+def test_the_growth_of_the_version_space_is_counted_from_all_directions() -> None:
+    # One example rules out half of the sphere: 20,000 draws, sd 70.7. A second like it rules out none, one
+    # turned by a right angle half of the rest.
+    one = subject_of(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))
+    assert abs(float(version_space(one).value) + 10_000) < 5 * 71
+    twice = subject_of(torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.tensor([1, 1]))
+    assert float(version_space(twice).value) == 0
+    # (x, 1) = (1, 1) and (-1, 1): orthogonal
+    turned = subject_of(torch.tensor([[1.0], [-1.0]]), torch.tensor([1, 1]))
+    finding = version_space(turned)
+    assert abs(float(finding.value) + 5_000) < 5 * 62
+    assert (finding.curves["share"] - torch.tensor([0.5, 0.25])).abs().max() < 0.018
+
+
 # Cover
 
 

@@ -131,6 +131,22 @@ def test_the_line_search_halves_until_the_loss_falls():
     assert abs(path[-1].item()) <= 1e-12
 
 
+def test_a_step_that_lowers_the_loss_too_little_is_halved():
+    # At 0 slope -1 and curvature 1: the whole step leads to 1, where the loss is 1e-5 lower, a tenth of the
+    # promised 1e-4; half of it leads to 1/2, where it is .3125 lower.
+    def barely(x):
+        return (-x + x**2 / 2 + (0.5 - 1e-5) * x**3).sum()
+
+    path, metrics = follow(barely, [0.0], 1)
+    assert metrics[0]["length"] == 0.5 and path[1].item() == pytest.approx(0.5)
+
+    def enough(x):
+        return (-x + x**2 / 2 + (0.5 - 1e-3) * x**3).sum()
+
+    path, metrics = follow(enough, [0.0], 1)
+    assert metrics[0]["length"] == 1.0
+
+
 def test_where_no_step_lowers_the_loss_the_weights_stay():
     # the gradient is wrong on purpose: it points downhill
     def lying(x):

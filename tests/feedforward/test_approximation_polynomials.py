@@ -75,3 +75,19 @@ def test_arguments_out_of_range_are_refused() -> None:
         bernstein(torch.sin, 3, X + 1e-3)
     with pytest.raises(ValueError, match="got 0, 1"):
         bernstein_bound(lambda h: h, 0)
+
+
+def test_the_bounds_constant_is_needed_beyond_one_and_is_the_theorems() -> None:
+    # f(t) = ceil(sqrt(6) |t - x|) moves by at most 1 over 1/sqrt(6), and B_6 f(x) - f(x) is E f(k / 6). Over
+    # all x the largest is Sikkema's constant (4306 + 837 sqrt 6) / 5832 = 1.08989 (1961): 1 is too small.
+    def error(x: float) -> float:
+        return sum(
+            math.comb(6, k) * x**k * (1 - x) ** (6 - k) * math.ceil(math.sqrt(6) * abs(k / 6 - x))
+            for k in range(7)
+        )
+
+    worst = max(error(i / 20_000) for i in range(20_001))
+    assert worst == pytest.approx((4306 + 837 * math.sqrt(6)) / 5832, abs=1e-4)
+    assert 1 < worst <= bernstein_bound(lambda distance: 1.0, 6)
+    # Lorentz (1986), Theorem 1.6.1: 5/4 of what f moves over (b - a) / sqrt(n).
+    assert bernstein_bound(lambda distance: distance**2, 16, length=2.0) == pytest.approx(5 / 16)

@@ -58,3 +58,11 @@ def test_bad_constraints_are_refused():
         stationary_point(
             lambda x: x @ x, lambda x: torch.stack((x.sum(), x.sum())), f64(1.0, 2.0), f64(0.3, 0.1)
         )
+
+
+def test_where_the_slope_is_met_and_the_constraint_is_not_the_search_goes_on():
+    # With as many constraints as unknowns multipliers meet the slope anywhere: only x^2 = 4 decides.
+    found = stationary_point(lambda x: x[0], lambda x: x.square(), f64(4.0), f64(1.0))
+    assert found.converged and found.steps > 0 and found.x.item() == pytest.approx(2)
+    stopped = stationary_point(lambda x: x[0], lambda x: x.square(), f64(4.0), f64(1.0), max_steps=0)
+    assert not stopped.converged and stopped.residual == pytest.approx(3)  # |1^2 - 4|

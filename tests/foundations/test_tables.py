@@ -190,3 +190,12 @@ def test_tables_in_single_precision_are_independent_to_their_rounding() -> None:
     assert table.independent(["a"], ["b"])
     bent = table.probabilities + 1e-4 * torch.tensor([[1.0, -1], [-1, 1], [0, 0]])
     assert not JointTable(("a", "b"), bent).independent(["a"], ["b"])
+
+
+def test_the_tolerance_is_of_what_is_known_not_of_the_joint() -> None:
+    """Given c = 1, of probability 1/100, P(a, b | c) differs from its product by 2e-3 throughout."""
+    table = torch.full((2, 2, 2), 0.99 / 4, dtype=torch.float64)
+    table[..., 1] = 0.01 * (0.25 + 2e-3 * torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64))
+    law = JointTable(("a", "b", "c"), table)
+    assert law.independent(["a"], ["b"], ["c"], tolerance=2.01e-3)
+    assert not law.independent(["a"], ["b"], ["c"], tolerance=1.99e-3)

@@ -197,3 +197,17 @@ def test_rows_that_are_not_finite_or_do_not_count_are_named() -> None:
         options = {name: 0}
         with pytest.raises(ValueError, match=f"{name} must be at least 1: got 0"):
             expectation_maximization(**options)
+
+
+@pytest.mark.parametrize(("start", "chance"), [("k-means++", 36 / 37), ("rows", 9 / 10)])
+def test_the_weight_of_a_row_is_part_of_its_chance_to_begin_from(start: Any, chance: float) -> None:
+    # The first row outweighs all; of the others one weighs 9 at distance 2, one 1 at distance 1.
+    x = torch.tensor([[0.0], [2.0], [-1.0]], dtype=torch.float64)
+    weight = torch.tensor([1e9, 9.0, 1.0], dtype=torch.float64)
+    generator, hits = Generator().manual_seed(0), 0
+    for _ in range(1000):
+        first, second = centers(x, weight, 2, start, generator)[:, 0].tolist()
+        assert first == 0
+        hits += second == 2
+    # D^2 sampling: 9 x 4 to 1 x 1; without the weights it would be 4 to 1. 5 sd of 1,000 draws.
+    assert abs(hits / 1000 - chance) < 5 * (chance * (1 - chance) / 1000) ** 0.5

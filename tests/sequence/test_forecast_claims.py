@@ -154,3 +154,17 @@ def test_the_skill_of_a_forecast_of_values_shows_one():
     # the copy of the last value that was read, less nothing but its shift
     assert torch.allclose(curves["forecast"], (curves["past"][-1] + 1.0).expand(k))
     assert "forecast" not in forecast_skill(demo()).curves
+
+
+def test_coverage_by_step_stands_in_the_order_of_the_steps():
+    class Widening(nn.Module):
+        """Bands of 1/2, 1 and 2 deviations, 1, 2 and 3 steps ahead."""
+
+        def forward(self, x):
+            half = x.new_tensor([0.5, 1.0, 2.0])[:, None, None] * x.new_tensor([-1.0, 0.0, 1.0])
+            return half.expand(len(x), 3, x.shape[2], 3)
+
+    made = subject(Widening(), horizon=3)
+    found = coverage(made).curves["coverage by step"].tolist()
+    # Of a normal law within k deviations: erf(k / sqrt 2) = .3829, .6827, .9545; 5 sd of 6,000 draws.
+    assert found == pytest.approx([math.erf(k / math.sqrt(2)) for k in (0.5, 1.0, 2.0)], abs=0.033)

@@ -561,6 +561,7 @@ CLAIMS = (
         demo="margin.classic.separation_claims:version_space_demo",
         needs=(LABELS, TRAINING, HALFSPACE),
         cost=Cost(part="train"),
+        by_name="true of every training set",
         reference="Mitchell 1982, Section 3; Herbrich 2002, Section 2.1",
         covers=("perceptron.version_space",),
     ),
