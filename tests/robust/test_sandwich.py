@@ -426,7 +426,7 @@ class Exact(nn.Module):
         self.zero = nn.Parameter(torch.zeros(1, dtype=kind))
 
     def forward(self, x):
-        return torch.cat((x[:, :1], x[:, :1]), 1) * 0
+        return torch.cat((x[:, :1], x[:, :1]), 1)
 
 
 def _curves(right, weight=None):

@@ -86,7 +86,19 @@ def test_the_size_and_its_error_do_not_depend_on_batches():
         torch.testing.assert_close(one.stderr, two.stderr, rtol=1e-5, atol=0)
         few = ask(whole, examples=10)
         assert "over 10 held-out examples" in few.statement
-        torch.testing.assert_close(few.value, ask(subject_of(model, x[:10], y[:10])).value)
+        torch.testing.assert_close(few.value, ask(cut, examples=10).value)
+        assert not torch.equal(few.value, one.value)
+
+
+def test_of_a_file_sorted_by_class_every_class_wakes_its_units():
+    # Unit k answers class k alone: of the first 64 examples all units but one would be dead. Of 64 drawn
+    # from 4 equal classes one is missing with probability 4 (3/4)^64 = 4e-8.
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 4))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(4))
+    labels = torch.arange(4).repeat_interleave(250)
+    found = dead(subject_of(model, nn.functional.one_hot(labels).float(), labels), examples=64)
+    assert found.value.tolist() == [0.0] and "all of 64 held-out examples" in found.statement
 
 
 def test_the_error_is_that_of_a_root_of_a_mean():

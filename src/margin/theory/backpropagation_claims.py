@@ -53,7 +53,7 @@ def recursion(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
 
     Args:
         subject: A chain of Linear layers and pointwise activations, with an objective that runs it once.
-        examples: Examples at most, the first ones.
+        examples: Examples at most, drawn at random.
 
     Raises:
         ValueError: ``examples`` is below 1.

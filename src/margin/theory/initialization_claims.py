@@ -137,7 +137,7 @@ PLAIN = (nn.Flatten, nn.Identity, nn.Dropout, nn.ReLU, nn.Linear)
 def relu_chain(subject: Subject) -> tuple[nn.Sequential, Tensor] | None:
     """The hidden part of a model that is a chain of linear maps and ReLUs, and what enters it, else None.
 
-    A copy with fresh weights, for which nothing is 0 or no number, is asked for the first held-out examples
+    A copy with fresh weights, for which nothing is 0 or no number, is asked for some held-out examples
     while its submodules are watched; that these, one after the other, give its answer shows that nothing
     happens between them.
 

@@ -105,7 +105,7 @@ def lengths(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
 
     Args:
         subject: A chain of Linear layers with pointwise activations.
-        examples: Held-out examples at most, the first ones.
+        examples: Held-out examples at most, drawn at random.
     """
     model, whose = _drawn(subject)
     stages, found, first, runs = _measured(model, subject, examples)
@@ -144,7 +144,7 @@ def gradient_growth(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
 
     Args:
         subject: A chain of Linear layers with pointwise activations, and an objective.
-        examples: Held-out examples at most, the first ones.
+        examples: Held-out examples at most, drawn at random.
     """
     model, whose = _drawn(subject)
     stages, found, first, runs = _measured(model, subject, examples)

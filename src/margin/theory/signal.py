@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
 from margin.engine.asking import asking, expand_weight
+from margin.engine.chosen import chosen, counts
 from margin.engine.state import State
 from margin.findings import Subject
 from margin.theory.held_out import Estimate, Terms, weighted_mean
@@ -212,24 +213,12 @@ def first_batches(batches: Sequence[Batch], count: int) -> list[Batch]:
 
 
 def looked_at(subject: Subject, count: int) -> list[Batch]:
-    """The first ``count`` held-out examples of a subject, or whole batches where they read each other.
+    """``count`` held-out examples drawn at random, or whole batches where they read each other.
 
     Those of weight 0 are passed over, unless there are no others or they are read by others.
     """
-    if not subject.independent:
-        return first_batches(subject.test, count)
-    some = [batch for batch in subject.test if counted_examples(batch)]
-    return first_examples(map(_of_weight, some), count) or first_examples(subject.test, count)
-
-
-def _of_weight(batch: Batch) -> Batch:
-    keep = _example_weight(batch) > 0
-    if bool(keep.all()):
-        return batch
-    index = keep.nonzero()[:, 0].to(batch.inputs[0].device)
-    targets = None if batch.targets is None else batch.targets[index]
-    weight = None if batch.weight is None else batch.weight[index]
-    return Batch(tuple(x[index] for x in batch.inputs), targets, weight)
+    found = chosen(subject.test, count, admits=counts, whole_batches=not subject.independent)
+    return list(found.batches) or first_examples(subject.test, count)
 
 
 def first_examples(batches: Iterable[Batch], count: int) -> list[Batch]:

@@ -48,7 +48,7 @@ def activations(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
 
     Args:
         subject: A model with an objective.
-        examples: Held-out examples at most, the first ones; at least 2.
+        examples: Held-out examples at most, drawn at random; at least 2.
     """
     return _sizes(subject, "activation", examples)
 
@@ -58,7 +58,7 @@ def gradients(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
 
     Args:
         subject: A model with an objective.
-        examples: Held-out examples at most, the first ones; at least 2.
+        examples: Held-out examples at most, drawn at random; at least 2.
     """
     return _sizes(subject, "gradient", examples)
 
@@ -116,7 +116,7 @@ def dead(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
 
     Args:
         subject: A model with rectifiers as layers.
-        examples: Held-out examples at most, the first ones.
+        examples: Held-out examples at most, drawn at random.
     """
     if examples < 1:
         raise ValueError(f"examples must be at least 1: got {examples}")

@@ -143,7 +143,7 @@ def alignment(subject: Subject) -> Finding:
     premise = Premise(
         "the second model computes the same with its units in the new order",
         "sampled" if same else "refuted",
-        f"on the first held-out examples its outputs move by {moved:.2g} of the largest",
+        f"on held-out examples its outputs move by {moved:.2g} of the largest",
     )
     return _nearer(value, words, failure, (premise,))
 
