@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from margin.data.examples import Arrays, InOrder
-from margin.engine.asking import asking, evaluate, weighted_sum
+from margin.engine.asking import Kept, asking, evaluate, weighted_sum
 from margin.engine.descent import risk
 from margin.tasks import CLASSES
 from margin.types import Batch
@@ -36,6 +36,45 @@ def test_every_flag_gradient_and_generator_comes_back() -> None:
     assert model[3].weight.requires_grad
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(model[1].running_mean, running)
+
+
+class Writing(nn.Module):
+    """Counts, averages, fills and caches, each in its own way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.register_buffer("average", torch.zeros(4))
+        self.register_buffer("mask", None)
+        self.register_buffer("untouched", torch.tensor([math.nan, 1.0]))
+        self.seen = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.average = self.average + x.mean(0)
+        self.mask = torch.ones(4)
+        self.seen += 1
+        self.last = x * self.mask
+        return self.last + self.calls
+
+
+def test_what_a_forward_pass_writes_comes_back() -> None:
+    model = nn.Sequential(Writing())
+    names = ("calls", "average", "untouched")
+    own = {name: getattr(model[0], name) for name in names}
+    version = own["untouched"]._version
+    answers = []
+    for _ in range(2):
+        with asking(model):
+            kept = Kept(model)
+            assert kept.written(model) == []
+            answers.append(model(torch.ones(2, 4)))
+            assert kept.written(model) == ["0.average", "0.calls", "0.mask"]
+    assert torch.equal(*answers)  # the second question starts where the first did
+    assert all(getattr(model[0], name) is tensor for name, tensor in own.items())
+    assert int(own["calls"]) == 0 and bool((own["average"] == 0).all())
+    assert model[0].mask is None and model[0].seen == 0 and not hasattr(model[0], "last")
+    assert own["untouched"]._version == version
 
 
 def test_the_state_comes_back_after_an_error() -> None:

@@ -17,15 +17,68 @@ from margin.tasks import Task
 from margin.types import Batch, Objective
 
 
+class Kept:
+    """What a forward pass may write into a module beside its parameters: buffers, and attributes of Python's.
+
+    Args:
+        model: The module; its buffers are copied.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._attributes = [(module, dict(vars(module))) for module in model.modules()]
+        self._buffers = [(module, dict(module.named_buffers(recurse=False))) for module in model.modules()]
+        self._places = [(m._buffers, dict(m._buffers)) for m in model.modules() if type(m._buffers) is dict]
+        self._bits = [
+            (buffer, buffer.detach().clone()) for _, own in self._buffers for buffer in own.values()
+        ]
+
+    def written(self, model: nn.Module) -> list[str]:
+        """The names of the buffers that were written, replaced, added or dropped since."""
+        was = {id(module): own for module, own in self._buffers}
+        bits = {id(buffer): kept for buffer, kept in self._bits}
+        found = []
+        for prefix, module in model.named_modules():
+            before, now = was.get(id(module), {}), dict(module.named_buffers(recurse=False))
+            for name in before.keys() | now.keys():
+                was_there, buffer = before.get(name), now.get(name)
+                same = was_there is buffer and buffer is not None and _alike(buffer, bits[id(buffer)])
+                if not same:
+                    found.append(f"{prefix}.{name}".removeprefix("."))
+        return sorted(found)
+
+    def restore(self) -> None:
+        """Put back what was written, and nothing else: an untouched buffer may be part of a graph."""
+        for module, attributes in self._attributes:
+            own = vars(module)
+            if own.keys() != attributes.keys() or any(own[k] is not v for k, v in attributes.items()):
+                own.clear()
+                own.update(attributes)
+        for places, buffers in self._places:
+            places.clear()
+            places.update(buffers)
+        for buffer, bits in self._bits:
+            if not _alike(buffer, bits):
+                with torch.no_grad():
+                    buffer.copy_(bits)
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    if a.layout != torch.strided or b.layout != torch.strided:
+        return torch.equal(a, b)
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
 @contextmanager
 def asking(model: nn.Module, seed: int = 0) -> Iterator[Generator]:
     """Evaluation mode and a seeded generator; on leaving, every trace is undone.
 
-    Restored are the ``training`` flag of every submodule, every ``.grad``, every ``requires_grad``
-    and the global generator. Buffers stay as they are because evaluation mode does not write them.
+    Restored are the ``training`` flag of every submodule, every ``.grad``, every ``requires_grad``, the
+    buffers and attributes that a forward pass writes (a counter, an average, a cache), and the global
+    generator.
     """
     flags = [(module, module.training) for module in model.modules()]
     grads = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
+    kept = Kept(model)
     before = torch.get_rng_state()
     model.eval()
     for parameter in model.parameters():
@@ -33,6 +86,7 @@ def asking(model: nn.Module, seed: int = 0) -> Iterator[Generator]:
     try:
         yield Generator().manual_seed(mix(seed, 7))
     finally:
+        kept.restore()
         for module, flag in flags:
             module.training = flag
         for parameter, grad, requires_grad in grads:
