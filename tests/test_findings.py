@@ -17,6 +17,7 @@ from margin.findings import (
     has_labels,
     has_parameters,
     has_probabilities,
+    has_real_input,
     has_targets,
     has_training_batches,
     is_independent,
@@ -191,14 +192,14 @@ def subject(**given: object) -> Subject:
     return Subject(**{**defaults, **given})
 
 
-def test_a_domain_needs_one_input_of_real_numbers() -> None:
+def test_a_domain_and_one_input_of_real_numbers_are_two_needs() -> None:
     box = Domain(torch.tensor(0.0), torch.tensor(1.0))
     real, ids = torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.long)
-    assert has_domain(subject(domain=box))
+    assert has_domain(subject(domain=box)) and has_real_input(subject())
     assert not has_domain(subject())
-    assert not has_domain(subject(domain=box, test=[Batch((ids,))]))
-    assert not has_domain(subject(domain=box, test=[Batch((real, real))]))
-    assert not has_domain(subject(domain=box, test=[]))
+    assert not has_real_input(subject(test=[Batch((ids,))]))
+    assert not has_real_input(subject(test=[Batch((real, real))]))
+    assert not has_real_input(subject(test=[]))
 
 
 def test_what_a_subject_has() -> None:

@@ -315,15 +315,45 @@ def has_targets(subject: Subject) -> bool:
     return len(subject.test) > 0 and subject.test[0].targets is not None
 
 
-def has_domain(subject: Subject) -> bool:
-    """Whether the box is known in which an input may be moved, and there is one input, of real numbers."""
+def has_real_input(subject: Subject) -> bool:
+    """Whether there is one input, of real numbers, which is then a point that can be moved."""
     inputs = subject.test[0].inputs if subject.test else ()
-    return subject.domain is not None and len(inputs) == 1 and inputs[0].is_floating_point()
+    return len(inputs) == 1 and inputs[0].is_floating_point()
+
+
+def has_domain(subject: Subject) -> bool:
+    """Whether the box is known in which an input may be moved."""
+    return subject.domain is not None
 
 
 def has_training_batches(subject: Subject) -> bool:
     """Whether the training examples are known."""
     return len(subject.train) > 0
+
+
+def has_two_examples(subject: Subject) -> bool:
+    """Whether two held-out examples count, so that a standard error or an interval can be told."""
+    count = 0
+    for batch in subject.test:
+        weight = batch.weight
+        rows = len(batch.inputs[0]) if batch.targets is None else len(batch.targets)
+        count += rows if weight is None else int((weight.reshape(len(weight), -1) > 0).any(1).sum())
+        if count > 1:
+            return True
+    return False
+
+
+def has_two_labels(subject: Subject) -> bool:
+    """Whether the held-out examples that count are of two classes or more."""
+    seen: set[float] = set()
+    for batch in subject.test:
+        if batch.targets is not None:
+            weight = batch.weight
+            kept = batch.targets if weight is None else batch.targets[weight.expand_as(batch.targets) > 0]
+            seen.update(kept.unique().tolist())
+        if len(seen) > 1:
+            return True
+    return False
 
 
 def has_parameters(subject: Subject) -> bool:

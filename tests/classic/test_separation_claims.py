@@ -221,6 +221,7 @@ def test_xor_is_not_separable_and_coins_would_be_with_probability_7_8() -> None:
     assert finding.verdict is Verdict.MEASURED
     assert "probability 0.875" in finding.statement  # C(4, 3) / 2^4
     assert "infeasible" in finding.statement
+    assert finding.statement.startswith("class 1 is not separated by a hyperplane from the rest of the 4")
 
 
 def test_of_iris_setosa_alone_is_separable_from_the_rest() -> None:

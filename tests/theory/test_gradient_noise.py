@@ -9,7 +9,7 @@ import torch
 from torch import Generator, nn
 
 from margin.engine.descent import risk
-from margin.findings import Subject, Verdict
+from margin.findings import NotAsked, Subject, Verdict
 from margin.tasks import CLASSES, VALUES
 from margin.theory.gradient_noise import (
     GradientSample,
@@ -226,7 +226,22 @@ def test_what_the_noise_scale_refuses():
     with pytest.raises(ValueError, match="equal weight"):
         noise_scale(uneven)
     weight = torch.tensor([2.0] + [1.0] * 11, dtype=torch.float64)
-    assert "of equal weight" in scale(subject_of(weight=weight)).failure
+    with pytest.raises(NotAsked, match="of equal weight"):
+        scale(subject_of(weight=weight))
+
+
+def test_losses_that_are_nan_leave_no_gradient_noise():
+    """A NaN that torch.where puts in has the gradient 0, which is finite."""
+    subject = subject_of()
+
+    def undefined(model, batch, generator):
+        terms = subject.objective(model, batch, generator)
+        return torch.where(terms > terms.median(), torch.nan, terms)
+
+    for claim in (variance, scale):
+        found = claim(dataclasses.replace(subject, objective=undefined))
+        assert str(found.verdict) == "failed" and "loss" in found.failure
+        assert str(claim(subject).verdict) == "measured"
 
 
 def test_of_some_examples_the_variance_has_an_error():

@@ -47,9 +47,10 @@ def separable(subject: Subject) -> Finding:
     )
     looked = f"{'' if whole else 'first '}{len(x):,} training examples"
     chance = float(separable_share(len(x), rank))
+    names = tuple(_name(subject, int(k)) for k in against)
     return Finding(
-        statement=f"{_says(found, len(classes))} of the {looked}; with labels by coins one would with "
-        f"probability {chance:.3g}, in general position (Cover). {_worst(found)}",
+        statement=f"{_told(found, names)} of the {looked}; labels by coins would be with probability "
+        f"{chance:.3g}, in general position (Cover). {_worst(found)}",
         value=torch.tensor([int(s.separable) for s in found]),
         unit="1",
         range=(0.0, 1.0),
@@ -57,7 +58,7 @@ def separable(subject: Subject) -> Finding:
         premises=(premise,) if free else (),
         reference="Gordan 1873; Minsky and Papert 1969, Section 12.1; Cover 1965, Theorem 1",
         failure=undecided if len(classes) > 1 else "the examples looked at are all of one class",
-        labels=tuple(_name(subject, int(k)) for k in against),
+        labels=names,
     )
 
 
@@ -97,18 +98,15 @@ def _first_rows(subject: Subject) -> tuple[Float[Tensor, "rows features"], Int[T
     return x[:most], labels[:most], len(x) <= most
 
 
-def _says(found: list[Separation], classes: int) -> str:
-    """How many classes a hyperplane separates from the rest, as the numbers say: 1 for each."""
-    count = sum(s.separable for s in found)
+def _told(found: list[Separation], names: Sequence[str]) -> str:
+    """How many of the classes a hyperplane separates from the rest, and which it does not."""
+    apart = sum(s.separable for s in found)
+    short = [name for s, name in zip(found, names, strict=True) if not s.separable]
+    but = f"; {', '.join(short[:5])}{' and others' if len(short) > 5 else ''} not" if short else ""
+    number = f"{apart} of {len(found)} classes" if len(found) > 1 else names[0]
     if len(found) == 1:
-        return (
-            f"{'A hyperplane separates' if count else 'No hyperplane was found to separate'} the two classes"
-        )
-    if count == len(found):
-        return f"A hyperplane separates each of the {classes} classes from the rest"
-    return (
-        f"A hyperplane separates {count} of the {classes} classes from the rest (1), and none the others (0),"
-    )
+        return f"{number} is {'' if apart else 'not '}separated by a hyperplane from the rest"
+    return f"{number} are separated, each by a hyperplane, from the rest{but}"
 
 
 def _worst(found: list[Separation]) -> str:

@@ -1,6 +1,6 @@
 """Robustness from both sides: threat models, projections, attacks, interval bounds, robust training."""
 
-from margin.catalog import DOMAIN, INDEPENDENT, LABELS, Claim, Cost, Part, Rule
+from margin.catalog import DOMAIN, INDEPENDENT, LABELS, MOVABLE, Claim, Cost, Part, Rule
 
 _DUCHI = "Duchi, Shalev-Shwartz, Singer & Chandra (2008), Figure 1"
 
@@ -11,7 +11,7 @@ CLAIMS = (
         ask="margin.robust.sandwich:linf_sandwich",
         demo="margin.robust.sandwich:demo",
         reference="Gowal et al. (2018), Equations 6-8; Madry et al. (2018), Equation 2.1",
-        needs=(LABELS, DOMAIN, INDEPENDENT),
+        needs=(LABELS, MOVABLE, DOMAIN, INDEPENDENT),
         cost=Cost(120, limit=512),
         covers=("adv.ibp", "adv.pgd"),
     ),
@@ -21,7 +21,7 @@ CLAIMS = (
         ask="margin.robust.sandwich:linf_fgsm",
         demo="margin.robust.sandwich:demo",
         reference="Goodfellow, Shlens & Szegedy (2015), Section 4",
-        needs=(LABELS, DOMAIN, INDEPENDENT),
+        needs=(LABELS, MOVABLE, DOMAIN, INDEPENDENT),
         cost=Cost(25, limit=512),
         covers=("adv.fgsm",),
     ),
@@ -31,7 +31,7 @@ CLAIMS = (
         ask="margin.robust.sandwich:l2_attack",
         demo="margin.robust.sandwich:demo",
         reference="Madry et al. (2018), Section 2.1",
-        needs=(LABELS, DOMAIN, INDEPENDENT),
+        needs=(LABELS, MOVABLE, DOMAIN, INDEPENDENT),
         cost=Cost(100, limit=512),
         covers=("adv.pgd",),
     ),

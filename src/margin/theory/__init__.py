@@ -12,6 +12,8 @@ from margin.catalog import (
     PROBABILITIES,
     TARGETS,
     TRAINING,
+    TWO_EXAMPLES,
+    TWO_LABELS,
     Claim,
     Cost,
     Need,
@@ -127,7 +129,7 @@ CLAIMS = (
         ask="margin.theory.risk:loss",
         demo="margin.theory.risk:loss_demo",
         reference="Vapnik 1998, Section 1.2",
-        needs=(TARGETS,),
+        needs=(TARGETS, TWO_EXAMPLES),
         covers=("risk.expected", "risk.empirical"),
     ),
     Claim(
@@ -136,7 +138,7 @@ CLAIMS = (
         ask="margin.theory.risk:gap",
         demo="margin.theory.risk:gap_demo",
         reference="Shalev-Shwartz and Ben-David 2014, Equations 3.3 and 3.4",
-        needs=(TARGETS, TRAINING),
+        needs=(TARGETS, TRAINING, TWO_EXAMPLES),
         cost=Cost(1.2, "train"),
     ),
     Claim(
@@ -145,7 +147,7 @@ CLAIMS = (
         ask="margin.theory.inequality_claims:chebyshev",
         demo="margin.theory.inequality_claims:demo",
         reference="Casella and Berger 2002, Theorem 3.6.1",
-        needs=(TARGETS,),
+        needs=(TARGETS, TWO_EXAMPLES),
         covers=("prob.chebyshev",),
     ),
     Claim(
@@ -204,7 +206,7 @@ CLAIMS = (
         ask="margin.theory.ranking_claims:area",
         demo="margin.theory.ranking_claims:demo",
         reference=DELONG,
-        needs=(LABELS,),
+        needs=(LABELS, TWO_LABELS),
     ),
     Claim(
         name="theory/ranking.auroc_by_class",
@@ -212,7 +214,7 @@ CLAIMS = (
         ask="margin.theory.ranking_claims:area_by_class",
         demo="margin.theory.ranking_claims:many_demo",
         reference=DELONG,
-        needs=(LABELS, MANY_CLASSES),
+        needs=(LABELS, MANY_CLASSES, TWO_LABELS),
     ),
     Claim(
         name="theory/residuals.mae",
@@ -220,7 +222,7 @@ CLAIMS = (
         ask="margin.theory.residuals:mae",
         demo="margin.theory.residuals:demo",
         reference="Cochran 1977, Section 2.11 (error of a ratio)",
-        needs=(REAL_VALUES,),
+        needs=(REAL_VALUES, TWO_EXAMPLES),
     ),
     Claim(
         name="theory/residuals.rmse",
@@ -228,7 +230,7 @@ CLAIMS = (
         ask="margin.theory.residuals:rmse",
         demo="margin.theory.residuals:demo",
         reference=RATIO,
-        needs=(REAL_VALUES,),
+        needs=(REAL_VALUES, TWO_EXAMPLES),
     ),
     Claim(
         name="theory/residuals.r2",
@@ -236,7 +238,7 @@ CLAIMS = (
         ask="margin.theory.residuals:r2",
         demo="margin.theory.residuals:demo",
         reference=RATIO,
-        needs=(REAL_VALUES,),
+        needs=(REAL_VALUES, TWO_EXAMPLES),
     ),
     Claim(
         name="theory/margins.distribution",
@@ -268,7 +270,7 @@ CLAIMS = (
         ask="margin.theory.calibration_claims:brier",
         demo="margin.theory.calibration_claims:demo",
         reference="Brier 1950, Equation 2",
-        needs=(LABELS, PROBABILITIES),
+        needs=(LABELS, PROBABILITIES, TWO_EXAMPLES),
     ),
     Claim(
         name="theory/calibration.nll",
@@ -276,7 +278,7 @@ CLAIMS = (
         ask="margin.theory.calibration_claims:nll",
         demo="margin.theory.calibration_claims:demo",
         reference="Good 1952, Section 8",
-        needs=(LABELS, PROBABILITIES),
+        needs=(LABELS, PROBABILITIES, TWO_EXAMPLES),
     ),
     Claim(
         name="theory/curvature.sharpness",
@@ -629,7 +631,7 @@ CLAIMS = (
         ask="margin.theory.signal_claims:activations",
         demo="margin.theory.signal_claims:doubling_demo",
         reference="Glorot and Bengio 2010, Section 4",
-        needs=(LAYERS, TARGETS),
+        needs=(LAYERS, TARGETS, TWO_EXAMPLES),
         cost=Cost(6, limit=1024),
     ),
     Claim(
@@ -638,7 +640,7 @@ CLAIMS = (
         ask="margin.theory.signal_claims:gradients",
         demo="margin.theory.signal_claims:doubling_demo",
         reference="Glorot and Bengio 2010, Section 4",
-        needs=(LAYERS, TARGETS),
+        needs=(LAYERS, TARGETS, TWO_EXAMPLES),
         cost=Cost(6, limit=1024),
     ),
     Claim(
@@ -757,7 +759,7 @@ CLAIMS = (
         ask="margin.theory.region_claims:on_segments",
         demo="margin.theory.region_claims:segments_demo",
         reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3; Hanin and Rolnick 2019, Section 3",
-        needs=(REAL_INPUT, FOLLOWED),
+        needs=(REAL_INPUT, FOLLOWED, TWO_EXAMPLES),
         cost=Cost(1000.0, "test", 32),
         covers=("relu.activation_pattern",),
     ),

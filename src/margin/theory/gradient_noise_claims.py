@@ -6,14 +6,15 @@ import torch
 from torch import nn
 
 from margin.engine.descent import risk
-from margin.findings import PRINTED, STANDARD_ERRORS, Finding, Premise, Subject
+from margin.findings import PRINTED, STANDARD_ERRORS, Finding, NotAsked, Premise, Subject
 from margin.tasks import VALUES
 from margin.theory.curvature import differentiated
 from margin.theory.gradient_noise import Estimated, GradientSample, gradient_sample, noise_scale, spread
+from margin.theory.held_out import held_out_terms
 from margin.theory.hessian import MEMORY
 from margin.types import Batch
 
-NO_GRADIENT = "the gradient of an example is not finite"
+NO_GRADIENT = "the loss, or the gradient, of an example is not finite"
 
 DRAWN = Premise(
     "the examples are a random sample of the population", "assumed", "nothing is known of how they were drawn"
@@ -25,6 +26,9 @@ def _asked(subject: Subject, examples: int | None, memory: int) -> tuple[Gradien
     """The gradients, how a statement calls the examples, and whether they are all of them."""
     sample = differentiated(subject, examples)
     gradients = gradient_sample(subject.model, sample.batches, subject.objective, memory=memory)
+    losses = held_out_terms(subject.model, sample.batches, subject.objective).values
+    if not bool(losses.isfinite().all()):  # a loss that is NaN may have the gradient 0
+        gradients = gradients._replace(square=torch.full_like(gradients.square, math.nan))
     return gradients, sample.words, sample.whole and bool(subject.train)
 
 
@@ -82,6 +86,9 @@ def scale(subject: Subject, *, examples: int | None = 512, memory: int = MEMORY)
         subject: A model with parameters that require a gradient, and an objective; examples of equal weight.
         examples: About how many examples are taken; None: all.
         memory: Bytes that the gradients of a chunk may hold, about.
+
+    Raises:
+        NotAsked: There are fewer than three examples, or their weights differ.
     """
     sample, words, _ = _asked(subject, examples, memory)
     counted = sample.weight[sample.weight > 0]
@@ -89,7 +96,7 @@ def scale(subject: Subject, *, examples: int | None = 512, memory: int = MEMORY)
     if not math.isfinite(sample.variance):
         failure = NO_GRADIENT
     elif len(counted) < 3 or bool((counted != counted[0]).any()):
-        failure = "a noise scale needs three examples or more, of equal weight"
+        raise NotAsked("a noise scale needs three examples or more, of equal weight")
     elif sample.variance == 0:  # the same gradient of every example, perhaps none: one is as good as all
         found = Estimated(0.0, 0.0)
     else:

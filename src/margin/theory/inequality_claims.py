@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from margin.findings import Finding, Subject
+from margin.findings import Finding, NotAsked, Subject
 from margin.foundations.inequalities import chebyshev_bound
 from margin.foundations.information import entropy, mutual_information
 from margin.tasks import CLASSES
@@ -27,6 +27,9 @@ def chebyshev(subject: Subject) -> Finding:
 
     Args:
         subject: A model with an objective.
+
+    Raises:
+        NotAsked: The losses are all equal.
     """
     terms = held_out_losses(subject)
     failure = unanswered(terms.values, "the loss")
@@ -37,10 +40,9 @@ def chebyshev(subject: Subject) -> Finding:
         variance = p @ distance.square()
         deviation = float(variance.sqrt())
         if deviation <= ROUNDING * float(terms.values.abs().max()):
-            failure = "the losses are all equal: they have no spread to measure by"
-        else:
-            share = torch.stack([p[distance >= k * deviation].sum() for k in DEVIATIONS])
-            bound = torch.stack([chebyshev_bound(variance, k * deviation) for k in DEVIATIONS])
+            raise NotAsked("the losses are all equal: they have no spread to measure by")
+        share = torch.stack([p[distance >= k * deviation].sum() for k in DEVIATIONS])
+        bound = torch.stack([chebyshev_bound(variance, k * deviation) for k in DEVIATIONS])
     return Finding(
         statement="The share of the held-out losses that lie k standard deviations or more from their mean.",
         value=share,

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from margin.findings import Finding, Subject
+from margin.findings import Finding, NotAsked, Subject
 from margin.tasks import class_margins
 from margin.theory.held_out import (
     described,
@@ -86,6 +86,10 @@ def quantile_interval(
     return inverse(p), low, high
 
 
+def _named(p: float) -> str:
+    return f"{p:.0%} quantile" if p != 0.5 else "median"
+
+
 def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
     """Quantiles of the output margin over the population, with distribution-free intervals.
 
@@ -95,6 +99,9 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
     Args:
         subject: A model with class labels.
         level: Least probability with which each interval covers its quantile, in (0, 1).
+
+    Raises:
+        NotAsked: There are too few examples for a limit of any quantile.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1): got {level}")
@@ -109,12 +116,16 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
         for row, p in zip(ends, QUANTILES, strict=True):
             found = quantile_interval(margins, answered.weight, p, examples=positive.examples, level=level)
             row.copy_(torch.tensor(found, dtype=torch.float64))
-    ties = int((margins == 0).sum())
+    # of few examples a quantile may have a limit on neither side
+    told = ends[:, 1:].isfinite().any(1) | bool(failure)
+    if not bool(told.any()):
+        raise NotAsked(f"a limit of a quantile needs more examples: got {len(margins)}")
+    ends = ends[told]
     least = float(margins.min()) if len(margins) else math.nan
     return Finding(
         statement=f"Quantiles of the output margin with {level:.0%} intervals; "
         f"on {described(answered, positive)} the least is {least:.4g}, "
-        f"a share of {positive.mean.item():.4g} is above 0 (ties at 0: {ties}).",
+        f"a share of {positive.mean.item():.4g} is above 0 (ties at 0: {int((margins == 0).sum())}).",
         value=ends[:, 0],
         unit="score",
         range=(-math.inf, math.inf),
@@ -124,7 +135,7 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
         kind="estimate",
         interval=(ends[:, 1], ends[:, 2]),
         failure=failure,
-        labels=tuple(f"{p:.0%} quantile" if p != 0.5 else "median" for p in QUANTILES),
+        labels=tuple(_named(p) for p, is_told in zip(QUANTILES, told.tolist(), strict=True) if is_told),
         curves={"margins": margins.sort().values},
     )
 

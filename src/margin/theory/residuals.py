@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.findings import Finding, Subject, has_targets
+from margin.findings import Finding, NotAsked, Subject, has_targets
 from margin.tasks import VALUES
 from margin.theory.held_out import (
     Answered,
@@ -149,6 +149,9 @@ def r2(subject: Subject, *, level: float = 0.95) -> Finding:
     Args:
         subject: A model that predicts real values.
         level: Intended probability with which the interval covers the truth, in (0, 1).
+
+    Raises:
+        NotAsked: The held-out targets are constant.
     """
     answered, residuals = _residuals(subject)
     terms = residuals._replace(values=residuals.values.square())
@@ -160,12 +163,11 @@ def r2(subject: Subject, *, level: float = 0.95) -> Finding:
         spread = squared_deviations(targets, answered.weight, component)
         one_of_each = torch.zeros_like(targets).scatter(0, component, targets)
         if bool((targets == one_of_each[component]).all()):
-            failure = "R2 is undefined: the held-out targets are constant, their variance is 0"
-        else:
-            ratio = ratio_interval(terms, spread, level=level)
-            found = Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
-            keep = torch.linspace(0, len(targets) - 1, min(len(targets), MOST_POINTS)).round().long()
-            curves = {"observed": targets[keep], "predicted": answered.outputs.double()[keep]}
+            raise NotAsked("R2 is undefined: the held-out targets are constant, their variance is 0")
+        ratio = ratio_interval(terms, spread, level=level)
+        found = Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
+        keep = torch.linspace(0, len(targets) - 1, min(len(targets), MOST_POINTS)).round().long()
+        curves = {"observed": targets[keep], "predicted": answered.outputs.double()[keep]}
     return _finding(
         subject,
         "1 less the mean squared error over the variance of the targets about the held-out mean, on "
