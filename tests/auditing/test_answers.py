@@ -90,6 +90,18 @@ def test_what_only_looks_like_a_missing_derivative_is_a_defect(subject, claim_of
     assert audit.failed and "broken, which is a defect" in audit.answers[0].absence
 
 
+def test_a_reason_that_many_share_is_told_once(subject, claim_of, finding):
+    def failing():
+        return finding(failure="the output is not finite for 3 of 20 terms")
+
+    claims = [claim_of(answering(failing), f"a/{name}") for name in ("one", "two", "three")]
+    other = claim_of(answering(lambda: finding(failure="it did not settle")), "a/four")
+    text = " ".join(str(ask(subject, [*claims, other])).split())
+    assert text.count("not finite for 3 of 20") == 1
+    assert "not finite for 3 of 20 terms: a/one, a/two, a/three" in text
+    assert "a/four it did not settle" in text
+
+
 def set_eval(subject):
     subject.model.eval()
 

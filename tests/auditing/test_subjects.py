@@ -103,7 +103,15 @@ def test_a_binary_task_states_probabilities_and_a_sigmoid_is_suspected():
     assert found.value.item() == pytest.approx(expected.item(), rel=1e-6)
     assert subject.assumed == ()
     sigmoid = nn.Sequential(model, nn.Sigmoid())
-    assert any("sigmoid" in text for text in subject_of(sigmoid, (X, Y % 2), task="binary").assumed)
+    with pytest.raises(
+        ValueError, match=r"^the outputs all lie in \[0, 1\].*task probabilities.* without its"
+    ):
+        subject_of(sigmoid, (X, Y % 2), task="binary")
+    for task in ("binary", "logits"):
+        assert subject_of(model, (X, Y % 2), task=task).task.name == "binary"
+    torch.testing.assert_close(
+        objective_mean(subject_of(sigmoid, (X, Y % 2), task="probabilities")), expected
+    )
 
 
 def test_a_halfspace_is_stated():
@@ -252,12 +260,13 @@ REFUSED = {
     "real labels": (nn.Linear(4, 3), (X, Y.float()), {"task": "classes"},
         "labels must be integers: got targets of type float32; give y.long()"),
     "one-hot": (nn.Linear(4, 3), (X, nn.functional.one_hot(Y)), {},
-        "labels must be one integer an example: got targets (N, 3)"),
+        "labels must be one integer an example: got targets (N, 3); of one-hot rows give y.argmax(1)"),
     "raises": (Raising(), (X, Y), {},
         "the model must accept the data: given (30, 4) float32, it raised RuntimeError: "
         "mat1 and mat2 shapes cannot be multiplied"),
     "no tensor": (Pair(), (X, Y), {},
-        "the model must return one tensor with a row per example: given (30, 4) float32, got tuple"),
+        "the model must return one tensor with a row per example: given (30, 4) float32, got tuple of "
+        "[0], [1]; audit a module whose forward returns model(x)[0]"),
     "empty": (nn.Linear(4, 3), (X[:0], Y[:0]), {},
         "the held-out data must have at least one example: they are empty"),
     "no batches": (nn.Linear(4, 3), [], {},
@@ -274,7 +283,7 @@ REFUSED = {
     "text inputs": (nn.Linear(4, 3), (WORDS, Y), {},
         "x of the held-out data must be numbers: got an array of type <U3"),
     "task": (nn.Linear(4, 3), (X, Y), {"task": "regression"},
-        "task must be one of classes, binary, halfspace, values: got 'regression'"),
+        "task must be one of classes, binary, logits, probabilities, halfspace, values: got 'regression'"),
     "no targets": (nn.Linear(4, 3), (X, None), {}, "state the task: without targets it cannot be inferred"),
     "nan input": (nn.Linear(4, 3), (changed(X, (5, 1), float("nan")), Y), {},
         "inputs must be finite: held-out example 5 has nan"),
@@ -299,3 +308,95 @@ def test_a_model_that_answers_nan_is_a_subject():
     model = nn.Linear(4, 3)
     nn.init.constant_(model.weight, float("nan"))
     assert subject_of(model, (X, Y)).task.name == "classes"
+
+
+def test_a_stranger_has_the_gauss_newton_matrix_of_its_own_loss():
+    """|G| of a linear map with softmax by brute force: mean over examples of x x' (x) (diag p - p p')."""
+    torch.manual_seed(3)
+    model = nn.Linear(4, 3).double()
+    names = [f"theory/curvature.{kind}" for kind in ("gauss_newton", "gauss_newton_definite", "fisher")]
+    found = ask(subject_of(model, (X.double(), Y)), [claims()[name] for name in names])
+    assert [answer.absence for answer in found.answers] == ["", "", ""]
+    p = model(X.double()).softmax(1).detach()
+    rows = torch.cat((X.double(), torch.ones(30, 1).double()), 1)
+    M = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+    G = torch.einsum("ni,nj,nkl->ikjl", rows, rows, M).reshape(15, 15) / 30
+    norm = torch.linalg.eigvalsh(G)[-1].item()
+    measured = found.findings[names[0]]
+    assert measured.value[1].item() == pytest.approx(norm, rel=1e-3)
+    assert measured.value[0].item() == pytest.approx(norm, rel=1e-3)  # linear: the Hessian is G
+    assert str(found.findings[names[1]].verdict) == "holds"
+
+
+class Doubling(Noisy):
+    def forward(self, x):
+        return self.inner(x.mul_(2))
+
+
+def test_a_model_that_overwrites_its_input_is_told_so_and_nothing_else(classifier):
+    given = [Batch((X.clone(),), Y)]
+    subject = subject_of(Doubling(classifier), given)
+    assert [text for text in subject.assumed if "overwrites" in text]
+    assert not [text for text in subject.assumed if "random" in text or "read each other" in text]
+    assert subject.independent and torch.equal(given[0].inputs[0], X)
+    torch.testing.assert_close(subject.model(X), classifier(2 * X))
+    assert subject.model._get_name() == "Doubling"
+
+
+def test_a_model_that_draws_does_not_read_its_batch(classifier):
+    assert subject_of(Noisy(classifier), (X, Y)).independent
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_model_in_training_mode_is_said_where_it_answers_otherwise(classifier, frozen):
+    model = nn.Sequential(nn.BatchNorm1d(4), classifier)
+    if frozen:
+        model.eval()
+    assert any("training mode" in text for text in subject_of(model, (X, Y)).assumed) is not frozen
+    assert model.training is not frozen and int(model[0].num_batches_tracked) == 0
+    assert not any("training mode" in text for text in subject_of(classifier, (X, Y)).assumed)
+
+
+def test_two_inputs_with_a_domain_are_told_the_true_reason():
+    class Both(Squeezed):
+        def forward(self, a, b):
+            return torch.stack((self.linear(a)[:, 0], self.linear(b)[:, 0]), 1)
+
+    subject = subject_of(Both(), ((X, X), Y % 2), domain=DOMAIN)
+    assert ask(subject, [claims()["robust/linf.fgsm"]]).answers[0].absence == (
+        "does not apply: needs one input of real numbers"
+    )
+
+
+def test_a_probability_is_judged_as_its_logit_is():
+    """The repro of a sigmoid read as a logit: accuracy 1, where it was about one half."""
+    x = torch.rand(200, 6, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0.5).long()
+    linear = nn.Linear(6, 1)
+    with torch.no_grad():
+        linear.weight.zero_()
+        linear.weight[0, 0] = 20
+        linear.bias.fill_(-10.0)
+    model = nn.Sequential(linear, nn.Sigmoid())
+    names = [n for n in claims() if n.startswith(("theory/risk.", "theory/calib", "theory/rank"))]
+    asked = [claims()[name] for name in names]
+    stated = ask(subject_of(model, (x, y), task="probabilities"), asked).findings
+    logits = ask(subject_of(linear, (x, y), task="binary"), asked).findings
+    assert stated["theory/risk.accuracy"].value == 1
+    assert stated.keys() == logits.keys() and len(stated) >= 6
+    for name, finding in stated.items():
+        torch.testing.assert_close(finding.value, logits[name].value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_number_that_is_no_probability_fails_rather_than_being_clamped():
+    from margin.auditing.reading import ONE_VS_REST, PROBABILITIES, PROBABILITY
+
+    wrong, label = torch.tensor([1.2, -0.1]), torch.tensor([1, 0])
+    assert PROBABILITY.loss(wrong, label).isnan().all()
+    rows = torch.tensor([[0.5, 1.5], [0.5, -0.5]])
+    for task in (PROBABILITIES, ONE_VS_REST):
+        assert task.classes(rows).isnan().any(1).all()
+    p, labels = torch.tensor([[0.2, 0.9, 0.4]]), torch.tensor([1])
+    loss = -(torch.tensor(0.8).log() + torch.tensor(0.9).log() + torch.tensor(0.6).log())
+    torch.testing.assert_close(ONE_VS_REST.loss(p, labels), loss[None])
+    torch.testing.assert_close(ONE_VS_REST.probabilities(p), p / 1.5)

@@ -208,6 +208,8 @@ def test_every_example_of_a_file_is_judged_and_need_not_show_every_class(
             "theory/risk.accuracy",
             "--out",
             f"a{keep.sum()}",
+            "--task",
+            "logits",  # of few examples they may all lie in [0, 1]
         )
         assert main([*words, "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
@@ -309,7 +311,7 @@ def test_a_binary_logit_in_a_column_is_audited(here: Path, capsys: pytest.Captur
     with np.load("held.npz") as held:
         np.savez(here / "two.npz", x=held["x"], y=held["y"] % 2)
     words = ("audit", "single:build", "two.npz", "--claims", "ranking,calibration")
-    assert "may mean binary (the logit of class 1), halfspace" in line(capsys, *words)
+    assert "may mean logits or probabilities (of class 1), halfspace" in line(capsys, *words)
     assert main([*words, "--task", "binary", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     found = {a["claim"] for a in document["answers"] if a["finding"]}
@@ -349,3 +351,45 @@ def test_a_gate_is_not_passed_by_leaving(here: Path, text: str, rule: str) -> No
     assert done.returncode == 2
     assert done.stderr.splitlines()[0].startswith(f"margin: {rule}")
     assert "Traceback" not in done.stderr
+
+
+def test_text_classes_and_training_data_of_a_stranger_are_named(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "named.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Sides(nn.Module):\n"
+        "    def forward(self, x): return torch.stack((x[:, 0], -x[:, 0], x[:, 1] - 99), 1)\n"
+        "def build(): return Sides()\n"
+    )
+    rows = [f"{(-1) ** i * (1 + i)},{i},{'no' if i % 2 else 'yes'}" for i in range(20)]
+    for name in ("d.csv", "train.csv"):
+        (here / name).write_text("\n".join(["u,v,answer", *rows]))
+    words = ("audit", "named:build", "d.csv", "--target", "answer", "--claims", "risk", "--json")
+    assert "class_names must name each of the 3 classes: got 2" in line(capsys, *words)
+    more = ("--class_names", "yes,no,perhaps", "--train", "train.csv")
+    assert main([*words, *more]) == 0
+    found = json.loads(capsys.readouterr().out)
+    by_name = {a["claim"]: a["finding"] for a in found["answers"]}
+    assert by_name["theory/risk.accuracy"]["value"] == 1  # the table numbers no, yes
+    assert by_name["theory/risk.gap"]["value"] == 0
+    assert "'no' is not among yes, perhaps, maybe" in line(
+        capsys, *words, "--class_names", "yes,perhaps,maybe"
+    )
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_an_audit_is_as_wide_as_the_terminal(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    words = ["audit", "stranger:build", "held.npz", "--claims", "risk,hopfield,linf"]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert max(map(len, lines)) > 80 or width == 80
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main(words) == 0
+    assert "\x1b[" in capsys.readouterr().out

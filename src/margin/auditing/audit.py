@@ -21,7 +21,7 @@ from margin.findings import Subject
 from margin.types import Domain
 
 
-# 10 parameters: the model, its data and how both are read; what is asked, required and allowed
+# 11 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
     model: nn.Module | Run | Subject | Estimator | str | Path,
     data: Any = None,
@@ -30,6 +30,7 @@ def audit(
     task: str | None = None,
     train: Any = None,
     domain: Domain | tuple[float, float] | None = None,
+    class_names: Sequence[str] = (),
     beside: nn.Module | Run | str | Path | None = None,
     require: Sequence[str] = (),
     minutes: float = math.inf,
@@ -42,9 +43,11 @@ def audit(
         data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
         claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
             those whose answer is known before or takes long, which are listed.
-        task: How a module's outputs are read: classes, binary, halfspace or values; inferred if not given.
+        task: How a module's outputs are read: classes, binary, logits, probabilities, halfspace or values;
+            inferred if not given, and refused where it cannot be told.
         train: The examples that a module was trained on, for the claims that need them.
         domain: Where one input of a module may lie, in the data's units.
+        class_names: Names of a module's classes, in the order of its outputs; text targets need them.
         beside: A second model of the same kind, a run beside a run, a module beside a module, for claims that
             compare two.
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
@@ -80,8 +83,8 @@ def audit(
     if isinstance(model, str | Path):
         model = Run(model)
     if isinstance(model, Run):
-        if task or train is not None or domain is not None:
-            raise ValueError("a run knows its task, training examples and domain: leave them out")
+        if task or train is not None or domain is not None or len(class_names):
+            raise ValueError("a run knows its task, training examples, domain and classes: leave them out")
         record = model.record
         facts = {
             "model": record["recipe"]["model"],
@@ -107,7 +110,7 @@ def audit(
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
     if not (beside is None or isinstance(beside, nn.Module)):
         raise ValueError("beside a module goes a module: got a run")
-    subject = subject_of(model, data, task=task, train=train, domain=domain)
+    subject = subject_of(model, data, task=task, train=train, domain=domain, class_names=tuple(class_names))
     return put(replace(subject, beside=_second(model, beside)))
 
 

@@ -15,7 +15,7 @@ def check_copyable(model: nn.Module) -> None:
     for name, module in model.named_modules():
         for key, value in vars(module).items():
             # torch.nn.utils names what a weight is computed from so: pruning, weight normalization
-            sources = {f"{key}_orig", f"{key}_g"} & module._parameters.keys()
+            sources = {f"{key}_orig", f"{key}_g"} & set(module._parameters.keys())  # a list in a traced one
             if isinstance(value, Tensor) and (sources or not value.is_leaf):
                 which = f"{name}.{key}".removeprefix(".")
                 raise ValueError(

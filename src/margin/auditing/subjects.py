@@ -3,24 +3,29 @@
 Nothing is broadcast, clamped or guessed silently: an inference is a sentence of ``Subject.assumed``.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from margin.auditing.copies import check_copyable
 from margin.auditing.handed import batches_of, read, retyped
+from margin.auditing.reading import SINGLE, check_label_shape, name_of, shape_of, task_of
+from margin.auditing.trace import same_bits
 from margin.data.examples import Data, judged
-from margin.engine.asking import asking
+from margin.engine.asking import Kept, asking
+from margin.engine.descent import risk
 from margin.findings import Subject
-from margin.tasks import BINARY, CLASSES, HALFSPACE, VALUES, Task, class_accuracy
-from margin.types import Batch, Domain, Objective
+from margin.tasks import VALUES, Task
+from margin.types import Batch, Domain
 
-TASKS = {task.name: task for task in (CLASSES, BINARY, HALFSPACE, VALUES)}
-SINGLE = (BINARY.name, HALFSPACE.name)
-"""The tasks of one output for two classes."""
+IGNORED = -100
+"""The label that torch's cross-entropy leaves out."""
+
+NOISE = 10.0
+"""By how many of the distances between two draws outputs may move where nothing but draws moves them."""
 
 
 def subject_of(
@@ -35,13 +40,15 @@ def subject_of(
     """The subject of an audit: any module, with the data it is judged on.
 
     Args:
-        model: Maps a batch of inputs to one tensor with a row per example; left as it is.
+        model: Maps a batch of inputs to one tensor with a row per example; left as it is. Of a compiled one
+            what was compiled is taken; one that overwrites its inputs is given copies.
         data: Held-out examples: ``(x, y)`` arrays or tensors (x may be a tuple of inputs), batches, Examples,
             or Data, of which the test part is taken, else the validation part. Real numbers are given
             to the model in its own type, on its own device.
         task: ``classes`` (a score per class), ``binary`` (the logit of class 1, labels 0 and 1),
-            ``halfspace`` (one signed score, labels 0 and 1) or ``values``; inferred from outputs and
-            targets if not given.
+            ``halfspace`` (one signed score, labels 0 and 1), ``values``; or ``logits`` or ``probabilities``,
+            of class 1 or of each class, which leave no doubt where all outputs lie in [0, 1]. Inferred from
+            outputs and targets if not given.
         train: The training examples, in any of these forms; a Data brings its own.
         domain: Where one input may lie, in the data's units: a Domain or (low, high); a Data brings its own.
         class_names: Names of the classes, in the order of the outputs.
@@ -59,23 +66,25 @@ def subject_of(
     handed = [read(data, class_names, "the held-out data")]
     if train is not None:
         handed.append(read(train, class_names, "the training data"))
+    model = _eager(model, assumed)
     check_copyable(model)
     first = batches_of(handed[0], model)[0]
-    outputs = _probe(model, first, assumed)
-    chosen = _task(task, outputs, first.targets, assumed)
+    probed = _probe(model, first, assumed)
+    outputs = probed.outputs
+    chosen = task_of(task, outputs, first.targets, assumed)
     _check_names(class_names, chosen, outputs)
     dtype = outputs.dtype if chosen is VALUES else torch.int64
     parts = []
     for one, name in zip(handed, ("held-out", "training"), strict=False):
         _check(batches_of(one, model), chosen, outputs, name)
         parts.append(batches_of(retyped(one, dtype), model))
-    independent = _independent(model, first, outputs, assumed)
+    independent = _independent(probed, first, assumed)
     return Subject(
-        model=model,
+        model=probed.model,
         test=parts[0],
         train=parts[1] if len(parts) > 1 else (),
         task=chosen,
-        objective=_objective(chosen),
+        objective=risk(chosen),
         domain=_domain(domain, parts[0]),
         independent=independent,
         assumed=tuple(assumed),
@@ -93,7 +102,7 @@ def _without(data: Data) -> list[str]:
 
 
 def _run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-    passed = ", ".join(f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}" for x in inputs)
+    passed = ", ".join(f"{tuple(x.shape)} {name_of(x)}" for x in inputs)
     try:
         outputs = model(*inputs)
     except Exception as error:
@@ -102,26 +111,123 @@ def _run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
             f"the model must accept the data: given {passed}, it raised {type(error).__name__}: {reason}"
         ) from error
     if not isinstance(outputs, Tensor) or outputs.ndim == 0 or len(outputs) != len(inputs[0]):
-        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else _described(outputs)
         raise ValueError(
             f"the model must return one tensor with a row per example: given {passed}, got {got}"
         )
     return outputs
 
 
+def _described(outputs: Any) -> str:
+    """The kind of outputs that are not one tensor, and a module that returns one tensor of them."""
+    kind = type(outputs).__name__
+    parts: list[str] = []
+    if isinstance(outputs, Mapping):
+        parts = [f"[{name!r}]" for name, part in outputs.items() if isinstance(part, Tensor)]
+    elif isinstance(outputs, tuple | list):
+        parts = [f"[{i}]" for i, part in enumerate(outputs) if isinstance(part, Tensor)]
+    else:
+        parts = [
+            f".{name}" for name, part in getattr(outputs, "__dict__", {}).items() if isinstance(part, Tensor)
+        ]
+    if not parts:
+        return kind
+    part = next((part for part in parts if "logits" in part), parts[0])
+    return f"{kind} of {', '.join(parts)}; audit a module whose forward returns model(x){part}"
+
+
+class Asked(nn.Module):
+    """A module that is asked with care.
+
+    Args:
+        model: The module.
+        copies: Whether it is given copies of its inputs, because it overwrites them.
+    """
+
+    def __init__(self, model: nn.Module, copies: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.copies = copies
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """What the module returns, torch running its operations one by one."""
+        if self.copies:
+            inputs = tuple(x.clone() for x in inputs)
+        with torch.compiler.set_stance("force_eager") if _is_compiled(self.model) else nullcontext():
+            outputs: Tensor = self.model(*inputs)
+            return outputs
+
+    def _get_name(self) -> str:
+        return self.model._get_name()
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
+
+
+def _eager(model: nn.Module, assumed: list[str]) -> nn.Module:
+    """A model without compiled parts: torch has no second derivative of what it compiled."""
+    if isinstance(model, nn.Module) and not _is_compiled(model):
+        return model
+    assumed.append("the model is compiled: it is audited as what was compiled, torch running it step by step")
+    inner = getattr(model, "_orig_mod", model)
+    return Asked(inner, copies=False) if _is_compiled(inner) else inner
+
+
+class Probed(NamedTuple):
+    """A model as it can be asked, what it returned, and by how much that moves when it is asked again."""
+
+    model: nn.Module
+    outputs: Tensor
+    noise: Tensor
+
+
 @torch.no_grad()
-def _probe(model: nn.Module, batch: Batch, assumed: list[str]) -> Tensor:
+def _probe(model: nn.Module, batch: Batch, assumed: list[str]) -> Probed:
+    """Ask the first batch twice; what the model does besides answering is said."""
+    flags = {module: module.training for module in model.modules()}
+    given = tuple(x.clone() for x in batch.inputs)
     with asking(model):
-        outputs = _run(model, batch.inputs)
+        kept = Kept(model)
+        outputs = _run(model, given)
+        written = kept.written(model)
+        kept.restore()
+        if not all(map(same_bits, given, batch.inputs)):
+            assumed.append("the model overwrites its input: each call is given a copy")
+            model = Asked(model, copies=True)
         again = _run(model, batch.inputs)
-    if not torch.equal(outputs.nan_to_num(), again.nan_to_num()):
+    noise = _apart(outputs, again)
+    if written:
+        names = ", ".join(map(repr, written))
+        assumed.append(f"forward writes buffer {names}: it is put back after each question")
+    if noise > 0:
         assumed.append("the model draws at random in evaluation mode: a finding is about one draw")
-    return outputs
+    elif any(flags.values()) and _moves_in(flags, model, batch, outputs):
+        assumed.append("the model came in training mode, where it answers otherwise: it is asked in eval()")
+    return Probed(model, outputs, noise)
+
+
+def _moves_in(flags: Mapping[nn.Module, bool], model: nn.Module, batch: Batch, outputs: Tensor) -> bool:
+    """Whether the model answers otherwise, or not at all, in the mode that it came in."""
+    with asking(model):
+        for module, flag in flags.items():
+            module.training = flag
+        try:
+            return bool(_apart(outputs, _run(model, batch.inputs)) > 0)
+        except ValueError:  # batch normalization of a single example
+            return True
+
+
+def _apart(a: Tensor, b: Tensor) -> Tensor:
+    """The largest distance of two outputs; a NaN is where a NaN is."""
+    moved = torch.where(a.isnan() == b.isnan(), (a - b).nan_to_num(), torch.inf)
+    return moved.abs().max().double()
 
 
 @torch.no_grad()
-def _independent(model: nn.Module, batch: Batch, outputs: Tensor, assumed: list[str]) -> bool:
+def _independent(probed: Probed, batch: Batch, assumed: list[str]) -> bool:
     """Whether the first examples get the same outputs with and without the rest of their batch."""
+    model, outputs, noise = probed
     if not batch.divisible:
         assumed.append("the examples of a batch may read each other: its inputs are not one row an example")
         return False
@@ -132,111 +238,14 @@ def _independent(model: nn.Module, batch: Batch, outputs: Tensor, assumed: list[
     with asking(model):
         alone = _run(model, tuple(x[:few] for x in batch.inputs))
     scale = outputs.nan_to_num().abs().max().double()
-    gap = (alone - outputs[:few]).nan_to_num().abs().max().double()
-    if gap > torch.finfo(outputs.dtype).eps ** 0.5 * scale:
+    gap = _apart(alone, outputs[:few])
+    # of a model that draws, other draws alone move the outputs
+    if gap > torch.finfo(outputs.dtype).eps ** 0.5 * scale + NOISE * noise:
         assumed.append(
             f"the examples of a batch read each other: without the rest, outputs move by {gap:.2g}"
         )
         return False
     return True
-
-
-def _task(name: str | None, outputs: Tensor, targets: Tensor | None, assumed: list[str]) -> Task:
-    if name is not None:
-        if name not in TASKS:
-            raise ValueError(f"task must be one of {', '.join(TASKS)}: got {name!r}")
-        task = TASKS[name]
-    elif targets is None:
-        raise ValueError("state the task: without targets it cannot be inferred")
-    elif targets.is_floating_point():
-        task = VALUES
-        assumed.append(f"task: values, because the targets are real numbers of shape {_shape(targets)}")
-    elif outputs.ndim == 2 and outputs.shape[1] > 1:
-        task = CLASSES
-        assumed.append(f"task: classes, because the targets are integers and the outputs {_shape(outputs)}")
-    else:
-        raise ValueError(
-            f"state the task: integer targets with outputs {_shape(outputs)} may mean binary (the logit of "
-            "class 1), halfspace (a signed score) or values"
-        )
-    if task.name in SINGLE:
-        return _single(task, outputs, assumed)
-    if task is CLASSES and _are_probabilities(outputs):
-        assumed.append("outputs: probabilities, because every row sums to 1; their logarithms are the scores")
-        return PROBABILITIES
-    if name is None and task is CLASSES:
-        assumed.append("outputs: logits of a softmax; loss: cross-entropy")
-    if name is None and task is VALUES:
-        assumed.append("loss: squared error")
-    return task
-
-
-def _single(task: Task, outputs: Tensor, assumed: list[str]) -> Task:
-    """The task of one output for two classes, which may stand in a column of its own."""
-    if task is BINARY and bool(((outputs >= 0) & (outputs <= 1)).all()):
-        assumed.append(
-            "outputs: logits of class 1, as the task says, though all seen lie in [0, 1]; "
-            "a model that ends in a sigmoid must be audited without it"
-        )
-    if outputs.ndim != 2 or outputs.shape[1] != 1:
-        return task
-    assumed.append("outputs: (N, 1), read as one number an example (N,)")
-    return _of_column(task)
-
-
-def _of_column(task: Task) -> Task:
-    """The same task of outputs (N, 1)."""
-    loss, classes, probabilities = task.loss, task.classes, task.probabilities
-    if loss is None or classes is None:
-        raise ValueError(f"task {task.name} has no loss or no classes")
-
-    def scored(score: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-        return lambda outputs, labels: score(outputs.squeeze(1), labels)
-
-    return replace(
-        task,
-        loss=scored(loss),
-        scores={name: scored(score) for name, score in task.scores.items()},
-        predict=lambda outputs: task.predict(outputs.squeeze(1)),
-        classes=lambda outputs: classes(outputs.squeeze(1)),
-        probabilities=None if probabilities is None else lambda outputs: probabilities(outputs.squeeze(1)),
-    )
-
-
-def _shape(tensor: Tensor) -> str:
-    return f"({', '.join(['N', *map(str, tensor.shape[1:])])}{',' if tensor.ndim == 1 else ''})"
-
-
-def _are_probabilities(outputs: Tensor) -> bool:
-    if outputs.ndim != 2 or bool((outputs < 0).any()):
-        return False
-    return bool(((outputs.double().sum(1) - 1).abs() < 1e-3).all())
-
-
-def _log(probabilities: Tensor) -> Tensor:
-    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
-
-
-PROBABILITIES = Task(
-    "classes",
-    lambda outputs, labels: nn.functional.nll_loss(_log(outputs), labels, reduction="none"),
-    {"accuracy": class_accuracy},
-    lambda outputs: {"class": outputs.argmax(-1), "probability": outputs.amax(-1)},
-    classes=_log,
-    probabilities=lambda outputs: outputs,
-)
-"""Outputs that are probabilities already, a softmax being the model's last layer."""
-
-
-def _objective(task: Task) -> Objective:
-    loss = task.loss
-    if loss is None:
-        raise ValueError(f"task {task.name} has no loss")
-
-    def objective(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
-        return loss(model(*batch.inputs), batch.targets)  # type: ignore[arg-type]
-
-    return objective
 
 
 def _check(batches: Sequence[Batch], task: Task, outputs: Tensor, part: str) -> None:
@@ -265,27 +274,33 @@ def _check_values(targets: Tensor, outputs: Tensor) -> None:
     if targets.shape[1:] != outputs.shape[1:]:
         raise ValueError(
             "outputs and targets must have one shape: "
-            f"got outputs {_shape(outputs)}, targets {_shape(targets)}"
+            f"got outputs {shape_of(outputs)}, targets {shape_of(targets)}"
         )
 
 
 def _check_labels(labels: Tensor, task: Task, outputs: Tensor, what: str, start: int) -> None:
     if labels.is_floating_point():
-        raise ValueError(f"labels must be integers: got targets of type {_name(labels)}; give y.long()")
-    if labels.ndim != 1:
-        raise ValueError(f"labels must be one integer an example: got targets {_shape(labels)}")
+        raise ValueError(f"labels must be integers: got targets of type {name_of(labels)}; give y.long()")
+    check_label_shape(labels)
     single = task.name in SINGLE
-    fits = outputs.ndim == 1 or outputs.shape[1:] == (1,) if single else outputs.ndim == 2
-    if not fits:
+    one = outputs.ndim == 1 or outputs.shape[1:] == (1,)
+    if not (one if single else outputs.ndim == 2 and not one):
         form = "one number an example (N,) or (N, 1)" if single else "a score for each class (N, K)"
-        raise ValueError(f"task {task.name} needs {form}: the outputs are {_shape(outputs)}")
+        raise ValueError(f"task {task.name} needs {form}: the outputs are {shape_of(outputs)}")
     count = 2 if single else outputs.shape[1]
     odd = ((labels < 0) | (labels >= count)).nonzero()
-    if len(odd):
-        row = int(odd[0])
-        model = "one output" if single else f"{count} outputs"
-        got = f"label {int(labels[row])} with {model} ({what} {start + row})"
-        raise ValueError(f"labels must lie in 0 .. {count - 1}: got {got}")
+    if not len(odd):
+        return
+    row = int(odd[0])
+    label, made = int(labels[row]), "one output" if single else f"{count} outputs"
+    cure = ""
+    if label == IGNORED:
+        cure = f"; leave such examples out: (x[y != {IGNORED}], y[y != {IGNORED}])"
+    elif int(labels.min()) == 1 and int(labels.max()) == count:
+        cure = "; of labels that begin at 1 give y - 1"
+    raise ValueError(
+        f"labels must lie in 0 .. {count - 1}: got label {label} with {made} ({what} {start + row}){cure}"
+    )
 
 
 def _check_names(names: Sequence[str], task: Task, outputs: Tensor) -> None:
@@ -294,10 +309,6 @@ def _check_names(names: Sequence[str], task: Task, outputs: Tensor) -> None:
     count = 2 if task.name in SINGLE or outputs.ndim != 2 else outputs.shape[1]
     if len(names) != count:
         raise ValueError(f"class_names must name each of the {count} classes: got {len(names)}")
-
-
-def _name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _domain(domain: Domain | tuple[float | int, float | int] | None, test: Sequence[Batch]) -> Domain | None:

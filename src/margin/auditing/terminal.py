@@ -64,7 +64,7 @@ def renderable(audit: "Audit") -> "RenderableType":
     if notes:
         blocks.append(_listing("Assuming", [(f"[{i}]", text) for i, text in enumerate(notes, 1)]))
     if why:
-        blocks.append(_listing("Why", why))
+        blocks.append(_listing("Why", _together(why)))
     if short:
         blocks.append(_listing("Required and not met", short))
     if refused:
@@ -72,6 +72,15 @@ def renderable(audit: "Audit") -> "RenderableType":
         blocks.append(_listing("Left out", items))
     blocks.append(summary(audit))
     return Group(*(part for block in blocks for part in (block, Text(""))))
+
+
+def _together(why: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each reason once: beside the claim it is of, or before the names of all of them."""
+    names: dict[str, list[str]] = {}
+    for name, text in why:
+        names.setdefault(text, []).append(name)
+    shared = [("-", f"{text}: {', '.join(dict.fromkeys(of))}") for text, of in names.items() if len(of) > 1]
+    return [(of[0], text) for text, of in names.items() if len(of) == 1] + shared
 
 
 def plain(audit: "Audit", width: int = 100) -> str:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from margin.catalog import Claim
 from margin.cli.output import Output
@@ -42,7 +42,7 @@ def gathered(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
     return rest, values
 
 
-# 12 parameters: each is an option of the command
+# 14 parameters: each is an option of the command
 def audit_model(
     model: str,
     data: str = "",
@@ -52,8 +52,10 @@ def audit_model(
     claims: str = "*",
     require: list[str] | None = None,
     minutes: float = math.inf,
-    task: Literal["classes", "binary", "halfspace", "values"] | None = None,
+    task: Literal["classes", "binary", "logits", "probabilities", "halfspace", "values"] | None = None,
     target: str = "",
+    train: str = "",
+    class_names: str = "",
     domain: list[float] | None = None,
     out: str = "",
     force: bool = False,
@@ -68,8 +70,11 @@ def audit_model(
         claims: Names or patterns of claims, separated by commas.
         require: What is required of the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
         minutes: What the questions may take: the cheapest first; what does not fit is listed.
-        task: How a module's outputs are read; inferred if not given.
+        task: How a module's outputs are read; inferred if not given. Outputs that all lie in [0,1] are logits
+            or probabilities.
         target: Column of a table to predict.
+        train: A module's training data, for the claims that need them.
+        class_names: Names of a module's classes in the order of its outputs, separated by commas.
         domain: Least and largest value of an input of a module, as [0,1].
         out: Directory of findings.json and report.html; RUN/audit or ./audit if not given.
         force: Whether findings and report in that directory are replaced.
@@ -84,9 +89,14 @@ def audit_model(
         raise FileExistsError(f"{directory} is a file: choose another --out")
     if out and (directory / "findings.json").exists() and not force:
         raise FileExistsError(f"{directory} holds an audit: choose another --out, or --force to replace it")
-    if is_run and (weights or task or domain):
-        raise ValueError("a run knows its weights, task and domain: leave out --weights, --task, --domain")
-    asked = model if is_run else stranger(model, data, (weights, beside), task, domain, target)
+    if is_run and (weights or task or domain or train or class_names):
+        raise ValueError(
+            "a run knows its weights, task, domain, training data and classes: "
+            "leave out --weights, --task, --domain, --train, --class_names"
+        )
+    named = tuple(name.strip() for name in class_names.split(",")) if class_names else ()
+    given = Given(data, train, target, named, task, domain)
+    asked = model if is_run else stranger(model, given, (weights, beside))
     held_out = data or None if is_run else None
     try:
         found = audit(
@@ -116,35 +126,41 @@ def kept(found: Any, directory: Path) -> Output:
     if found.interrupted:
         answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
         say(f"margin: interrupted; {answered}; kept in {directory}")
-    text = f"{found}\nreport in {report}, findings in {findings}"
+    text = (found, f"report in {report}, findings in {findings}")
     return Output({**document, "report": str(report)}, text, 130 if found.interrupted else int(found.failed))
 
 
-def stranger(
-    path: str,
-    data: str,
-    weights: tuple[str, str],
-    task: str | None,
-    domain: list[float] | None,
-    target: str,
-) -> Any:
+class Given(NamedTuple):
+    """What is said of a module: its data, held out and trained on, and how both are read."""
+
+    data: str
+    train: str
+    target: str
+    class_names: tuple[str, ...]
+    task: str | None
+    domain: list[float] | None
+
+
+def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     """The subject of a module that a function of the user's builds, with every example of a file."""
     from margin.auditing.modules import load_builder, load_weights
     from margin.auditing.subjects import subject_of
 
-    if not data:
+    if not given.data:
         raise ValueError("a module needs held-out data: margin audit pkg.module:build DATA")
-    if domain is not None and len(domain) != 2:
-        raise ValueError(f"--domain takes two numbers, as [0,1]: got {domain}")
+    if given.domain is not None and len(given.domain) != 2:
+        raise ValueError(f"--domain takes two numbers, as [0,1]: got {given.domain}")
     module, second = load_builder(path), None
     if weights[0]:
         noted(load_weights(module, weights[0]))
     if weights[1]:
         second = load_builder(path)
         noted(load_weights(second, weights[1]))
-    examples, box, names = held_out_examples(data, target)
-    box = tuple(domain) if domain else box
-    return replace(subject_of(module, examples, task=task, domain=box, class_names=names), beside=second)
+    examples, box, names = examples_of(given.data, given, "test")
+    train = examples_of(given.train, given, "train", names)[0] if given.train else None
+    box = tuple(given.domain) if given.domain else box
+    subject = subject_of(module, examples, task=given.task, train=train, domain=box, class_names=names)
+    return replace(subject, beside=second)
 
 
 def noted(text: str) -> None:
@@ -153,25 +169,50 @@ def noted(text: str) -> None:
         say(f"margin: {text}")
 
 
-def held_out_examples(data: str, target: str) -> tuple[Any, Any, Sequence[str]]:
-    """All examples of a file, or the test part of a named set; their domain; the names of their classes.
+def examples_of(
+    data: str, given: Given, part: str, names: Sequence[str] = ()
+) -> tuple[Any, Any, Sequence[str]]:
+    """All examples of a file, or a part of a named set; their domain; the names of their classes.
 
-    A file of arrays is taken as it is: held-out examples need not show every class.
+    A file of arrays is taken as it is: held-out examples need not show every class. Labels of a table are
+    numbered in the order of ``names``, else in the user's, else as the table numbers them.
     """
     from margin.data.arrays import load_arrays
     from margin.data.opening import open_data
 
+    names = names or given.class_names
     if Path(data).suffix in (".npz", ".npy"):
         arrays = load_arrays(Path(data))
-        part = "_test" if "x_test" in arrays else ""
-        if f"y{part}" not in arrays:
-            raise ValueError(f"{data} holds no targets: an audit needs an array y{part} beside x{part}")
-        return (arrays[f"x{part}"], arrays[f"y{part}"]), None, ()
+        end = "_test" if part == "test" and "x_test" in arrays else ""
+        if f"y{end}" not in arrays:
+            raise ValueError(f"{data} holds no targets: an audit needs an array y{end} beside x{end}")
+        return (arrays[f"x{end}"], arrays[f"y{end}"]), None, names
     named = not Path(data).exists()
     options: dict[str, Any] = {} if named else {"test": 0.0, "val": 0.0}
-    opened = open_data(data, options | ({"target": target} if target else {}))
-    part = opened.splits.get("test", opened.splits["train"])
-    return part, opened.domain, tuple(str(name) for name in opened.encoding.get("classes", ()))
+    opened = open_data(data, options | ({"target": given.target} if given.target else {}))
+    examples = opened.splits.get(part, opened.splits["train"])
+    known = tuple(str(name) for name in opened.encoding.get("classes", ()))
+    return renumbered(examples, known, names, data), opened.domain, names or known
+
+
+def renumbered(examples: Any, known: Sequence[str], names: Sequence[str], data: str) -> Any:
+    """Examples whose labels follow the order of the names.
+
+    Raises:
+        ValueError: A class of the data is not among the names, or the examples are no arrays.
+    """
+    import torch
+
+    from margin.data.examples import Arrays
+
+    if not known or not names or list(known) == list(names):
+        return examples
+    if odd := [name for name in known if name not in names]:
+        raise ValueError(f"class names must be those of {data}: {odd[0]!r} is not among {', '.join(names)}")
+    if not isinstance(examples, Arrays) or examples.targets is None:
+        raise ValueError(f"the classes of {data} are in the order {', '.join(known)}: give them so")
+    places = torch.tensor([list(names).index(name) for name in known])
+    return replace(examples, targets=places[examples.targets.long()])
 
 
 def tell(claim: Claim, position: int, count: int) -> None:

@@ -15,7 +15,8 @@ class Output:
 
     Args:
         document: JSON values, printed with ``--json``.
-        text: What is printed otherwise: a string or something that rich can render.
+        text: What is printed otherwise: a string, something that rich can render as wide as the terminal, or
+            several of these in a tuple.
         status: The exit status.
     """
 
@@ -28,16 +29,19 @@ def show(output: Output, *, as_json: bool) -> int:
     """Print the answer to stdout; return its status."""
     if as_json:
         tell_result(json.dumps(finite(output.document), indent=2, allow_nan=False))
-    elif isinstance(output.text, str):
-        tell_result(output.text)
-    else:
-        from rich.console import Console
-
-        console = Console(soft_wrap=False)
-        with console.capture() as shown:
-            console.print(output.text)
-        tell_result(shown.get().removesuffix("\n"))
+        return output.status
+    for part in output.text if isinstance(output.text, tuple) else (output.text,):
+        tell_result(part if isinstance(part, str) else _rendered(part))
     return output.status
+
+
+def _rendered(part: Any) -> str:
+    from rich.console import Console
+
+    console = Console(soft_wrap=False)
+    with console.capture() as shown:
+        console.print(part)
+    return shown.get().removesuffix("\n")
 
 
 def finite(value: Any) -> Any:

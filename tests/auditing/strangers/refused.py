@@ -1,0 +1,128 @@
+"""Strangers that are not audited as they are; the refusal names a way on."""
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+
+from auditing.strangers.case import Around, Refused, digits, mlp
+
+
+def _data() -> tuple[Tensor, Tensor]:
+    return digits()[2:]
+
+
+class Returning(Around):
+    def __init__(self, inner: nn.Module, made: object) -> None:
+        super().__init__(inner)
+        self.made = made
+
+    def forward(self, x: Tensor) -> object:
+        return self.made(self.inner(x))
+
+
+class Output(OrderedDict):
+    """As Hugging Face's models answer."""
+
+
+def returns_a_tuple() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: (z, z.mean()))
+    return Refused(model=model, data=_data(), way="audit a module whose forward returns model(x)[0]")
+
+
+def returns_a_dict() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: {"hidden": z + 1, "logits": z})
+    return Refused(model=model, data=_data(), way="audit a module whose forward returns model(x)['logits']")
+
+
+def returns_an_output_object() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: Output(loss=z.mean(), logits=z))
+    return Refused(model=model, data=_data(), way="audit a module whose forward returns model(x)['logits']")
+
+
+def several_labels() -> Refused:
+    labels = (torch.rand(150, 10, generator=torch.Generator().manual_seed(0)) > 0.7).long()
+    way = "returns its output model(x)[:, k], with y[:, k].long() and task logits"
+    return Refused(model=mlp(64, 8, 10), data=(_data()[0], labels), way=way)
+
+
+def several_real_labels() -> Refused:
+    labels = (torch.rand(150, 10, generator=torch.Generator().manual_seed(0)) > 0.7).float()
+    way = "returns its output model(x)[:, k], with y[:, k].long() and task logits"
+    return Refused(model=mlp(64, 8, 10), data=(_data()[0], labels), way=way)
+
+
+def segmentation() -> Refused:
+    labels = torch.zeros(150, 8, 8, dtype=torch.long)
+    model = nn.Conv2d(1, 3, 1)
+    return Refused(model=model, data=(_data()[0].view(-1, 1, 8, 8), labels), way="margin.tasks.POINT_CLASSES")
+
+
+def one_hot() -> Refused:
+    x, y = _data()
+    return Refused(model=mlp(64, 8, 10), data=(x, nn.functional.one_hot(y)), way="give y.argmax(1)")
+
+
+def labels_in_a_column() -> Refused:
+    x, y = _data()
+    return Refused(model=mlp(64, 8, 10), data=(x, y[:, None]), way="give y.flatten()")
+
+
+def real_labels() -> Refused:
+    x, y = _data()
+    return Refused(model=mlp(64, 8, 10), data=(x, y.double()), way="give y.long()")
+
+
+def real_labels_of_one_logit() -> Refused:
+    x, y = _data()
+    way = "give y.long().flatten(), and the task logits or probabilities"
+    return Refused(model=mlp(64, 8, 1), data=(x, (y > 4).float()[:, None]), way=way)
+
+
+def ignored_labels() -> Refused:
+    x, y = _data()
+    y = torch.where(y == 2, -100, y)
+    return Refused(model=mlp(64, 8, 10), data=(x, y), way="(x[y != -100], y[y != -100])")
+
+
+def labels_from_1() -> Refused:
+    x, y = _data()
+    return Refused(model=mlp(64, 8, 10), data=(x, y + 1), way="give y - 1")
+
+
+def one_logit_untold() -> Refused:
+    x, y = _data()
+    return Refused(model=mlp(64, 8, 1), data=(x, (y > 4).long()), way="state the task")
+
+
+def sigmoid_as_a_logit() -> Refused:
+    x, y = _data()
+    model = nn.Sequential(mlp(64, 8, 1), nn.Sigmoid())
+    way = "state task probabilities, or audit the model without its sigmoid, or state task logits"
+    return Refused(model=model, data=(x, (y > 4).long()), options={"task": "binary"}, way=way)
+
+
+def sigmoids_as_logits() -> Refused:
+    model = nn.Sequential(mlp(64, 8, 10), nn.Sigmoid())
+    return Refused(model=model, data=_data(), way="state task probabilities, or audit the model without")
+
+
+def sigmoid_as_a_halfspace() -> Refused:
+    x, y = _data()
+    model = nn.Sequential(mlp(64, 8, 1), nn.Sigmoid())
+    return Refused(
+        model=model, data=(x, (y > 4).long()), options={"task": "halfspace"}, way="state task probabilities"
+    )
+
+
+def logits_as_probabilities() -> Refused:
+    way = "probabilities must lie in [0, 1]: the outputs lie in ["
+    return Refused(model=mlp(64, 8, 10), data=_data(), options={"task": "probabilities"}, way=way)
+
+
+REFUSED = (
+    returns_a_tuple, returns_a_dict, returns_an_output_object, several_labels, several_real_labels,
+    segmentation, one_hot, labels_in_a_column, real_labels, real_labels_of_one_logit, ignored_labels,
+    labels_from_1, one_logit_untold, sigmoid_as_a_logit, sigmoids_as_logits, sigmoid_as_a_halfspace,
+    logits_as_probabilities,
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""The contract over models from elsewhere: no claim breaks on one, and what is said of it is right.
+
+Accuracy and its kin are computed beside the audit by scikit-learn from the model's own outputs.
+"""
+
+import pytest
+import torch
+from sklearn import metrics
+from torch import Tensor
+
+import margin
+from auditing.strangers.behavior import BEHAVIOR
+from auditing.strangers.case import Stranger
+from auditing.strangers.heads import HEADS
+from auditing.strangers.layers import LAYERS
+from auditing.strangers.refused import REFUSED
+from margin.findings import Verdict
+
+STRANGERS = (*HEADS, *BEHAVIOR, *LAYERS)
+
+
+def answers_of(stranger: Stranger) -> tuple[Tensor, Tensor]:
+    """What the model itself answers in evaluation mode, and the truth."""
+    x, y = stranger.data
+    dtype = next((t.dtype for t in stranger.model.parameters() if t.is_floating_point()), torch.float32)
+    inputs = [torch.as_tensor(part) for part in (x if isinstance(x, tuple) else (x,))]
+    inputs = [part.clone().to(dtype) if part.is_floating_point() else part for part in inputs]
+    flags = [(module, module.training) for module in stranger.model.modules()]
+    stranger.model.eval()
+    # in pieces of 256, as it is audited: what a batch holds may matter
+    count = range(0, len(inputs[0]), 256)
+    with torch.no_grad():
+        outputs = torch.cat([stranger.model(*(part[i : i + 256] for part in inputs)) for i in count])
+    for module, flag in flags:
+        module.training = flag
+    return outputs, stranger.labels if stranger.labels is not None else torch.as_tensor(y)
+
+
+def expected_of(stranger: Stranger) -> dict[str, float]:
+    """The numbers that scikit-learn finds, by the claims that must find them too."""
+    if stranger.predict is None:
+        return {}
+    outputs, truth = answers_of(stranger)
+    found, truth = stranger.predict(outputs).double().numpy(), truth.numpy()
+    if truth.dtype.kind == "f":
+        many = {} if truth.ndim > 1 else {"residuals.r2": metrics.r2_score(truth, found)}
+        return many | {
+            "residuals.mae": metrics.mean_absolute_error(truth, found),
+            "residuals.rmse": metrics.mean_squared_error(truth, found) ** 0.5,
+        }
+    if not bool(outputs.isfinite().all()):
+        return {}
+    expected = {
+        "risk.accuracy": metrics.accuracy_score(truth, found),
+        "confusion.macro_f1": metrics.f1_score(truth, found, average="macro"),
+        "confusion.balanced_accuracy": metrics.recall_score(
+            truth, found, labels=sorted(set(truth.tolist())), average="macro", zero_division=0
+        ),
+    }
+    if stranger.probabilities is None:
+        return expected
+    p = stranger.probabilities(outputs).double()
+    hot = torch.nn.functional.one_hot(torch.from_numpy(truth), p.shape[1])
+    own = p[torch.arange(len(p)), truth]
+    return expected | {
+        "calibration.brier": float((p - hot).square().sum(1).mean()),
+        "calibration.nll": float(-own.log().mean()),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, about backward passes of quantized layers
+@pytest.mark.parametrize("build", STRANGERS, ids=lambda build: build.__name__)
+def test_a_stranger_is_audited_rightly(build) -> None:
+    stranger = build()
+    expected = expected_of(build())  # of a model that was not asked before, nor is again
+    weights = [p.detach().clone() for p in stranger.model.parameters()]
+    audit = margin.audit(
+        stranger.model, stranger.data, claims=list(stranger.claims) or "*", **stranger.options
+    )
+    assert {a.claim.name: a.broken for a in audit.answers if a.broken} == {}
+    assert int(audit.failed) == stranger.status, {n: f.failure for n, f in audit.findings.items()}
+    for part in stranger.says:
+        assert any(part in line for line in audit.assumed), audit.assumed
+    unasked = [a.skipped for a in audit.answers if a.skipped and not a.skipped.endswith("--claims")]
+    assert all(any(part in reason for part in stranger.cannot) for reason in unasked), unasked
+    assert all(any(part in reason for reason in unasked) for part in stranger.cannot)
+    for name, value in expected.items():
+        answer = next(a for a in audit.answers if a.claim.name == f"theory/{name}")
+        if answer.finding is not None and answer.finding.verdict is not Verdict.FAILED:
+            torch.testing.assert_close(answer.finding.value.item(), value, rtol=stranger.rtol, atol=1e-6)
+        else:
+            assert answer.refusal or stranger.status, answer.absence
+    for parameter, kept in zip(stranger.model.parameters(), weights, strict=True):
+        assert torch.equal(parameter, kept)
+    text = str(audit)
+    assert "[nan, nan]" not in text and "[-inf, inf]" not in text
+
+
+@pytest.mark.parametrize("build", REFUSED, ids=lambda build: build.__name__)
+def test_what_is_not_audited_is_told_the_way_on(build) -> None:
+    refused = build()
+    with pytest.raises(ValueError) as caught:
+        margin.audit(refused.model, refused.data, **refused.options)
+    assert refused.way in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_there_are_fifty() -> None:
+    assert len(STRANGERS) >= 50
