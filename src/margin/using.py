@@ -194,14 +194,16 @@ class HeldOut(NamedTuple):
 
     Args:
         terms: The loss and the scores, by name, term by term; ``example`` counts what errors are over.
-        examples: Held-out examples.
+        examples: Held-out examples that count: of the nodes of a graph, those of the held-out part.
         blocks: Blocks of neighboring windows, which overlap, of which ``example`` is one: 1 where there are
             too few windows for an error; 0 where it is an example.
+        loss: Which loss the terms of that name are: those of two runs may be compared where it is one.
     """
 
     terms: dict[str, Terms]
     examples: int
     blocks: int
+    loss: str = ""
 
 
 def held_out_terms(run: Run) -> HeldOut:
@@ -233,7 +235,7 @@ def held_out_terms(run: Run) -> HeldOut:
                 found.setdefault(name, []).append(columns)
             first += count
     terms = {name: Terms(*(torch.cat(c) for c in zip(*rows, strict=True))) for name, rows in found.items()}
-    blocks = 0
+    blocks, counted = 0, max(len(each.example.unique()) for each in terms.values())
     if horizon := getattr(examples, "horizon", 0):  # windows of a series have one, and overlap
         from margin.sequence.backtest import blocks_of  # with polars, which no run but of a series needs
 
@@ -242,4 +244,12 @@ def held_out_terms(run: Run) -> HeldOut:
         except ArithmeticError:  # too few windows: one block, whose mean has no known error
             blocks = 1
         terms = {name: t._replace(example=t.example * blocks // first) for name, t in terms.items()}
-    return HeldOut(terms, first, blocks)
+    return HeldOut(terms, counted, blocks, loss_named(entry.objective, task))
+
+
+def loss_named(objective: str | None, task: Task) -> str:
+    """Which loss a run states: its entry's own objective, -log of a stated probability, or its task's."""
+    if objective:
+        return objective
+    # one logit, or one for each class: -log of the probability of the label, in nats
+    return "-log probability of the label" if task.probabilities is not None else f"loss of {task.name}"

@@ -120,6 +120,40 @@ def test_runs_on_different_data_are_not_compared(here: Path, capsys: pytest.Capt
     assert "trained on different data" in capsys.readouterr().err
 
 
+def test_losses_that_differ_are_not_compared_and_counted_nodes_are_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a graph that lies whole in every part the held-out nodes count; two losses are no pair."""
+    with (here / "edges.csv").open("w") as edges, (here / "nodes.csv").open("w") as nodes:
+        edges.write("source,target\n")
+        nodes.write("node,a,y\n")
+        for k in range(60):
+            nodes.write(f"{k},{k % 2 + k / 100},{'pq'[k % 2]}\n")
+            edges.write(f"{k},{(k + 2) % 60}\n")
+    nodes_of = ("--data.nodes_file", "nodes.csv", "--data.target", "y")
+    for name in ("label_propagation", "gcn"):
+        epochs = ("--epochs", "3") if name == "gcn" else ()
+        assert main(["train", name, "graph:edges.csv", *nodes_of, *epochs, "--out", name]) == 0
+    document = answer(capsys, "compare", "gcn", "label_propagation")
+    assert set(document[0]["metrics"]) == {"accuracy"}
+    part = held_out(Run("gcn"))
+    count = int(part.weight.count_nonzero()) if hasattr(part, "weight") else 15
+    assert main(["compare", "gcn", "label_propagation"]) == 0
+    text = capsys.readouterr().out
+    assert f"{count} examples held out by each" in text
+    assert count < 60
+    assert "not compared: loss (-log probability of the label | loss of scores)" in text
+
+
+def test_one_logit_and_one_a_class_state_one_loss(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "\n".join(f"{k % 9},{'pq'[k % 3 == 0]}" for k in range(90))
+    (here / "t.csv").write_text(f"a,y\n{rows}\n")
+    for name in ("logistic_regression", "mlp"):
+        assert main(["train", name, "t.csv", "--target", "y", "--epochs", "2", "--out", name]) == 0
+    document = answer(capsys, "compare", "mlp", "logistic_regression")
+    assert set(document[0]["metrics"]) == {"loss", "accuracy"}
+
+
 def test_audits_are_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
         assert main(["train", "mlp", "iris", "--epochs", "1", "--out", name]) == 0

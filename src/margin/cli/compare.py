@@ -41,7 +41,7 @@ def compare_runs(paths: Sequence[Path]) -> Output:
         raise ValueError("these runs were trained on different data: their examples cannot be paired")
     held = [held_out_terms(run) for run in runs]
     terms = [each.terms for each in held]
-    shared = [name for name in terms[0] if all(name in other for other in terms)]
+    shared, others = comparable(held)
     document = [
         {
             "run": str(path),
@@ -57,11 +57,39 @@ def compare_runs(paths: Sequence[Path]) -> Output:
                 "" if row is document[0] else f"{m['difference']:+.4g} [{m['low']:+.4g}, {m['high']:+.4g}]"
             )
             rows.append((row["run"], row["model"], name, f"{m['mean']:.4g} +- {m['stderr']:.2g}", difference))
-    what = f"{held[0].examples} examples held out by each"
+    what = f"{held[0].examples:,} examples held out by each"
     if blocks := held[0].blocks:
         over = f"errors are over {blocks} blocks of neighbors" if blocks > 1 else "too few for an error"
         what += f", which overlap: {over}"
+    if others:
+        what += f"; not compared: {', '.join(others)}"
     return Output(document, f"{columns(rows)}\n{what}; differences are paired")
+
+
+def comparable(held: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """The metrics that are one quantity for all runs, and those that are not, with what each run means.
+
+    Raises:
+        ValueError: There is none, or the runs are judged on other examples.
+    """
+    first = held[0].terms
+    names = list(dict.fromkeys(name for each in held for name in each.terms))
+    shared = [name for name in names if all(name in each.terms for each in held)]
+    losses = list(dict.fromkeys(each.loss for each in held))
+    if len(losses) > 1 and "loss" in shared:
+        shared.remove("loss")
+    told = {"loss": f"loss ({' | '.join(losses)})"}
+    others = [told.get(name, name) for name in names if name not in shared]
+    if not shared:
+        raise ValueError(f"runs are compared by a metric that all of them have: {', '.join(others)}")
+    for name in shared:
+        for each in held:
+            if not each.terms[name].example.equal(first[name].example):
+                raise ValueError(
+                    f"runs are compared on the same held-out examples: {name} has "
+                    f"{len(first[name].example):,} terms in one, {len(each.terms[name].example):,} in another"
+                )
+    return shared, others
 
 
 def paired(own: Any, base: Any) -> dict[str, float]:
