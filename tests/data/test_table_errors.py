@@ -67,7 +67,11 @@ def changed(row: int, cells: str) -> str:
         ),
         (GOOD, {"target": "b", "task": "classes"}, ["row 3, column 'b'", "got 0.5", "set --task values"]),
         (GOOD.replace(".", ","), {}, ["every row must have 3 cells"]),
-        ("a;y\n" + "1,5;p\n2,5;q\n" * 9, {}, ["row 2, column 'a'", "written with a point", "got '1,5'"]),
+        (
+            "a;y\n" + "1,500;p\n2,500;q\n" * 9,
+            {},
+            ["row 2, column 'a'", "written with a point", "got '1,500'", "set --data.decimal ','"],
+        ),
         (changed(2, "0,\0,q"), {}, ["row 2: a table must be text: got a zero byte"]),
         (
             "c,y\n" + ",p\n,q\n" * 9,
@@ -129,7 +133,7 @@ def test_an_unnamed_column_can_be_ignored(csv) -> None:
 
 
 def test_an_unnamed_column_is_refused_otherwise(csv, refused) -> None:
-    rows = "\n".join(f"{k},{k % 5},{k}.5" for k in range(20))
+    rows = "\n".join(f"{k * k},{k % 5},{k}.5" for k in range(20))
     with refused("column 1 has no name", "set --ignore column_1"):
         read_table(csv(f",a,y\n{rows}\n"))
 

@@ -205,6 +205,9 @@ def test_the_record_is_json_and_says_everything(csv) -> None:
         "missing": "mode",
         "ignored": ["id"],
         "header": "first",
+        "separator": None,
+        "decimal": None,
+        "missing_values": ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"],
     }
     assert data.name == "file.csv"
 

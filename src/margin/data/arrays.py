@@ -369,4 +369,7 @@ def _target_array(y: Array, count: int, name: str) -> NDArray[Any]:
 def _integers(array: NDArray[Any], name: str) -> NDArray[Any]:
     if array.dtype.kind == "f" and (wrong := np.flatnonzero(array != np.round(array))).size:
         raise ValueError(f"{name}: labels must be whole numbers: got {array[wrong[0]]} at index {wrong[0]}")
+    if array.dtype.kind == "u" and len(large := np.flatnonzero(array >= 2**63)):
+        first = f"{array[large[0]]} at index {large[0]} ({len(large)} in all)"
+        raise ValueError(f"{name}: labels must be 0 .. K-1: got {first}; renumber them, or give them as text")
     return array.astype(np.int64)

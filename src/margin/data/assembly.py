@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from margin.data.examples import Arrays, Data, fingerprint
+from margin.data.grouping import group_parts
 from margin.data.preprocess import fit_standardize
 from margin.data.splits import Split, parts_of
 from margin.types import Domain
@@ -32,6 +33,7 @@ class Raw:
         indicators: Which features are the 0/1 columns of a category.
         encoding: What the source adds to the encoding.
         notes: What was assumed.
+        groups: The group of each example, counted from 0, none of which may lie in two parts.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Raw:
     indicators: Tensor | None = None
     encoding: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    groups: Tensor | None = None
 
 
 def assemble(raw: Raw, split: Split, parts: Mapping[str, Tensor] | None = None) -> Data:
@@ -93,6 +96,8 @@ def cut(raw: Raw, split: Split) -> dict[str, Tensor]:
         split = replace(split, test=0.0)
     labels = raw.targets if raw.task == "classes" else None
     try:
+        if raw.groups is not None:
+            return group_parts(raw.groups, labels, split, raw.classes)
         return parts_of(len(raw.targets), labels, split, raw.classes)
     except ValueError as error:
         raise ValueError(f"{raw.name}: {error}") from None

@@ -18,14 +18,14 @@ from margin.data.delimited import Table
 Kind = Literal["number", "category", "boolean"]
 Missing = Literal["error", "drop", "mean", "median", "mode"]
 
-MARKERS = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A")
-"""Cells of delimited text that mean a missing value."""
-
 NUMBERS_FROM = 0.9
 """A column of text with at least this share of numbers is numeric; its other cells are mistakes."""
 
 MOST_CATEGORIES = 50
 """With more values than this, and than half its cells, a column is text or an identifier."""
+
+EXACT = 2.0**53
+"""From here on not every whole number is a float64."""
 
 FILL = "fill it in, set --missing drop, mean, median or mode, or set --ignore {column!r}"
 """What is to be done about a missing cell of a column."""
@@ -48,6 +48,7 @@ class Column:
         values: Float64 for numbers, Boolean or String; null where a cell is missing.
         whole: Whether a number column was written in whole numbers.
         mixed: Whether a category column holds some numbers too.
+        zeros: Whether a category column holds whole numbers, of which one begins with a 0.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Column:
     values: pl.Series
     whole: bool = False
     mixed: bool = False
+    zeros: bool = False
 
 
 def understand(table: Table, name: str, remedies: Remedies | None = None) -> Column:
@@ -73,13 +75,13 @@ def understand(table: Table, name: str, remedies: Remedies | None = None) -> Col
     remedies = remedies or Remedies()
     ignore = remedies.ignore.format(column=name)
     if series.dtype == pl.String and not table.typed:
-        column = _from_text(table, name, _blanked(series), remedies)
+        column = _from_text(table, name, _blanked(series, table.missing), remedies)
     elif series.dtype == pl.Boolean:
         column = Column(name, "boolean", series)
     elif series.dtype.is_numeric():
-        column = Column(name, "number", _floats(series), whole=series.dtype.is_integer())
+        column = Column(name, "number", _floats(series, table), whole=series.dtype.is_integer())
     elif series.dtype in (pl.String, pl.Categorical, pl.Enum):
-        column = Column(name, "category", series.cast(pl.String))
+        column = Column(name, "category", _typed_text(series, table))
     else:
         raise ValueError(
             f"{table.name}, column {name!r}: cells must be numbers, text or booleans: got {series.dtype}; "
@@ -97,24 +99,25 @@ def as_kind(table: Table, name: str, kind: Kind) -> Column:
     Raises:
         ValueError: The column is missing, or a cell is not of that kind.
     """
-    if name not in table.frame.columns:
-        raise ValueError(no_column(table, name))
-    series = table.frame[name]
-    if series.dtype == pl.String:
-        series = _blanked(series)
+    try:
+        series = table.frame.get_column(name)
+    except pl.exceptions.ColumnNotFoundError:
+        raise ValueError(no_column(table, name)) from None
     if kind == "category":
-        return Column(name, kind, series.cast(pl.String))
+        text = series.dtype == pl.String and not table.typed
+        return Column(name, kind, _blanked(series, table.missing) if text else _typed_text(series, table))
     wanted = pl.Float64 if kind == "number" else pl.Boolean
     if series.dtype == pl.String:
-        values = _parse(series) if kind == "number" else _booleans(series)
+        series = _blanked(series, table.missing)
+        values = _parse(series, table.decimal) if kind == "number" else _booleans(series)
     elif kind == "number" and series.dtype.is_numeric():
-        values = _floats(series)
+        values = _floats(series, table)
     elif series.dtype in (wanted, pl.Null):
         values = series.cast(wanted)
     else:
         raise ValueError(f"{table.name}, column {name!r}: cells must be {kind}s: got {series.dtype}")
-    bad = (values.is_null() & series.is_not_null()).arg_true()
-    if len(bad):
+    if values.null_count() > series.null_count() and series.dtype == pl.String:
+        bad = (values.is_null() & series.is_not_null()).arg_true()
         what = "a number" if kind == "number" else "true or false"
         raise ValueError(f"{table.at(bad[0], name)}: {series[bad[0]]!r} is not {what}")
     column = Column(name, kind, values)
@@ -132,10 +135,10 @@ def no_column(table: Table, name: str) -> str:
 
 def missing_cell(table: Table, column: Column, remedy: str = FILL) -> str:
     """The message for the first missing cell of a column, or "" where none is missing."""
-    rows = column.values.is_null().arg_true()
-    if not len(rows):
+    if not column.values.null_count():
         return ""
-    raw = table.frame[column.name][rows[0]]
+    rows = column.values.is_null().arg_true()
+    raw = table.written(rows[0], column.name)
     cell = "the cell is empty" if raw is None or not str(raw).strip() else f"{raw!r} means a missing value"
     others = f" ({len(rows)} such cells in the column)" if len(rows) > 1 else ""
     return f"{table.at(rows[0], column.name)}: {cell}{others}; {remedy.format(column=column.name)}"
@@ -155,18 +158,26 @@ def fill_value(column: Column, missing: Missing, train: NDArray[Any]) -> float |
     """
     if missing in ("error", "drop"):
         return None
-    present = column.values.gather(train).drop_nulls()
+    numeric = column.kind == "number" and missing != "mode"
+    numbers = column.values.to_numpy()[train] if numeric else np.zeros(0)
+    numbers = numbers[~np.isnan(numbers)]
+    present = column.values.gather(train).drop_nulls() if not numeric else numbers
     if len(present) == 0:
         name = repr(column.name)
         raise ValueError(f"column {name}: no training row has a value to fill in; set --ignore {name}")
-    if column.kind == "number" and missing != "mode":
-        return float(cast(float, present.mean() if missing == "mean" else present.median()))
+    if isinstance(present, np.ndarray):
+        return float(present.mean() if missing == "mean" else np.median(present))
     return cast("float | bool | str", present.mode().sort()[0])
 
 
 def features(column: Column, record: Mapping[str, Any]) -> NDArray[Any]:
     """The features of a column, (N, width), by its record: kind, categories, fill value."""
     values = column.values
+    if column.kind == "number":
+        numbers = values.to_numpy()
+        if record.get("fill") is not None and values.null_count():
+            numbers = np.where(np.isnan(numbers), record["fill"], numbers)
+        return numbers[:, None]
     if record.get("fill") is not None:
         values = values.fill_null(record["fill"])
     if column.kind == "category":
@@ -201,16 +212,18 @@ def categories_of(table: Table, column: Column) -> list[str]:
     categories = column.values.drop_nulls().unique().sort().to_list()
     cells = len(column.values) - column.values.null_count()
     if len(categories) > max(MOST_CATEGORIES, cells / 2):
+        zeros = "; whole numbers with a leading 0 are text" * column.zeros
         raise ValueError(
             f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
-            f"no categories (the first is {column.values.drop_nulls()[0]!r}); set --ignore {column.name!r}"
+            f"no categories (the first is {column.values.drop_nulls()[0]!r}{zeros}); "
+            f"set --ignore {column.name!r}"
         )
     return categories
 
 
 def _from_text(table: Table, name: str, text: pl.Series, remedies: Remedies) -> Column:
     present = len(text) - text.null_count()
-    numbers = _parse(text)
+    numbers = _parse(text, table.decimal)
     good = len(numbers) - numbers.null_count()
     if present and good >= NUMBERS_FROM * present:
         if good < present:
@@ -221,27 +234,39 @@ def _from_text(table: Table, name: str, text: pl.Series, remedies: Remedies) -> 
                 + remedies.ignore.format(column=name)
             )
         whole = text.str.contains(r"^[+-]?\d+$").all(ignore_nulls=True)
+        if whole and text.str.contains(r"^[+-]?0\d").any(ignore_nulls=True):
+            return Column(name, "category", text, zeros=True)
         return Column(name, "number", numbers, whole=whole)
     booleans = _booleans(text)
     if booleans.null_count() == text.null_count():
         return Column(name, "boolean", booleans)
-    commas = _parse(text.str.replace(",", ".", literal=True))
+    other, mark = (".", "comma") if table.decimal == "," else (",", "point")
+    commas = text.str.replace(other, table.decimal if other == "," else "", literal=True)
+    commas = _parse(commas, table.decimal)
     if len(commas) - commas.null_count() >= NUMBERS_FROM * present:
         row = (numbers.is_null() & commas.is_not_null()).arg_true()[0]
         raise ValueError(
-            f"{table.at(row, name)}: numbers must be written with a point and no thousands separator: "
-            f"got {text[row]!r}"
+            f"{table.at(row, name)}: numbers must be written with a {mark} and no thousands separator: "
+            f"got {text[row]!r}; set --data.decimal '{other}' if that is the decimal mark"
         )
     return Column(name, "category", text, mixed=good > 0)
 
 
-def _blanked(text: pl.Series) -> pl.Series:
+def _blanked(text: pl.Series, missing: Sequence[str]) -> pl.Series:
     """The cells without surrounding space, null where they mean a missing value."""
     stripped = text.str.strip_chars()
-    return stripped.set(stripped.is_in(MARKERS), None)
+    return stripped.set(stripped.is_in(list(missing)), None)
 
 
-def _parse(text: pl.Series) -> pl.Series:
+def _typed_text(series: pl.Series, table: Table) -> pl.Series:
+    """Text that came with its type, as it stands: null only where the user names it as missing."""
+    text = series.cast(pl.String)
+    return text.set(text.is_in(list(table.missing)), None) if table.missing else text
+
+
+def _parse(text: pl.Series, decimal: str = ".") -> pl.Series:
+    if decimal == ",":
+        text = text.set(text.str.contains(".", literal=True), None).str.replace(",", ".", literal=True)
     return text.cast(pl.Float64, strict=False)
 
 
@@ -251,8 +276,16 @@ def _booleans(text: pl.Series) -> pl.Series:
     )
 
 
-def _floats(series: pl.Series) -> pl.Series:
-    return series.cast(pl.Float64).fill_nan(None)
+def _floats(series: pl.Series, table: Table) -> pl.Series:
+    """Numbers as float64, null where they are not a number, or one that the user names as missing."""
+    values = series if series.dtype == pl.Float64 else series.cast(pl.Float64)
+    numbers = values.to_numpy()  # an operation of polars costs more than its work on a short column
+    if int(np.isnan(numbers).sum()) > values.null_count():
+        values = values.fill_nan(None)
+    if not table.typed or not table.missing:
+        return values
+    marks = [float(mark) for mark in table.missing if _parse(pl.Series([mark])).null_count() == 0]
+    return values.set(values.is_in(marks), None) if marks else values
 
 
 def _check_finite(table: Table, column: Column, otherwise: str = "") -> None:
@@ -260,10 +293,11 @@ def _check_finite(table: Table, column: Column, otherwise: str = "") -> None:
     if column.kind != "number":
         return
     largest = float(np.finfo(np.float32).max)
-    rows = (column.values.abs() > largest).fill_null(value=False).arg_true()
+    rows = np.flatnonzero(np.abs(column.values.to_numpy()) > largest)
     if len(rows):
-        raw = table.frame[column.name][rows[0]]
+        row = int(rows[0])
+        raw = table.written(row, column.name)
         raise ValueError(
-            f"{table.at(rows[0], column.name)}: values must be finite and at most {largest:.2g}: got {raw}; "
+            f"{table.at(row, column.name)}: values must be finite and at most {largest:.2g}: got {raw}; "
             f"correct the cell{otherwise}"
         )

@@ -51,6 +51,8 @@ def describe(data: Data) -> dict[str, Any]:
     if data.domain is not None:
         result["domain"] = [data.domain.low.min().item(), data.domain.high.max().item()]
     result |= _targets(data)
+    if "group" in encoding:
+        result["group"] = dict(encoding["group"])
     if encoding["format"] == "table":
         result["target"] = encoding["target"]["name"]
         inputs = torch.cat([part.inputs[0] for part in data.splits.values()])
@@ -108,6 +110,9 @@ def lines(description: Mapping[str, Any]) -> list[str]:
         for part, moments in description["values"].items():
             spread = f"mean {moments['mean']:.6g}, deviation {moments['deviation']:.6g}"
             text.append(f"  {part}: in {_span(moments['range'])}, {spread}")
+    if group := description.get("group"):
+        counts = ", ".join(f"{part} {count:,}" for part, count in group["counts"].items())
+        text.append(f"groups    {counts}: no group of {group['column']!r} lies in two parts")
     text += _column_lines(description.get("columns", ()))
     if description.get("ignored"):
         text.append(f"ignored   {', '.join(description['ignored'])}")

@@ -5,6 +5,7 @@ Columns are found by name and read with the kinds, categories, classes and fill 
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor
 
 from margin.data.arrays import check_finite, listed
-from margin.data.columns import Column, as_kind, features, missing_cell
-from margin.data.delimited import Table, load_table
+from margin.data.columns import EXACT, Column, as_kind, features, missing_cell, width
+from margin.data.delimited import MARKERS, Table, Writing, load_table
 from margin.data.examples import Arrays
 from margin.data.frames import to_table
 
@@ -28,7 +29,28 @@ def encode_file(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> 
         ValueError: The run was not trained on a table, or as :func:`encode_table`.
     """
     _check_record(encoding, str(source))
-    return encode_table(load_table(Path(source), encoding["header"]), encoding)
+    return encode_table(load_table(Path(source), writing=writing_of(encoding)), encoding)
+
+
+def writing_of(encoding: Mapping[str, Any]) -> Writing:
+    """How new files of a run are read: as its own was, as far as that was said; the text of categories stays.
+
+    What a missing cell is in a file without types, one of a run of typed columns included, the run decides.
+    """
+    records = [*encoding["columns"], encoding["target"]]
+    return Writing(
+        header=encoding["header"],
+        separator=encoding.get("separator"),
+        decimal=encoding.get("decimal"),
+        missing=tuple(encoding.get("missing_values", MARKERS)),
+        text=tuple(record["name"] for record in records if record["kind"] != "number"),
+    )
+
+
+def named_missing(encoding: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cells of typed columns that mean a missing value: none but those that the user named."""
+    recorded = tuple(encoding.get("missing_values", MARKERS))
+    return () if recorded == MARKERS else recorded
 
 
 def encode_frame(frame: Any, encoding: Mapping[str, Any]) -> Arrays:
@@ -38,7 +60,7 @@ def encode_frame(frame: Any, encoding: Mapping[str, Any]) -> Arrays:
         ValueError: The run was not trained on a table, or as :func:`encode_table`.
     """
     _check_record(encoding, type(frame).__name__)
-    return encode_table(to_table(frame, "table"), encoding)
+    return encode_table(to_table(frame, "table", named_missing(encoding)), encoding)
 
 
 def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
@@ -55,17 +77,21 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
         ValueError: A column is missing, a cell is of another kind or missing without a fill value, or
             a category or class is unknown.
     """
-    blocks = []
-    for record in encoding["columns"]:
+    if table.typed:
+        table = replace(table, missing=named_missing(encoding))
+    records, start = encoding["columns"], 0
+    inputs = np.empty((table.frame.height, sum(map(width, records))), encoding["dtype"])
+    for record in records:
         column = as_kind(table, record["name"], record["kind"])
         if record.get("fill") is None:
             refuse_missing(table, [column], "the run has no value to fill in: fill it in or remove the row")
         if record["kind"] == "category":
             check_known(table, column, record["categories"], "category")
-        blocks.append(features(column, record))
-    inputs = torch.from_numpy(np.concatenate(blocks, 1)).to(getattr(torch, encoding["dtype"]))
-    check_finite(inputs.numpy(), table.name, "encoded input")
-    if encoding["target"]["name"] not in table.frame.columns:
+        inputs[:, start : start + width(record)] = features(column, record)
+        start += width(record)
+    check_finite(inputs, table.name, "encoded input")
+    inputs = torch.from_numpy(inputs)
+    if encoding["target"]["name"] not in table.frame.schema:
         return Arrays((inputs,))
     targets = _known_targets(table, encoding)
     return Arrays((inputs,), targets.to(inputs.dtype) if encoding["task"] == "values" else targets)
@@ -90,7 +116,10 @@ def _known_targets(table: Table, encoding: Mapping[str, Any]) -> Tensor:
 
 def refuse_missing(table: Table, columns: Sequence[Column], remedy: str) -> None:
     """Refuse the first row, and in it the first column, where a cell is missing."""
-    gaps = [(column.values.is_null().arg_true(), column) for column in columns]
+    gaps = [
+        (column.values.is_null().arg_true() if column.values.null_count() else (), column)
+        for column in columns
+    ]
     first = min(((int(rows[0]), k) for k, (rows, _) in enumerate(gaps) if len(rows)), default=None)
     if first is not None:
         raise ValueError(missing_cell(table, columns[first[1]], remedy))
@@ -102,13 +131,34 @@ def class_names(table: Table, target: Column) -> pl.Series:
         return target.values
     if target.kind == "boolean":
         return target.values.replace_strict([False, True], ["False", "True"], return_dtype=pl.String)
+    written = table.frame[target.name]
+    if written.dtype.is_integer():
+        return written.cast(pl.String).set(target.values.is_null(), None)
     broken = (target.values != target.values.round()).arg_true()
     if len(broken):
         raise ValueError(
             f"{table.at(broken[0], target.name)}: classes must be whole numbers or names: "
             f"got {target.values[broken[0]]}; set --task values"
         )
-    return target.values.cast(pl.Int64).cast(pl.String)
+    digits = (
+        _digits(written)
+        if written.dtype == pl.String
+        else pl.repeat(None, len(written), dtype=pl.String, eager=True)
+    )
+    large = ((target.values.abs() >= EXACT) & digits.is_null()).arg_true()
+    if len(large):
+        raise ValueError(
+            f"{table.at(large[0], target.name)}: classes that are floats must be below 2^53, where they "
+            f"are exact: got {target.values[large[0]]:.0f}; save them as integers or text"
+        )
+    rounded = target.values.set(target.values.abs() >= EXACT, None).cast(pl.Int64).cast(pl.String)
+    return digits.zip_with(digits.is_not_null(), rounded).set(target.values.is_null(), None)
+
+
+def _digits(text: pl.Series) -> pl.Series:
+    """Whole numbers by their digits, which a float64 does not all hold; null where a cell is none."""
+    parts = text.str.strip_chars().str.extract_groups(r"^\+?(?<sign>-?)0*(?<digits>\d+)$").struct
+    return (parts.field("sign") + parts.field("digits")).replace("-0", "0")
 
 
 def labels_of(names: pl.Series, classes: Sequence[str]) -> Tensor:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,17 +22,28 @@ from margin.data.columns import (
     Missing,
     as_kind,
     categories_of,
-    features,
     fill_value,
     no_column,
     understand,
     width,
 )
-from margin.data.delimited import Header, Table, load_table
+from margin.data.delimited import Header, Table, Writing, load_table
+from margin.data.delimited_form import Decimal
 from margin.data.examples import Data
 from margin.data.frames import to_table
-from margin.data.rows import class_names, encode_table, labels_of, refuse_missing
+from margin.data.rows import (
+    class_names,
+    encode_table,
+    labels_of,
+    named_missing,
+    refuse_missing,
+    writing_of,
+)
 from margin.data.splits import Split
+from margin.data.table_parts import group_codes, grouped, index_columns, matrix_of, notes_of
+from margin.data.wide import is_wide
+
+Index = Literal["leave_out", "keep"]
 
 TARGETS = ("target", "label", "class", "y")
 """Names of a target column that need not be said."""
@@ -47,6 +58,8 @@ class Reading:
     missing: Missing
     ignore: Sequence[str] | str
     domain: tuple[float, float] | None
+    group: str | None = None
+    index: Index = "leave_out"
 
 
 def read_table(  # more than 7 parameters: they are the options of the source
@@ -57,6 +70,11 @@ def read_table(  # more than 7 parameters: they are the options of the source
     missing: Missing = "error",
     ignore: Sequence[str] | str = (),
     header: Header = "first",
+    separator: str | None = None,
+    decimal: Decimal | None = None,
+    missing_values: Sequence[str] | str | None = None,
+    index: Index = "leave_out",
+    group: str | None = None,
     test_file: str | None = None,
     domain: tuple[float, float] | None = None,
     test: float = 0.25,
@@ -65,18 +83,27 @@ def read_table(  # more than 7 parameters: they are the options of the source
 ) -> Data:
     """A table from a file: CSV, TSV (the separator is found out) or Parquet, ``.gz`` too.
 
-    Texts are categories and become one 0/1 feature for each value; booleans become 0 or 1. As a
-    target, text and booleans mean classes, numbers with a fraction mean values, and whole numbers are
-    either, so ``task`` must say.
+    Texts are categories and become one 0/1 feature for each value; booleans become 0 or 1; whole numbers
+    with a leading zero are text. As a target, text and booleans mean classes, numbers with a fraction
+    mean values, and whole numbers are either, so ``task`` must say.
 
     Args:
         path: The file.
         target: The column to predict; by default the one called target, label, class or y.
         task: Whether the target is a class or a value.
-        missing: What a missing cell (empty, NA, NaN, null, ?) gets: an error, its row dropped, or the
+        missing: What a missing cell gets: an error, its row dropped, or the
             column's mean, median or mode over the training part (categories and booleans take the mode).
         ignore: Columns that are left out; names, or one text of names with commas between.
         header: Whether the first row names the columns; none calls them column_1, column_2, ...
+        separator: What divides the cells of text; found out if not given.
+        decimal: The decimal mark of numbers in text, a point or a comma; found out if not given.
+        missing_values: Cells that mean a missing value, names with commas between; those of text are NA, N/A,
+            n/a, NaN, nan, NULL, null, None, <NA>, #N/A and ? if not given, and those of typed columns none.
+            An empty cell of text always does.
+        index: Whether the index of a data frame that was written with it (Unnamed: 0, __index_level_0__, or a
+            first column without a name that counts the rows) is left out or kept as a feature.
+        group: A column that names the group of each row, as a patient: no group lies in two parts; it is no
+            feature.
         test_file: A file with the same columns, which is the test part; its rows decide nothing else.
         domain: Least and largest value that a feature may take, in its own unit.
         test: Share of the test part; without effect where there is a file of it.
@@ -90,12 +117,15 @@ def read_table(  # more than 7 parameters: they are the options of the source
         FileNotFoundError: There is no such file.
         ValueError: The table cannot be read; the message names file, row, column and remedy.
     """
-    table = load_table(Path(path), header)
-    reading = Reading(target=target, task=task, missing=missing, ignore=ignore, domain=domain)
+    named = _listed(missing_values)
+    text = (group,) if group else ()
+    writing = Writing(header=header, separator=separator, decimal=decimal, missing=named, text=text)
+    table = load_table(Path(path), writing=writing)
+    reading = Reading(
+        target=target, task=task, missing=missing, ignore=ignore, domain=domain, group=group, index=index
+    )
     split = Split(test=test, val=val, seed=split_seed)
-    if test_file is None:
-        return _data(table, reading, split, header)
-    return _data(table, reading, split, header, load_table(Path(test_file), header))
+    return _data(table, reading, split, writing, None if test_file is None else Path(test_file))
 
 
 def read_frame(  # more than 7 parameters: they are the options of the source
@@ -106,6 +136,9 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     task: TaskName | None = None,
     missing: Missing = "error",
     ignore: Sequence[str] | str = (),
+    missing_values: Sequence[str] | str | None = None,
+    index: Index = "leave_out",
+    group: str | None = None,
     domain: tuple[float, float] | None = None,
     test: float = 0.25,
     val: float = 0.15,
@@ -120,6 +153,9 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         task: Whether the target is a class or a value.
         missing: What a missing cell gets (see :func:`read_table`).
         ignore: Columns that are left out.
+        missing_values: Text or numbers that mean a missing value besides null; none if not given.
+        index: Whether a column that is a data frame's index is left out or kept (see :func:`read_table`).
+        group: A column that names the group of each row: no group lies in two parts; it is no feature.
         domain: Least and largest value that a feature may take, in its own unit.
         test: Share of the test part.
         val: Share of the validation part.
@@ -131,16 +167,36 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     Raises:
         ValueError: The table cannot be read.
     """
-    reading = Reading(target=target, task=task, missing=missing, ignore=ignore, domain=domain)
-    return _data(to_table(frame, name), reading, Split(test=test, val=val, seed=split_seed), "first")
+    reading = Reading(
+        target=target, task=task, missing=missing, ignore=ignore, domain=domain, group=group, index=index
+    )
+    named = _listed(missing_values)
+    table = to_table(frame, name, named or ())
+    return _data(table, reading, Split(test=test, val=val, seed=split_seed), Writing(missing=named))
 
 
-def _data(
-    table: Table, reading: Reading, split: Split, header: Header, held_out: Table | None = None
-) -> Data:
-    """Understand, drop, cut, fill from the training part, encode; ``held_out`` is a test part of its own."""
+def _listed(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
+    """Names as they were given, or one text of them with commas between."""
+    if names is None:
+        return None
+    return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
+
+
+class _Understood(NamedTuple):
+    """A table whose columns are understood, without the rows that are dropped."""
+
+    table: Table
+    target: Column
+    columns: list[Column]
+    targets: Tensor
+    task: TaskName
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _understood(table: Table, reading: Reading) -> _Understood:
     name, notes = _target_name(table, reading.target)
-    used = _used(table, reading.ignore, name)
+    used, left_out = _used(table, reading, name)
     columns = [understand(table, used_name) for used_name in used]
     target = understand(table, name)
     if reading.missing == "drop":
@@ -150,42 +206,79 @@ def _data(
     targets, task, classes = _targets(table, target, reading.task)
     if reading.missing == "error":
         refuse_missing(table, columns, FILL)
-    raw = Raw(name=table.name, inputs=targets, targets=targets, task=task, classes=classes)
+    notes = (*table.notes, *notes, *left_out)
+    return _Understood(table, target, columns, targets, task, classes, notes)
+
+
+def _data(
+    table: Table, reading: Reading, split: Split, writing: Writing, held_out: Path | None = None
+) -> Data:
+    """Understand, drop, cut, fill from the training part, encode; ``held_out`` is a test part of its own."""
+    table, target, columns, targets, task, classes, notes = _understood(table, reading)
+    groups = None if reading.group is None else group_codes(table, reading.group)
+    raw = Raw(name=table.name, inputs=targets, targets=targets, task=task, classes=classes, groups=groups)
     parts = cut(raw, split if held_out is None else replace(split, test=0.0))
     records = [_record(table, column, reading.missing, parts["train"].numpy()) for column in columns]
-    inputs = np.concatenate([features(c, r) for c, r in zip(columns, records, strict=True)], 1)
+    inputs, wide = matrix_of(columns, records, parts["train"].numpy())
     indicators = [record["kind"] != "number" for record in records for _ in range(width(record))]
-    encoding = {
-        "format": "table",
-        "columns": records,
-        "target": {"name": name, "kind": target.kind},
-        "missing": reading.missing,
-        "ignored": [other for other in table.frame.columns if other not in (*used, name)],
-        "header": header,
-    }
+    encoding = _encoding(table, reading, writing, records, target)
+    if groups is not None:
+        encoding["group"] = grouped(reading.group, groups, parts)
+    precise = _precise(inputs, targets, task)
     official = None
     if held_out is not None:
-        known = {"task": task, "classes": classes, "dtype": "float32"}
+        known = {"task": task, "classes": classes, "dtype": str(precise).removeprefix("torch.")}
         official, dropped = _official(held_out, encoding | known)
-        notes += (f"the test part is {Path(held_out.name).name}", *dropped)
+        notes += (f"the test part is {held_out.name}", *dropped)
     raw = replace(
         raw,
         inputs=torch.from_numpy(inputs),
+        dtype=precise,
         domain=reading.domain,
         official=official,
         indicators=torch.tensor(indicators),
         encoding=encoding,
-        notes=(*notes, *_notes(columns, records, reading)),
+        notes=(*notes, *notes_of((*columns, target), records, reading.missing, reading.domain), *wide),
     )
     return replace(assemble(raw, split, parts), name=Path(table.name).name)
 
 
-def _official(table: Table, encoding: Mapping[str, Any]) -> tuple[tuple[Tensor, Tensor], tuple[str, ...]]:
+def _encoding(
+    table: Table,
+    reading: Reading,
+    writing: Writing,
+    records: Sequence[Mapping[str, Any]],
+    target: Column,
+) -> dict[str, Any]:
+    """What is recorded of the table itself."""
+    taken = {target.name, reading.group, *(record["name"] for record in records)}
+    return {
+        "format": "table",
+        "columns": records,
+        "target": {"name": target.name, "kind": target.kind},
+        "missing": reading.missing,
+        "ignored": [other for other in table.frame.columns if other not in taken],
+        "header": writing.header,
+        "separator": writing.separator,
+        "decimal": writing.decimal,
+        "missing_values": list(table.missing),
+    }
+
+
+def _precise(inputs: NDArray[Any], targets: Tensor, task: TaskName) -> torch.dtype:
+    """float64 where a feature or a target needs it, else float32."""
+    needed = inputs.dtype == np.float64 or (task == "values" and is_wide(targets.numpy()))
+    return torch.float64 if needed else torch.float32
+
+
+def _official(path: Path, encoding: Mapping[str, Any]) -> tuple[tuple[Tensor, Tensor], tuple[str, ...]]:
     """Inputs and targets of a test part of its own, and the note of its rows that are dropped."""
     dropped: tuple[str, ...] = ()
+    table = load_table(path, writing=writing_of(encoding))
     if encoding["missing"] == "drop":
         wanted = [encoding["target"], *encoding["columns"]]
-        target, *columns = (as_kind(table, record["name"], record["kind"]) for record in wanted)
+        named = replace(table, missing=named_missing(encoding)) if table.typed else table
+        target, *columns = (as_kind(named, record["name"], record["kind"]) for record in wanted)
         table, _, _, dropped = _drop(table, target, columns)
     part = encode_table(table, encoding)
     if part.targets is None:
@@ -215,17 +308,22 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def _used(table: Table, ignore: Sequence[str] | str, target: str) -> list[str]:
-    """The columns that become features."""
-    names = table.frame.columns
+def _used(table: Table, reading: Reading, target: str) -> tuple[list[str], list[str]]:
+    """The columns that become features, and what is said of those that are left out by themselves."""
+    ignore, names = reading.ignore, table.frame.columns
     if isinstance(ignore, str):
         ignore = [ignore] if ignore in names else [name.strip() for name in ignore.split(",")]
-    for name in ignore:
-        if name not in names:
+    for name in (*ignore, *([reading.group] if reading.group else [])):
+        if name not in table.frame.schema:
             raise ValueError(no_column(table, name))
+    if reading.group in (target, *ignore):
+        raise ValueError(f"{table.name}: the group must be a column beside the target: got {reading.group!r}")
     if target in ignore:
         raise ValueError(f"{table.name}: the target column cannot be ignored: got {target!r}")
-    used = [name for name in names if name not in ignore and name != target]
+    index = [name for name in index_columns(table) if name not in (*ignore, target, reading.group)]
+    index = index if reading.index == "leave_out" else []
+    apart = {*ignore, *index, target, reading.group}
+    used = [name for name in names if name not in apart]
     if unnamed := [name for name in (*used, target) if name in table.unnamed]:
         place = unnamed[0].removeprefix("column_")
         raise ValueError(
@@ -234,7 +332,11 @@ def _used(table: Table, ignore: Sequence[str] | str, target: str) -> list[str]:
         )
     if not used:
         raise ValueError(f"{table.name}: a table needs a column beside the target {target!r}: none is left")
-    return used
+    notes = [
+        f"column {name!r} is the index of a data frame: it is left out; --data.index keep uses it"
+        for name in index
+    ]
+    return used, notes
 
 
 def _drop(
@@ -243,7 +345,8 @@ def _drop(
     """The table without the rows in which a cell is missing."""
     whole = target.values.is_not_null()
     for column in columns:
-        whole = whole & column.values.is_not_null()
+        if column.values.null_count():
+            whole = whole & column.values.is_not_null()
     dropped = len(whole) - int(whole.sum())
     if dropped == 0:
         return table, target, list(columns), ()
@@ -271,7 +374,7 @@ def _targets(table: Table, target: Column, task: TaskName | None) -> tuple[Tenso
         return torch.from_numpy(target.values.to_numpy().copy()), task, ()
     names = class_names(table, target)
     classes = names.unique().to_list()
-    classes.sort(key=float if target.kind == "number" else str)
+    classes.sort(key=int if target.kind == "number" else str)
     return labels_of(names, classes), task, tuple(classes)
 
 
@@ -286,23 +389,3 @@ def _record(table: Table, column: Column, missing: Missing, train: NDArray[np.in
         raise ValueError(f"{table.name}, {error}") from None
     record["missing"] = column.values.null_count()
     return record
-
-
-def _notes(columns: Sequence[Column], records: Sequence[Mapping[str, Any]], reading: Reading) -> list[str]:
-    """What was assumed of the columns."""
-    notes = [
-        f"column {column.name!r} holds numbers and text: read as categories"
-        for column in columns
-        if column.mixed
-    ]
-    for record in records:
-        if record["missing"]:
-            how = reading.missing if record["kind"] == "number" else "mode"
-            value = f"{record['fill']:g}" if isinstance(record["fill"], float) else repr(record["fill"])
-            cells = f"column {record['name']!r}: {record['missing']} missing cells"
-            notes.append(f"{cells} get the training part's {how}, {value}")
-    if reading.domain is not None and any(record["kind"] != "number" for record in records):
-        notes.append(
-            "the domain covers the 0/1 features of categories too: they may be moved between 0 and 1"
-        )
-    return notes

@@ -1,0 +1,112 @@
+"""Steps of reading a table: which columns count rows, which rows are one group, the matrix of features."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from margin.data.columns import EXACT, Column, features, width
+from margin.data.delimited import Table
+from margin.data.wide import is_wide
+
+INDEX = re.compile(r"Unnamed: 0(\.\d+)*|__index_level_\d+__")
+"""How pandas names the index of a data frame that it writes, and reads it again."""
+
+
+def index_columns(table: Table) -> list[str]:
+    """The columns that are a data frame's index: by pandas' names, or the first, unnamed, counting rows."""
+    names = table.frame.columns
+    found = [name for name in names if INDEX.fullmatch(name)]
+    first = names[0]
+    if first in table.unnamed and first == "column_1":
+        cells = table.frame[first].cast(pl.Int64, strict=False)
+        counts = [pl.int_range(start, start + len(cells), eager=True) for start in (0, 1)]
+        if cells.null_count() == 0 and any((cells == count).all() for count in counts):
+            found.append(first)
+    return found
+
+
+def group_codes(table: Table, name: str) -> Tensor:
+    """The group of each row, counted from 0 in the order of their names.
+
+    Raises:
+        ValueError: A cell is missing.
+    """
+    cells = table.frame[name].cast(pl.String)
+    if not table.typed:
+        cells = cells.str.strip_chars()
+    cells = cells.set(cells.is_in(["", *table.missing]), None)
+    if cells.null_count():
+        row = int(cells.is_null().arg_true()[0])
+        raise ValueError(f"{table.at(row, name)}: every row needs its group: the cell is empty; fill it in")
+    return torch.from_numpy(np.unique(cells.to_numpy(), return_inverse=True)[1])
+
+
+def grouped(name: str | None, groups: Tensor, parts: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What an encoding keeps of groups: the column and how many groups each part has."""
+    return {"column": name, "counts": {part: len(groups[index].unique()) for part, index in parts.items()}}
+
+
+def matrix_of(
+    columns: Sequence[Column], records: Sequence[Mapping[str, Any]], train: NDArray[np.int64]
+) -> tuple[NDArray[Any], list[str]]:
+    """The features (N, d), and what is said of columns that float32 would collapse.
+
+    Returns:
+        float32, or float64 where a column's spread in the training part is too small for float32.
+    """
+    wide = [
+        column.name
+        for column, record in zip(columns, records, strict=True)
+        if record["kind"] == "number" and is_wide(features(column, record)[train, 0])
+    ]
+    inputs = np.empty((len(columns[0].values), sum(map(width, records))), np.float64 if wide else np.float32)
+    start = 0
+    for column, record in zip(columns, records, strict=True):
+        inputs[:, start : start + width(record)] = features(column, record)
+        start += width(record)
+    notes = [
+        f"column {name!r} varies little beside its size, less than float32 resolves: it is kept in float64"
+        for name in wide
+    ]
+    return inputs, notes
+
+
+def notes_of(
+    columns: Sequence[Column],
+    records: Sequence[Mapping[str, Any]],
+    missing: str,
+    domain: tuple[float, float] | None,
+) -> list[str]:
+    """What was assumed of the columns, the target the last of them."""
+    notes = [
+        f"column {column.name!r} holds numbers and text: read as categories"
+        for column in columns
+        if column.mixed
+    ]
+    notes += [
+        f"column {column.name!r} holds whole numbers with leading zeros: read as text, which keeps them"
+        for column in columns
+        if column.zeros
+    ]
+    notes += [
+        f"column {column.name!r} holds whole numbers of 2^53 and more, which are rounded to a float64"
+        for column in columns
+        if column.whole and bool((np.abs(column.values.to_numpy()) >= EXACT).any())
+    ]
+    for record in records:
+        if record["missing"]:
+            how = missing if record["kind"] == "number" else "mode"
+            value = f"{record['fill']:g}" if isinstance(record["fill"], float) else repr(record["fill"])
+            cells = f"column {record['name']!r}: {record['missing']} missing cells"
+            notes.append(f"{cells} get the training part's {how}, {value}")
+    if domain is not None and any(record["kind"] != "number" for record in records):
+        notes.append(
+            "the domain covers the 0/1 features of categories too: they may be moved between 0 and 1"
+        )
+    return notes
