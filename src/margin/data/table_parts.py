@@ -10,12 +10,52 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.columns import EXACT, Column, features, width
+from margin.data.columns import (
+    EXACT,
+    Column,
+    Missing,
+    categories_of,
+    features,
+    fill_value,
+    no_column,
+    width,
+)
 from margin.data.delimited import Table
 from margin.data.wide import is_wide
 
 INDEX = re.compile(r"Unnamed: 0(\.\d+)*|__index_level_\d+__")
 """How pandas names the index of a data frame that it writes, and reads it again."""
+
+
+TARGETS = ("target", "label", "class", "y")
+"""Names of a target column that need not be said."""
+
+
+def target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]:
+    """The target column, and what is said where it was not named.
+
+    Raises:
+        ValueError: There is no such column, or none was named and none is called as :data:`TARGETS` are.
+    """
+    names = table.frame.columns
+    if target is not None:
+        if target not in names:
+            raise ValueError(no_column(table, target))
+        return target, ()
+    likely = [name for name in names if name.lower() in TARGETS]
+    if len(likely) == 1:
+        return likely[0], (f"the target is column {likely[0]!r}, since no target was named",)
+    # A header of numbers is a first row of data.
+    hint = "; if the first row is data, set --data.header none" if any(map(_is_number, names)) else ""
+    raise ValueError(f"{table.name}: name the target column; it has: {', '.join(names)}{hint}")
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def index_columns(table: Table) -> list[str]:
@@ -110,3 +150,20 @@ def notes_of(
             "the domain covers the 0/1 features of categories too: they may be moved between 0 and 1"
         )
     return notes
+
+
+def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.int64]) -> dict[str, Any]:
+    """What the encoding keeps of a column.
+
+    Raises:
+        ValueError: It is text of no categories, or no training row has a value to fill in.
+    """
+    record: dict[str, Any] = {"name": column.name, "kind": column.kind}
+    if column.kind == "category":
+        record["categories"] = categories_of(table, column)
+    try:
+        record["fill"] = fill_value(column, missing, train)
+    except ValueError as error:
+        raise ValueError(f"{table.name}, {error}") from None
+    record["missing"] = column.values.null_count()
+    return record

@@ -21,8 +21,6 @@ from margin.data.columns import (
     Column,
     Missing,
     as_kind,
-    categories_of,
-    fill_value,
     no_column,
     understand,
     width,
@@ -40,13 +38,18 @@ from margin.data.rows import (
     writing_of,
 )
 from margin.data.splits import Split
-from margin.data.table_parts import group_codes, grouped, index_columns, matrix_of, notes_of
+from margin.data.table_parts import (
+    group_codes,
+    grouped,
+    index_columns,
+    matrix_of,
+    notes_of,
+    record_of,
+    target_name,
+)
 from margin.data.wide import is_wide
 
 Index = Literal["leave_out", "keep"]
-
-TARGETS = ("target", "label", "class", "y")
-"""Names of a target column that need not be said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +198,7 @@ class _Understood(NamedTuple):
 
 
 def _understood(table: Table, reading: Reading) -> _Understood:
-    name, notes = _target_name(table, reading.target)
+    name, notes = target_name(table, reading.target)
     used, left_out = _used(table, reading, name)
     columns = [understand(table, used_name) for used_name in used]
     target = understand(table, name)
@@ -218,7 +221,7 @@ def _data(
     groups = None if reading.group is None else group_codes(table, reading.group)
     raw = Raw(name=table.name, inputs=targets, targets=targets, task=task, classes=classes, groups=groups)
     parts = cut(raw, split if held_out is None else replace(split, test=0.0))
-    records = [_record(table, column, reading.missing, parts["train"].numpy()) for column in columns]
+    records = [record_of(table, column, reading.missing, parts["train"].numpy()) for column in columns]
     inputs, wide = matrix_of(columns, records, parts["train"].numpy())
     indicators = [record["kind"] != "number" for record in records for _ in range(width(record))]
     encoding = _encoding(table, reading, writing, records, target)
@@ -284,28 +287,6 @@ def _official(path: Path, encoding: Mapping[str, Any]) -> tuple[tuple[Tensor, Te
     if part.targets is None:
         raise ValueError(no_column(table, encoding["target"]["name"]))
     return (part.inputs[0], part.targets), tuple(f"{Path(table.name).name}: {note}" for note in dropped)
-
-
-def _target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]:
-    names = table.frame.columns
-    if target is not None:
-        if target not in names:
-            raise ValueError(no_column(table, target))
-        return target, ()
-    likely = [name for name in names if name.lower() in TARGETS]
-    if len(likely) == 1:
-        return likely[0], (f"the target is column {likely[0]!r}, since no target was named",)
-    # A header of numbers is a first row of data.
-    hint = "; if the first row is data, set --data.header none" if any(map(_is_number, names)) else ""
-    raise ValueError(f"{table.name}: name the target column; it has: {', '.join(names)}{hint}")
-
-
-def _is_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _used(table: Table, reading: Reading, target: str) -> tuple[list[str], list[str]]:
@@ -376,16 +357,3 @@ def _targets(table: Table, target: Column, task: TaskName | None) -> tuple[Tenso
     classes = names.unique().to_list()
     classes.sort(key=int if target.kind == "number" else str)
     return labels_of(names, classes), task, tuple(classes)
-
-
-def _record(table: Table, column: Column, missing: Missing, train: NDArray[np.int64]) -> dict[str, Any]:
-    """What the encoding keeps of a column."""
-    record: dict[str, Any] = {"name": column.name, "kind": column.kind}
-    if column.kind == "category":
-        record["categories"] = categories_of(table, column)
-    try:
-        record["fill"] = fill_value(column, missing, train)
-    except ValueError as error:
-        raise ValueError(f"{table.name}, {error}") from None
-    record["missing"] = column.values.null_count()
-    return record
