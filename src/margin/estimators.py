@@ -335,8 +335,9 @@ class MarginRegressor(RegressorMixin, _Estimator):
 
     Features are standardized, also for a ridge regression or a lasso, whose penalty then weighs all alike;
     scikit-learn's estimators of these names take them as they are, as ``training={"scale": "none"}`` does
-    here. The target is standardized unless the model is solved exactly; ``module_`` takes and gives values
-    in their own units. Rows of weight 0 are left out. Predictions are computed in
+    here. The target is standardized unless the model is solved exactly or
+    ``training={"scale_targets": "none"}``; ``module_`` takes and gives values in their own units. Rows of
+    weight 0 are left out. Predictions are computed in
     float64, with the weights of the training. A target of several columns is refused.
 
     Args:
@@ -400,7 +401,8 @@ class MarginRegressor(RegressorMixin, _Estimator):
         entry = entry_for("values", self.model, self.shape)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         y, weight = y.astype(np.float64), weighted_rows.weights_of(sample_weight, len(X))
-        if not entry.optimizers:
+        scaled = Training(scale_targets=mapping(self.training).get("scale_targets")).over(entry.defaults)
+        if not entry.optimizers or scaled.scale_targets == "none":
             self._learn(entry, X, y, weight)
             return self
         target = weighted_rows.standardization(y[:, None], weight)

@@ -94,9 +94,10 @@ def export(
     """Write a run's model and its preprocessing to one file, whole or not at all.
 
     ``state`` is a safetensors file: the tensors of the model by its own names, those of the preprocessing
-    under ``preprocess.``. ``torch`` is what ``torch.export.load`` reads, ``onnx`` what ONNX runtimes read;
-    both take a batch of any length. An ONNX file is written only after onnxruntime has computed
-    torch's outputs on a few inputs, to a relative difference of at most 1e-5.
+    under ``preprocess.``, those that bring its output to the user's units under ``outcome.``. ``torch`` is
+    what ``torch.export.load`` reads, ``onnx`` what ONNX runtimes read; both take a batch of any length. An
+    ONNX file is written only after onnxruntime has computed torch's outputs on a few inputs, to a relative
+    difference of at most 1e-5.
 
     Args:
         run: The run or its directory.
@@ -270,6 +271,7 @@ def describe(
         "margin": version("margin"),
         "recipe": record["recipe"],
         "preprocess": record["preprocess"],
+        "outcome": record.get("outcome"),
         "weights": weights,
         "data": record["data"]["name"],
         "inputs": [_described(tensor) for tensor in inputs],
@@ -317,6 +319,8 @@ def listed(names: list[str], most: int = 10) -> str:
 def state_bytes(module: Preprocessed, description: Mapping[str, Any]) -> bytes:
     """The tensors of a run's module as safetensors: the model's by its own names, then ``preprocess.``."""
     state = module.model.state_dict() | module.preprocess.state_dict(prefix="preprocess.")
+    if module.outcome is not None:
+        state |= module.outcome.state_dict(prefix="outcome.")
     # safetensors refuses tensors that share memory
     tensors = {name: tensor.contiguous().clone() for name, tensor in state.items()}
     return save(tensors, {"format": "pt"} | texts(description))

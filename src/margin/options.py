@@ -23,6 +23,8 @@ class Training:
         batch_size: Examples a step, or all.
         scale: How inputs reach the model: with mean 0 and variance 1 where the source does so, from their
             domain to [0, 1] (unit) or to [-1, 1] (symmetric), or as they are.
+        scale_targets: Whether targets that are values have mean 0 and variance 1 while a model is trained by
+            gradients, or are as they are; losses, metrics and predictions are in their own units.
         init: How weights are drawn, as he_normal or orthogonal; the model's own way if not given.
         init_scale: Standard deviation of normal and uniform weights, gain of orthogonal ones.
         init_from: A run, or a file of weights (.safetensors, .pt), whose tensors the model begins with,
@@ -71,6 +73,7 @@ class Training:
     max_steps: int | None = None
     batch_size: Amount | None = None
     scale: Literal["standard", "unit", "symmetric", "none"] | None = None
+    scale_targets: Literal["standard", "none"] | None = None
     init: str | None = None
     init_scale: float | None = None
     init_from: str | None = None
@@ -170,6 +173,7 @@ HOUSE = Training(
     epochs=10,
     batch_size=32,
     scale="standard",
+    scale_targets="standard",
     init="",
     init_from="",
     freeze=[],

@@ -30,6 +30,7 @@ from margin.engine.recorders import recording
 from margin.engine.records import record_of
 from margin.engine.runs import Run
 from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of, fit
+from margin.engine.target_scaling import with_outcome, with_precision
 from margin.engine.transfer import transfer, unwrapped
 from margin.engine.unused import refuse_unused
 from margin.engine.watching import NOT_FINITE, caught_up, ended, has_row, is_over, watching
@@ -139,13 +140,15 @@ def prepare(
     check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
     data = rescaled(data, training.scale)
+    training, said = with_precision(data, training)
+    data, scaled = with_outcome(data, entry, training)
     rule = find(rules(), arguments["rule"], "rule") if arguments["rule"] else None
     refuse_unused(entry, rule, factory_of(entry, arguments["rule"]), arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     record = record_of(entry, data, arguments, training)
-    notes: list[str] = []
-    state = start(record, data.preprocess, training, partial(taken_over, training=training, notes=notes))
+    notes: list[str] = [*said, *scaled]
+    state = start(record, data, training, partial(taken_over, training=training, notes=notes))
     plan = plan_of(entry, data, record["arguments"], training, state)
     record["arguments"]["training"] = located(training.as_json())  # messages name a run as the user did
     record["others"] = digests(training)
@@ -202,8 +205,10 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
     check_resumable(located(arguments["training"]), training)
     check_same_others(record, training)
     notes: list[str] = []
+    if record.get("outcome"):
+        opened, _ = with_outcome(opened, find(models(), arguments["model"], "model"), training)
     change = (lambda model: None) if run.begun else partial(taken_over, training=training, notes=notes)
-    state = start(record, opened.preprocess, training, change)
+    state = start(record, opened, training, change)
     plan = plan_of(find(models(), arguments["model"], "model"), opened, arguments, training, state)
     run.start(state)
     run.restore(state)

@@ -18,6 +18,7 @@ from margin.data.archives import array_in, arrays_in, names_in
 from margin.data.assembly import Raw, TaskName, assemble
 from margin.data.examples import Data
 from margin.data.splits import Split, check_classes
+from margin.data.wide import is_wide_target, wide_columns
 
 Array = NDArray[Any] | Tensor | Sequence[Any]
 """What is taken for an array: numpy's, a tensor, nested lists of numbers."""
@@ -131,6 +132,8 @@ def raw_arrays(
     seen = seen_as(inputs_of(x, name))
     inputs, notes = seen.inputs, list(seen.notes)
     targets, task, classes = targets_of(y, len(inputs), name, task, classes)
+    wide, said = wide_of(inputs, targets, task)
+    notes += said
     official = None
     if test_arrays is not None:
         test_name = f"{name}, test part"
@@ -144,7 +147,8 @@ def raw_arrays(
         targets=targets,
         task=task,
         classes=tuple(classes),
-        dtype=inputs.dtype if inputs.dtype == torch.float64 else torch.float32,
+        dtype=torch.float64 if wide or inputs.dtype == torch.float64 else torch.float32,
+        wide=wide,
         domain=seen.domain if domain is None else domain,
         official=official,
         encoding=seen.encoding if domain is None else {},
@@ -161,6 +165,19 @@ def _stays(x: NDArray[Any], path: Path, memory: str) -> bool:
     if path.suffix != ".npy" or memory == "always":
         return False
     return memory == "never" or x.nbytes > MOST_BYTES
+
+
+def wide_of(inputs: Tensor, targets: Tensor, task: TaskName) -> tuple[bool, list[str]]:
+    """Whether vectors or values need float64, and what is said of the features and targets that do."""
+    vectors = inputs.dtype == torch.float64 and inputs.ndim == 2
+    places = np.flatnonzero(wide_columns(inputs.numpy())).tolist() if vectors else []
+    said = [
+        f"feature {k} varies little beside its size, less than float32 resolves: it is kept in float64"
+        for k in places
+    ]
+    if task == "values" and is_wide_target(targets.double().numpy()):
+        said.append("the targets are large beside their spread: they are kept in float64")
+    return bool(said), said
 
 
 class Seen(NamedTuple):
@@ -246,8 +263,10 @@ def inputs_of(x: Array, name: str) -> Tensor:
         )
     check_finite(array, name, "input")
     keep = array.dtype in (np.uint8, np.float64)
+    # whole numbers that float32 would round, as milliseconds since 1970
+    exact = array.dtype.kind in "iu" and max(abs(int(array.min())), abs(int(array.max()))) > 2**24
     with np.errstate(over="ignore"):  # what overflows is refused, with its index
-        tensor = torch.from_numpy(array if keep else array.astype(np.float32))
+        tensor = torch.from_numpy(array if keep else array.astype(np.float64 if exact else np.float32))
     check_finite(tensor.numpy(), name, "float32 input")
     return tensor
 

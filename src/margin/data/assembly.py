@@ -33,6 +33,7 @@ class Raw:
         indicators: Which features are the 0/1 columns of a category.
         encoding: What the source adds to the encoding.
         notes: What was assumed.
+        wide: Whether a feature or a target needs float64 (see :mod:`margin.data.wide`).
         groups: The group of each example, counted from 0, none of which may lie in two parts.
     """
 
@@ -47,6 +48,7 @@ class Raw:
     indicators: Tensor | None = None
     encoding: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    wide: bool = False
     groups: Tensor | None = None
 
 
@@ -82,6 +84,7 @@ def assemble(raw: Raw, split: Split, parts: Mapping[str, Tensor] | None = None) 
             raw.classes,
             split.as_json(official=raw.official is not None),
         )
+        | ({"wide": True} if raw.wide else {})
         | dict(raw.encoding),
         preprocess=fit_standardize(train, per="channel" if image else "feature", indicators=raw.indicators),
         domain=None if raw.domain is None else _domain(raw, splits, raw.domain),

@@ -53,6 +53,7 @@ class Data:
         spec: What the training part dictates to a model.
         encoding: JSON: columns, categories, class names, how missing values were filled.
         preprocess: Fitted on the training part; from the user's units to the model's; differentiable.
+        outcome: From the model's output to the user's units, fitted on the training part; None: none.
         domain: Where one input may lie, in the user's units; None: inputs are not points that can be moved.
         fingerprint: Hash of all splits.
         notes: What was assumed in reading the data, one sentence each.
@@ -65,6 +66,7 @@ class Data:
     spec: Spec
     encoding: Mapping[str, Any] = field(default_factory=dict)
     preprocess: nn.Module = field(default_factory=nn.Identity)
+    outcome: nn.Module | None = None
     domain: Domain | None = None
     fingerprint: str = ""
     notes: tuple[str, ...] = ()

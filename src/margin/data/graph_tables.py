@@ -19,7 +19,7 @@ from margin.data.examples import PARTS_OF_DATA
 from margin.data.graphs import Graph, graph_of
 from margin.data.node_data import RawNodes
 from margin.data.rows import check_known, class_names, labels_of, refuse_missing
-from margin.data.tables import TARGETS
+from margin.data.table_parts import TARGETS
 
 Directed = Literal["undirected", "directed"]
 

@@ -47,7 +47,7 @@ from margin.data.table_parts import (
     record_of,
     target_name,
 )
-from margin.data.wide import is_wide
+from margin.data.wide import is_wide_target
 
 Index = Literal["leave_out", "keep"]
 
@@ -237,6 +237,7 @@ def _data(
         raw,
         inputs=torch.from_numpy(inputs),
         dtype=precise,
+        wide=precise == torch.float64,
         domain=reading.domain,
         official=official,
         indicators=torch.tensor(indicators),
@@ -270,7 +271,7 @@ def _encoding(
 
 def _precise(inputs: NDArray[Any], targets: Tensor, task: TaskName) -> torch.dtype:
     """float64 where a feature or a target needs it, else float32."""
-    needed = inputs.dtype == np.float64 or (task == "values" and is_wide(targets.numpy()))
+    needed = inputs.dtype == np.float64 or (task == "values" and is_wide_target(targets.numpy()))
     return torch.float64 if needed else torch.float32
 
 

@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 LARGE = 4096.0
 """Size over standard deviation from which on float32 is not enough."""
 
+LARGE_TARGET = 256.0
+"""The same of a target, of which a model may leave a residual much smaller than its deviation."""
 
-def is_wide(values: NDArray[Any]) -> bool:
+
+def is_wide(values: NDArray[Any], large: float = LARGE) -> bool:
     """Whether a column of finite numbers needs float64: its largest size is LARGE deviations or more.
 
     A column of one value has no spread that could be lost.
@@ -23,11 +26,18 @@ def is_wide(values: NDArray[Any]) -> bool:
     low, high = float(values.min()), float(values.max())
     size = max(abs(low), abs(high))
     # the deviation is at least (high - low) / (2 sqrt n) and at most (high - low) / 2
-    if low == high or size < LARGE * (high - low) / (2 * len(values) ** 0.5):
+    if low == high or size < large * (high - low) / (2 * len(values) ** 0.5):
         return False
-    return size >= LARGE * float(np.std(values, dtype=np.float64))
+    return size >= large * float(np.std(values, dtype=np.float64))
+
+
+def is_wide_target(values: NDArray[Any]) -> bool:
+    """Whether targets need float64: large beside their spread, or whole numbers that float32 rounds."""
+    whole = bool((values == np.round(values)).all())
+    rounded = whole and bool((values.astype(np.float32).astype(np.float64) != values).any())
+    return rounded or is_wide(values, LARGE_TARGET)
 
 
 def wide_columns(x: NDArray[Any]) -> NDArray[np.bool_]:
-    """:func:`is_wide` of every column of a matrix."""
-    return np.array([is_wide(column) for column in x.T], dtype=bool)
+    """:func:`is_wide` of every feature of inputs (N, ...)."""
+    return np.array([is_wide(column) for column in x.reshape(len(x), -1).T], dtype=bool)

@@ -19,6 +19,7 @@ from margin.engine.plateau import on_plateau
 from margin.engine.processes import share
 from margin.engine.recipes import DTYPES
 from margin.engine.state import State, Step, device_of
+from margin.engine.target_scaling import in_own_units, scale_of, standardized_loss
 from margin.engine.tracking import Tracks, tracks_of
 from margin.engine.tricks import drawn, moving_objective, teacher_of
 from margin.engine.wrappers import averaged, scheduled
@@ -43,6 +44,7 @@ class Plan:
         held: The parts that are held out, in order, in the model's type and on its device.
         task: How outputs are read.
         objective: What an evaluation averages; None where the entry has no loss.
+        minimized: The same in the unit in which a step minimizes it, which a track measures.
         tracks: Further measurements of every evaluation, by name, and the training part for them.
         training: The resolved options.
         dtype: The type of real tensors.
@@ -55,6 +57,7 @@ class Plan:
     held: Mapping[str, InOrder]
     task: Task
     objective: Objective | None
+    minimized: Objective | None
     tracks: Tracks
     training: Training
     dtype: torch.dtype
@@ -85,7 +88,7 @@ class Plan:
 
     def measure(self, state: State) -> dict[str, float]:
         """The columns of every track, of the current weights on the training part."""
-        return self.tracks(state, self.objective or without_loss)
+        return self.tracks(state, self.minimized or without_loss)
 
     def judge(self, model: nn.Module) -> dict[str, float]:
         """Metrics of a module on every part that is held out."""
@@ -133,16 +136,19 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
         "teacher": teacher_of(training),
         "model": state.core,
     }
-    moving = moving_objective(objective, task, data, training)
+    scale = scale_of(state.model)
+    minimized = standardized_loss(objective, scale)
+    moving = moving_objective(minimized, task, data, training)
     if training.schedule == "plateau" and entry.optimizers and ("val" not in held or objective is None):
         raise ValueError("the schedule plateau watches the validation loss: nothing is held out")
     return Plan(
         feed=Prefetched(source, int(training.workers or 0), total),
-        step=_step(entry, arguments, training, given, moving),
+        step=in_own_units(_step(entry, arguments, training, given, moving), scale),
         total=total,
         held=held,
         task=task,
         objective=objective,
+        minimized=minimized,
         tracks=tracks_of(training, lambda: in_order(examples["train"])),
         training=training,
         dtype=dtype,

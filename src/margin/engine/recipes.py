@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from margin.catalog import find, models, resolve, supply
+from margin.data.examples import Data
 from margin.data.preprocess import Standardize
 from margin.engine.optimizers import optimizer_of
 from margin.engine.processes import check_divisible, share
@@ -72,12 +73,15 @@ def module_of(record: Mapping[str, Any]) -> Preprocessed:
         model = build(record["recipe"])
         if training.get("init"):
             initialize(model, training["init"], scale=training["init_scale"])
-    return Preprocessed(_preprocess_of(record["preprocess"]), model).to(DTYPES[training["precision"]])
+    outcome = _preprocess_of(record["outcome"]) if record.get("outcome") else None
+    return Preprocessed(_preprocess_of(record["preprocess"]), model, outcome).to(
+        DTYPES[training["precision"]]
+    )
 
 
 def start(
     record: Mapping[str, Any],
-    preprocess: nn.Module,
+    data: Data,
     training: Training,
     change: Callable[[nn.Module], object] = lambda model: None,
 ) -> State:
@@ -85,7 +89,7 @@ def start(
 
     Args:
         record: The run's record.
-        preprocess: The fitted preprocessing.
+        data: Whose fitted maps, to the model's units and from its output, are taken.
         training: The resolved options.
         change: Called with the catalog's model as it was drawn, before anything is copied from it.
 
@@ -97,7 +101,9 @@ def start(
     change(model.model)
     if training.freeze:
         freeze(model.model, training.freeze)
-    model.preprocess.load_state_dict(preprocess.state_dict())
+    model.preprocess.load_state_dict(data.preprocess.state_dict())
+    if model.outcome is not None and data.outcome is not None:
+        model.outcome.load_state_dict(data.outcome.state_dict())
     device = device_here(str(training.device))
     if (training.processes or 1) > 1:
         check_divisible(model, entry, device.type)

@@ -30,6 +30,7 @@ def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: 
         },
         "recipe": {"model": entry.name, "spec": spec, "options": arguments["options"]},
         "preprocess": record_preprocess(data.preprocess),
+        "outcome": None if data.outcome is None else record_preprocess(data.outcome),
         "data": {
             "name": data.name,
             "fingerprint": data.fingerprint,

@@ -18,21 +18,24 @@ from margin.types import TERMS, Batch, Metrics
 
 
 class Preprocessed(nn.Module):
-    """A model behind the map from the user's units to its own: model(preprocess(x), *rest).
+    """A model behind the map from the user's units to its own: outcome(model(preprocess(x), *rest)).
 
     Args:
         preprocess: Maps the first input; fitted on the training part.
         model: The catalog's model.
+        outcome: From the model's output back to the user's units; None: it is in them.
     """
 
-    def __init__(self, preprocess: nn.Module, model: nn.Module) -> None:
+    def __init__(self, preprocess: nn.Module, model: nn.Module, outcome: nn.Module | None = None) -> None:
         super().__init__()
         self.preprocess: nn.Module = preprocess
         self.model: nn.Module = model
+        self.outcome: nn.Module | None = outcome
 
     def forward(self, x: Any, *rest: Any) -> Any:
         """The model's outputs for inputs in the user's units."""
-        return self.model(self.preprocess(x), *rest)
+        found = self.model(self.preprocess(x), *rest)
+        return found if self.outcome is None else self.outcome(found)
 
 
 def core_of(model: nn.Module) -> Any:

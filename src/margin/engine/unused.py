@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from margin.catalog import Entry, Rule, dictated
+from margin.engine.target_scaling import can_scale
 from margin.options import Training
 
 OF_GRADIENTS = (
@@ -85,6 +86,8 @@ def _unused(
         for option, replaced in rule.replaced.items():
             if step.get(option) is not None:
                 yield from ((name, f"{option} of {what} takes the place of {name}") for name in replaced)
+    if not can_scale(entry):
+        yield "scale_targets", f"{entry.name} learns no values by gradients of their squared error"
     for name, other in OF_OTHERS.items():
         if getattr(training, other) in (None, "", "none", 0.0):
             yield name, f"{name} is an option of {other}, which is not given"
