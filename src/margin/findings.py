@@ -266,6 +266,7 @@ class Subject:
         class_names: Names of the classes, in the order of the labels.
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
+        groups: Of a held-out part in groups, what says which: there each group is one independent draw.
         beside: A second model of the same kind, with which this one is compared, where one is given.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
@@ -283,6 +284,7 @@ class Subject:
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
     beside: nn.Module | None = None
+    groups: str = ""
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
 

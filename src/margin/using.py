@@ -194,7 +194,8 @@ class HeldOut(NamedTuple):
 
     Args:
         terms: The loss and the scores, by name, term by term; ``example`` counts what errors are over.
-        examples: Held-out examples that count: of the nodes of a graph, those of the held-out part.
+        examples: Held-out examples that count: of the nodes of a graph, those of the held-out part; of examples
+            in groups, the groups.
         blocks: Blocks of neighboring windows, which overlap, of which ``example`` is one: 1 where there are
             too few windows for an error; 0 where it is an example.
         loss: Which loss the terms of that name are: those of two runs may be compared where it is one.
@@ -235,6 +236,10 @@ def held_out_terms(run: Run) -> HeldOut:
                 found.setdefault(name, []).append(columns)
             first += count
     terms = {name: Terms(*(torch.cat(c) for c in zip(*rows, strict=True))) for name, rows in found.items()}
+    if (
+        groups := getattr(examples, "groups", None)
+    ) is not None:  # rows of one group are no independent draws
+        terms = {name: t._replace(example=groups[t.example]) for name, t in terms.items()}
     blocks, counted = 0, max(len(each.example.unique()) for each in terms.values())
     if horizon := getattr(examples, "horizon", 0):  # windows of a series have one, and overlap
         from margin.sequence.backtest import blocks_of  # with polars, which no run but of a series needs

@@ -69,6 +69,7 @@ def subject_of_run(run: Run, data: Any = None, beside: Run | None = None) -> Sub
         history=tuple(run.history),
         initial=load(run, "initial") if run.begun else None,
         beside=None if beside is None else _second(run, beside),
+        groups="" if getattr(test, "groups", None) is None else record["data"]["encoding"]["group"]["column"],
     )
 
 

@@ -69,6 +69,11 @@ def assemble(raw: Raw, split: Split, parts: Mapping[str, Tensor] | None = None) 
     """
     parts = cut(raw, split) if parts is None else parts
     splits = {name: _arrays(raw, raw.inputs[index], raw.targets[index]) for name, index in parts.items()}
+    if raw.groups is not None:
+        splits = {
+            name: replace(part, groups=raw.groups[parts[name]].unique(return_inverse=True)[1])
+            for name, part in splits.items()
+        }
     if raw.official is not None:
         splits["test"] = _arrays(raw, *raw.official)
     train = splits["train"].inputs[0]

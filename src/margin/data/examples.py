@@ -83,12 +83,14 @@ class Arrays:
         targets: Their targets, or None.
         weight: How much each counts, or None for 1.
         dtype: The type in which the inputs are given, where they are held in a smaller one; None: as held.
+        groups: The group of each, counted from 0, where they come in groups: only groups are independent.
     """
 
     inputs: tuple[Tensor, ...]
     targets: Tensor | None = None
     weight: Tensor | None = None
     dtype: torch.dtype | None = None
+    groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         lengths = {len(tensor) for tensor in self.tensors()}

@@ -57,6 +57,12 @@ def _kept(shape_of: Tensor, batch: Batch, first: int) -> tuple[Tensor, Tensor, T
     return keep, counted[keep], example.expand_as(counted)[keep]
 
 
+def _draws(batches: Iterable[Batch], example: Tensor) -> Tensor:
+    """The independent draw that each term belongs to: its example, or the group that its example is of."""
+    groups = getattr(getattr(batches, "examples", None), "groups", None)
+    return example if groups is None else groups[example]
+
+
 @torch.no_grad()
 def held_out_terms(
     model: nn.Module, batches: Iterable[Batch], measure: Callable[[nn.Module, Batch, Generator], Tensor]
@@ -75,7 +81,8 @@ def held_out_terms(
             keep, weight, example = _kept(values, batch, first)
             rows.append((values[keep], weight, example))
             first += len(values)
-    return Terms(*(torch.cat(column) for column in zip(*rows, strict=True)))
+    found = Terms(*(torch.cat(column) for column in zip(*rows, strict=True)))
+    return found._replace(example=_draws(batches, found.example))
 
 
 T = TypeVar("T")
@@ -152,7 +159,8 @@ def _held_out_answers(subject: Subject) -> Answered:
             keep, weight, example = _kept(batch.targets, batch, first)
             rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
             first += len(outputs)
-    return Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
+    found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
+    return found._replace(example=_draws(subject.test, found.example))
 
 
 def per_example(terms: Terms) -> tuple[Float[Tensor, " examples"], Float[Tensor, " examples"]]:
@@ -213,6 +221,11 @@ def output_of_one(subject: Subject) -> object:
 def independent_draws(subject: Subject) -> Premise:
     """The hypothesis of every error over examples: they are independent draws from one distribution."""
     text = "the held-out examples are independent draws from one distribution"
+    if subject.groups and subject.independent:
+        text = f"the held-out groups of {subject.groups!r} are independent draws from one distribution"
+        return Premise(
+            text, "assumed", "errors are over groups: each counts as one example, its rows as terms"
+        )
     if subject.independent:
         return Premise(text, "assumed", "a sample cannot show how it was drawn")
     return Premise(text, "refuted", "the outputs of a batch depend on the other examples of the batch")
