@@ -194,8 +194,8 @@ class HeldOut(NamedTuple):
 
     Args:
         terms: The loss and the scores, by name, term by term; ``example`` counts what errors are over.
-        examples: Held-out examples that count: of the nodes of a graph, those of the held-out part; of examples
-            in groups, the groups.
+        examples: Held-out examples that count: of the nodes of a graph those of the held-out part, of
+            examples in groups the groups.
         blocks: Blocks of neighboring windows, which overlap, of which ``example`` is one: 1 where there are
             too few windows for an error; 0 where it is an example.
         loss: Which loss the terms of that name are: those of two runs may be compared where it is one.

@@ -90,11 +90,11 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
         inputs[:, start : start + width(record)] = features(column, record)
         start += width(record)
     check_finite(inputs, table.name, "encoded input")
-    inputs = torch.from_numpy(inputs)
+    known = torch.from_numpy(inputs)
     if encoding["target"]["name"] not in table.frame.schema:
-        return Arrays((inputs,))
+        return Arrays((known,))
     targets = _known_targets(table, encoding)
-    return Arrays((inputs,), targets.to(inputs.dtype) if encoding["task"] == "values" else targets)
+    return Arrays((known,), targets.to(known.dtype) if encoding["task"] == "values" else targets)
 
 
 def _check_record(encoding: Mapping[str, Any], name: str) -> None:
@@ -116,8 +116,8 @@ def _known_targets(table: Table, encoding: Mapping[str, Any]) -> Tensor:
 
 def refuse_missing(table: Table, columns: Sequence[Column], remedy: str) -> None:
     """Refuse the first row, and in it the first column, where a cell is missing."""
-    gaps = [
-        (column.values.is_null().arg_true() if column.values.null_count() else (), column)
+    gaps: list[tuple[Sequence[int], Column]] = [
+        (column.values.is_null().arg_true().to_list() if column.values.null_count() else [], column)
         for column in columns
     ]
     first = min(((int(rows[0]), k) for k, (rows, _) in enumerate(gaps) if len(rows)), default=None)
