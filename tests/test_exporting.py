@@ -85,13 +85,16 @@ def test_a_state_dict_fits_the_module_that_its_recipe_builds(entry: Entry, tmp_p
     state = load_file(path)
     with safe_open(path, "pt") as file:
         metadata = {name: json.loads(text) for name, text in file.metadata().items() if name != "format"}
-    prefix = "preprocess."
-    first = {k.removeprefix(prefix): state.pop(k) for k in list(state) if k.startswith(prefix)}
+    first, last = (
+        {k.removeprefix(prefix): state.pop(k) for k in list(state) if k.startswith(prefix)}
+        for prefix in ("preprocess.", "outcome.")
+    )
     core = build(metadata["recipe"])
     core.load_state_dict(state, strict=True)
     with torch.no_grad():
         seen = (x - first["mean"]) / first["std"] if first else x
         outputs = core.eval()(seen, *rest)
+        outputs = (outputs - last["mean"]) / last["std"] if last else outputs
         assert torch.equal(outputs, margin.load(run)(x, *rest))
     assert metadata["preprocess"]["kind"] == ("standardize" if first else "identity")
 
