@@ -105,7 +105,8 @@ def _typed(read: Callable[..., pl.DataFrame | None], names: Sequence[str], form:
     text = [
         k
         for k, (name, dtype) in enumerate(zip(names, frame.dtypes, strict=True))
-        if name in kept or not dtype.is_numeric()
+        if not (dtype.is_numeric() or (dtype == pl.String and not frame[name].null_count()))
+        or (name in kept and dtype != pl.String)
     ]
     if not text:
         return frame
@@ -116,8 +117,8 @@ def _typed(read: Callable[..., pl.DataFrame | None], names: Sequence[str], form:
 
 def _regular(raw: bytes, width: int, separator: bytes) -> bytes | None:
     """The rows without blank lines behind them, where each has ``width`` cells and fills one line."""
-    body = raw.rstrip(b"\r\n") if separator not in b"\r\n" else raw
-    if width < 2 or body.count(b"\r") != body.count(b"\r\n"):
+    body = raw.rstrip(b"\r\n") if raw.endswith((b"\n\n", b"\n\r\n")) else raw
+    if width < 2 or (b"\r" in body and body.count(b"\r") != body.count(b"\r\n")):
         return None
     bare = body
     if b'"' in body:
@@ -127,16 +128,14 @@ def _regular(raw: bytes, width: int, separator: bytes) -> bytes | None:
         )
         if b'"' in bare or separator + b" " in bare or b"\n " in bare:
             return None
-    else:
+    elif b" " in body:
         for before, after in ((separator + b" ", separator), (b"\n ", b"\n")):
             while separator != b" " and before in body:
                 body = body.replace(before, after)
         bare = body
-    lines = bare.count(b"\n") + 1
-    # polars refuses a row that is longer than the first, so the sum tells that none is shorter
-    if bare.count(separator) != (width - 1) * lines or b"\n\n" in bare or b"\n\r\n" in bare:
-        return None
-    return body
+    lines = bare.count(b"\n") + (not bare.endswith(b"\n"))
+    # polars finds a row that is longer than the first, so the sum tells that none is shorter or blank
+    return body if bare.count(separator) == (width - 1) * lines else None
 
 
 def _has_leading_zero(body: bytes, separator: bytes) -> bool:
