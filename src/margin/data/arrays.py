@@ -18,7 +18,7 @@ from margin.data.archives import array_in, arrays_in, names_in
 from margin.data.assembly import Raw, TaskName, assemble
 from margin.data.examples import Data
 from margin.data.splits import Split, check_classes
-from margin.data.wide import is_wide_target, wide_columns
+from margin.data.wide import wide_of
 
 Array = NDArray[Any] | Tensor | Sequence[Any]
 """What is taken for an array: numpy's, a tensor, nested lists of numbers."""
@@ -133,7 +133,6 @@ def raw_arrays(
     inputs, notes = seen.inputs, list(seen.notes)
     targets, task, classes = targets_of(y, len(inputs), name, task, classes)
     wide, said = wide_of(inputs, targets, task)
-    notes += said
     official = None
     if test_arrays is not None:
         test_name = f"{name}, test part"
@@ -152,7 +151,7 @@ def raw_arrays(
         domain=seen.domain if domain is None else domain,
         official=official,
         encoding=seen.encoding if domain is None else {},
-        notes=tuple(notes),
+        notes=(*notes, *said),
     )
 
 
@@ -165,19 +164,6 @@ def _stays(x: NDArray[Any], path: Path, memory: str) -> bool:
     if path.suffix != ".npy" or memory == "always":
         return False
     return memory == "never" or x.nbytes > MOST_BYTES
-
-
-def wide_of(inputs: Tensor, targets: Tensor, task: TaskName) -> tuple[bool, list[str]]:
-    """Whether vectors or values need float64, and what is said of the features and targets that do."""
-    vectors = inputs.dtype == torch.float64 and inputs.ndim == 2
-    places = np.flatnonzero(wide_columns(inputs.numpy())).tolist() if vectors else []
-    said = [
-        f"feature {k} varies little beside its size, less than float32 resolves: it is kept in float64"
-        for k in places
-    ]
-    if task == "values" and is_wide_target(targets.double().numpy()):
-        said.append("the targets are large beside their spread: they are kept in float64")
-    return bool(said), said
 
 
 class Seen(NamedTuple):
@@ -194,8 +180,7 @@ def seen_as(inputs: Tensor) -> Seen:
     notes: tuple[str, ...] = ()
     if inputs.ndim == 3:
         inputs = inputs[:, None]
-        height, width = inputs.shape[2:]
-        notes = (f"inputs of shape (N, {height}, {width}) are images of one channel",)
+        notes = ("inputs of shape (N, {}, {}) are images of one channel".format(*inputs.shape[2:]),)
     if inputs.dtype != torch.uint8 or inputs.ndim != 4:
         return Seen(inputs, None, {}, notes)
     return Seen(inputs, BYTES, {"pixels": "bytes"}, (*notes, "images of unsigned bytes lie in [0, 255]"))
@@ -263,8 +248,7 @@ def inputs_of(x: Array, name: str) -> Tensor:
         )
     check_finite(array, name, "input")
     keep = array.dtype in (np.uint8, np.float64)
-    # whole numbers that float32 would round, as milliseconds since 1970
-    exact = array.dtype.kind in "iu" and max(abs(int(array.min())), abs(int(array.max()))) > 2**24
+    exact = array.dtype.kind in "iu" and bool((array.astype(np.float32).astype(np.float64) != array).any())
     with np.errstate(over="ignore"):  # what overflows is refused, with its index
         tensor = torch.from_numpy(array if keep else array.astype(np.float64 if exact else np.float32))
     check_finite(tensor.numpy(), name, "float32 input")
@@ -276,10 +260,10 @@ def check_finite(array: NDArray[Any], name: str, what: str) -> None:
     if array.dtype.kind != "f" or (finite := np.isfinite(array)).all():
         return
     index = tuple(int(i) for i in np.argwhere(~finite)[0])
-    count = int((~finite).sum())
     where = index[0] if len(index) == 1 else index
     raise ValueError(
-        f"{name}: every {what} must be finite: got {array[index]} at index {where} ({count} in all)"
+        f"{name}: every {what} must be finite: got {array[index]} at index {where} "
+        f"({int((~finite).sum())} in all)"
     )
 
 
@@ -289,8 +273,7 @@ def fit_shape(inputs: Tensor, shape: Sequence[int], name: str) -> Tensor:
     Raises:
         ValueError: The shapes differ.
     """
-    gray = inputs.ndim == 3 and len(shape) == 3 and shape[0] == 1
-    fitted = inputs[:, None] if gray else inputs
+    fitted = inputs[:, None] if inputs.ndim == 3 and len(shape) == 3 and shape[0] == 1 else inputs
     if tuple(fitted.shape[1:]) != tuple(shape):
         wanted = ", ".join(str(size) for size in ("N", *shape))
         raise ValueError(f"{name}: inputs must have shape ({wanted}): got {tuple(inputs.shape)}")
@@ -368,8 +351,8 @@ def known_targets(y: Array, count: int, name: str, task: TaskName, classes: Sequ
 
 def listed(names: Sequence[str], most: int = 10) -> str:
     """The names in one line, the first few of many."""
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + more
 
 
 def _target_array(y: Array, count: int, name: str) -> NDArray[Any]:
@@ -389,6 +372,5 @@ def _integers(array: NDArray[Any], name: str) -> NDArray[Any]:
     if array.dtype.kind == "f" and (wrong := np.flatnonzero(array != np.round(array))).size:
         raise ValueError(f"{name}: labels must be whole numbers: got {array[wrong[0]]} at index {wrong[0]}")
     if array.dtype.kind == "u" and len(large := np.flatnonzero(array >= 2**63)):
-        first = f"{array[large[0]]} at index {large[0]} ({len(large)} in all)"
-        raise ValueError(f"{name}: labels must be 0 .. K-1: got {first}; renumber them, or give them as text")
+        raise ValueError(f"{name}: labels must be 0 .. K-1: got {array[large[0]]} at index {large[0]}")
     return array.astype(np.int64)

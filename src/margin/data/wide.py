@@ -7,7 +7,9 @@ than twelve of them are left for what tells the values apart.
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 LARGE = 4096.0
 """Size over standard deviation from which on float32 is not enough."""
@@ -41,3 +43,16 @@ def is_wide_target(values: NDArray[Any]) -> bool:
 def wide_columns(x: NDArray[Any]) -> NDArray[np.bool_]:
     """:func:`is_wide` of every feature of inputs (N, ...)."""
     return np.array([is_wide(column) for column in x.reshape(len(x), -1).T], dtype=bool)
+
+
+def wide_of(inputs: Tensor, targets: Tensor, task: str) -> tuple[bool, list[str]]:
+    """Whether vectors or values need float64, and what is said of the features and targets that do."""
+    vectors = inputs.dtype == torch.float64 and inputs.ndim == 2
+    places = np.flatnonzero(wide_columns(inputs.numpy())).tolist() if vectors else []
+    said = [
+        f"feature {k} varies little beside its size, less than float32 resolves: it is kept in float64"
+        for k in places
+    ]
+    if task == "values" and is_wide_target(targets.double().numpy()):
+        said.append("the targets are large beside their spread: they are kept in float64")
+    return bool(said), said

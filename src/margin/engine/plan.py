@@ -105,6 +105,7 @@ class Plan:
         return evaluate(model, taken(self.held[name]), self.task, self.objective)
 
 
+# more than 40 lines: every part of a plan is made here once
 def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training, state: State) -> Plan:
     """The plan of a training.
 
@@ -125,9 +126,8 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     source = drawn(examples["train"], size, data, training)
     if entry.whole and source.per_epoch > 1:
         raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch_size all, got {size}")
-    total = int(training.epochs or 0) * source.per_epoch
-    if training.max_steps is not None:
-        total = training.max_steps
+    epochs = int(training.epochs or 0) * source.per_epoch
+    total = epochs if training.max_steps is None else training.max_steps
     held = {name: in_order(part, share()) for name, part in examples.items() if name != "train" and len(part)}
     given = {
         "task": task,
