@@ -137,8 +137,7 @@ def raw_arrays(
     if test_arrays is not None:
         test_name = f"{name}, test part"
         test_inputs = fit_shape(inputs_of(test_arrays[0], test_name), inputs.shape[1:], test_name)
-        test_targets = known_targets(test_arrays[1], len(test_inputs), test_name, task, classes)
-        official = (test_inputs, test_targets)
+        official = (test_inputs, known_targets(test_arrays[1], len(test_inputs), test_name, task, classes))
         notes.append("the official test part is kept")
     return Raw(
         name=name,
