@@ -361,6 +361,9 @@ def supply(
         if not fits(value, parameters[name].annotation):
             raise ValueError(f"{name} must be {spoken(parameters[name].annotation)}: got {value!r}")
     dictating = {name: _as_annotated(given[name], parameters[name].annotation) for name in names}
+    for name, value in dictating.items():
+        if not fits(value, parameters[name].annotation):
+            raise ValueError(f"{name} of {what} must be {spoken(parameters[name].annotation)}: got {value!r}")
     return function(**dictating, **typed)
 
 
@@ -369,6 +372,14 @@ def _as_annotated(value: Any, hint: Any) -> Any:
         value = value.item()  # a record keeps Python's numbers
     # YAML and JSON know no tuples: a list stands for one
     return tuple(value) if isinstance(value, list) and "tuple[" in str(hint) else value
+
+
+def completed(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the default of each that is not given: what is recorded is never looked up again."""
+    parameters = inspect.signature(function).parameters
+    defaults = {name: parameters[name].default for name in chosen(function)}
+    known = {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
+    return {**known, **options}
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:

@@ -148,6 +148,34 @@ class Training:
         given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         return replace(base, **given)
 
+    def changing(self, recorded: "Training") -> "Training":
+        """These options over those of a record, in which None is a value as any other: no default is asked.
+
+        Epochs that are given stand in place of a recorded number of steps.
+        """
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        if self.epochs is not None and self.max_steps is None:
+            given["max_steps"] = None
+        return replace(recorded, **given)
+
+    @classmethod
+    def recorded(cls, options: Mapping[str, Any]) -> "Training":
+        """The resolved options of a record, as they stand there.
+
+        An option that is newer than the record is the house's, which is as it was before there was a choice.
+
+        Raises:
+            ValueError: An option is unknown, of another type, out of range, or null where it has a value.
+        """
+        known = {f.name: f.type for f in fields(cls)}
+        if unknown := [name for name in options if name not in known]:
+            raise ValueError(f"there is no option {unknown[0]!r}")
+        for name, value in options.items():
+            if not fits(value, known[name]) or (value is None and getattr(HOUSE, name) is not None):
+                shown = "null" if value is None else repr(value)
+                raise ValueError(f"{name} must be {spoken(known[name])}: got {shown}")
+        return replace(HOUSE, **options)
+
     def as_json(self) -> dict[str, Any]:
         """The options as JSON values."""
         return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from margin.auditing.modules import read_weights
-from margin.catalog import check_options, find, models, resolve, rules, sources
+from margin.catalog import Entry, check_options, completed, find, models, resolve, rules, sources
 from margin.data.examples import Data
 from margin.data.forms import whole_path
 from margin.data.opening import open_data
@@ -20,11 +20,11 @@ from margin.data.scaling import rescaled
 from margin.data.writing import going_on
 from margin.engine.interruption import INTERRUPTED, interruptible
 from margin.engine.launching import WorkerDiedError, launch
-from margin.engine.loading import load
+from margin.engine.loading import load, rebuilt
 from margin.engine.locks import Lock, held
 from margin.engine.other_runs import check_same_others, digests, located, run_at
 from margin.engine.plan import Plan, check_task, factory_of, plan_of
-from margin.engine.processes import share, threads, told_by_first, wait
+from margin.engine.processes import check_counts, share, threads, told_by_first, wait
 from margin.engine.recipes import start
 from margin.engine.recorders import recording
 from margin.engine.records import record_of
@@ -35,7 +35,8 @@ from margin.engine.transfer import transfer, unwrapped
 from margin.engine.unused import refuse_unused
 from margin.engine.watching import NOT_FINITE, caught_up, ended, has_row, is_over, watching
 from margin.filming import check_pictures, filming
-from margin.options import HOUSE, Training
+from margin.options import Training
+from margin.types import Metrics
 from margin.using import reopen_data
 
 Progress = Callable[[Run, int, int], Hook]
@@ -134,9 +135,17 @@ class Job:
 def prepare(
     model: str, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
 ) -> Job:
-    """Check every argument, then make the run's directory and its first state."""
+    """Resolve the options by the entry's defaults, then begin."""
     entry = find(models(), model, "model")
-    training = in_group(training).over(entry.defaults)
+    return begin(entry, data, arguments, training.over(entry.defaults), out)
+
+
+def begin(
+    entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+) -> Job:
+    """Check every argument of a resolved training, then make the run's directory and its first state."""
+    training = in_group(training)
+    check_counts(training)
     check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
     data = rescaled(data, training.scale)
@@ -146,7 +155,9 @@ def prepare(
     refuse_unused(entry, rule, factory_of(entry, arguments["rule"]), arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
-    record = record_of(entry, data, arguments, training)
+    options = completed(resolve(entry.build), arguments["options"])
+    step = completed(factory_of(entry, arguments["rule"]), arguments["step"])
+    record = record_of(entry, data, {**arguments, "options": options, "step": step}, training)
     notes: list[str] = [*said, *scaled]
     state = start(record, data, training, partial(taken_over, training=training, notes=notes))
     plan = plan_of(entry, data, record["arguments"], training, state)
@@ -197,24 +208,31 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
     """The job of a run that is held already."""
     run = Run(path)
     record = run.record
-    opened = rescaled(reopen_data(record, data), record["arguments"]["training"].get("scale"))
+    recorded = Training.recorded(record["arguments"]["training"])
+    opened = rescaled(reopen_data(record, data), recorded.scale)
     if not opened.resumable:
         raise ValueError("a stream comes in its own order: a run on it cannot be resumed")
     arguments = record["arguments"]
-    training = Training(**located(in_group(training).over(arguments["training"]).as_json()))
-    check_resumable(located(arguments["training"]), training)
+    training = Training(**located(in_group(training).changing(recorded).as_json()))
+    check_counts(training)
+    check_resumable(located(recorded.as_json()), training)
     check_same_others(record, training)
     notes: list[str] = []
     if record.get("outcome"):
         opened, _ = with_outcome(opened, find(models(), arguments["model"], "model"), training)
     change = (lambda model: None) if run.begun else partial(taken_over, training=training, notes=notes)
-    state = start(record, opened, training, change)
+    state = start(record, opened, training, change, partial(rebuilt, run))
     plan = plan_of(find(models(), arguments["model"], "model"), opened, arguments, training, state)
     run.start(state)
     run.restore(state)
-    if training.as_json() != arguments["training"]:
+    if is_over(run, state, plan):
+        more = "; a larger --epochs or --max_steps goes on" if run.reason == "max_steps" else ""
+        notes.append(
+            f"{run.path} is finished after {state.step} steps ({run.reason}): nothing is changed{more}"
+        )
+    elif training != recorded:
         run.amend(training.as_json())
-    return Job(run, state, plan, None if opened.origin or arguments["data"] else opened)
+    return Job(run, state, plan, None if opened.origin or arguments["data"] else opened, tuple(notes))
 
 
 def in_group(training: Training) -> Training:
@@ -230,11 +248,10 @@ def check_resumable(before: Mapping[str, Any], training: Training) -> None:
         ValueError: An option other than those of RESUMABLE has changed.
     """
     for name, value in training.as_json().items():
-        kept = before.get(name, getattr(HOUSE, name))  # an older record does not know a newer option
-        if name not in RESUMABLE and value != kept:
+        if name not in RESUMABLE and value != before[name]:
             free = ", ".join(RESUMABLE)
             raise ValueError(
-                f"a resumed run keeps its {name}: got {value}, the run has {kept}; free are {free}"
+                f"a resumed run keeps its {name}: got {value}, the run has {before[name]}; free are {free}"
             )
 
 
@@ -297,11 +314,11 @@ def _finished(job: Job, progress: Progress | None, hooks: Sequence[Hook], stop: 
         shown = [progress(run, plan.total, plan.per_epoch)] if progress and leads else []
         pictures = [filming(run)] if leads and "samples" in (training.log or ()) else []
         evaluating, keeping, stops = watching(run, plan, interrupted.until_asked)
-        watched: list[Hook] = [evaluating, keeping, copying, *pictures]
+        watched: list[Hook] = [evaluating, *keeping, copying, *pictures]
         reason = _advance(job, [*watched, *stops], [*shown, *hooks, interrupted])
         if reason != INTERRUPTED and not has_row(run, state):
             evaluating.row(state)
-            for hook in watched[1:]:
+            for hook in (keeping[-1], copying, *pictures):
                 hook(state, {})
             reason = INTERRUPTED if interrupted.left else reason
         if run.marks.get("last") != state.step:

@@ -7,10 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from margin.catalog import models, resolve
 from margin.engine import runs
 from margin.engine.checkpoints import load_state
 from margin.engine.runs import Run
 from margin.engine.state import State
+from margin.options import Training
+from margin.training import train
 
 
 @pytest.fixture
@@ -134,12 +137,15 @@ def test_what_a_kill_left_of_a_directory_is_in_nobodys_way(tmp_path: Path) -> No
     assert not (tmp_path / "r.new").exists()
 
 
-def test_an_amended_record_keeps_the_rest(run: Run) -> None:
-    run.amend({"lr": 2.0})
-    assert Run(run.path).record == {
-        "recipe": {"model": "a/b"},
-        "arguments": {"training": {"lr": 2.0}},
-    }
+def test_an_amended_record_keeps_the_rest(tmp_path: Path) -> None:
+    entry = models()["classic/hopfield"]
+    run = train(entry.name, resolve(entry.tiny)(), training=Training(epochs=1), out=tmp_path / "whole")
+    before = run.record
+    run.amend({**before["arguments"]["training"], "epochs": 3})
+    after = Run(run.path).record
+    assert after["arguments"]["training"].pop("epochs") == 3
+    assert before["arguments"]["training"].pop("epochs") == 1
+    assert after == before
 
 
 def test_a_directory_without_a_record_is_no_run(tmp_path: Path) -> None:

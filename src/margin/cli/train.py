@@ -69,7 +69,8 @@ def run(words: Sequence[str]) -> Output:
         raise ValueError("margin train needs MODEL and DATA, for instance: margin train lenet5 digits")
     check_names(taken)
     parser = parser_of(taken.model, taken.data, taken.rule)
-    return trained(taken, options_of(parser, taken, base))
+    before = Training.recorded(base["training"]) if base else None
+    return trained(taken, options_of(parser, taken, base), before)
 
 
 def take(words: Sequence[str]) -> Words:
@@ -146,13 +147,16 @@ def options_of(parser: ArgumentParser, taken: Words, base: Mapping[str, Any]) ->
     if base:
         same = base["data"].get("source") == taken.data
         tree = {
-            **base["training"],
+            **Training.recorded(base["training"]).as_json(),
             "model": base["options"],
             prefix: base["step"],
             "data": base["data"].get("options", {}) if same else {},
         }
         try:
-            defaults = parser.parse_object({k: v for k, v in tree.items() if v not in ({}, None)})
+            empty = [
+                group for group in GROUPS if tree.get(group) == {}
+            ]  # a group without options is no group
+            defaults = parser.parse_object({k: v for k, v in tree.items() if k not in empty})
         except ArgumentError as error:
             raise ValueError(one_line(str(error), parser)) from None
         parser.set_defaults(flat(defaults.as_dict()))
@@ -163,11 +167,14 @@ def options_of(parser: ArgumentParser, taken: Words, base: Mapping[str, Any]) ->
     return options
 
 
+GROUPS = ("model", "step", "rule", "data")
+"""Options with a name of their own before the dot."""
+
+
 def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
     """A parsed tree with its nested groups' options under dotted names."""
-    groups = ("model", "step", "rule", "data")
-    top = {name: value for name, value in tree.items() if name not in groups}
-    inner = {f"{group}.{name}": value for group in groups for name, value in (tree.get(group) or {}).items()}
+    top = {name: value for name, value in tree.items() if name not in GROUPS}
+    inner = {f"{group}.{name}": value for group in GROUPS for name, value in (tree.get(group) or {}).items()}
     return top | inner
 
 
@@ -176,18 +183,24 @@ def training_of(options: Mapping[str, Any]) -> Training:
     return Training(**{field.name: options[field.name] for field in dataclasses.fields(Training)})
 
 
-def trained(taken: Words, options: dict[str, Any]) -> Output:
-    """Train once or for several seeds; print the metrics and where the run is."""
+def trained(taken: Words, options: dict[str, Any], before: Training | None) -> Output:
+    """Train once or for several seeds; print the metrics and where the run is.
+
+    Args:
+        taken: What is trained on what.
+        options: The options, those of a record among them.
+        before: The options of a record that is repeated, of which none is looked up again.
+    """
     from margin.engine.processes import gathered
 
     with gathered(options["device"]):
-        return _trained(taken, options)
+        return _trained(taken, options, before)
 
 
-def _trained(taken: Words, options: dict[str, Any]) -> Output:
+def _trained(taken: Words, options: dict[str, Any], before: Training | None) -> Output:
     from margin.cli.progress import progress
     from margin.engine.processes import told_by_first
-    from margin.training import finish, prepare
+    from margin.training import Job, begin, finish, prepare
 
     training, seeds = training_of(options), options["seeds"]
     if seeds < 1:
@@ -198,15 +211,20 @@ def _trained(taken: Words, options: dict[str, Any]) -> Output:
         "rule": taken.rule,
     }
     data = opened(taken, options["data"])
+
+    def one(training: Training, out: str | Path | None) -> Job:
+        if before is None:
+            return prepare(taken.model, data, arguments, training, out)
+        return begin(find(models(), taken.model, "model"), data, arguments, training.changing(before), out)
+
     if seeds == 1:
-        job = prepare(taken.model, data, arguments, training, options["out"] or None)
+        job = one(training, options["out"] or None)
         tell(job.notes)
         return outcome([finish(job, progress=progress)])
     out = told_by_first(lambda: _parent(options["out"], taken.model))
     runs = []
     for seed in range(training.seed or 0, (training.seed or 0) + seeds):
-        one = dataclasses.replace(training, seed=seed)
-        job = prepare(taken.model, data, arguments, one, out / f"seed-{seed}")
+        job = one(dataclasses.replace(training, seed=seed), out / f"seed-{seed}")
         tell(job.notes)
         runs.append(finish(job, progress=progress))
     return outcome(runs)
@@ -278,15 +296,19 @@ def resumed(taken: Words) -> Output:
         if changed := [name for name, value in before.items() if now.get(name) != value]:
             raise ValueError(f"a resumed run keeps its --{group}.{changed[0]}: leave it out")
     with gathered(options["device"]):
-        return outcome([finish(reopen(run, None, training_of(options)), progress=progress)])
+        job = reopen(run, None, training_of(options))
+        tell(job.notes)
+        return outcome([finish(job, progress=progress)])
 
 
 def recorded(path: str) -> dict[str, Any]:
     """The arguments in a run's record."""
     from margin.engine.runs import Run
+    from margin.engine.schema import read_record
 
     file = Path(path)
-    return dict(Run(file.parent if file.name == "run.yaml" else file).record["arguments"])
+    place = Run(file.parent if file.name == "run.yaml" else file).path
+    return dict(read_record(place / "run.yaml")["arguments"])  # edited or not: it is only repeated
 
 
 def outcome(runs: Sequence[Any]) -> Output:

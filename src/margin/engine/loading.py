@@ -1,12 +1,32 @@
 """The trained module of a run."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from margin.engine.checkpoints import load_module
 from margin.engine.recipes import module_of
 from margin.engine.runs import Run
+from margin.engine.schema import wrong
+from margin.engine.state import Preprocessed
+from margin.options import Training
+
+BROKEN = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
+"""What a constructor raises where a record holds other values than it was called with once."""
+
+
+def rebuilt(run: Run, record: Mapping[str, Any]) -> Preprocessed:
+    """The module of a run's record before any training, no larger than its checkpoints let expect.
+
+    Raises:
+        ValueError: The record's recipe builds none.
+    """
+    try:
+        return module_of(record, run.room)
+    except BROKEN as error:
+        raise wrong(run.path / "run.yaml", "recipe", f"builds no model: {error}") from error
 
 
 def load(run: str | Path | Run, mark: str = "best") -> nn.Module:
@@ -18,7 +38,7 @@ def load(run: str | Path | Run, mark: str = "best") -> nn.Module:
     """
     run = run if isinstance(run, Run) else Run(run)
     record = run.record
-    module = module_of(record)
-    name = "average" if record["arguments"]["training"]["average"] else "model"
+    module = rebuilt(run, record)
+    name = "average" if Training.recorded(record["arguments"]["training"]).average else "model"
     load_module(run.checkpoint(mark), name, module)
     return module.eval()

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from margin.catalog import Entry
 from margin.data.examples import Share
+from margin.options import Training
 from margin.types import Batch, Objective
 
 T = TypeVar("T")
@@ -57,6 +58,28 @@ def gathered(device: str) -> Iterator[None]:
         return
     with group(int(os.environ["RANK"]), size, "env://", device):
         yield
+
+
+PER_CPU = 8
+"""How many threads or processes a training may ask for, for each CPU; far more crash the machine."""
+
+
+def check_counts(training: Training) -> None:
+    """Refuse more threads or processes than this machine could bear.
+
+    Raises:
+        ValueError: There are too many.
+    """
+    cpus = os.cpu_count() or 1
+    for name in ("threads", "workers", "processes"):
+        if name == "processes" and share().size > 1:
+            continue  # torchrun has started them, perhaps on many machines
+        number = getattr(training, name) or 0
+        if number > PER_CPU * cpus:
+            raise ValueError(
+                f"{name} must be at most {PER_CPU * cpus}, {PER_CPU} for each of the {cpus} CPUs here: "
+                f"got {number}"
+            )
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from torch import nn
 from margin.catalog import find, models, resolve, supply
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize
+from margin.engine.memory import Room, memory_here
 from margin.engine.optimizers import optimizer_of
 from margin.engine.processes import check_divisible, share
 from margin.engine.sharding import shard
@@ -35,7 +36,11 @@ def build(recipe: Mapping[str, Any]) -> nn.Module:
         name: _builder(value) if isinstance(value, Mapping) and "model" in value else value
         for name, value in recipe["spec"].items()
     }
-    return supply(resolve(entry.build), spec, recipe["options"], f"the model {entry.name}")
+    try:
+        return supply(resolve(entry.build), spec, recipe["options"], f"the model {entry.name}")
+    except (RuntimeError, MemoryError) as error:  # what torch and NumPy raise where sizes make no tensor
+        reason = str(error).splitlines()[0] if str(error) else "there is not so much memory"
+        raise ValueError(f"{entry.name} cannot be built with these options: {reason}") from error
 
 
 def _builder(recipe: Mapping[str, Any]) -> Any:
@@ -62,21 +67,26 @@ def _preprocess_of(recipe: Mapping[str, Any]) -> nn.Module:
     return nn.Identity()
 
 
-def module_of(record: Mapping[str, Any]) -> Preprocessed:
+def module_of(record: Mapping[str, Any], room: Room | None = None) -> Preprocessed:
     """The module of a run's record, in the user's units, before any training.
 
     Its weights are a function of the training's seed alone; the global generator stays where it is.
+
+    Args:
+        record: The run's record.
+        room: The memory that it may ask for; all of this machine's if not given.
+
+    Raises:
+        ValueError: There is not so much memory, or an option does not fit.
     """
-    training = record["arguments"]["training"]
-    with torch.random.fork_rng([]):
-        torch.manual_seed(mix(training["seed"], 3))
-        model = build(record["recipe"])
-        if training.get("init"):
-            initialize(model, training["init"], scale=training["init_scale"])
-    outcome = _preprocess_of(record["outcome"]) if record.get("outcome") else None
-    return Preprocessed(_preprocess_of(record["preprocess"]), model, outcome).to(
-        DTYPES[training["precision"]]
-    )
+    training = Training.recorded(record["arguments"]["training"])
+    with torch.random.fork_rng([]), room or Room(memory_here()):
+        torch.manual_seed(mix(int(training.seed or 0), 3))
+        preprocess, model = _preprocess_of(record["preprocess"]), build(record["recipe"])
+        if training.init:
+            initialize(model, training.init, scale=training.init_scale)
+        outcome = _preprocess_of(record["outcome"]) if record.get("outcome") else None
+    return Preprocessed(preprocess, model, outcome).to(DTYPES[str(training.precision)])
 
 
 def start(
@@ -84,6 +94,7 @@ def start(
     data: Data,
     training: Training,
     change: Callable[[nn.Module], object] = lambda model: None,
+    make: Callable[[Mapping[str, Any]], Preprocessed] = module_of,
 ) -> State:
     """The state in which a training begins.
 
@@ -92,12 +103,13 @@ def start(
         data: Whose fitted maps, to the model's units and from its output, are taken.
         training: The resolved options.
         change: Called with the catalog's model as it was drawn, before anything is copied from it.
+        make: Makes the module of the record.
 
     Raises:
         ValueError: There is no such device or optimizer, or no such part to freeze.
     """
     entry = find(models(), record["recipe"]["model"], "model")
-    model = module_of(record)
+    model = make(record)
     change(model.model)
     if training.freeze:
         freeze(model.model, training.freeze)

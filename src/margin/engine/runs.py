@@ -7,6 +7,7 @@ that are handed out. Every file is replaced by one rename,
 and which checkpoint counts is decided by one file, so a kill at any moment leaves a run that resumes.
 """
 
+import copy
 import json
 import math
 import shutil
@@ -18,11 +19,25 @@ import yaml
 from margin.data.writing import append_whole, clear_aside, write_whole
 from margin.engine.checkpoints import load_state, save_state
 from margin.engine.locks import holder_of
+from margin.engine.memory import Room, memory_here
 from margin.engine.processes import share
+from margin.engine.schema import (
+    check_digest,
+    read_history,
+    read_marks,
+    read_metrics,
+    read_record,
+    sealed,
+    wrong,
+)
 from margin.engine.state import State
 
 MEASURED = ("seconds", "examples_per_second", "peak_memory_mib")
 """Columns of the history that two equal trainings need not share."""
+
+
+SPARE, TIMES = 2**28, 16
+"""Bytes, and times the bytes of a checkpoint, that its model may take: what is no weight is in no file."""
 
 
 class _Plain(yaml.SafeDumper):
@@ -38,7 +53,7 @@ def _clean(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _yaml(record: dict[str, Any]) -> bytes:
-    return yaml.dump(record, Dumper=_Plain, sort_keys=False).encode()
+    return yaml.dump(sealed(record), Dumper=_Plain, sort_keys=False).encode()
 
 
 class Run:
@@ -55,6 +70,8 @@ class Run:
         self.path = Path(path)
         if not (self.path / "run.yaml").is_file():
             raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml")
+        self._record: dict[str, Any] | None = None
+        self.ending = ""  # why the training ends at this step, to be marked with its checkpoint
         self._history: list[dict[str, Any]] | None = None
         self._marks: dict[str, Any] | None = None
 
@@ -86,24 +103,23 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What ``run.yaml`` holds.
+        """What ``run.yaml`` holds, read once.
 
         Raises:
-            ValueError: The file is damaged.
+            ValueError: The file is damaged, or has changed since it was written.
         """
-        try:
-            record = yaml.safe_load((self.path / "run.yaml").read_text())
-        except yaml.YAMLError as error:
-            raise ValueError(f"{self.path / 'run.yaml'} is damaged: {str(error).splitlines()[0]}") from None
-        if not isinstance(record, dict) or "recipe" not in record:
-            raise ValueError(f"{self.path / 'run.yaml'} is no record of a training")
-        return record
+        if self._record is None:
+            record = read_record(self.path / "run.yaml")
+            check_digest(self.path / "run.yaml", record)
+            self._record = {key: value for key, value in record.items() if key != "digest"}
+        return self._record
 
     def amend(self, training: dict[str, Any]) -> None:
         """Record the options common to all trainings that a resumption goes on with."""
-        record = self.record
+        record = copy.deepcopy(self.record)
         record["arguments"]["training"] = training
         self._write("run.yaml", _yaml(record))
+        self._record = record
 
     # checkpoints
 
@@ -111,8 +127,7 @@ class Run:
     def marks(self) -> dict[str, Any]:
         """The steps of the ``last`` and ``best`` checkpoints; ``ended`` and ``reason`` of the end."""
         if self._marks is None:
-            path = self.path / "checkpoints.json"
-            self._marks = json.loads(path.read_text()) if path.exists() else {}
+            self._marks = read_marks(self.path / "checkpoints.json")
         return self._marks
 
     def checkpoint(self, mark: str = "last") -> Path:
@@ -126,10 +141,26 @@ class Run:
         marks = self.marks
         if "last" not in marks:
             raise FileNotFoundError(f"{self.path} has no checkpoint yet: resume it with --resume {self.path}")
-        return self._file(marks.get(mark, marks["last"]))
+        file = self._file(marks.get(mark, marks["last"]))
+        if not file.is_file():
+            raise wrong(
+                self.path / "checkpoints.json",
+                mark if mark in marks else "last",
+                f"names {file.name}, which is not there",
+            )
+        return file
 
     def _file(self, step: int) -> Path:
         return self.path / f"step-{step:08d}.safetensors"
+
+    @property
+    def room(self) -> Room:
+        """The memory that a model may ask for whose weights are in the checkpoints."""
+        sizes = [path.stat().st_size for path in self.path.glob("*.safetensors")]
+        if not sizes:
+            return Room(memory_here())
+        most = SPARE + TIMES * max(sizes)
+        return Room(min(most, memory_here()), f"by the checkpoints of {self.path} it may be")
 
     @property
     def begun(self) -> bool:
@@ -145,14 +176,15 @@ class Run:
         """Write a checkpoint, mark it as last (and best), and drop those that no mark names."""
         save_state(self._file(state.step), state)
         marks = {k: v for k, v in self.marks.items() if k == "best"} | {"last": state.step}
-        self._mark(marks | ({"best": state.step} if best else {}))
+        ending = {"ended": state.step, "reason": self.ending} if self.ending else {}
+        self._mark(marks | ({"best": state.step} if best else {}) | ending)
 
     def end(self, state: State, reason: str) -> None:
         """Record why and where the training ended."""
         self._mark(self.marks | {"ended": state.step, "reason": reason})
 
     def _mark(self, marks: dict[str, Any]) -> None:
-        self._write("checkpoints.json", json.dumps(marks).encode())
+        self._write("checkpoints.json", json.dumps(sealed(marks)).encode())
         self._marks = marks
         if share().rank != 0:
             return
@@ -169,8 +201,10 @@ class Run:
             clear_aside(self.path)
         rows: list[dict[str, Any]] = [row for row in self.history if row["step"] <= state.step]
         self._history = rows
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        self._write("history.jsonl", text.encode())
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        file = self.path / "history.jsonl"
+        if not file.exists() or file.read_bytes() != text:
+            self._write("history.jsonl", text)
 
     # history
 
@@ -178,9 +212,7 @@ class Run:
     def history(self) -> list[dict[str, Any]]:
         """The rows of ``history.jsonl``; a last line cut short by a kill is not there."""
         if self._history is None:
-            path = self.path / "history.jsonl"
-            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-            self._history = [json.loads(line) for line in lines if line.endswith("\n")]
+            self._history = read_history(self.path / "history.jsonl")
         return self._history
 
     def append(self, row: dict[str, Any]) -> None:
@@ -202,9 +234,12 @@ class Run:
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics of the weights that the run hands out, on each part that was held out."""
-        path = self.path / "metrics.json"
-        found = json.loads(path.read_text()) if path.exists() else {}
-        return {name: math.nan if value is None else value for name, value in found.items()}
+        return read_metrics(self.path / "metrics.json")
+
+    @property
+    def judged(self) -> bool:
+        """Whether ``metrics.json`` is there, and whole."""
+        return (self.path / "metrics.json").exists() and self.metrics is not None
 
     def judge(self, metrics: dict[str, float]) -> None:
         """Record the metrics of the weights that the run hands out."""

@@ -9,12 +9,13 @@ from margin.engine.interruption import INTERRUPTED
 from margin.engine.plan import Plan, Taken
 from margin.engine.runs import Run
 from margin.engine.state import Hook, State
+from margin.types import Metrics
 
 NOT_FINITE = "not finite"
 """How the reason begins of a training that met numbers that are not finite."""
 
 
-def watching(run: Run, plan: Plan, taken: Taken) -> tuple[Evaluating, Hook, list[Hook]]:
+def watching(run: Run, plan: Plan, taken: Taken) -> tuple[Evaluating, list[Hook], list[Hook]]:
     """The run's own hooks: history, checkpoints, and the reasons to stop; ``taken`` is of an evaluation."""
     training = plan.training
     every = training.evaluate_every or plan.per_epoch
@@ -31,7 +32,13 @@ def watching(run: Run, plan: Plan, taken: Taken) -> tuple[Evaluating, Hook, list
     best = not (rule and find(rules(), rule, "rule").last)
     if best and training.patience and "val" in plan.held:  # nothing else tells whether it gets better
         stops.append(patience(run, "val_loss", training.patience))
-    return evaluating, saving(run, training.checkpoint_every or every, "val_loss" if best else ""), stops
+    keeping = saving(run, training.checkpoint_every or every, "val_loss" if best else "")
+
+    def deciding(state: State, metrics: Metrics) -> None:
+        # before the checkpoint: a kill behind it must not lose why the training ended
+        run.ending = next((reason for stop in stops if (reason := stop(state, metrics))), "")
+
+    return evaluating, [deciding, keeping], [lambda state, metrics: run.ending or None]
 
 
 def caught_up(run: Run, state: State, watched: Sequence[Hook]) -> str:
@@ -48,7 +55,7 @@ def has_row(run: Run, state: State) -> bool:
 
 def is_over(run: Run, state: State, plan: Plan) -> bool:
     """Whether nothing is left to do: the training ended here and its weights were judged."""
-    if run.marks.get("ended") != state.step or not (run.path / "metrics.json").exists():
+    if run.marks.get("ended") != state.step or not run.judged:
         return False
     return state.step >= plan.total or bool(ended(run, state))
 

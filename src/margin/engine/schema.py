@@ -1,0 +1,388 @@
+"""What the files of a run hold: one schema, by which each of them is checked when it is read.
+
+``run.yaml``, ``checkpoints.json``, ``history.jsonl`` and ``metrics.json`` are text that anyone may have cut,
+edited or made up. Nothing in them is executed, no alias is followed, and no memory is asked for by what they
+say before it is checked. Whatever is wrong is told with the file, the key and a remedy.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from margin.catalog import find, models, rules
+from margin.hints import fits, spoken
+from margin.options import Training
+
+DEEPEST = 32
+"""How deep what a file holds may be nested."""
+
+LARGEST = 2**26
+"""Bytes of a file at most: a record with every word of a language is far smaller."""
+
+REMEDY = "restore it or train anew"
+
+DIGEST = "digest"
+"""The key under which a file keeps the SHA-256 of the rest of it."""
+
+Complaint = Callable[[Any], str]
+"""What is wrong with a value, or ""."""
+
+
+def wrong(file: Path, key: str, what: str, remedy: str = REMEDY) -> ValueError:
+    """The error of a file that is not what a training wrote."""
+    return ValueError(f"{file}: {key} {what}: {remedy}")
+
+
+def count(value: Any) -> str:
+    """Whether a value is a whole number from 0."""
+    return "" if fits(value, int) and value >= 0 else f"must be a whole number from 0: got {shown(value)}"
+
+
+def extents(value: Any) -> str:
+    """Whether a value is the shape of a tensor that this machine could address."""
+    if not fits(value, list[int]) or len(value) > 16 or any(size < 0 for size in value):
+        return f"must be sizes, as [1, 28, 28]: got {shown(value)}"
+    most = 2**40
+    return (
+        "" if math.prod(value) <= most else f"must be a shape of at most {most} entries: got {shown(value)}"
+    )
+
+
+def recipe(value: Any) -> str:
+    """Whether a value is a recipe, in whose spec a value may be one too."""
+    for key, hint in {"model": str, "spec": dict[str, Any], "options": dict[str, Any]}.items():
+        if not isinstance(value, dict) or not fits(value.get(key), hint):
+            return f"must be a recipe {{model, spec, options}} of which {key} is {spoken(hint)}"
+    if value["model"] not in models():
+        return f"names no model that is here: {shown(value['model'])}"
+    inner = (one for one in value["spec"].values() if isinstance(one, dict) and "model" in one)
+    return next((complaint for one in inner if (complaint := recipe(one))), "")
+
+
+def training(value: Any) -> str:
+    """Whether a value is the resolved options of a training."""
+    if not isinstance(value, dict):
+        return f"must be a mapping: got {shown(value)}"
+    try:
+        Training.recorded(value)
+    except ValueError as error:
+        return f"are not those of a training, for {error}"
+    return ""
+
+
+def rule(value: Any) -> str:
+    """Whether a value is the name of a rule, or ""."""
+    if not isinstance(value, str):
+        return f"must be a word: got {shown(value)}"
+    try:
+        if value:
+            find(rules(), value, "rule")
+    except ValueError as error:
+        return f"names none that is here: {error}"
+    return ""
+
+
+NAMED = {"name": str, "kind": Literal["number", "category"]}
+DTYPE = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "complex64", "bool"]
+
+ENCODING: dict[str, Any] = {
+    "format?": str,
+    "task?": str,
+    "kind?": str,
+    "shape?": extents,
+    "dtype?": DTYPE,
+    "classes?": list[str | int | float | bool],
+    "vocabulary?": list[str],
+    "source_vocabulary?": list[str],
+    "targets?": list[str],
+    "rate?": int,
+    "levels?": int,
+    "horizon?": int,
+    "stride?": int,
+    "resize?": list[int] | None,
+    "edge_features?": int,
+    "split?": dict[str, Any],
+    "tables?": dict[str, Any],
+    "graphs?": dict[str, Any],
+}
+"""What new data are read by, whatever they are."""
+
+COLUMN = {**NAMED, "categories?": list[str], "fill?": str | int | float | bool | None, "missing?": int}
+OF_FORMAT: dict[str, dict[str, Any]] = {
+    "table": {
+        "columns": [COLUMN],
+        "target": NAMED,
+        "missing": str,
+        "header": str,
+        "task": str,
+        "dtype": DTYPE,
+        "classes": list[str],
+    },
+    "arrays": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
+    "images": {"shape": extents, "classes": list[str], "dtype": DTYPE},
+    "text": {"level": str, "case": str, "vocabulary": list[str], "shape": extents},
+    "pairs": {"level": str, "case": str, "vocabulary": list[str], "source_vocabulary": list[str]},
+    "tokens": {"vocabulary": list[str], "shape": extents},
+    "series": {"shape": extents, "dtype": DTYPE, "columns?": list[str]},
+    "sequences": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
+    "audio": {"rate": int},
+    "points": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
+    "graph": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
+    "graphs": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
+}
+"""What new data of a format are read by besides."""
+
+RECORD: dict[str, Any] = {
+    "format": Literal[1],
+    "recipe": recipe,
+    "arguments": {
+        "model": str,
+        "data": {"source?": str, "options?": dict[str, Any]},
+        "options": dict[str, Any],
+        "step": dict[str, Any],
+        "rule": rule,
+        "training": training,
+    },
+    "preprocess": {"kind": Literal["standardize", "identity"], "shape?": extents},
+    "data": {
+        "name": str,
+        "fingerprint": str,
+        "sizes": dict[str, int],
+        "encoding": ENCODING,
+        "notes": list[str],
+    },
+    "others?": dict[str, str],
+}
+"""What ``run.yaml`` holds; a key that ends in ? may be missing."""
+
+MARKS: dict[str, Any] = {"last?": count, "best?": count, "ended?": count, "reason?": str}
+"""What ``checkpoints.json`` holds: steps, which name the files, and why the training ended."""
+
+METRICS = dict[str, float | None]
+"""What ``metrics.json`` and a row of ``history.jsonl`` hold."""
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """What ``run.yaml`` holds, checked but for its digest.
+
+    Raises:
+        ValueError: It is damaged, or no record of a training.
+    """
+    try:
+        record = yaml.load(text_of(file), _Plain)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is damaged: {str(error).splitlines()[0]}: {REMEDY}") from None
+    if not isinstance(record, dict) or "recipe" not in record:
+        raise ValueError(f"{file} is no record of a training: {REMEDY}")
+    check(record, RECORD, "", file)
+    check_plain(record, "", file)
+    encoding, where = record["data"]["encoding"], "data.encoding"
+    check(encoding, OF_FORMAT.get(encoding.get("format", ""), {}), where, file)
+    preprocess, data = record["preprocess"], record["arguments"]["data"]
+    if preprocess["kind"] == "standardize" and "shape" not in preprocess:
+        raise wrong(file, "preprocess.shape", "is missing")
+    if data:
+        check(data, {"source": str, "options": dict[str, Any]}, "arguments.data", file)
+    for key in ("model", "options"):
+        if record["arguments"][key] != record["recipe"][key]:
+            raise wrong(
+                file, f"arguments.{key}", f"must be that of the recipe, {shown(record['recipe'][key])}"
+            )
+    classes, known = encoding.get("classes"), record["recipe"]["spec"].get("num_classes")
+    if classes and fits(known, int) and known != len(classes):
+        raise wrong(file, f"{where}.classes", f"must be the model's {known}: got {len(classes)}")
+    return record
+
+
+def read_marks(file: Path) -> dict[str, Any]:
+    """What ``checkpoints.json`` holds; nothing where it is not there.
+
+    Raises:
+        ValueError: It is damaged, or names no checkpoint.
+    """
+    marks = _json_of(file) if file.exists() else {}
+    check(marks, MARKS, "", file)
+    check_digest(file, marks)
+    marks.pop(DIGEST, None)
+    if unknown := [name for name in marks if f"{name}?" not in MARKS]:
+        raise wrong(file, unknown[0], "is no mark")
+    return marks
+
+
+def read_metrics(file: Path) -> dict[str, float]:
+    """What ``metrics.json`` holds, null as NaN; nothing where it is not there.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    metrics = _json_of(file) if file.exists() else {}
+    remedy = "restore it, or remove it, and margin train --resume judges anew"
+    if not isinstance(metrics, dict):
+        raise wrong(file, "it", f"must be a mapping: got {shown(metrics)}", remedy)
+    for name, value in metrics.items():
+        if not fits(value, float | None):
+            raise wrong(file, name, f"must be a number: got {shown(value)}", remedy)
+    return {name: math.nan if value is None else value for name, value in metrics.items()}
+
+
+def read_history(file: Path) -> list[dict[str, Any]]:
+    """The rows of ``history.jsonl``, whose steps increase; a last line cut short by a kill is not there.
+
+    Raises:
+        ValueError: A line is damaged.
+    """
+    if not file.exists():
+        return []
+    lines = [line for line in text_of(file, math.inf).splitlines(keepends=True) if line.endswith("\n")]
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        row = _parsed(file, line, f"line {number} ")
+        check(row, {"step": count}, f"line {number}", file)
+        check(row, METRICS, f"line {number}", file)
+        if rows and row["step"] <= rows[-1]["step"]:
+            before = rows[-1]["step"]
+            raise wrong(file, f"line {number}.step", f"must be after {before}: got {row['step']}")
+        rows.append(row)
+    return rows
+
+
+# the digest
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """The SHA-256 of what a file holds besides its digest."""
+    rest = {key: value for key, value in content.items() if key != DIGEST}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a file with its digest."""
+    return {**content, DIGEST: digest_of(content)}
+
+
+def check_digest(file: Path, content: Mapping[str, Any]) -> None:
+    """Refuse a file that has changed since it was written; one without a digest is older and is taken.
+
+    Raises:
+        ValueError: Its digest is another.
+    """
+    if DIGEST in content and content[DIGEST] != digest_of(content):
+        remedy = f"{REMEDY}, or remove that line if the change is meant"
+        raise wrong(file, DIGEST, "is another: the file has changed since it was written", remedy)
+
+
+# checking
+
+
+def check(value: Any, schema: Any, key: str, file: Path) -> None:
+    """Check a value by a schema: a mapping of keys, a list of one item's schema, a complaint, or a type hint.
+
+    Raises:
+        ValueError: It is another; the message names the file and the key.
+    """
+    if isinstance(schema, dict):
+        if not isinstance(value, dict):
+            raise wrong(file, key or "it", f"must be a mapping: got {shown(value)}")
+        for name, inner in schema.items():
+            plain = name.removesuffix("?")
+            path = f"{key}.{plain}" if key else plain
+            if plain in value:
+                check(value[plain], inner, path, file)
+            elif plain == name:
+                raise wrong(file, path, "is missing")
+    elif isinstance(schema, list):
+        if not isinstance(value, list):
+            raise wrong(file, key, f"must be a list: got {shown(value)}")
+        for place, item in enumerate(value):
+            check(item, schema[0], f"{key}[{place}]", file)
+    elif callable(schema) and not isinstance(schema, type) and not hasattr(schema, "__origin__"):
+        if complaint := schema(value):
+            raise wrong(file, key, complaint)
+    elif not fits(value, schema):
+        raise wrong(file, key, f"must be {spoken(schema)}: got {shown(value)}")
+
+
+def check_plain(value: Any, key: str, file: Path) -> None:
+    """Refuse what no training writes: keys that are no words, dates, numbers beyond 64 bits.
+
+    Raises:
+        ValueError: There is such a thing.
+    """
+    if isinstance(value, dict):
+        for name, item in value.items():
+            path = f"{key}.{name}" if key else str(name)
+            if not isinstance(name, str):
+                raise wrong(file, path, "must have a word as its name")
+            check_plain(item, path, file)
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            check_plain(item, f"{key}[{place}]", file)
+    elif isinstance(value, int) and abs(value) >= 2**64:
+        raise wrong(file, key, "must be a number of at most 64 bits")
+    elif not isinstance(value, str | int | float | None):
+        raise wrong(file, key, f"must be a number, a word, a list or a mapping: got a {type(value).__name__}")
+
+
+def shown(value: Any) -> str:
+    """A value in a message, cut short."""
+    if value is None:
+        return "null"
+    text = repr(value)[:60]
+    return text if len(text) < 60 else f"{text[:56]} ..."
+
+
+# reading
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML of a bounded depth, without aliases and tags."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """A node, where it is none of these."""
+        event = self.peek_event()
+        if (
+            isinstance(event, yaml.AliasEvent)
+            or getattr(event, "anchor", None)
+            or getattr(event, "tag", None)
+        ):
+            raise yaml.YAMLError(f"line {event.start_mark.line + 1} holds an alias, an anchor or a tag")
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise yaml.YAMLError(f"it is nested deeper than {DEEPEST} levels")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def text_of(file: Path, largest: float = LARGEST) -> str:
+    """The text of a file of a bounded size.
+
+    Raises:
+        ValueError: It is larger, or no text.
+    """
+    if not file.is_file():
+        raise wrong(file, "it", "must be a file")
+    if file.stat().st_size > largest:
+        raise wrong(file, "it", f"must be at most {largest} bytes: got {file.stat().st_size}")
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is damaged: byte {error.start} is no text: {REMEDY}") from None
+
+
+def _json_of(file: Path) -> Any:
+    return _parsed(file, text_of(file), "")
+
+
+def _parsed(file: Path, text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file}: {where}is damaged: {error}: {REMEDY}") from None
