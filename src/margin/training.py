@@ -27,7 +27,7 @@ from margin.engine.plan import Plan, check_task, factory_of, plan_of
 from margin.engine.processes import check_counts, share, threads, told_by_first, wait
 from margin.engine.recipes import start
 from margin.engine.recorders import recording
-from margin.engine.records import record_of
+from margin.engine.records import check_resumable, record_of
 from margin.engine.runs import Run
 from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of, fit
 from margin.engine.target_scaling import with_outcome, with_precision
@@ -36,30 +36,10 @@ from margin.engine.unused import refuse_unused
 from margin.engine.watching import NOT_FINITE, caught_up, ended, has_row, is_over, watching
 from margin.filming import check_pictures, filming
 from margin.options import Training
-from margin.types import Metrics
 from margin.using import reopen_data
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
-
-
-RESUMABLE = (
-    "epochs",
-    "max_steps",
-    "until",
-    "patience",
-    "evaluate_every",
-    "checkpoint_every",
-    "device",
-    "threads",
-    "compile",
-    "processes",
-    "strategy",
-    "workers",
-    "track",
-    "log",
-)
-"""The options of a training that may change when it is resumed."""
 
 
 def train(
@@ -226,10 +206,11 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
     run.start(state)
     run.restore(state)
     if is_over(run, state, plan):
-        more = "; a larger --epochs or --max_steps goes on" if run.reason == "max_steps" else ""
-        notes.append(
-            f"{run.path} is finished after {state.step} steps ({run.reason}): nothing is changed{more}"
-        )
+        why = run.marks[
+            "reason"
+        ]  # not of ``run.reason``, which says of a run that is held that it is trained
+        more = "; a larger --epochs or --max_steps goes on" if why == "max_steps" else ""
+        notes.append(f"{run.path} is finished after {state.step} steps ({why}): nothing is changed{more}")
     elif training != recorded:
         run.amend(training.as_json())
     return Job(run, state, plan, None if opened.origin or arguments["data"] else opened, tuple(notes))
@@ -239,20 +220,6 @@ def in_group(training: Training) -> Training:
     """The options of a training; in a group of processes their number is the group's."""
     size = share().size
     return replace(training, processes=size) if size > 1 else training
-
-
-def check_resumable(before: Mapping[str, Any], training: Training) -> None:
-    """Refuse a change that the weights, the optimizer or the order of a run under way cannot follow.
-
-    Raises:
-        ValueError: An option other than those of RESUMABLE has changed.
-    """
-    for name, value in training.as_json().items():
-        if name not in RESUMABLE and value != before[name]:
-            free = ", ".join(RESUMABLE)
-            raise ValueError(
-                f"a resumed run keeps its {name}: got {value}, the run has {before[name]}; free are {free}"
-            )
 
 
 def open_source(source: Any, options: Mapping[str, Any]) -> Data:

@@ -8,8 +8,8 @@ from torch import nn
 
 from margin.engine.checkpoints import load_module
 from margin.engine.recipes import module_of
+from margin.engine.run_text import wrong
 from margin.engine.runs import Run
-from margin.engine.schema import wrong
 from margin.engine.state import Preprocessed
 from margin.options import Training
 

@@ -9,6 +9,24 @@ from margin.engine.origin import git_state, versions
 from margin.engine.recipes import record_preprocess
 from margin.options import Training
 
+RESUMABLE = (
+    "epochs",
+    "max_steps",
+    "until",
+    "patience",
+    "evaluate_every",
+    "checkpoint_every",
+    "device",
+    "threads",
+    "compile",
+    "processes",
+    "strategy",
+    "workers",
+    "track",
+    "log",
+)
+"""The options of a training that may change when it is resumed."""
+
 
 def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training) -> dict[str, Any]:
     """What a run keeps of how it began: with its data, enough to begin it again.
@@ -41,3 +59,17 @@ def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: 
         "versions": versions(),
         "git": git_state(),
     }
+
+
+def check_resumable(before: Mapping[str, Any], training: Training) -> None:
+    """Refuse a change that the weights, the optimizer or the order of a run under way cannot follow.
+
+    Raises:
+        ValueError: An option other than those of RESUMABLE has changed.
+    """
+    for name, value in training.as_json().items():
+        if name not in RESUMABLE and value != before[name]:
+            free = ", ".join(RESUMABLE)
+            raise ValueError(
+                f"a resumed run keeps its {name}: got {value}, the run has {before[name]}; free are {free}"
+            )

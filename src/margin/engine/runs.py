@@ -21,6 +21,7 @@ from margin.engine.checkpoints import load_state, save_state
 from margin.engine.locks import holder_of
 from margin.engine.memory import Room, memory_here
 from margin.engine.processes import share
+from margin.engine.run_text import wrong
 from margin.engine.schema import (
     check_digest,
     read_history,
@@ -28,7 +29,6 @@ from margin.engine.schema import (
     read_metrics,
     read_record,
     sealed,
-    wrong,
 )
 from margin.engine.state import State
 

@@ -15,27 +15,15 @@ from typing import Any, Literal
 import yaml
 
 from margin.catalog import find, models, rules
+from margin.engine.run_text import REMEDY, Plain, json_of, parsed, shown, text_of, wrong
 from margin.hints import fits, spoken
 from margin.options import Training
-
-DEEPEST = 32
-"""How deep what a file holds may be nested."""
-
-LARGEST = 2**26
-"""Bytes of a file at most: a record with every word of a language is far smaller."""
-
-REMEDY = "restore it or train anew"
 
 DIGEST = "digest"
 """The key under which a file keeps the SHA-256 of the rest of it."""
 
 Complaint = Callable[[Any], str]
 """What is wrong with a value, or ""."""
-
-
-def wrong(file: Path, key: str, what: str, remedy: str = REMEDY) -> ValueError:
-    """The error of a file that is not what a training wrote."""
-    return ValueError(f"{file}: {key} {what}: {remedy}")
 
 
 def count(value: Any) -> str:
@@ -174,7 +162,7 @@ def read_record(file: Path) -> dict[str, Any]:
         ValueError: It is damaged, or no record of a training.
     """
     try:
-        record = yaml.load(text_of(file), _Plain)
+        record = yaml.load(text_of(file), Plain)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"{file} is damaged: {str(error).splitlines()[0]}: {REMEDY}") from None
     if not isinstance(record, dict) or "recipe" not in record:
@@ -205,7 +193,7 @@ def read_marks(file: Path) -> dict[str, Any]:
     Raises:
         ValueError: It is damaged, or names no checkpoint.
     """
-    marks = _json_of(file) if file.exists() else {}
+    marks = json_of(file) if file.exists() else {}
     check(marks, MARKS, "", file)
     check_digest(file, marks)
     marks.pop(DIGEST, None)
@@ -220,7 +208,7 @@ def read_metrics(file: Path) -> dict[str, float]:
     Raises:
         ValueError: It is damaged.
     """
-    metrics = _json_of(file) if file.exists() else {}
+    metrics = json_of(file) if file.exists() else {}
     remedy = "restore it, or remove it, and margin train --resume judges anew"
     if not isinstance(metrics, dict):
         raise wrong(file, "it", f"must be a mapping: got {shown(metrics)}", remedy)
@@ -241,7 +229,7 @@ def read_history(file: Path) -> list[dict[str, Any]]:
     lines = [line for line in text_of(file, math.inf).splitlines(keepends=True) if line.endswith("\n")]
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
-        row = _parsed(file, line, f"line {number} ")
+        row = parsed(file, line, f"line {number} ")
         check(row, {"step": count}, f"line {number}", file)
         check(row, METRICS, f"line {number}", file)
         if rows and row["step"] <= rows[-1]["step"]:
@@ -326,63 +314,3 @@ def check_plain(value: Any, key: str, file: Path) -> None:
         raise wrong(file, key, "must be a number of at most 64 bits")
     elif not isinstance(value, str | int | float | None):
         raise wrong(file, key, f"must be a number, a word, a list or a mapping: got a {type(value).__name__}")
-
-
-def shown(value: Any) -> str:
-    """A value in a message, cut short."""
-    if value is None:
-        return "null"
-    text = repr(value)[:60]
-    return text if len(text) < 60 else f"{text[:56]} ..."
-
-
-# reading
-
-
-class _Plain(yaml.SafeLoader):
-    """YAML of a bounded depth, without aliases and tags."""
-
-    depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """A node, where it is none of these."""
-        event = self.peek_event()
-        if (
-            isinstance(event, yaml.AliasEvent)
-            or getattr(event, "anchor", None)
-            or getattr(event, "tag", None)
-        ):
-            raise yaml.YAMLError(f"line {event.start_mark.line + 1} holds an alias, an anchor or a tag")
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise yaml.YAMLError(f"it is nested deeper than {DEEPEST} levels")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-
-def text_of(file: Path, largest: float = LARGEST) -> str:
-    """The text of a file of a bounded size.
-
-    Raises:
-        ValueError: It is larger, or no text.
-    """
-    if not file.is_file():
-        raise wrong(file, "it", "must be a file")
-    if file.stat().st_size > largest:
-        raise wrong(file, "it", f"must be at most {largest} bytes: got {file.stat().st_size}")
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is damaged: byte {error.start} is no text: {REMEDY}") from None
-
-
-def _json_of(file: Path) -> Any:
-    return _parsed(file, text_of(file), "")
-
-
-def _parsed(file: Path, text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file}: {where}is damaged: {error}: {REMEDY}") from None
