@@ -76,6 +76,7 @@ def test_saturated_scores_are_attacked_to_the_truth_and_the_premise_is_refuted()
     blind = int((gradient == 0).all(1).sum())
     assert blind > 270  # nearly all
     assert masked.status == "refuted" and f"exactly 0 at {blind} of the 300" in masked.evidence
+    assert linf_sandwich(made, shares=(0.0,)).verdict is Verdict.UNFOUNDED  # nothing broken, nothing seen
     assert (
         finding.verdict is Verdict.UNFOUNDED and linf_fgsm(made, shares=shares).verdict is Verdict.UNFOUNDED
     )
