@@ -206,9 +206,7 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
     run.start(state)
     run.restore(state)
     if is_over(run, state, plan):
-        why = run.marks[
-            "reason"
-        ]  # not of ``run.reason``, which says of a run that is held that it is trained
+        why = run.marks["reason"]  # ``run.reason`` says of a run that is held that it is being trained
         more = "; a larger --epochs or --max_steps goes on" if why == "max_steps" else ""
         notes.append(f"{run.path} is finished after {state.step} steps ({why}): nothing is changed{more}")
     elif training != recorded:

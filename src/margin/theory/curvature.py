@@ -248,8 +248,8 @@ def trace_of(hessian: SquareMap, rank: int, probes: int, memory: int, *, seed: i
 
 
 def _summed(value: Tensor, stderr: Tensor, draws: Tensor, words: str) -> Summed:
-    halves = (half_width(stderr, len(draws), miss) for miss in (VERDICT_MISS, PRINTED_MISS))
-    return Summed(value, *halves, words, draws)
+    half, printed = (half_width(stderr, len(draws), miss) for miss in (VERDICT_MISS, PRINTED_MISS))
+    return Summed(value, half, printed, words, draws)
 
 
 def trace(
