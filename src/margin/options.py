@@ -162,7 +162,7 @@ class Training:
     def recorded(cls, options: Mapping[str, Any]) -> "Training":
         """The resolved options of a record, as they stand there.
 
-        An option that is newer than the record is the house's, which is as it was before there was a choice.
+        An option that is newer than the record is as it was before there was a choice.
 
         Raises:
             ValueError: An option is unknown, of another type, out of range, or null where it has a value.
@@ -174,12 +174,15 @@ class Training:
             if not fits(value, known[name]) or (value is None and getattr(HOUSE, name) is not None):
                 shown = "null" if value is None else repr(value)
                 raise ValueError(f"{name} must be {spoken(known[name])}: got {shown}")
-        return replace(HOUSE, **options)
+        return replace(HOUSE, **{**_BEFORE, **options})
 
     def as_json(self) -> dict[str, Any]:
         """The options as JSON values."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
+
+_BEFORE = {"scale_targets": "none"}
+"""Options that had another value than the house's before there was a choice."""
 
 _LEAST = {
     "epochs": 0,

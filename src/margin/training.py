@@ -33,7 +33,7 @@ from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of,
 from margin.engine.target_scaling import with_outcome, with_precision
 from margin.engine.transfer import transfer, unwrapped
 from margin.engine.unused import refuse_unused
-from margin.engine.watching import NOT_FINITE, caught_up, ended, has_row, is_over, watching
+from margin.engine.watching import NOT_FINITE, asked_on, caught_up, ended, has_row, is_over, watching
 from margin.filming import check_pictures, filming
 from margin.options import Training
 from margin.using import reopen_data
@@ -205,11 +205,15 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
     plan = plan_of(find(models(), arguments["model"], "model"), opened, arguments, training, state)
     run.start(state)
     run.restore(state)
+    before = recorded.as_json()
+    changed = {name: value for name, value in training.as_json().items() if value != before[name]}
+    if asked_on(run, state, plan.total, changed):
+        run.reopen()  # before the record is amended: a kill in between leaves a run that goes on
     if is_over(run, state, plan):
         why = run.marks["reason"]  # ``run.reason`` says of a run that is held that it is being trained
         more = "; a larger --epochs or --max_steps goes on" if why == "max_steps" else ""
         notes.append(f"{run.path} is finished after {state.step} steps ({why}): nothing is changed{more}")
-    elif training != recorded:
+    elif changed:
         run.amend(training.as_json())
     return Job(run, state, plan, None if opened.origin or arguments["data"] else opened, tuple(notes))
 

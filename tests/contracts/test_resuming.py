@@ -33,7 +33,9 @@ class Killed(BaseException):
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+    """What lies in a run, without its lock: that is of the process, which lives on here."""
+    found = (p for p in directory.rglob("*") if p.is_file() and p.name != "lock")
+    return {str(p.relative_to(directory)): p.read_bytes() for p in found}
 
 
 @contextmanager
@@ -193,6 +195,7 @@ CASES: dict[str, dict[str, Any]] = {
     "optimizer": {"optimizer": "SGD", "optimizer_options": {"momentum": 0.9}, "lr": 0.1},
     "layer_decay, decay_norms": {"layer_decay": 0.5, "decay_norms": True},
     "scale": {"scale": "none"},
+    "scale_targets": {"scale_targets": "none"},
     "precision": {"precision": "float64"},
     "precision bfloat16": {"precision": "bfloat16"},
     "track": {"track": ["activations"]},
@@ -224,10 +227,11 @@ def test_every_option_has_its_case() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_an_option(case: str, other: str, tmp_path: Path) -> None:
     given = {name: other if value == "OTHER" else value for name, value in CASES[case].items()}
-    data = tiny(HOSTS[0])
+    host = "feedforward/mlp_regressor" if case == "scale_targets" else HOSTS[0]
+    data = tiny(host)
     size = {"batch_size": -(-len(data.splits["train"]) // 2)}
     training = Training(**{**ONE, **size, **given})
-    whole = check(HOSTS[0], data, training, tmp_path, {**PLAIN, "options": SMALL})
+    whole = check(host, data, training, tmp_path, {**PLAIN, "options": SMALL})
     if case in ("until", "patience"):
         assert whole.reason != "max_steps"
 
@@ -339,6 +343,43 @@ def dies_at(step: int) -> Callable[..., None]:
         plain(self, state, metrics)
 
     return dying
+
+
+# a run that ended of its own accord
+
+EARLY: dict[str, tuple[dict[str, Any], str]] = {
+    "patience": ({"patience": 1, "evaluate_every": 1, "lr": 5.0, "max_steps": 40}, "no better val_loss"),
+    "until": ({"until": {"loss": 0.69}, "max_steps": 40, "lr": 0.01}, "loss"),
+}
+CHANGED: dict[str, dict[str, Any]] = {
+    "patience": {"patience": 30},
+    "until": {"until": {"loss": 0.0}},
+    "switched off": {"patience": 0, "until": {}},
+    "epochs": {"epochs": 50},
+    "max_steps": {"max_steps": 60},
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+@pytest.mark.parametrize("early", EARLY)
+def test_a_run_that_ended_early_goes_on_where_what_ended_it_changes(
+    early: str, change: str, tmp_path: Path
+) -> None:
+    given, why = EARLY[early]
+    data = tiny(HOSTS[0])
+    run = train(HOSTS[0], data, SMALL, Training(seed=1, **given), out=tmp_path / "r")
+    ended = run.marks["ended"]
+    assert why in run.reason
+    assert ended < 40
+    before = files(run.path)
+    assert finish(reopen(run.path, data, Training(checkpoint_every=3))).marks["ended"] == ended
+    assert before["checkpoints.json"] == files(run.path)["checkpoints.json"]
+    after = finish(reopen(run.path, data, Training(**CHANGED[change])))
+    assert after.marks["ended"] > ended
+    if change != "switched off":
+        return
+    whole = train(HOSTS[0], data, SMALL, Training(seed=1, **given | CHANGED[change]), out=tmp_path / "w")
+    check_same_run(whole, after)
 
 
 def test_epochs_take_the_place_of_recorded_steps(tmp_path: Path) -> None:

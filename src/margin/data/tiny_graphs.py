@@ -135,6 +135,8 @@ def _data(  # more than 7 parameters: they are what all these sets differ in
     graph: Graph | None = None,
 ) -> Data:
     classes = [str(k) for k in range(spec.get("num_classes", 0))]
+    points = {"scale": "none", "points": None}
+    how = points if kind == "sets" else {"normalize": "none", "edge_features": spec["edge_features"]}
     hashed: dict[str, Any] = dict(splits) if graph is None else {"graph": graph, **splits}
     return Data(
         name=name,
@@ -149,6 +151,7 @@ def _data(  # more than 7 parameters: they are what all these sets differ in
             "classes": classes,
             "split": {"test": 0.2, "val": 0.2, "seed": 0, "official": False},
             "about": about,
+            **how,
         },
         fingerprint=fingerprint_of(hashed),
     )

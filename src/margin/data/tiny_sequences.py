@@ -86,6 +86,12 @@ def series() -> Data:
             "dtype": "float32",
             "classes": [],
             "split": {"test": 0.2, "val": 0.2, "seed": 0, "official": False},
+            "columns": ["sine", "cosine"],
+            "targets": ["sine", "cosine"],
+            "horizon": 3,
+            "stride": 1,
+            "time_column": None,
+            "missing": "error",
             "about": [["windows", "8 steps of 2 numbers, the next 3 of both"]],
         },
     )

@@ -183,6 +183,10 @@ class Run:
         """Record why and where the training ended."""
         self._mark(self.marks | {"ended": state.step, "reason": reason})
 
+    def reopen(self) -> None:
+        """Forget why the training ended: it goes on from its last checkpoint."""
+        self._mark({name: step for name, step in self.marks.items() if name not in ("ended", "reason")})
+
     def _mark(self, marks: dict[str, Any]) -> None:
         self._write("checkpoints.json", json.dumps(sealed(marks)).encode())
         self._marks = marks

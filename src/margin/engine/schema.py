@@ -15,6 +15,7 @@ from typing import Any, Literal
 import yaml
 
 from margin.catalog import find, models, rules
+from margin.engine.encodings import disagreement, extents, schemas_of
 from margin.engine.run_text import REMEDY, Plain, json_of, parsed, shown, text_of, wrong
 from margin.hints import fits, spoken
 from margin.options import Training
@@ -29,16 +30,6 @@ Complaint = Callable[[Any], str]
 def count(value: Any) -> str:
     """Whether a value is a whole number from 0."""
     return "" if fits(value, int) and value >= 0 else f"must be a whole number from 0: got {shown(value)}"
-
-
-def extents(value: Any) -> str:
-    """Whether a value is the shape of a tensor that this machine could address."""
-    if not fits(value, list[int]) or len(value) > 16 or any(size < 0 for size in value):
-        return f"must be sizes, as [1, 28, 28]: got {shown(value)}"
-    most = 2**40
-    return (
-        "" if math.prod(value) <= most else f"must be a shape of at most {most} entries: got {shown(value)}"
-    )
 
 
 def recipe(value: Any) -> str:
@@ -75,55 +66,8 @@ def rule(value: Any) -> str:
     return ""
 
 
-NAMED = {"name": str, "kind": Literal["number", "category"]}
-DTYPE = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "complex64", "bool"]
-
-ENCODING: dict[str, Any] = {
-    "format?": str,
-    "task?": str,
-    "kind?": str,
-    "shape?": extents,
-    "dtype?": DTYPE,
-    "classes?": list[str | int | float | bool],
-    "vocabulary?": list[str],
-    "source_vocabulary?": list[str],
-    "targets?": list[str],
-    "rate?": int,
-    "levels?": int,
-    "horizon?": int,
-    "stride?": int,
-    "resize?": list[int] | None,
-    "edge_features?": int,
-    "split?": dict[str, Any],
-    "tables?": dict[str, Any],
-    "graphs?": dict[str, Any],
-}
-"""What new data are read by, whatever they are."""
-
-COLUMN = {**NAMED, "categories?": list[str], "fill?": str | int | float | bool | None, "missing?": int}
-OF_FORMAT: dict[str, dict[str, Any]] = {
-    "table": {
-        "columns": [COLUMN],
-        "target": NAMED,
-        "missing": str,
-        "header": str,
-        "task": str,
-        "dtype": DTYPE,
-        "classes": list[str],
-    },
-    "arrays": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
-    "images": {"shape": extents, "classes": list[str], "dtype": DTYPE},
-    "text": {"level": str, "case": str, "vocabulary": list[str], "shape": extents},
-    "pairs": {"level": str, "case": str, "vocabulary": list[str], "source_vocabulary": list[str]},
-    "tokens": {"vocabulary": list[str], "shape": extents},
-    "series": {"shape": extents, "dtype": DTYPE, "columns?": list[str]},
-    "sequences": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
-    "audio": {"rate": int},
-    "points": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
-    "graph": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
-    "graphs": {"task": str, "shape": extents, "dtype": DTYPE, "classes": list[str]},
-}
-"""What new data of a format are read by besides."""
+SCALING = {"kind": Literal["standardize", "identity"], "shape?": extents}
+"""What a record keeps of a preprocessing, or of the map from a model's output to the user's units."""
 
 RECORD: dict[str, Any] = {
     "format": Literal[1],
@@ -136,12 +80,12 @@ RECORD: dict[str, Any] = {
         "rule": rule,
         "training": training,
     },
-    "preprocess": {"kind": Literal["standardize", "identity"], "shape?": extents},
+    "preprocess": SCALING,
     "data": {
         "name": str,
         "fingerprint": str,
         "sizes": dict[str, int],
-        "encoding": ENCODING,
+        "encoding": dict[str, Any],
         "notes": list[str],
     },
     "others?": dict[str, str],
@@ -169,11 +113,10 @@ def read_record(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is no record of a training: {REMEDY}")
     check(record, RECORD, "", file)
     check_plain(record, "", file)
-    encoding, where = record["data"]["encoding"], "data.encoding"
-    check(encoding, OF_FORMAT.get(encoding.get("format", ""), {}), where, file)
-    preprocess, data = record["preprocess"], record["arguments"]["data"]
-    if preprocess["kind"] == "standardize" and "shape" not in preprocess:
-        raise wrong(file, "preprocess.shape", "is missing")
+    for key in ("preprocess", "outcome"):
+        _check_scaling(record.get(key), key, file)
+    _check_encoding(record, file)
+    data = record["arguments"]["data"]
     if data:
         check(data, {"source": str, "options": dict[str, Any]}, "arguments.data", file)
     for key in ("model", "options"):
@@ -181,10 +124,26 @@ def read_record(file: Path) -> dict[str, Any]:
             raise wrong(
                 file, f"arguments.{key}", f"must be that of the recipe, {shown(record['recipe'][key])}"
             )
-    classes, known = encoding.get("classes"), record["recipe"]["spec"].get("num_classes")
-    if classes and fits(known, int) and known != len(classes):
-        raise wrong(file, f"{where}.classes", f"must be the model's {known}: got {len(classes)}")
     return record
+
+
+def _check_scaling(scaling: Any, key: str, file: Path) -> None:
+    """Check one of the two maps of a record; of targets in the user's units there is none."""
+    if scaling is None and key == "outcome":
+        return
+    check(scaling, SCALING, key, file)
+    if scaling["kind"] == "standardize" and "shape" not in scaling:
+        raise wrong(file, f"{key}.shape", "is missing")
+
+
+def _check_encoding(record: Mapping[str, Any], file: Path) -> None:
+    """Check how new data are read: key by key, then against the recipe and the preprocessing."""
+    encoding, where = record["data"]["encoding"], "data.encoding"
+    for schema in schemas_of(encoding):
+        check(encoding, schema, where, file)
+    key, what = disagreement(encoding, record["recipe"]["spec"], record["preprocess"].get("shape"))
+    if key:
+        raise wrong(file, f"{where}.{key}", what)
 
 
 def read_marks(file: Path) -> dict[str, Any]:
@@ -268,7 +227,7 @@ def check_digest(file: Path, content: Mapping[str, Any]) -> None:
 
 
 def check(value: Any, schema: Any, key: str, file: Path) -> None:
-    """Check a value by a schema: a mapping of keys, a list of one item's schema, a complaint, or a type hint.
+    """Check a value by a schema: a mapping of keys, a list of the schemas of an item, a complaint, a hint.
 
     Raises:
         ValueError: It is another; the message names the file and the key.
@@ -287,7 +246,8 @@ def check(value: Any, schema: Any, key: str, file: Path) -> None:
         if not isinstance(value, list):
             raise wrong(file, key, f"must be a list: got {shown(value)}")
         for place, item in enumerate(value):
-            check(item, schema[0], f"{key}[{place}]", file)
+            for inner in schema:
+                check(item, inner, f"{key}[{place}]", file)
     elif callable(schema) and not isinstance(schema, type) and not hasattr(schema, "__origin__"):
         if complaint := schema(value):
             raise wrong(file, key, complaint)

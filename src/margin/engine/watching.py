@@ -1,7 +1,8 @@
 """What looks at a training on its run's behalf, and what the run says of how far it came."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from margin.catalog import find, rules
 from margin.engine.hooks import Evaluating, patience, saving, until
@@ -66,3 +67,12 @@ def ended(run: Run, state: State) -> str:
     reason = str(marks.get("reason", ""))
     early = reason not in ("max_steps", INTERRUPTED) and not reason.startswith(NOT_FINITE)
     return reason if early and marks.get("ended") == state.step else ""
+
+
+ENDING = ("epochs", "max_steps", "until", "patience")
+"""The options that say when a training ends."""
+
+
+def asked_on(run: Run, state: State, total: int, changed: Mapping[str, Any]) -> bool:
+    """Whether a training that stopped here of its own accord was asked to go on, by options that changed."""
+    return state.step < total and bool(ended(run, state)) and any(name in changed for name in ENDING)

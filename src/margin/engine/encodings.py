@@ -1,0 +1,210 @@
+"""What a record says of how new data are read: the schema of ``data.encoding``, format by format.
+
+The choices are those of the readers in ``margin.data``, written again since a run is read without them.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from margin.engine.run_text import shown
+from margin.hints import fits, spoken
+
+DTYPE = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "complex64", "bool"]
+KIND = Literal["number", "category", "boolean"]
+TASK = Literal["classes", "values", "point_classes", "tokens", "series"]
+MISSING = Literal["error", "drop", "mean", "median", "mode"]
+LEVEL = Literal["characters", "words"]
+CASE = Literal["kept", "lower"]
+FILLS: dict[str, Any] = {"number": float | None, "category": str | None, "boolean": bool | None}
+"""What a missing cell of a column of each kind is filled with."""
+
+
+def extents(value: Any) -> str:
+    """Whether a value is the shape of a tensor that this machine could address."""
+    if not fits(value, list[int]) or len(value) > 16 or any(size < 0 for size in value):
+        return f"must be sizes, as [1, 28, 28]: got {shown(value)}"
+    most = 2**40
+    return (
+        "" if math.prod(value) <= most else f"must be a shape of at most {most} entries: got {shown(value)}"
+    )
+
+
+def positive(value: Any) -> str:
+    """Whether a value is a whole number from 1 that is no size out of this world."""
+    return (
+        ""
+        if fits(value, int) and 1 <= value < 2**40
+        else f"must be a whole number from 1: got {shown(value)}"
+    )
+
+
+def words(value: Any) -> str:
+    """Whether a value is a list of words, of which there is one at least, and each once."""
+    if not fits(value, list[str]) or not value or len(set(value)) < len(value):
+        return f"must be words, each once: got {shown(value)}"
+    return ""
+
+
+def mark(value: Any) -> str:
+    """Whether a value is what stands between the cells of a line, or null."""
+    plain = isinstance(value, str) and len(value) == 1 and value.isascii() and value not in '"\r\n'
+    return "" if value is None or plain else f"must be one character or null: got {shown(value)}"
+
+
+def column(value: Mapping[str, Any]) -> str:
+    """Whether a column of a table has what its kind needs: categories, a fill value of that kind."""
+    if value["kind"] == "category" and (complaint := words(value.get("categories"))):
+        return f"has categories, which {complaint}"
+    if not fits(value.get("fill"), FILLS[value["kind"]]):
+        return f"is filled with {spoken(FILLS[value['kind']])}: got {shown(value['fill'])}"
+    return ""
+
+
+NAMED = {"name": str, "kind": KIND}
+SPLIT = {"test?": float | None, "val?": float | None, "seed?": int, "official?": bool}
+NUMBERED = {"shape": extents, "dtype": DTYPE, "classes": list[str]}
+TABLES = {
+    "columns": [NAMED, column],
+    "edge_columns": [NAMED, column],
+    "id": str,
+    "ends": list[str],
+    "directed": Literal["undirected", "directed"],
+    "target": NAMED,
+}
+NODES = {**NUMBERED, "kind": Literal["graph"], "normalize": Literal["none", "rows"], "edge_features": int}
+GRAPHS = {**NUMBERED, "kind": Literal["graphs"], "edge_features": int, "tables?": TABLES}
+LABELS = {"tags": list[int] | None, "edge_tags": list[int] | None, "largest_degree": int | None}
+
+ENCODING: dict[str, Any] = {
+    "task?": TASK,
+    "kind?": str,
+    "shape?": extents,
+    "dtype?": DTYPE,
+    "classes?": list[str | int | float | bool],
+    "split?": SPLIT,
+    "pixels?": Literal["bytes"],
+    "wide?": bool,
+    "group?": dict[str, Any],
+    "about?": list[list[str]],
+}
+"""What new data are read by, whatever they are; data made by hand need have none of it."""
+
+OF_FORMAT: dict[str, dict[str, Any]] = {
+    "table": {
+        **NUMBERED,
+        "columns": [NAMED, column],
+        "target": NAMED,
+        "missing": MISSING,
+        "header": Literal["first", "none"],
+        "separator?": mark,
+        "decimal?": Literal[".", ","] | None,
+        "missing_values?": list[str],
+    },
+    "arrays": NUMBERED,
+    "images": {**NUMBERED, "pixels": Literal["bytes"], "resize?": list[int] | None},
+    "text": {"level": LEVEL, "case": CASE, "vocabulary": words, "shape": [positive]},
+    "pairs": {"level": LEVEL, "case": CASE, "vocabulary": words, "source_vocabulary": words},
+    "tokens": {"vocabulary": words, "shape": extents},
+    "series": {
+        "shape": [positive],
+        "dtype": DTYPE,
+        "columns": words,
+        "targets": words,
+        "horizon": positive,
+        "stride": positive,
+        "time_column": str | None,
+        "missing": Literal["error", "last"],
+    },
+    "sequences": NUMBERED,
+    "audio": {"resample": int | None},
+    "points": {**NUMBERED, "scale": Literal["none", "sphere"], "points": int | None, "split": {"seed": int}},
+    "graph": {**NODES, "tables?": TABLES},
+    "graphs": {**GRAPHS, "graphs?": LABELS},
+}
+"""What new data of a format are read by besides."""
+
+SOUND = {
+    **NUMBERED,
+    "features": Literal["samples", "frames", "logmel"],
+    "frame": positive,
+    "hop": positive,
+    "bands": positive,
+    "rate": positive,
+    "level": Literal["kept", "clip"],
+}
+CODES = {"rate": positive, "levels": positive, "shape": [positive]}
+"""Clips that are classes, and codes that are tokens."""
+
+
+def schemas_of(encoding: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The schemas that an encoding is checked by, one after the other."""
+    yield ENCODING
+    if "format" in encoding:
+        yield {"format": Literal[tuple(OF_FORMAT)], "task": TASK, "kind?": str}
+        yield OF_FORMAT[encoding["format"]]
+        if encoding["format"] == "audio":
+            yield CODES if encoding["task"] == "tokens" else SOUND
+
+
+def disagreement(encoding: Mapping[str, Any], spec: Mapping[str, Any], scale: Any) -> tuple[str, str]:
+    """The first key of an encoding that the model's spec, its preprocessing or another key contradict.
+
+    Args:
+        encoding: Checked by its schemas.
+        spec: Of the recipe.
+        scale: The shape of the preprocessing, or None.
+
+    Returns:
+        The key and what is wrong with it; twice "" where all agree.
+    """
+    for key, held, wanted in _pairs(encoding, spec):
+        if held != wanted:
+            return key, f"must be the model's {shown(wanted)}: got {shown(held)}"
+    shape = encoding.get("shape")
+    if (
+        scale
+        and shape
+        and not all(a in (1, b) or b == 0 for a, b in zip(scale[::-1], shape[::-1], strict=False))
+    ):
+        return "shape", f"must be scaled by {shown(scale)}: got {shown(shape)}"
+    return "", ""
+
+
+def _pairs(encoding: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Each key of which the length or size is known twice: as it stands, and as it must be."""
+    form, shape = encoding.get("format", ""), encoding.get("shape", [])
+    lengths = {"classes": "num_classes", "vocabulary": "vocab_size", "source_vocabulary": "source_vocab_size"}
+    for key, name in lengths.items():
+        if encoding.get(key) and fits(spec.get(name), int):
+            yield key, len(encoding[key]), spec[name]
+    if form == "table":
+        columns = encoding["columns"]
+        yield "columns", sum(len(one.get("categories", "x")) for one in columns), math.prod(shape)
+    if form == "series":
+        yield "shape", shape[1:], [len(encoding["columns"])]
+        known = [name for name in encoding["targets"] if name in encoding["columns"]]
+        yield "targets", encoding["targets"], known
+        for key, value in {"horizon": encoding["horizon"], "num_targets": len(known)}.items():
+            yield ("targets" if key != "horizon" else key), value, spec.get(key, value)
+    if form in ("graph", "graphs", "points"):
+        yield "shape", len(shape), 2
+    if "edge_features" in encoding:
+        yield "edge_features", encoding["edge_features"], spec.get("edge_features", encoding["edge_features"])
+    if "pixels" in encoding:
+        yield "shape", len(shape), 3
+    for name, size in _sizes(form, shape).items():
+        if name in spec and fits(spec[name], int):
+            yield "shape", size, spec[name]
+
+
+def _sizes(form: str, shape: list[int]) -> dict[str, int]:
+    """What a spec says of the shape of an example."""
+    sizes = {"in_features": math.prod(shape)} if form in ("table", "arrays", "images") else {}
+    if len(shape) == 3 and form in ("arrays", "images"):
+        sizes["channels"] = shape[0]
+    if form in ("graph", "graphs"):
+        sizes["node_features"] = shape[-1]
+    if form in ("series", "sequences"):
+        sizes["input_size"] = shape[-1]
+    return sizes
