@@ -359,8 +359,9 @@ def has_two_labels(subject: Subject) -> bool:
 
 
 def has_parameters(subject: Subject) -> bool:
-    """Whether a parameter requires a gradient."""
-    return any(parameter.requires_grad for parameter in subject.model.parameters())
+    """Whether parameters require a gradient, all real: by complex ones a derivative is another thing."""
+    trained = [p for p in subject.model.parameters() if p.requires_grad]
+    return len(trained) > 0 and not any(p.is_complex() for p in trained)
 
 
 def has_history(subject: Subject) -> bool:

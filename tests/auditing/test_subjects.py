@@ -9,6 +9,7 @@ from margin.auditing.answers import ask
 from margin.auditing.subjects import subject_of
 from margin.catalog import claims
 from margin.data.examples import Arrays, Data
+from margin.tasks import CLASSES
 from margin.types import Batch, Domain
 
 X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
@@ -388,6 +389,17 @@ def test_a_probability_is_judged_as_its_logit_is():
         torch.testing.assert_close(finding.value, logits[name].value, rtol=1e-4, atol=1e-5)
 
 
+def test_a_later_batch_tells_logits_from_probabilities():
+    x = torch.cat((torch.rand(300, 1), torch.tensor([[1.5]])))
+    y = (x[:, 0] > 0.5).long()
+    with pytest.raises(ValueError, match="probabilities must lie in"):
+        subject_of(nn.Identity(), (x, y), task="probabilities")
+    assert subject_of(nn.Identity(), (x, y), task="binary").task.name == "binary"
+    rows = torch.cat((x, 1 - x), 1)
+    rows[-1] = torch.tensor([3.0, -4.0])
+    assert subject_of(nn.Identity(), (rows, y)).task is CLASSES
+
+
 def test_a_number_that_is_no_probability_fails_rather_than_being_clamped():
     from margin.auditing.reading import ONE_VS_REST, PROBABILITIES, PROBABILITY
 
@@ -395,7 +407,7 @@ def test_a_number_that_is_no_probability_fails_rather_than_being_clamped():
     assert PROBABILITY.loss(wrong, label).isnan().all()
     rows = torch.tensor([[0.5, 1.5], [0.5, -0.5]])
     for task in (PROBABILITIES, ONE_VS_REST):
-        assert task.classes(rows).isnan().any(1).all()
+        assert task.loss(rows, torch.tensor([1, 1])).isnan().all()
     p, labels = torch.tensor([[0.2, 0.9, 0.4]]), torch.tensor([1])
     loss = -(torch.tensor(0.8).log() + torch.tensor(0.9).log() + torch.tensor(0.6).log())
     torch.testing.assert_close(ONE_VS_REST.loss(p, labels), loss[None])

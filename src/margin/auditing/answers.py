@@ -3,7 +3,6 @@
 import hashlib
 import math
 import platform
-import re
 import time
 import traceback
 import warnings
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from margin.auditing.copies import lacking
 from margin.auditing.hardest import Hardest, hardest
 from margin.auditing.planning import Plan
 from margin.auditing.requirements import Judgment, Requirement, Status, judged
@@ -26,13 +26,6 @@ from margin.findings import Finding, NotAsked, Subject, Verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-LACKS = re.compile(
-    r"derivative for .* is not implemented|does not currently support double backward|once_differentiable"
-    r"|does not support it because it has not been implemented|must override the setup_context"
-    r"|Batching rule not implemented|support vmap over|vmap: "
-)
-"""What torch says where an operation of the model has no such derivative, or none that runs over examples."""
 
 Fact = str | int | float
 Progress = Callable[[Claim, int, int], None]
@@ -230,7 +223,7 @@ def ask(
     for claim in claims:
         answers.setdefault(claim.name, Answer(claim, None, "", 0.0, INTERRUPTED))
     audit = Audit(
-        title=title or type(subject.model).__name__,
+        title=title or subject.model._get_name(),
         answers=tuple(answers[claim.name] for claim in claims),
         assumed=subject.assumed,
         facts=known,
@@ -274,7 +267,12 @@ def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer
 
 
 def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer:
-    if refusal := claim.refusal(subject):
+    try:
+        refusal = claim.refusal(subject)
+    except Exception as error:  # whether it applies is found out by asking the model, which may be odd
+        lacks = lacking(error)
+        return Answer(claim, None, "", 0.0, lacks, "" if lacks else traceback.format_exc())
+    if refusal:
         return Answer(claim, None, refusal, 0.0)
     if skipped := unwanted or plan.lacking(claim):
         return Answer(claim, None, "", 0.0, skipped)
@@ -287,7 +285,7 @@ def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             finding = resolve(claim.ask)(subject)
     except Exception as error:
-        skipped = str(error) if isinstance(error, NotAsked) else _lacking(error)
+        skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
         broken = "" if skipped else traceback.format_exc()
     plan.took(claim, seconds := time.perf_counter() - start)
     if difference := before.difference(subject):
@@ -295,14 +293,6 @@ def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer
             f"asking must leave no trace: claim {claim.name} was asked and {difference}\n{broken}"
         )
     return Answer(claim, finding, "", seconds, skipped, broken)
-
-
-def _lacking(error: Exception) -> str:
-    """What torch cannot do with the model that a claim asked for, in a line; "" for any other error."""
-    if not isinstance(error, RuntimeError):  # NotImplementedError is one
-        return ""
-    line = next((line.strip() for line in str(error).splitlines() if LACKS.search(line)), "")
-    return f"torch cannot differentiate the model so: {line[:120]}" if line else ""
 
 
 def _span(subject: Subject) -> tuple[float, float] | None:
@@ -314,7 +304,7 @@ def facts_of(subject: Subject) -> dict[str, Fact]:
     """What identifies a subject: its model's size and place, its data's, the versions that measured."""
     parameters = list(subject.model.parameters())
     facts: dict[str, Fact] = {
-        "model": type(subject.model).__name__,
+        "model": subject.model._get_name(),
         "parameters": sum(p.numel() for p in parameters),
         "task": subject.task.name,
         "held-out examples": _examples(subject.test),

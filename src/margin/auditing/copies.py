@@ -1,6 +1,22 @@
-"""Models that cannot be copied: their weights are tensors that were computed from others and kept."""
+"""How a module is taken: out of its wrapper, uncompiled, asked with care; or refused, as not copied."""
 
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
 from torch import Tensor, nn
+
+from margin.engine.asking import Kept
+
+LACKS = re.compile(
+    r"derivative for .* is not implemented|does not currently support double backward|once_differentiable"
+    r"|does not support it because it has not been implemented|must override the setup_context"
+    r"|Batching rule not implemented|support vmap over|vmap: |does not require grad"
+    r"|The stateless API can't|is not supported on ScriptModules"
+)
+"""What torch says where an operation of the model has no such derivative, or none that runs over examples."""
 
 
 def check_copyable(model: nn.Module) -> None:
@@ -23,3 +39,94 @@ def check_copyable(model: nn.Module) -> None:
                     "kept; make it permanent (torch.nn.utils.prune.remove, remove_weight_norm), or use "
                     "torch.nn.utils.parametrizations"
                 )
+
+
+class Asked(nn.Module):
+    """A module that is asked with care.
+
+    Args:
+        model: The module.
+        copies: Whether it is given copies of its inputs, because it overwrites them.
+        anew: Whether each call begins in the state that the module came in, because it answers by what it
+            keeps of the calls before.
+    """
+
+    def __init__(self, model: nn.Module, copies: bool, anew: bool = False) -> None:
+        super().__init__()
+        self.model = model
+        self.copies = copies
+        self.anew = anew
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """What the module returns, torch running its operations one by one."""
+        if self.copies:
+            inputs = tuple(x.clone() for x in inputs)
+        kept = Kept(self.model) if self.anew else None
+        if kept is not None:
+            _copy_buffers(self.model)  # a graph may hold what is written and put back
+        try:
+            with torch.compiler.set_stance("force_eager") if _is_compiled(self.model) else nullcontext():
+                outputs: Tensor = self.model(*inputs)
+        finally:
+            if kept is not None:
+                kept.restore()
+        return outputs.clone() if outputs.is_inference() else outputs
+
+    def _get_name(self) -> str:
+        return self.model._get_name()
+
+
+def _copy_buffers(model: nn.Module) -> None:
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = buffer.clone()
+
+
+def unwrapped(model: nn.Module, assumed: list[str]) -> nn.Module:
+    """A model without the wrapper that spreads it over devices: its copies share no weights with it."""
+    if not isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return model
+    assumed.append(f"the model stands in {model._get_name()}: it is audited as what stands in it")
+    inner: nn.Module = model.module
+    return inner
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
+
+
+def eager(model: nn.Module, assumed: list[str]) -> nn.Module:
+    """A model without compiled parts: torch has no second derivative of what it compiled."""
+    if isinstance(model, nn.Module) and not _is_compiled(model):
+        return model
+    assumed.append("the model is compiled: it is audited as what was compiled, torch running it step by step")
+    inner = getattr(model, "_orig_mod", model)
+    return Asked(inner, copies=False) if _is_compiled(inner) else inner
+
+
+def described(outputs: Any) -> str:
+    """The kind of outputs that are not one tensor, and a module that returns one tensor of them."""
+    kind = type(outputs).__name__
+    parts: list[str] = []
+    if isinstance(outputs, Mapping):
+        parts = [f"[{name!r}]" for name, part in outputs.items() if isinstance(part, Tensor)]
+    elif isinstance(outputs, tuple | list):
+        parts = [f"[{i}]" for i, part in enumerate(outputs) if isinstance(part, Tensor)]
+    else:
+        parts = [
+            f".{name}" for name, part in getattr(outputs, "__dict__", {}).items() if isinstance(part, Tensor)
+        ]
+    if not parts:
+        return kind
+    part = next((part for part in parts if "logits" in part), parts[0])
+    return f"{kind} of {', '.join(parts)}; audit a module whose forward returns model(x){part}"
+
+
+def lacking(error: Exception) -> str:
+    """What torch cannot do with the model that a claim asked for, in a line; "" for any other error."""
+    if not isinstance(error, RuntimeError):  # NotImplementedError is one
+        return ""
+    line = next((line.strip() for line in str(error).splitlines() if LACKS.search(line)), "")
+    what = "look into the model" if "ScriptModules" in line else "differentiate the model"
+    return f"torch cannot {what} so: {line[:120]}" if line else ""

@@ -3,6 +3,7 @@
 What cannot be told from the outputs and targets alone is refused, in a sentence that names the ways on.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,14 +24,18 @@ def shape_of(tensor: Tensor) -> str:
     return f"({', '.join(['N', *map(str, tensor.shape[1:])])}{',' if tensor.ndim == 1 else ''})"
 
 
-def _log(probabilities: Tensor) -> Tensor:
-    """The logarithm, finite at 0; NaN of what is no probability."""
-    p = torch.where((probabilities < 0) | (probabilities > 1 + 1e-3), torch.nan, probabilities)
+def _scores(p: Tensor) -> Tensor:
+    """The logarithm, finite at 0, by functions that have interval rules."""
     return p.clamp_min(torch.finfo(p.dtype).tiny).log()
 
 
+def _log(probabilities: Tensor) -> Tensor:
+    """The logarithm, finite at 0; NaN of what is no probability."""
+    return _scores(torch.where((probabilities < 0) | (probabilities > 1 + 1e-3), torch.nan, probabilities))
+
+
 def _log_odds(p: Tensor) -> Tensor:
-    return _log(p) - _log(1 - p)
+    return _scores(p) - _scores(1 - p)
 
 
 def _cross_entropies(p: Tensor, labels: Tensor) -> Tensor:
@@ -54,7 +59,7 @@ PROBABILITIES = Task(
     lambda p, labels: nn.functional.nll_loss(_log(p), labels, reduction="none"),
     {"accuracy": class_accuracy},
     lambda p: {"class": p.argmax(-1), "probability": p.amax(-1)},
-    classes=_log,
+    classes=_scores,
     probabilities=lambda p: p,
 )
 """A probability for each class, a softmax being the model's last layer."""
@@ -105,7 +110,7 @@ def task_of(name: str | None, outputs: Tensor, targets: Tensor | None, assumed: 
     if _sums_to_1(outputs) and kind == "classes":
         assumed.append("outputs: probabilities, because every row sums to 1; their logarithms are the scores")
         return PROBABILITIES
-    if _in_unit(outputs):
+    if in_unit(outputs):
         sigmoid = "sigmoid" if one else "sigmoids (one against the rest)"
         raise ValueError(
             "the outputs all lie in [0, 1], which may be probabilities or logits: "
@@ -141,7 +146,7 @@ def _inferred(outputs: Tensor, targets: Tensor | None, assumed: list[str]) -> st
 
 
 def _probabilities(outputs: Tensor, one: bool, assumed: list[str]) -> Task:
-    if not _in_unit(outputs):
+    if not in_unit(outputs):
         low, high = outputs.min().item(), outputs.max().item()
         raise ValueError(f"probabilities must lie in [0, 1]: the outputs lie in [{low:.4g}, {high:.4g}]")
     if one:
@@ -182,7 +187,7 @@ def _of_column(task: Task) -> Task:
     )
 
 
-def _in_unit(outputs: Tensor) -> bool:
+def in_unit(outputs: Tensor) -> bool:
     """Whether all outputs that are numbers lie in [0, 1], and some are."""
     seen = outputs[~outputs.isnan()]
     return seen.numel() > 0 and bool(((seen >= 0) & (seen <= 1)).all())
@@ -190,7 +195,7 @@ def _in_unit(outputs: Tensor) -> bool:
 
 def _sums_to_1(outputs: Tensor) -> bool:
     """Whether each row whose outputs are numbers is a distribution of two classes or more, and some are."""
-    if outputs.ndim != 2 or outputs.shape[1] < 2 or not _in_unit(outputs):
+    if outputs.ndim != 2 or outputs.shape[1] < 2 or not in_unit(outputs):
         return False
     rows = outputs[~outputs.isnan().any(1)].double()
     return bool(((rows.sum(1) - 1).abs() < 1e-3).all()) and len(rows) > 0
@@ -240,3 +245,16 @@ def check_label_shape(labels: Tensor) -> None:
 def name_of(tensor: Tensor) -> str:
     """The tensor's type as torch spells it: "float32"."""
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def say_infinite(task: Task, p: Tensor, labels: Tensor | None, assumed: list[str]) -> None:
+    """Say where a true class is given probability 0: the loss is finite there, that a mean be one."""
+    if labels is None or labels.is_floating_point() or task.loss is None or not in_unit(p):
+        return
+    most = -math.log(torch.finfo(p.dtype).tiny)
+    count = int((task.loss(p, labels) > 0.999 * most).sum())
+    if count:
+        assumed.append(
+            f"loss: infinite for {count:,} held-out examples, whose class has probability 0; it is taken as "
+            f"{most:.3g}, of the least number of the type"
+        )

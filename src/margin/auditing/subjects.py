@@ -4,15 +4,22 @@ Nothing is broadcast, clamped or guessed silently: an inference is a sentence of
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from margin.auditing.copies import check_copyable
+from margin.auditing.copies import Asked, check_copyable, described, eager, unwrapped
 from margin.auditing.handed import batches_of, read, retyped
-from margin.auditing.reading import SINGLE, check_label_shape, name_of, shape_of, task_of
+from margin.auditing.reading import (
+    SINGLE,
+    check_label_shape,
+    in_unit,
+    name_of,
+    say_infinite,
+    shape_of,
+    task_of,
+)
 from margin.auditing.trace import same_bits
 from margin.data.examples import Data, judged
 from margin.engine.asking import Kept, asking
@@ -66,18 +73,20 @@ def subject_of(
     handed = [read(data, class_names, "the held-out data")]
     if train is not None:
         handed.append(read(train, class_names, "the training data"))
-    model = _eager(model, assumed)
+    model = eager(unwrapped(model, assumed), assumed)
     check_copyable(model)
-    first = batches_of(handed[0], model)[0]
+    held_out = batches_of(handed[0], model)
+    first = held_out[0]
     probed = _probe(model, first, assumed)
-    outputs = probed.outputs
-    chosen = task_of(task, outputs, first.targets, assumed)
+    outputs, targets = _read(probed, held_out, task)
+    chosen = task_of(task, outputs, targets, assumed)
     _check_names(class_names, chosen, outputs)
     dtype = outputs.dtype if chosen is VALUES else torch.int64
     parts = []
     for one, name in zip(handed, ("held-out", "training"), strict=False):
         _check(batches_of(one, model), chosen, outputs, name)
         parts.append(batches_of(retyped(one, dtype), model))
+    say_infinite(chosen, outputs, targets, assumed)
     independent = _independent(probed, first, assumed)
     return Subject(
         model=probed.model,
@@ -111,67 +120,11 @@ def _run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
             f"the model must accept the data: given {passed}, it raised {type(error).__name__}: {reason}"
         ) from error
     if not isinstance(outputs, Tensor) or outputs.ndim == 0 or len(outputs) != len(inputs[0]):
-        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else _described(outputs)
+        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else described(outputs)
         raise ValueError(
             f"the model must return one tensor with a row per example: given {passed}, got {got}"
         )
     return outputs
-
-
-def _described(outputs: Any) -> str:
-    """The kind of outputs that are not one tensor, and a module that returns one tensor of them."""
-    kind = type(outputs).__name__
-    parts: list[str] = []
-    if isinstance(outputs, Mapping):
-        parts = [f"[{name!r}]" for name, part in outputs.items() if isinstance(part, Tensor)]
-    elif isinstance(outputs, tuple | list):
-        parts = [f"[{i}]" for i, part in enumerate(outputs) if isinstance(part, Tensor)]
-    else:
-        parts = [
-            f".{name}" for name, part in getattr(outputs, "__dict__", {}).items() if isinstance(part, Tensor)
-        ]
-    if not parts:
-        return kind
-    part = next((part for part in parts if "logits" in part), parts[0])
-    return f"{kind} of {', '.join(parts)}; audit a module whose forward returns model(x){part}"
-
-
-class Asked(nn.Module):
-    """A module that is asked with care.
-
-    Args:
-        model: The module.
-        copies: Whether it is given copies of its inputs, because it overwrites them.
-    """
-
-    def __init__(self, model: nn.Module, copies: bool) -> None:
-        super().__init__()
-        self.model = model
-        self.copies = copies
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """What the module returns, torch running its operations one by one."""
-        if self.copies:
-            inputs = tuple(x.clone() for x in inputs)
-        with torch.compiler.set_stance("force_eager") if _is_compiled(self.model) else nullcontext():
-            outputs: Tensor = self.model(*inputs)
-            return outputs
-
-    def _get_name(self) -> str:
-        return self.model._get_name()
-
-
-def _is_compiled(model: nn.Module) -> bool:
-    return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
-
-
-def _eager(model: nn.Module, assumed: list[str]) -> nn.Module:
-    """A model without compiled parts: torch has no second derivative of what it compiled."""
-    if isinstance(model, nn.Module) and not _is_compiled(model):
-        return model
-    assumed.append("the model is compiled: it is audited as what was compiled, torch running it step by step")
-    inner = getattr(model, "_orig_mod", model)
-    return Asked(inner, copies=False) if _is_compiled(inner) else inner
 
 
 class Probed(NamedTuple):
@@ -192,16 +145,31 @@ def _probe(model: nn.Module, batch: Batch, assumed: list[str]) -> Probed:
         outputs = _run(model, given)
         written = kept.written(model)
         kept.restore()
-        if not all(map(same_bits, given, batch.inputs)):
-            assumed.append("the model overwrites its input: each call is given a copy")
-            model = Asked(model, copies=True)
-        again = _run(model, batch.inputs)
+        overwrites = not all(map(same_bits, given, batch.inputs))
+        again, later = (_run(model, tuple(x.clone() for x in batch.inputs)) for _ in range(2))
+        kept.restore()
+        with torch.enable_grad():
+            recorded = _run(model, tuple(x.clone() for x in batch.inputs)).detach()
     noise = _apart(outputs, again)
+    remembers = bool(noise == 0) and bool(_apart(outputs, later) > 0)
+    if overwrites:
+        assumed.append("the model overwrites its input: each call is given a copy")
+    if remembers:
+        assumed.append(
+            "the model answers by what it keeps of the calls before: each call begins in the state it came in"
+        )
+    if overwrites or remembers or outputs.is_inference():
+        model, outputs = Asked(model, overwrites, remembers), outputs.clone()
     if written:
         names = ", ".join(map(repr, written))
         assumed.append(f"forward writes buffer {names}: it is put back after each question")
     if noise > 0:
         assumed.append("the model draws at random in evaluation mode: a finding is about one draw")
+    elif _apart(outputs, recorded) > _rounding(outputs):
+        assumed.append(
+            "the model answers otherwise while torch records gradients: accuracy and loss are of the one "
+            "function, curvature and attacks of the other"
+        )
     elif any(flags.values()) and _moves_in(flags, model, batch, outputs):
         assumed.append("the model came in training mode, where it answers otherwise: it is asked in eval()")
     return Probed(model, outputs, noise)
@@ -218,10 +186,31 @@ def _moves_in(flags: Mapping[nn.Module, bool], model: nn.Module, batch: Batch, o
             return True
 
 
+def _rounding(outputs: Tensor) -> Tensor:
+    """By how much outputs may move that are computed in another order."""
+    scale = torch.where(outputs.isfinite(), outputs, 0).abs().max().double()
+    return torch.finfo(outputs.dtype).eps ** 0.5 * scale
+
+
 def _apart(a: Tensor, b: Tensor) -> Tensor:
     """The largest distance of two outputs; a NaN is where a NaN is."""
-    moved = torch.where(a.isnan() == b.isnan(), (a - b).nan_to_num(), torch.inf)
+    moved = torch.where((a == b) | (a.isnan() & b.isnan()), 0, a - b).nan_to_num(torch.inf)
     return moved.abs().max().double()
+
+
+@torch.no_grad()
+def _read(probed: Probed, batches: Sequence[Batch], task: str | None) -> tuple[Tensor, Tensor | None]:
+    """Outputs and targets that tell the task: of the first batch, or of all where all decide.
+
+    One output that lies outside [0, 1] tells logits from probabilities, in whichever batch it stands.
+    """
+    outputs, targets = probed.outputs, batches[0].targets
+    if task in ("logits", "values") or outputs.ndim > 2 or targets is None or not in_unit(outputs):
+        return outputs, targets
+    with asking(probed.model):
+        rest = [_run(probed.model, batch.inputs) for batch in batches[1:]]
+    known = [batch.targets for batch in batches if batch.targets is not None]
+    return torch.cat([outputs, *rest]), torch.cat(known)
 
 
 @torch.no_grad()
@@ -237,10 +226,9 @@ def _independent(probed: Probed, batch: Batch, assumed: list[str]) -> bool:
         return True
     with asking(model):
         alone = _run(model, tuple(x[:few] for x in batch.inputs))
-    scale = outputs.nan_to_num().abs().max().double()
     gap = _apart(alone, outputs[:few])
     # of a model that draws, other draws alone move the outputs
-    if gap > torch.finfo(outputs.dtype).eps ** 0.5 * scale + NOISE * noise:
+    if gap > _rounding(outputs) + NOISE * noise:
         assumed.append(
             f"the examples of a batch read each other: without the rest, outputs move by {gap:.2g}"
         )

@@ -53,7 +53,7 @@ def surrogate(subject: Subject) -> Finding:
         range=(0.0, 1.0),
         high=bits,
         tolerance=1e-9,
-        failure=unanswered(answered.outputs, "the output"),
+        failure=unanswered(stated_probability, "a probability"),
         premises=(),
         reference="Bartlett, Jordan and McAuliffe 2006, Section 1 (convex surrogates), Table 1",
     )

@@ -17,6 +17,8 @@ from margin.robust.interval_arithmetic import (
     Affine,
     Box,
     NoIntervalRule,
+    Normalized,
+    Squashed,
     add,
     endpointwise,
     joined,
@@ -31,6 +33,9 @@ from margin.robust.interval_arithmetic import (
 )
 
 Rule = Callable[..., Any]
+
+NEXT_TO_0 = 1e-30
+"""Up to here a floor under probabilities moves no margin by more than its rounding."""
 
 GELU_BOTTOM = {"none": -0.7517915246935645, "tanh": -0.7524614220710163}
 SILU_BOTTOM = -1.2784645427610738
@@ -196,8 +201,25 @@ def exponential(function: Callable[..., Tensor]) -> Rule:
 
 
 def clamp(x: Box, min: Any = None, max: Any = None) -> Box:
-    """Clamping to constant ends."""
-    return monotone(lambda end: torch.clamp(end, min, max), x, size=0.0)
+    """Clamping to constant ends; of probabilities, to what is next to 0, their margins keep their sign."""
+    box = monotone(lambda end: torch.clamp(end, min, max), x, size=0.0)
+    kept = max is None and isinstance(min, float) and 0 <= min <= NEXT_TO_0
+    return Box(box.low, box.high, box.arithmetic, _shares(x) if kept else None)
+
+
+def logarithm(x: Box) -> Box:
+    """The logarithm, -inf where x may be 0; margins of logarithms are those of probabilities at least."""
+    low, high = x.low.clamp_min(0.0).log(), x.high.clamp_min(0.0).log()
+    size = torch.maximum(*(end.abs().nan_to_num(posinf=0.0) for end in (low, high)))
+    box = x.to(low, high, ULPS * x.unit * (1 + size))
+    return Box(box.low, box.high, box.arithmetic, _shares(x))
+
+
+def _shares(x: Box) -> Normalized | Squashed | None:
+    """What made the probabilities that a box holds."""
+    made_by = x.made_by
+    shares = isinstance(made_by, Squashed) or (isinstance(made_by, Normalized) and not made_by.log)
+    return made_by if shares and isinstance(made_by, Normalized | Squashed) else None
 
 
 def gelu(x: Box, approximate: str = "none") -> Box:

@@ -238,6 +238,8 @@ def bounds(
         exact = copy.deepcopy(model).double()
     except Exception as error:
         raise NoIntervalRule(f"the model cannot be copied to float64: {type(error).__name__}") from error
+    if isinstance(exact, torch.jit.ScriptModule) and not isinstance(exact, torch.jit.TopLevelTracedModule):
+        raise NoIntervalRule("the model is a script, whose layers torch does not show")
     arithmetic = coarsest_type(model)
     if arithmetic == torch.float32 and (flag := _reduced(low.device)):
         raise NoIntervalRule(f"{LOWER}: {flag}")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from margin.findings import Finding, Premise, Subject, has_probabilities
+from margin.findings import Finding, NotAsked, Premise, Subject, has_probabilities
 from margin.theory.calibration import (
     Reliability,
     brier_score,
@@ -221,13 +221,21 @@ def brier(subject: Subject) -> Finding:
 def nll(subject: Subject) -> Finding:
     """The mean negative log-likelihood of what happened, in nats.
 
-    It is infinite, and the finding failed, where something happened that was given probability 0.
-
     Args:
         subject: A model that states probabilities.
+
+    Raises:
+        NotAsked: Something happened that was given probability 0: the mean is infinite, which is true of
+            the model and no failure, but is no number with an interval.
     """
     found = forecasts(subject)
     scores = negative_log_likelihood(found.probabilities, found.labels)
+    counted = (scores == math.inf) & (found.weight > 0)
+    if not found.failure and bool(counted.any()):
+        raise NotAsked(
+            f"the mean is infinite: what happened was given probability 0 in {int(counted.sum()):,} of "
+            f"{len(scores):,} held-out forecasts, the first of index {int(counted.nonzero()[0])}"
+        )
     estimate = weighted_mean(Terms(scores, found.weight, found.example))
     classes = found.probabilities.shape[-1]
     return Finding(

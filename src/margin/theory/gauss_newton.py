@@ -19,7 +19,7 @@ from margin.engine.asking import expand_weight, weighted_sum
 from margin.findings import Subject
 from margin.foundations.seeds import mix
 from margin.tasks import Task
-from margin.theory.hessian import MEMORY, Asked, differentiating, pieces_of, real_terms
+from margin.theory.hessian import MEMORY, Asked, check_twice, differentiating, pieces_of, real_terms
 from margin.types import Batch, Objective
 
 Kind = Literal["gauss_newton", "empirical_fisher", "sampled_fisher"]
@@ -179,6 +179,8 @@ class JacobianProduct:
         pulled = torch.autograd.grad(
             factors.z, self.parameters, u, create_graph=True, allow_unused=True, materialize_grads=True
         )
+        if number == 0:
+            check_twice(pulled)  # J v is the derivative of J' u
         return factors, u, list(pulled)
 
     def _product(

@@ -11,6 +11,7 @@ from margin.findings import Finding, Premise, Subject
 from margin.tasks import BINARY, CLASSES, VALUES
 from margin.theory.curvature import DRAWN, NO_LOSS, UNIT, differentiated, trace_of
 from margin.theory.gauss_newton import JacobianProduct, Kind, curvature_map, own_task
+from margin.theory.held_out import output_of_one
 from margin.theory.hessian import MEMORY, RiskHessian, risk_hessian
 from margin.theory.lanczos import End, Extremes, extreme_eigenvalues, random_direction
 from margin.theory.twice_differentiable import twice_differentiable
@@ -143,6 +144,22 @@ def definite(
     )
 
 
+def _is_natural(subject: Subject) -> bool:
+    """Whether the loss's second derivative by the outputs is the same at targets 0 and 1: of logits it is."""
+    task, batches = own_task(subject.objective), subject.train or subject.test
+    outputs, targets = output_of_one(subject), batches[0].targets
+    if task is None or targets is None or not isinstance(outputs, Tensor):
+        return False
+    z, one = outputs[:1].detach().double(), torch.ones_like(targets[:1])
+    loss = task.loss
+    if loss is None:
+        return False
+    at_0, at_1 = (
+        torch.autograd.functional.hessian(lambda z, y=y: loss(z, y).sum(), z) for y in (0 * one, one)
+    )
+    return torch.allclose(at_0, at_1, rtol=1e-8, atol=1e-12)
+
+
 def fisher(
     subject: Subject,
     *,
@@ -153,9 +170,10 @@ def fisher(
 ) -> Finding:
     """The traces of the Gauss-Newton matrix and of the Fisher matrices, at drawn and at the data's targets.
 
-    For the cross-entropy the true Fisher matrix is the Gauss-Newton matrix, so that its estimate from drawn
-    targets scatters about that; the empirical Fisher's trace, the mean squared gradient of a term, is
-    another quantity unless the model's probabilities are the data's.
+    Where the loss's second derivative by the outputs is the same at every target, as of a cross-entropy of
+    logits and not of one of probabilities, the true Fisher matrix is the Gauss-Newton matrix, so that its
+    estimate from drawn targets scatters about that; the empirical Fisher's trace, the mean squared gradient
+    of a term, is another quantity unless the model's probabilities are the data's.
 
     Args:
         subject: A model that states probabilities, and an objective that is its task's loss.
@@ -179,8 +197,9 @@ def fisher(
             found.append(trace_of(product, rank, probes, memory))
     value, half, narrow = (torch.stack(column) for column in zip(*(one[:3] for one in found), strict=True))
     return Finding(
-        statement="The traces of the Gauss-Newton matrix (for the cross-entropy: of the true Fisher matrix), "
-        "of the Fisher matrix at targets drawn once from the model's probabilities, and of the empirical "
+        statement="The traces of the Gauss-Newton matrix"
+        + (" (here that of the true Fisher matrix), " if _is_natural(subject) else ", ")
+        + "of the Fisher matrix at targets drawn once from the model's probabilities, and of the empirical "
         f"Fisher matrix, over {sample.words}; each {found[0].words}.",
         value=value,
         unit="1 / weight^2",

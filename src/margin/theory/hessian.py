@@ -7,7 +7,7 @@ all examples; chunks of them are differentiated one after the other, so memory i
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _NormBase
 
 from margin.engine.asking import asking, weighted_sum
+from margin.findings import NotAsked
 from margin.foundations.seeds import mix
 from margin.theory.lanczos import SEED, random_direction
 from margin.types import Batch, Objective
@@ -155,11 +156,14 @@ class RiskHessian:
         self.finite &= bool(total.isfinite())
         if not total.requires_grad:
             return [], weight
-        return list(
+        gradient = list(
             torch.autograd.grad(
                 total, self.parameters, create_graph=True, allow_unused=True, materialize_grads=True
             )
-        ), weight
+        )
+        if number == 0:
+            check_twice(gradient)
+        return gradient, weight
 
     def _product(self, gradient: list[Tensor], direction: list[Tensor]) -> Tensor:
         # A gradient without a graph is constant: its row of the Hessian is 0.
@@ -175,6 +179,26 @@ class RiskHessian:
             materialize_grads=True,
         )
         return torch.cat([row.reshape(-1).to(self.parameters[0]) for row in rows])
+
+
+def check_twice(gradient: Sequence[Tensor]) -> None:
+    """Refuse a gradient whose derivative is marked as an error, which torch passes by as if it were 0.
+
+    Raises:
+        NotAsked: A backward of the model's own is marked ``once_differentiable``.
+    """
+    seen: set[Any] = set()
+    nodes = [g.grad_fn for g in gradient if g.grad_fn is not None]
+    while nodes:
+        node = nodes.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.name() == "torch::autograd::Error":
+            raise NotAsked(
+                "the model has no second derivative: a backward of its own is marked once_differentiable"
+            )
+        nodes += [before for before, _ in node.next_functions if before is not None]
 
 
 def pieces_of(batches: Sequence[Batch], size: int | None) -> Iterator[Batch]:

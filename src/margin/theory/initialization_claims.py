@@ -167,7 +167,7 @@ def relu_chain(subject: Subject) -> tuple[nn.Sequential, Tensor] | None:
         again = nn.Sequential(*(module for module, _ in calls)).eval()(calls[0][1])
     if again.shape != outputs.shape and again.flatten().shape != outputs.shape:
         return None
-    same = torch.allclose(again.flatten(), outputs.flatten(), rtol=1e-5, atol=0, equal_nan=True)
+    same = torch.allclose(again.flatten().to(outputs), outputs.flatten(), rtol=1e-5, atol=0, equal_nan=True)
     first = next(x for module, x in calls if isinstance(module, nn.Linear))
     return (hidden.eval(), first[:EXAMPLES]) if same else None
 

@@ -48,7 +48,9 @@ def losses_at(
         directions: One number for each moved parameter, in their order.
     """
     moved = copy.deepcopy(model)
-    parameters = [p for p in moved.parameters() if p.requires_grad]
+    # of a script torch's copies do not say what requires a gradient
+    both = zip(moved.parameters(), model.parameters(), strict=True)
+    parameters = [p for p, own in both if own.requires_grad]
     centers = [p.clone() for p in parameters]
     sizes = [p.numel() for p in parameters]
     losses = []

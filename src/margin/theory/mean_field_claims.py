@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from margin.engine.asking import asking
 from margin.engine.descent import risk
-from margin.findings import Finding, Premise, Subject
+from margin.findings import Finding, NotAsked, Premise, Subject
 from margin.tasks import CLASSES
 from margin.theory.mean_field import Activation, chi, next_length
 from margin.theory.signal import Signal, looked_at, signal
@@ -149,7 +149,7 @@ def gradient_growth(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
     model, whose = _drawn(subject)
     stages, found, first, runs = _measured(model, subject, examples)
     predicted = predict(stages, first)
-    measured = torch.stack([level.gradient for level in found.levels.values()])
+    measured = _come_back([level.gradient for level in found.levels.values()])
     widths = [stage.units for stage in stages]
     g = [measured[-1]]
     for i in reversed(range(len(stages) - 1)):
@@ -215,6 +215,13 @@ def _measured(
     # a layer's own name where the model is that layer; of several runs the first
     levels = {stage.name: level for stage, level in zip(stages, found.levels.values(), strict=False)}
     return stages, found._replace(levels=levels), torch.cat(taken), runs
+
+
+def _come_back(gradients: list[Tensor]) -> Tensor:
+    measured = torch.stack(gradients)
+    if not bool(measured.any()):
+        raise NotAsked("no gradient comes back into the model: there are no ratios of gradients")
+    return measured
 
 
 def _runs(runs: int) -> str:

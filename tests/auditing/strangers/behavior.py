@@ -12,7 +12,7 @@ BOX = {"domain": (0.0, 1.0)}
 
 def _net() -> nn.Sequential:
     x, y, _, _ = digits()
-    return trained(mlp(64, 24, 10), x, y)
+    return trained(mlp(64, 12, 10), x, y)
 
 
 def _held() -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ class Caching(Around):
 
 
 def counts_and_caches_in_python() -> Stranger:
-    return _around(Caching, claims=())
+    return _around(Caching)
 
 
 class Constant(nn.Module):
@@ -77,7 +77,7 @@ class Constant(nn.Module):
 
 
 def constant() -> Stranger:
-    return Stranger(model=Constant(), data=_held(), options=BOX, claims=())
+    return Stranger(model=Constant(), data=_held(), options=BOX)
 
 
 class Undefined(Around):
@@ -193,7 +193,9 @@ class Once(Around):
 
 
 def differentiable_once() -> Stranger:
-    return _around(Once)
+    return _around(
+        Once, claims=(*PREDICTION, "curvature*", "linf.fgsm"), cannot=("marked once_differentiable",)
+    )
 
 
 class Branching(Around):
@@ -231,8 +233,9 @@ def forest_in_numpy() -> Stranger:
     x, y, _, _ = digits()
     fitted = RandomForestClassifier(10, random_state=0).fit(x.numpy(), y.numpy())
     return Stranger(
-        model=Estimator(fitted), data=_held(), options=BOX, claims=PREDICTION, says=("probabilities",),
-        probabilities=lambda p: p.double(), status=1,  # it gives a true class the probability 0
+        model=Estimator(fitted), data=_held(), options=BOX, claims=PREDICTION,
+        probabilities=lambda p: p.double(), says=("probabilities", "has probability 0"),
+        cannot=("the mean is infinite",),
     )  # fmt: skip
 
 
@@ -270,7 +273,7 @@ class Overwriting(Around):
 
 
 def overwrites_its_input() -> Stranger:
-    return _around(Overwriting, claims=(), says=("overwrites its input",))
+    return _around(Overwriting, says=("overwrites its input",))
 
 
 class InPlace(Around):

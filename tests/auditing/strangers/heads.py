@@ -10,7 +10,7 @@ BOX = {"domain": (0.0, 1.0)}
 
 def _digits_mlp() -> nn.Module:
     x, y, _, _ = digits()
-    return trained(mlp(64, 32, 10), x, y)
+    return trained(mlp(64, 12, 10), x, y)
 
 
 def reference() -> Stranger:
@@ -76,7 +76,7 @@ def one_logit_squeezed() -> Stranger:
 def sigmoid_in_a_column() -> Stranger:
     model, x, y, x_test, y_test = _binary()
     return Stranger(
-        model=nn.Sequential(model, nn.Sigmoid()), data=(x_test, y_test), claims=(),
+        model=nn.Sequential(model, nn.Sigmoid()), data=(x_test, y_test),
         options={"task": "probabilities", "train": (x, y)},
         predict=lambda p: (p.flatten() > 0.5).long(), probabilities=_two,
         says=("(N, 1), read as one number",),
@@ -120,7 +120,7 @@ def one_vs_rest() -> Stranger:
     hot = nn.functional.one_hot(y, 10).float()
     net = trained(mlp(64, 32, 10), x, hot, loss=nn.functional.binary_cross_entropy_with_logits, steps=120)
     return Stranger(
-        model=nn.Sequential(net, nn.Sigmoid()), data=(x_test, y_test), claims=(),
+        model=nn.Sequential(net, nn.Sigmoid()), data=(x_test, y_test),
         options={"task": "probabilities", **BOX, "train": (x, y)},
         probabilities=lambda p: p.double() / p.double().sum(1, keepdim=True),
         says=("each class against the rest",),
@@ -189,7 +189,7 @@ def text_targets() -> Stranger:
 def many_classes() -> Stranger:
     torch.manual_seed(0)
     x = torch.randn(200, 16)
-    return Stranger(model=nn.Linear(16, 1000), data=(x, torch.arange(200) * 5 % 1000), claims=PREDICTION)
+    return Stranger(model=nn.Linear(16, 300), data=(x, torch.arange(200) * 7 % 300), claims=PREDICTION)
 
 
 HEADS = (

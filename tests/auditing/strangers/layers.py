@@ -119,9 +119,7 @@ def random_conv() -> Stranger:
 def class_missing_in_the_test() -> Stranger:
     x, y, x_test, y_test = digits()
     keep = y_test != 3
-    return Stranger(
-        model=trained(mlp(64, 16, 10), x, y), data=(x_test[keep], y_test[keep]), options=BOX, claims=()
-    )
+    return Stranger(model=trained(mlp(64, 16, 10), x, y), data=(x_test[keep], y_test[keep]), options=BOX)
 
 
 def one_example() -> Stranger:
