@@ -7,6 +7,7 @@ the tables gain is tested by being there, and fails as long as it has no sample.
 
 import gzip
 import io
+import json
 import re
 import resource
 import struct
@@ -16,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -27,7 +29,7 @@ from torch import Generator, Tensor
 
 from margin.cli import main
 from margin.data import opening
-from margin.data.examples import Data
+from margin.data.examples import Data, TargetedExamples
 from margin.data.forms import ENDINGS, FOLDERS, PREFIXES
 from margin.data.graph_networkx import ENDINGS as GRAPHS
 from margin.data.point_files import ENDINGS as POINTS
@@ -412,7 +414,33 @@ def check(data: Data) -> None:
 
 def test_every_format_has_a_sample() -> None:
     assert set(FORMATS) <= set(SAMPLES), sorted(set(FORMATS) - set(SAMPLES))
-    assert len(FORMATS) * CASES >= 1200
+    assert len(set(FORMATS)) * CASES >= 1200
+
+
+def damaged(path: str, case: int, rng: np.random.Generator) -> bytes:
+    """Other content than the file has."""
+    content, damage = Path(path).read_bytes(), DAMAGES[case % len(DAMAGES)]
+    change = lambda old: damage(old, rng)
+    made = content
+    while made == content:
+        made = change(content) if case % 2 else repacked(path, content, change, rng)
+    return made
+
+
+def well_formed(examples: TargetedExamples) -> None:
+    batch = examples.take(torch.arange(min(4, len(examples))), Generator().manual_seed(0))
+    assert all(bool(one.isfinite().all()) for one in batch.inputs if one.is_floating_point())
+
+
+def predicted(source: str, encoding: dict[str, Any], where: str) -> list[str]:
+    """What refuses new data by the record of a run; none where they are well-formed."""
+    try:
+        well_formed(opening.encode(source, encoding))
+    except (ValueError, FileNotFoundError) as error:  # what the command line says in one line
+        return [str(error)]
+    except BaseException as error:
+        raise AssertionError(f"{where}, predicted") from error
+    return []
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(FORMATS))
@@ -425,31 +453,38 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(name, tmp_path, monkeypat
     source, files = SAMPLES[name]()
     words = ["data", "show", *source.split()]
     assert main(words) == 0, capfd.readouterr().err
-    check(seen.pop())
+    check(data := seen.pop())
+    encoding = json.loads(json.dumps(data.encoding))
+    well_formed(opening.encode(words[2], encoding))
     capfd.readouterr()
+    run = 0
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     for case in range(CASES):
         path = files[int(rng.integers(len(files)))]
-        content, damage = Path(path).read_bytes(), DAMAGES[case % len(DAMAGES)]
-        change = lambda old, damage=damage: damage(old, rng)
-        made = change(content) if case % 2 else repacked(path, content, change, rng)
-        Path(path).write_bytes(made)
-        where, begun = f"case {case} of {name}: {damage.__name__} of {path}", time.monotonic()
+        content = Path(path).read_bytes()
+        Path(path).write_bytes(damaged(path, case, rng))
+        where = f"case {case} of {name}: {DAMAGES[case % len(DAMAGES)].__name__} of {path}"
+        begun, run = time.monotonic(), run + 1
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
                 status = main(words)
             except BaseException as error:
                 raise AssertionError(where) from error
+            foreseen = predicted(words[2], encoding, where) if case % 10 == len(name) % 10 else []
         told = capfd.readouterr().err.splitlines()
         Path(path).write_bytes(content)
         assert not warned, f"{where}: {warned[0].message}"
         assert time.monotonic() - begun < SLOW, where
+        named = {Path(path).name, Path(words[2].partition(":")[2] or words[2]).name}
+        for one in foreseen:
+            assert "\n" not in one, f"{where}: {one}"
+            assert any(name in one for name in named), f"{where}: {one}"
         if status == 0:
             check(seen.pop())
             assert not told, f"{where}: {told}"
         else:
             assert status == 2, f"{where}: {told}"
             assert len(told) == 1, f"{where}: {told}"
-            named = {Path(path).name, Path(words[2].partition(":")[2] or words[2]).name}
             assert any(one in told[0] for one in named), f"{where}: {told}"
+    assert run == CASES

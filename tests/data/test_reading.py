@@ -18,7 +18,9 @@ import scipy.signal  # noqa: F401
 from PIL import Image
 
 from margin.cli import main
-from margin.data import reading
+from margin.data import images, reading
+from margin.data.graph_files import load_npz
+from margin.data.opening import open_data
 from margin.data.reading import check_unpacked, guarded, regular, text_of, unpacked
 
 GIB = 2**30
@@ -309,3 +311,79 @@ def test_a_large_picture_is_refused_without_a_warning(tmp_path, monkeypatch) -> 
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match=r"a\.png: .* they would be 400,000,000; make it smaller"):
             header_of(tmp_path / "a.png")
+
+
+def inside(code: str, module: str):
+    """A function of that code which counts as one of a module."""
+    space = {"__name__": module}
+    exec(f"def fault():\n    {code}", space)
+    return space["fault"]
+
+
+@pytest.mark.parametrize("around", [reading.reading, lambda path, what: images._reading(path)])
+@pytest.mark.parametrize(
+    "code", ["None + 1", "None.size", "undefined", "{}['x']", "[][3]", "assert not 'so'"]
+)
+def test_a_fault_of_ours_is_not_told_as_the_files(tmp_path, around, code) -> None:
+    (path := tmp_path / "a.png").write_bytes(b"x")
+    with pytest.raises(Exception) as kept, around(path, "a picture"):
+        inside(code, "margin.data.images")()
+    assert not isinstance(kept.value, ValueError)
+    with pytest.raises(ValueError, match=r"a\.png: "), around(path, "a picture"):
+        inside(code, "PIL.Image")()  # a parser that stumbles over the file
+    with pytest.raises(ValueError, match=r"a\.png: "), around(path, "a picture"):
+        inside("raise OverflowError", "margin.data.images")()
+
+
+def ring(**other: np.ndarray) -> dict[str, np.ndarray]:
+    return {"edge_index": np.stack((np.arange(6), (np.arange(6) + 1) % 6)), "y": np.arange(6) % 2, **other}
+
+
+SPARSE = {"x_data": np.ones(6), "x_indices": np.zeros(6, int), "x_indptr": np.arange(7)}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({**SPARSE, "x_shape": np.array([6, 10**11])}, "correct x_shape, which states 6 x 100,000,000,000"),
+        (
+            {**SPARSE, "x_shape": np.array([6, -1])},
+            "x_shape must hold 2 whole numbers of at least 0: got [6, -1]",
+        ),
+        ({**SPARSE, "x_shape": np.array([6])}, "x_shape must hold 2 whole numbers of at least 0: got [6]"),
+        ({**SPARSE, "x_shape": np.array([6.0, 2])}, "x_shape must hold 2 whole numbers"),
+        ({**SPARSE, "x_indices": np.zeros(6), "x_shape": np.array([6, 2])}, "the last two of whole numbers"),
+        ({"num_nodes": np.array(10**11)}, "correct num_nodes"),
+        ({"num_nodes": np.array(-1)}, "num_nodes must hold a whole number of at least 0: got -1"),
+        ({"num_nodes": np.array([6, 6])}, "num_nodes must hold a whole number of at least 0: got [6, 6]"),
+        ({"num_nodes": np.array("six")}, "num_nodes must hold a whole number of at least 0: got six"),
+    ],
+)
+def test_sizes_that_a_graph_states_are_checked_before_memory_is_asked_for(
+    tmp_path, refused, arrays, told
+) -> None:
+    path = tmp_path / "g.npz"
+    np.savez(path, **ring(**arrays))
+    tracemalloc.start()
+    with refused("g.npz", told):
+        load_npz(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_sizes_that_a_graph_states_rightly_are_taken(tmp_path) -> None:
+    np.savez(tmp_path / "g.npz", **ring(**SPARSE, x_shape=np.array([6, 2])))
+    assert load_npz(tmp_path / "g.npz").x.tolist() == [[1.0, 0.0]] * 6
+    np.savez(tmp_path / "n.npz", **ring(num_nodes=np.array(6)))
+    assert load_npz(tmp_path / "n.npz").num_nodes == 6
+
+
+def test_a_broken_archive_of_a_named_set_is_one_line(tmp_path, monkeypatch, refused) -> None:
+    monkeypatch.setenv("MARGIN_DATA", str(tmp_path))
+    (tmp_path / "fsdd").mkdir()
+    (path := tmp_path / "fsdd" / "fsdd.npz").write_bytes(npz(npy("(12500000000,)")))
+    with refused("fsdd.npz", "states shape (12500000000,)"):
+        open_data("fsdd", {})
+    np.savez(path, audio=np.zeros(3, np.int16))
+    with refused("fsdd.npz must hold audio, offsets", "missing offsets, digit"):
+        open_data("fsdd", {})

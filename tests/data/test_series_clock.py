@@ -1,6 +1,7 @@
 """Times off the grid, other rates, dates of two readings: named, refused, allowed or resampled by option."""
 
 import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -84,11 +85,79 @@ def test_clocks_that_are_not_exact_are_on_the_grid() -> None:
     assert off_grid(usual + 7.0 * (-1) ** np.arange(9), 60.0, calendar=False) is None  # within 12 %
     assert off_grid(np.append(usual, 68.0), 60.0, calendar=False) == (9, "is off the grid of times")
     assert off_grid(np.append(usual, 127.0), 60.0, calendar=False) is None  # a gap of 2, 7 seconds late
-    two = np.r_[usual, 120.0, 120.0]
-    assert off_grid(two, 60.0, calendar=False) is None
-    assert off_grid(np.r_[two, 120.0], 60.0, calendar=False) == (9, "begins another rate")
     months = np.array([31.0, 29, 31, 30, 31, 59, 365, 31, 30])  # days; a gap of two and one of twelve
     assert off_grid(months, 31.0, calendar=True) is None
+
+
+HOUR, DAY = 60, 1440
+DATES = [START + datetime.timedelta(days=k) for k in range(3000)]
+LAST_DAYS = [k for k in range(2999) if DATES[k].month != DATES[k + 1].month]
+WEEKDAYS = [k for k in range(2999) if DATES[k].weekday() < 5]
+LAST_WEEKDAYS = [a for a, b in pairwise(WEEKDAYS) if DATES[a].month != DATES[b].month]
+HONEST = {
+    "weekdays": [DAY * k for k in WEEKDAYS],
+    "weekdays and holidays": [
+        DAY * k for k in WEEKDAYS if (DATES[k].month, DATES[k].day) not in {(1, 1), (12, 25)}
+    ],
+    "last days of months": [DAY * k for k in LAST_DAYS],
+    "last weekdays of months": [DAY * k for k in LAST_WEEKDAYS],
+    "hours, one left out each spring": [
+        HOUR * k for k in range(24 * 800) if k not in {24 * 90 + 2, 24 * 454 + 2}
+    ],
+    "days that begin at another hour in summer": [
+        DAY * k - HOUR * (90 <= k % 365 < 300) for k in range(1500)
+    ],
+    "office hours": [HOUR * k for k in range(24 * 300) if 9 <= k % 24 < 17 and k // 24 % 7 < 5],
+    "minutes while a market is open": [
+        m for m in range(DAY * 20) if 570 <= m % DAY <= 960 and m // DAY % 7 < 5
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_calendars_are_read_and_their_gaps_said(tmp_path, name) -> None:
+    steps = load_steps(stamped(tmp_path / "a.csv", HONEST[name]))
+    assert len(steps.values) == len(HONEST[name])
+    assert any("gaps in time" in note for note in steps.notes) == (
+        "month" not in name and "summer" not in name
+    )
+
+
+@pytest.mark.parametrize("lost", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("burst", [False, True])
+def test_random_dropouts_of_1_to_5_rows_are_gaps(tmp_path, lost, burst) -> None:
+    """A false refusal has probability 1e-4 a series and length; rows are lost everywhere or in a tenth."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        steps = np.where(rng.random(2000) < lost, rng.integers(2, 7, 2000), 1)
+        if burst:
+            steps[:1800] = 1
+        assert off_grid(60.0 * steps, 60.0, calendar=False) is None, seed
+    steps = load_steps(stamped(tmp_path / "a.csv", np.cumsum(steps)))
+    assert any("gaps in time" in note for note in steps.notes)
+
+
+@pytest.mark.parametrize("times", [2, 3, 60])
+@pytest.mark.parametrize("lost", [0.0, 0.3])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_change_of_rate_is_refused_also_among_dropouts(times, lost, late) -> None:
+    rng = np.random.default_rng(0)
+    steps = np.where(rng.random(400) < lost, rng.integers(2, 7, 400), 1)
+    slow = np.full(30, times)
+    where, how = off_grid(60.0 * (np.r_[steps, slow] if late else np.r_[slow, steps]), 60.0, calendar=False)
+    assert how == "begins another rate"
+    assert where == (0 if not late else 400 - (steps[-1] == times))
+
+
+def test_a_run_of_gaps_is_another_rate_where_lost_rows_would_hardly_bring_it() -> None:
+    usual = np.ones(100)
+    # By hand: 106 steps .1^7 = 1.07e-5 < 1e-4 < 105 .1^5
+    assert off_grid(np.r_[usual, [2.0] * 5], 1.0, calendar=False) is None
+    assert off_grid(np.r_[usual, [2.0] * 7], 1.0, calendar=False) == (100, "begins another rate")
+    # A fifth of the other steps are of the length: p = 21 / 102, and 107 p^7 = 1.7e-3
+    fifth = np.tile([1.0, 1, 1, 1, 2], 20)
+    assert off_grid(np.r_[fifth, 1, [2.0] * 7], 1.0, calendar=False) is None
+    assert off_grid(np.r_[fifth, 1, [2.0] * 10], 1.0, calendar=False) == (101, "begins another rate")
 
 
 def test_a_lying_stamp_does_not_ask_for_memory(tmp_path, refused) -> None:

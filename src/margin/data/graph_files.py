@@ -25,6 +25,7 @@ from margin.data.graph_objects import encode_object
 from margin.data.graph_parts import Nodes
 from margin.data.graph_tables import Directed, Reading, raw_of_tables, read_by
 from margin.data.node_data import Cut, Cutting, Normalize, RawNodes, Setting, new_nodes, node_data
+from margin.data.reading import check_unpacked
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".csv.gz", ".tsv.gz")
 
@@ -184,7 +185,24 @@ def load_npz(path: Path) -> SimpleNamespace:
         raise ValueError(f"{path}: a graph needs an array edge_index (2, edges): got {', '.join(arrays)}")
     if "x_data" in arrays:
         arrays["x"] = _dense(arrays, path)
+    elif "x" not in arrays and "num_nodes" in arrays:
+        (nodes,) = _sizes(arrays["num_nodes"], 1, f"{path}: num_nodes")
+        check_unpacked(
+            path, path.stat().st_size, 4 * nodes, "correct num_nodes, which says how many there are"
+        )
     return SimpleNamespace(**arrays)
+
+
+def _sizes(array: NDArray[Any], count: int, where: str) -> list[int]:
+    """So many sizes that an array states.
+
+    Raises:
+        ValueError: It holds another number of numbers, or one that is no size.
+    """
+    if array.size != count or array.dtype.kind not in "iu" or (array < 0).any():
+        wanted = "a whole number" if count == 1 else f"{count} whole numbers"
+        raise ValueError(f"{where} must hold {wanted} of at least 0: got {array.tolist()!s:.60}")
+    return [int(size) for size in array.ravel()]
 
 
 def _dense(arrays: Mapping[str, NDArray[Any]], path: Path) -> NDArray[Any]:
@@ -193,12 +211,22 @@ def _dense(arrays: Mapping[str, NDArray[Any]], path: Path) -> NDArray[Any]:
     if absent := [key for key in keys if key not in arrays]:
         raise ValueError(f"{path}: sparse features need {', '.join(keys)}: missing {', '.join(absent)}")
     data, columns, starts, shape = (arrays[key] for key in keys)
-    rows, width = (int(size) for size in shape)
+    rows, width = _sizes(shape, 2, f"{path}: x_shape")
+    if any(array.ndim != 1 for array in (data, columns, starts)) or {
+        columns.dtype.kind,
+        starts.dtype.kind,
+    } - {*"iu"}:
+        raise ValueError(
+            f"{path}: x_data, x_indices and x_indptr must be lists, the last two of whole numbers"
+        )
     counts = np.diff(starts)
     if len(starts) != rows + 1 or (counts < 0).any() or starts[-1] != len(data) or len(columns) != len(data):
         raise ValueError(f"{path}: x_indptr must ascend to the {len(data)} numbers of {rows} rows")
     if len(columns) and not 0 <= columns.min() <= columns.max() < width:
         raise ValueError(f"{path}: x_indices must name columns 0 .. {width - 1}")
-    dense = np.zeros((rows, width), dtype=np.float64 if data.dtype == np.float64 else np.float32)
+    dtype = np.dtype(np.float64 if data.dtype == np.float64 else np.float32)
+    wanted = rows * width * dtype.itemsize
+    check_unpacked(path, path.stat().st_size, wanted, f"correct x_shape, which states {rows:,} x {width:,}")
+    dense = np.zeros((rows, width), dtype=dtype)
     dense[np.repeat(np.arange(rows), counts), columns] = data
     return dense

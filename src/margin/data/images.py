@@ -19,7 +19,7 @@ from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from margin.data.reading import check_unpacked, reason_of, regular
+from margin.data.reading import check_unpacked, is_defect, reason_of, regular
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 """How the name of an image file ends, in small or capital letters."""
@@ -106,6 +106,8 @@ def _reading(path: Path) -> Iterator[None]:
     except (ValueError, FileNotFoundError) as error:
         raise error if str(error).startswith(str(path)) else _undecodable(path, error) from None
     except Exception as error:  # a broken file makes the decoders raise nearly anything
+        if is_defect(error):
+            raise
         raise _undecodable(path, error) from None
 
 

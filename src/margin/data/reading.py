@@ -28,6 +28,9 @@ _BROKEN = (
 )
 """What the parts of a reader raise on contents that none of them expected."""
 
+_DEFECTS = (TypeError, AttributeError, NameError, LookupError, AssertionError)
+"""What a parser raises on a broken file, and our own code on none."""
+
 _CHUNK = 2**20
 
 
@@ -66,7 +69,8 @@ def reading(path: Any, what: str, remedy: str = "write it anew, or fetch it agai
         remedy: What is to be done.
 
     Raises:
-        ValueError: In place of what was raised. Messages that begin with the file's name stay.
+        ValueError: In place of what was raised. Messages that begin with the file's name stay. So does what
+            :func:`is_defect` tells from the file's faults.
     """
     try:
         yield
@@ -75,7 +79,18 @@ def reading(path: Any, what: str, remedy: str = "write it anew, or fetch it agai
             raise
         raise ValueError(f"{path}: not {what}: {reason_of(error)}; {remedy}") from None
     except Exception as error:  # parsers of broken files raise nearly anything
+        if is_defect(error):
+            raise
         raise ValueError(f"{path}: not {what}: {reason_of(error)}; {remedy}") from None
+
+
+def is_defect(error: BaseException) -> bool:
+    """Whether an error says that our own code is wrong: of such a kind, and raised in one of our frames."""
+    if not isinstance(error, _DEFECTS) or (trace := error.__traceback__) is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == __name__.partition(".")[0]
 
 
 @contextmanager

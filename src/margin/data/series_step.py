@@ -15,6 +15,12 @@ Irregular = Literal["error", "read", "last"]
 OFF = 0.12
 """How far from a whole number of usual steps, in these, a step may be: clocks are not exact."""
 
+CHANCE = 1e-4
+"""How often lost rows may be taken for another rate, in each series and length of a gap."""
+
+BURST = 0.1
+"""Share of one length of gap that is granted everywhere: rows are lost in bursts."""
+
 UNITS = (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0), ("second", 1.0))
 
 
@@ -69,8 +75,10 @@ def check_step(where: str, step: TimeStep | None, trained: Sequence[float | bool
 def off_grid(steps: NDArray[np.float64], usual: float, *, calendar: bool) -> tuple[int, str] | None:
     """The first step that leaves the grid of the usual one, counted from 0, and how; None where none does.
 
-    A whole number of usual steps is a gap, and stays on the grid. Three longer steps of one length in a row
-    are another rate.
+    A whole number of usual steps is a gap, and stays on the grid: weekends, lost rows. Gaps of one length in
+    a row are another rate where lost rows would hardly bring them: were steps independent, a run of r steps
+    of length m would be expected fewer than :data:`CHANCE` times among n, n p^r for the share p of length m
+    elsewhere, (count + 1) / (steps + 2) by Laplace's rule of succession, and at least :data:`BURST`.
 
     Args:
         steps: The times from each row to the next, positive.
@@ -80,14 +88,21 @@ def off_grid(steps: NDArray[np.float64], usual: float, *, calendar: bool) -> tup
     times = np.round(steps / usual)
     room = OFF * usual * (np.maximum(times, 1) if calendar else 1)
     off = (times < 1) | (np.abs(steps - times * usual) > room)
-    long = times > 1
-    again = long[:-1] & (times[1:] == times[:-1])
-    kinds = (
-        (off, "is off the grid of times"),
-        (again[:-1] & again[1:], "begins another rate"),
-    )
+    kinds = ((off, "is off the grid of times"), (_rates(times), "begins another rate"))
     ends = [(int(np.flatnonzero(found)[0]), how) for found, how in kinds if found.any()]
     return min(ends, default=None)
+
+
+def _rates(times: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which steps begin another rate; ``times`` are whole numbers of usual steps."""
+    starts = np.flatnonzero(np.diff(times, prepend=np.nan) != 0)
+    lengths = np.diff(starts, append=len(times))
+    _, kind, count = np.unique(times, return_inverse=True, return_counts=True)
+    elsewhere = (count[kind[starts]] - lengths + 1) / (len(times) - lengths + 2)
+    rare = np.log(len(times)) + lengths * np.log(np.maximum(elsewhere, BURST)) < np.log(CHANCE)
+    found = np.zeros(len(times), dtype=bool)
+    found[starts[rare & (times[starts] > 1)]] = True
+    return found
 
 
 def on_grid(times: NDArray[np.float64], usual: float) -> NDArray[np.int64]:

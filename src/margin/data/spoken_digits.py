@@ -7,10 +7,14 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from margin.data.archives import arrays_in
 from margin.data.audio import Clips, Features, Level, Listening, clip_data
 from margin.data.examples import Data
 from margin.data.places import placed
 from margin.data.splits import Split, parts_of
+
+ARRAYS = ("audio", "offsets", "digit", "speaker", "rec", "speakers", "rate")
+"""What the file holds."""
 
 OFFICIAL = (0, 1, 2, 3, 4)
 """Recordings that are the set's own test part."""
@@ -53,12 +57,12 @@ def fsdd(  # more than 7 parameters: they are the options of the source
     Reference: Jackson et al. 2018, Free Spoken Digit Dataset, Section "Usage" of its description.
     """
     (path,) = placed("fsdd")
-    with np.load(path, allow_pickle=False) as found:
-        audio, offsets, rate = found["audio"], found["offsets"], int(found["rate"])
-        digit, who, rec = (
-            torch.from_numpy(found[key].astype(np.int64)) for key in ("digit", "speaker", "rec")
-        )
-        speakers = [str(name) for name in found["speakers"]]
+    found = arrays_in(path)
+    if absent := [key for key in ARRAYS if key not in found]:
+        raise ValueError(f"{path} must hold {', '.join(ARRAYS)}: missing {', '.join(absent)}")
+    audio, offsets, rate = found["audio"], found["offsets"], int(found["rate"])
+    digit, who, rec = (torch.from_numpy(found[key].astype(np.int64)) for key in ("digit", "speaker", "rec"))
+    speakers = [str(name) for name in found["speakers"]]
     test = _test_part(rec, who, speakers, held_out, speaker)
     sounds = [torch.from_numpy(audio[a:b].astype(np.float32) / 2**15) for a, b in pairwise(offsets.tolist())]
     rest = (~test).nonzero()[:, 0]
