@@ -34,7 +34,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("processes")
-    subprocess.run([sys.executable, str(SERVER), str(directory)], check=True, timeout=300, env=ENVIRONMENT)
+    subprocess.run([sys.executable, str(SERVER), str(directory)], check=True, timeout=1200, env=ENVIRONMENT)
     return directory
 
 
