@@ -6,6 +6,7 @@ from torch import nn
 
 from margin.engine.descent import risk
 from margin.findings import Subject, Verdict
+from margin.robust import accuracy_curves
 from margin.robust.accuracy_curves import measure
 from margin.robust.attacks import Search
 from margin.robust.black_box import Leaky, random_search
@@ -95,6 +96,31 @@ def test_one_vanished_gradient_among_many_refutes_nothing_and_is_stated():
     finding = linf_sandwich(subject(Partly(), x, y), shares=(0.0, 0.004))
     masked = next(p for p in finding.premises if "masked" in p.text)
     assert masked.status == "sampled" and "exactly 0 at 1 of the 400 right examples" in masked.evidence
+
+
+@pytest.mark.parametrize(
+    ("right", "blind", "missed", "status"),
+    [
+        (100, 2, [0, 0], "sampled"),
+        (100, 3, [0, 0], "refuted"),
+        (100, 0, [0, 2, 1], "sampled"),
+        (100, 0, [0, 3, 1], "refuted"),
+        (10, 0, [0, 1], "sampled"),  # one of few may be missed
+        (10, 0, [0, 2], "refuted"),
+        (10, 1, [0, 0], "refuted"),
+    ],
+)
+def test_more_than_one_in_fifty_that_gradients_miss_in_some_ball_refutes(right, blind, missed, status):
+    # Two chunks, whose numbers add up ball by ball.
+    clean, none = torch.arange(right) >= 0, torch.zeros(right, dtype=torch.bool)
+    first = none.index_put((torch.arange(blind),), torch.tensor(True))
+    parts = [
+        accuracy_curves._Part(clean[:5], none, none, True, first[:5], torch.tensor(missed) // 2),
+        accuracy_curves._Part(
+            clean[5:], none, none, True, first[5:], torch.tensor(missed) - torch.tensor(missed) // 2
+        ),
+    ]
+    assert accuracy_curves._unmasked(parts).status == status
 
 
 def test_scores_on_a_grid_are_broken_by_values_alone():

@@ -244,6 +244,45 @@ def test_resizing_is_bounded_as_float32_does_it(mode, source, target):
     assert (found.high - found.low).max() < 1e-5
 
 
+class Centered(nn.Module):
+    """Weights less their mean, computed at every forward: float32 cancels what float64 keeps."""
+
+    def __init__(self, noise):
+        super().__init__()
+        self.weight = nn.Parameter(7 + noise * torch.randn(4, 6))
+
+    def forward(self, x):
+        return F.linear(x, self.weight - self.weight.mean(1, keepdim=True))
+
+
+class LessItsMean(nn.Module):
+    def forward(self, weight):
+        return weight - weight.mean(1, keepdim=True)
+
+
+def parametrized(noise):
+    layer = nn.Linear(6, 4)
+    layer.weight.data.mul_(noise).add_(7)
+    nn.utils.parametrize.register_parametrization(layer, "weight", LessItsMean())
+    return layer
+
+
+@pytest.mark.parametrize("build", [Centered, parametrized])
+@pytest.mark.parametrize(("kind", "noise"), [(torch.float32, 1e-3), (torch.bfloat16, 0.2)])
+def test_a_weight_that_the_model_computes_is_the_one_that_it_rounds(build, kind, noise):
+    # It is off by the rounding of 7, which is thousands of times what sums of six products may lose of it.
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model = build(noise).to(kind)
+        x = torch.rand(2000, 6).to(kind)
+        found = bounds(model, x, x)
+        with torch.no_grad():
+            y = model(x).double()
+            off = (model.double()(x.double()) - y).abs()
+        assert ((found.low <= y) & (y <= found.high)).all()
+        assert (off > found.high - found.low).any()  # a copy in float64 has another weight
+
+
 def test_rounding_costs_little_where_nothing_cancels():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10))

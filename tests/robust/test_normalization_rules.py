@@ -99,6 +99,19 @@ def test_a_constant_group_far_from_0_is_covered_though_its_variance_is_rounding(
             assert ((found.low <= y) & (y <= found.high)).all()
 
 
+def test_a_mean_summed_one_after_another_in_the_models_type_is_covered():
+    # 200 times .1 in bfloat16, each sum rounded: the mean is off by a tenth, where c is 0 and eps is small.
+    x = torch.full((1, 200), 0.1).bfloat16()
+    total = torch.zeros((), dtype=torch.bfloat16)
+    for term in x[0]:
+        total = total + term
+    c = x[0, 0].double() - (total / 200).double()
+    y = c / 1e-5**0.5
+    assert abs(y) > 2
+    found = bounds(nn.LayerNorm(200).bfloat16(), x, x)
+    assert ((found.low <= y) & (y <= found.high)).all()
+
+
 def test_of_two_coordinates_the_bounds_are_the_range():
     # With n = 2, y = +-d / sqrt(d^2 + eps), d = (x1 - x2) / 2: the ends are those of d.
     module = nn.LayerNorm(2, eps=0.1, elementwise_affine=False).double()

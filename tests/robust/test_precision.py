@@ -40,7 +40,7 @@ class Halved(nn.Module):
 
 
 class Branching(nn.Module):
-    """Coarser where its parameters are in float32, as they are not in a float64 copy."""
+    """A branch on the type of its parameters, which bounds follow as the model does."""
 
     def __init__(self, model):
         super().__init__()
@@ -53,7 +53,7 @@ class Branching(nn.Module):
 
 
 class OwnType(Branching):
-    """A branch on the type of the input, which bounds follow as the model does."""
+    """A branch on the type of the input."""
 
     def forward(self, x):
         y = self.model(x)
@@ -83,19 +83,57 @@ def subject(model, x, y):
     return Subject(model=model, test=(Batch((x,), y),), task=CLASSES, objective=risk(CLASSES), domain=domain)
 
 
-COARSE = {"autocast": Autocast, "by hand": Halved, "branch": Branching}
+class Hidden(nn.Module):
+    """Rounds to bfloat16 where only numbers show it: a fact of the input's size."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x) if type(x) is not torch.Tensor else self.model(x.bfloat16().float())
 
 
-@pytest.mark.parametrize("name", ["autocast", "branch"])
-def test_what_the_copy_does_not_compute_is_not_certified_and_the_cause_is_named(name):
+COARSE = {"autocast": Autocast, "hidden": Hidden}
+
+
+@pytest.mark.parametrize("name", COARSE)
+def test_what_the_bounds_do_not_follow_is_not_certified_and_the_cause_is_named(name):
     x, y = closest(network())
     finding = linf_sandwich(subject(COARSE[name](network()), x, y), shares=(0.0, 0.001))
     wrong = (COARSE[name](network())(x).argmax(1) != y).sum()
-    assert wrong > 0  # examples that a float64 copy would certify
+    assert wrong > 0  # examples that bounds in float64 would certify
     assert finding.verdict is Verdict.MEASURED and finding.low is None
     assert "the model computes in lower precision than its parameters" in finding.remarks[0]
     assert ("autocast to torch.bfloat16" in finding.remarks[0]) == (name == "autocast")
     assert finding.value[0] == 1 - wrong / 512
+
+
+@pytest.mark.parametrize("shift", [1e-3, -1e-3])
+def test_an_output_above_or_below_its_bounds_refuses_the_model(shift):
+    class Shifted(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + (shift if type(x) is torch.Tensor else 0)
+
+    torch.manual_seed(0)
+    model, x = Shifted(4, 2), torch.rand(5, 4)
+    with pytest.raises(NoIntervalRule, match=r"off by 0\.001 from that in float64, where rounding"):
+        check_copy(model, x)
+    check_copy(nn.Linear(4, 2), x)
+
+
+def test_what_rounds_more_coarsely_only_far_from_the_examples_is_seen_at_a_corner():
+    class Far(nn.Linear):
+        def forward(self, x):
+            far = type(x) is torch.Tensor and bool((x > 0.7).all())
+            return super().forward(x) + (1e-2 if far else 0)
+
+    torch.manual_seed(0)
+    model, x = Far(4, 2), 0.5 * torch.rand(9, 4)
+    made = subject(model, x, model(x).argmax(1))
+    near = measure(made, "linf", (0.0, 0.1), 9, certify=True)
+    wide = measure(made, "linf", (0.0, 0.1, 0.9), 9, certify=True)
+    assert near.certified is not None and wide.certified is None and "lower precision" in wide.uncertified
 
 
 def test_autocast_around_the_audit_is_seen_too():
@@ -140,11 +178,15 @@ def test_the_coarsest_type_of_the_model_decides_the_rounding():
             return x
 
     assert coarsest_type(Unit()) == torch.float32
+    scaled = nn.Linear(2, 2)
+    scaled.register_buffer("scale", torch.ones(2, dtype=torch.float16))
+    assert coarsest_type(scaled) == torch.float16
 
 
-def test_a_branch_on_the_inputs_type_is_followed_as_the_model_takes_it():
+@pytest.mark.parametrize("kind", [OwnType, Branching])
+def test_a_branch_on_a_type_is_followed_as_the_model_takes_it(kind):
     x = torch.rand(8, 1, 8, 8)
-    model = OwnType(network())
+    model = kind(network())
     found = bounds(model, x, x)
     with torch.no_grad():
         own = model(x)

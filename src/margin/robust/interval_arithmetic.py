@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 ULPS = 8
 """Rounding errors granted to an elementary operation, its constants' own rounding included."""
@@ -142,7 +142,7 @@ def linear_map(
         terms: Products in one sum.
     """
     center, radius = (box.high + box.low) / 2, (box.high - box.low) / 2
-    gamma = weight_gamma(box, weight, terms)
+    gamma = box.gamma(terms)
     reach = apply((1 + gamma) * radius + gamma * center.abs(), weight.abs())
     middle = apply(center, weight)
     if bias is not None:
@@ -152,15 +152,6 @@ def linear_map(
         size = apply(box.magnitude, weight.abs()) + (0.0 if bias is None else bias.abs())
         reach = reach.masked_fill(size * (1 + gamma) > torch.finfo(box.arithmetic).max, torch.inf)
     return box.to(middle - reach, middle + reach, box.underflow(terms))
-
-
-def weight_gamma(box: Box, weight: Tensor, terms: int) -> float:
-    """The relative error of the sums of a linear map.
-
-    A weight that is no parameter was itself computed from parameters (weight or spectral normalization),
-    with sums of no more terms: twice the error covers it.
-    """
-    return box.gamma(terms if isinstance(weight, nn.Parameter) else 2 * terms)
 
 
 def scale_shift(box: Box, scale: Tensor, shift: Tensor, size: Tensor) -> Box:

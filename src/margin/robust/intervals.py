@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.engine.asking import asking
-from margin.robust.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed, weight_gamma
+from margin.robust.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed
 from margin.robust.interval_table import facts, in_place, rules, views
 from margin.types import Labels
 
@@ -181,7 +181,7 @@ def propagate(
     """The box of a model's outputs over a box of its inputs, differentiable by the model's parameters.
 
     Args:
-        model: Any module of one input, in the box's type; run as it stands, in its own mode.
+        model: Any module of one input; run as it stands, in its own mode, its constants as they are.
         box: The inputs.
         read: Applied to the outputs, by the same rules.
 
@@ -208,7 +208,7 @@ def bounds(
     high: Float[Tensor, "batch ..."],
     read: Callable[[Any], Any] = lambda outputs: outputs,
 ) -> Box:
-    """Bounds on a model's outputs over low <= x <= high, computed in float64 on a copy of the model.
+    """Bounds on a model's outputs over low <= x <= high, computed in float64 from a copy of the model.
 
     They hold for exact arithmetic and for the model's own: each rule widens its result by what rounding
     in the coarsest type of the model's parameters and buffers can do
@@ -235,16 +235,18 @@ def bounds(
     if low.shape != high.shape or not bool((low <= high).all()):
         raise ValueError("an interval needs ends of one shape with low <= high")
     try:
-        exact = copy.deepcopy(model).double()
+        # Its constants stay in its own type until they meet a box: what it computes of its parameters, such
+        # as a normalized weight, is then rounded as the model rounds it, and known without error.
+        own = copy.deepcopy(model)
     except Exception as error:
-        raise NoIntervalRule(f"the model cannot be copied to float64: {type(error).__name__}") from error
-    if isinstance(exact, torch.jit.ScriptModule) and not isinstance(exact, torch.jit.TopLevelTracedModule):
+        raise NoIntervalRule(f"the model cannot be copied: {type(error).__name__}") from error
+    if isinstance(own, torch.jit.ScriptModule) and not isinstance(own, torch.jit.TopLevelTracedModule):
         raise NoIntervalRule("the model is a script, whose layers torch does not show")
     arithmetic = coarsest_type(model)
     if arithmetic == torch.float32 and (flag := _reduced(low.device)):
         raise NoIntervalRule(f"{LOWER}: {flag}")
-    with torch.no_grad(), asking(exact):
-        return propagate(exact, Box(low.double(), high.double(), arithmetic), read)
+    with torch.no_grad(), asking(own):
+        return propagate(own, Box(low.double(), high.double(), arithmetic), read)
 
 
 def coarsest_type(model: nn.Module) -> torch.dtype:
@@ -268,9 +270,9 @@ def check_copy(
     x: Float[Tensor, "batch ..."],
     classes: Callable[[Any], Any] = lambda outputs: outputs,
 ) -> None:
-    """Refuse a model whose outputs are not those of its float64 copy within the rounding that bounds cover.
+    """Refuse a model whose outputs do not lie in the bounds of their own inputs.
 
-    It may compute in a coarser type than that of its parameters, or branch on their type.
+    It may compute in a coarser type than that of its parameters, where no function shows it.
 
     Args:
         model: Any module of one input.
@@ -284,15 +286,15 @@ def check_copy(
     with asking(model):
         own = classes(model(x))
     if own.shape != box.low.shape:
-        raise NoIntervalRule(f"a float64 copy of the model has another shape of outputs: {tuple(own.shape)}")
+        raise NoIntervalRule(f"bounds and outputs of the model must have one shape: got {tuple(own.shape)}")
     outside = (own < box.low) | (own > box.high)
     if bool(outside.any()):
         center, radius = (box.low + box.high) / 2, (box.high - box.low) / 2
         at = ((own - center).abs() / radius).nan_to_num(torch.inf).argmax()
         off, rounding = ((own - center).abs().flatten()[at], radius.flatten()[at])
         raise NoIntervalRule(
-            f"{LOWER}, or branches on their type: an output is off by {off.item():.2g} from that of a "
-            f"float64 copy, where rounding in {coarsest_type(model)} explains {rounding.item():.2g}"
+            f"{LOWER}: an output is off by {off.item():.2g} from that in float64, where rounding in "
+            f"{coarsest_type(model)} explains {rounding.item():.2g}"
         )
 
 
@@ -357,7 +359,7 @@ def _merged(layer: Affine, labels: Labels) -> Float[Tensor, "batch classes"]:
     inputs, weight = layer.inputs, layer.weight
     bias = torch.zeros_like(weight[:, 0]) if layer.bias is None else layer.bias
     center, radius = (inputs.high + inputs.low) / 2, (inputs.high - inputs.low) / 2
-    gamma = weight_gamma(inputs, weight, weight.shape[1])
+    gamma = inputs.gamma(weight.shape[1])
     rounding = gamma * (inputs.magnitude @ weight.abs().T + bias.abs())
     scores = center @ weight.T + bias
     below = torch.empty_like(scores)
