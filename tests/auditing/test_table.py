@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -148,6 +150,28 @@ def test_counts_come_the_gravest_first_and_decide_the_exit(every_verdict):
     assert whole.failed
     for name, found in every_verdict.items():
         assert audit_of({"one": found}).failed == (name in ("violated", "failed"))
+
+
+def test_a_finding_counts_by_row_where_its_rows_differ_and_once_where_they_agree(finding):
+    labels = tuple(f"eps {i}" for i in range(6))
+    value = torch.linspace(0.9, 0.4, 6, dtype=torch.float64)
+    mixed = finding(value=value, low=f64(0.8, 0.5, 0.2, 0, 0, 0), labels=labels)
+    alike = finding(value=value, labels=labels)
+    audit = audit_of({"room/sandwich": mixed, "room/alike": alike, "room/one": finding(high=f64(0.9))})
+    assert audit.counts == {Verdict.VACUOUS: 3, Verdict.MEASURED: 1, Verdict.HOLDS: 4}
+    words = "3 findings, 8 verdicts: 3 vacuous, 1 measured, 4 holds"
+    assert words in str(audit)
+    page = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", audit._repr_html_()))
+    assert words in page
+    assert audit.as_json()["counts"] == {"vacuous": 3, "measured": 1, "holds": 4}
+    # One violated row fails the audit, however many others hold.
+    one = finding(value=value, low=f64(0.8, 0.5, 0.2, 0.1, 0.1, 0.5), labels=labels)
+    assert audit_of({"a": one}).failed
+    assert audit_of({"a": one}).counts == {Verdict.VIOLATED: 1, Verdict.HOLDS: 5}
+    # What is measured example by example has one row, which has its own counts.
+    many = finding(value=value, low=f64(0.8, 0.5, 0.2, 0, 0, 0))
+    assert audit_of({"a": many}).counts == {Verdict.VACUOUS: 1}
+    assert "1 finding: 1 vacuous" in str(audit_of({"a": many}))
 
 
 @pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 140])

@@ -19,7 +19,7 @@ from margin.auditing.copies import lacking
 from margin.auditing.hardest import Hardest, hardest
 from margin.auditing.planning import Plan
 from margin.auditing.requirements import Judgment, Requirement, Status, judged
-from margin.auditing.table import BY_NAME, INTERRUPTED
+from margin.auditing.table import BY_NAME, INTERRUPTED, row_verdicts
 from margin.auditing.trace import Trace
 from margin.catalog import Claim, nearest, resolve
 from margin.findings import Finding, NotAsked, Subject, Verdict
@@ -109,8 +109,12 @@ class Audit:
 
     @property
     def counts(self) -> dict[Verdict, int]:
-        """How many findings have each verdict, the gravest first; verdicts that none has are left out."""
-        count = Counter(finding.verdict for finding in self.findings.values())
+        """How many verdicts of each kind were given, the gravest first; kinds that none has are left out.
+
+        A finding counts once where its rows agree, else each row for itself: a promise that holds in three of
+        six balls is not one vacuous finding.
+        """
+        count = Counter(v for finding in self.findings.values() for v in row_verdicts(finding))
         return {verdict: count[verdict] for verdict in Verdict if count[verdict]}
 
     @property

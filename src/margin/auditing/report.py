@@ -18,6 +18,7 @@ from margin.auditing.table import (
     Element,
     Row,
     absences,
+    counted,
     elements,
     left_out,
     measured,
@@ -270,6 +271,7 @@ def _environment() -> "Environment":
     )
     environment.filters["typeset"] = typeset
     environment.filters["breakable"] = breakable
+    environment.filters["counted"] = counted
     return environment
 
 

@@ -118,6 +118,19 @@ def elements(finding: Finding) -> list[Element]:
     return [Element(*case) for case in zip(labels, *columns, finding.verdicts, strict=True)]
 
 
+def row_verdicts(finding: Finding) -> list[Verdict]:
+    """What a finding adds to the sum: the verdict of each row where they differ, else its own, once."""
+    several = finding.labels and len(finding.counts) > 1 and finding.value.numel() <= MOST_ROWS
+    return finding.verdicts if several else [finding.verdict]
+
+
+def counted(audit: "Audit") -> str:
+    """How many findings there are, and verdicts where these are more."""
+    count, verdicts = len(audit.findings), sum(audit.counts.values())
+    words = f"{count} finding{'' if count == 1 else 's'}"
+    return words if verdicts == count else f"{words}, {verdicts} verdicts"
+
+
 def premises_assumed(findings: Sequence[Finding]) -> list[str]:
     """The premises that nothing checked and on which a *holds* rests, each once, in order."""
     resting = [finding for finding in findings if Verdict.HOLDS in finding.verdicts]

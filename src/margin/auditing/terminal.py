@@ -9,7 +9,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from margin.auditing.requirements import Status
-from margin.auditing.table import MEASURED, Row, absences, left_out, premises_assumed, rows, statuses, unmet
+from margin.auditing.table import (
+    MEASURED,
+    Row,
+    absences,
+    counted,
+    left_out,
+    premises_assumed,
+    rows,
+    statuses,
+    unmet,
+)
 from margin.findings import Verdict
 
 if TYPE_CHECKING:
@@ -93,11 +103,10 @@ def plain(audit: "Audit", width: int = 100) -> str:
 
 
 def summary(audit: "Audit") -> "Text":
-    """How many findings have each verdict, the gravest first."""
+    """How many verdicts of each kind were given, the gravest first."""
     from rich.text import Text
 
-    count = len(audit.findings)
-    text = Text(f"{count} finding{'' if count == 1 else 's'}")
+    text = Text(counted(audit))
     for i, (verdict, number) in enumerate(audit.counts.items()):
         text.append(", " if i else ": ")
         text.append(f"{number} {verdict}", style=STYLES[verdict])
