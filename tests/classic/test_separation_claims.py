@@ -251,12 +251,17 @@ def test_as_many_points_as_weights_are_separable_whatever_their_labels() -> None
     assert (finding.low, finding.value.tolist()) == (None, [0])
 
 
-def test_of_a_large_set_the_first_examples_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_large_set_drawn_examples_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(separation_claims, "MOST_NUMBERS", 60)
-    assert "first 20 training examples" in separable(gaussian(0, 50, 2)).statement
+    assert "20 of 50 training examples, drawn at random" in separable(gaussian(0, 50, 2)).statement
     assert "of the 15 training examples" in separable(gaussian(0, 15, 2)).statement
     monkeypatch.setattr(separation_claims, "MOST_EXAMPLES", 9)
-    assert "first 9 training examples" in separable(gaussian(0, 50, 2)).statement
+    assert "9 of 50 training examples, drawn at random" in separable(gaussian(0, 50, 2)).statement
+    by_class = gaussian(0, 400, 2)  # sorted: the first 20 would be of one class
+    x, labels = by_class.train[0].inputs[0], torch.arange(400) // 200
+    monkeypatch.setattr(separation_claims, "MOST_EXAMPLES", 20)
+    assert "one class" not in separable(subject_of(x, labels)).failure
+    assert "20 of 400 training examples" in version_space(subject_of(x, labels)).statement
     alike = subject_of(torch.arange(6.0)[:, None], torch.ones(6, dtype=torch.long))
     assert separable(alike).failure == "the examples looked at are all of one class"
 

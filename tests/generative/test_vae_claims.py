@@ -156,12 +156,22 @@ def test_rows_of_weight_zero_are_left_out_and_no_more_than_the_limit_are_taken()
     subject = of(
         demo().model, Batch((x,), weight=torch.tensor([1.0, 0.0, 2.0, 1.0])), Batch((x + 100,)), Batch((x,))
     )
+    assert seen(subject, 11).x[:, 0].tolist() == [0.0, 6, 9, 100, 103, 106, 109, 0, 3, 6, 9]
+    assert seen(subject, 11).weight.tolist() == [1.0, 2.0, *[1.0] * 9]
     found = seen(subject, 5)
-    assert found.x[:, 0].tolist() == [0.0, 6.0, 9.0, 100.0, 103.0]
-    assert found.weight.tolist() == [1.0, 2.0, 1.0, 1.0, 1.0]
-    assert found.label is None
+    assert len(found.x) == 5 and found.label is None
+    assert found.words == "5 of 11 held-out examples, drawn at random"
     labeled = of(conditional_vae(3, 2), Batch((x,), torch.tensor([0, 1, 0, 1])))
-    assert seen(labeled, 3).label.tolist() == [0, 1, 0]
+    some = seen(labeled, 3)
+    assert some.label.tolist() == [int(value / 3) % 2 for value in some.x[:, 0].tolist()]
+
+
+def test_a_file_sorted_by_class_does_not_give_one_class() -> None:
+    # 300 of each of two classes: of 100 drawn the share of one is 1/2 with standard deviation 0.046.
+    x = torch.arange(2.0).repeat_interleave(300)[:, None].expand(600, 3)
+    subject = of(demo().model, *(Batch((part,)) for part in x.split(64)))
+    assert abs(float(seen(subject, 100).x.mean()) - 0.5) < 5 * 0.046
+    assert "100 of 600 held-out examples, drawn at random" in gap(subject).statement
 
 
 @torch.no_grad()

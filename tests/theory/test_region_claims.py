@@ -157,6 +157,19 @@ def test_the_square_holds_its_three_examples_and_they_differ_in_class():
     assert abs(float(square.first @ square.second)) < 1e-9
 
 
+def test_the_square_of_a_file_sorted_by_class_has_three_classes():
+    # 700 of each of three classes: the first 512 of the file are of one.
+    x = torch.randn(2100, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(2100) // 700
+    test = [Batch((a,), b) for a, b in zip(x.split(300), labels.split(300), strict=True)]
+    square = square_through(dataclasses.replace(subject_of(), test=test))
+    assert sorted(square.labels.tolist()) == [0, 1, 2]
+    assert labels[list(square.examples)].tolist() == square.labels.tolist()
+    u, v = square.points.T[:, :, None]
+    placed = square.origin + u * square.first + v * square.second
+    torch.testing.assert_close(placed, x[list(square.examples)].double(), rtol=0, atol=1e-6)
+
+
 def test_examples_that_span_no_plane_fail_with_words():
     line = torch.arange(4.0)[:, None] * torch.ones(5)
     for x, words in ((line, "lie on a line"), (torch.ones(4, 5), "the same point")):

@@ -23,7 +23,7 @@ LONGEST = 200
 
 
 def count(subject: Subject) -> Finding:
-    """Whether hyperplanes make C(s, n) dichotomies of the first s <= 8 training examples, by trying all.
+    """Whether hyperplanes make C(s, n) dichotomies of the first s of 8 drawn examples, by trying all.
 
     n - 1 <= 3 features are kept, those of the largest variance, and a 1 is appended for the bias.
 
@@ -35,7 +35,8 @@ def count(subject: Subject) -> Finding:
     sizes = range(1, len(points) + 1)
     promised = torch.tensor([cover_count(s, n) for s in sizes])
     return Finding(
-        statement=f"Hyperplanes make C(s, {n}) dichotomies of the first s examples, in features {chosen}.",
+        statement=f"Hyperplanes make C(s, {n}) dichotomies of the first s of {len(points)} examples "
+        f"drawn, in features {chosen}.",
         value=torch.tensor(dichotomy_counts(points)),
         unit="dichotomies",
         range=(0.0, 2.0 ** len(points)),
@@ -85,6 +86,8 @@ def transition(subject: Subject) -> Finding:
 def few_points(subject: Subject) -> tuple[Float[Tensor, "points weights"], list[int]]:
     """At most 8 training examples in at most 3 features, a 1 appended, and which, by rising variance.
 
+    The examples are drawn at random; the variance is that of all.
+
     Raises:
         ValueError: There are fewer than two examples.
     """
@@ -92,7 +95,7 @@ def few_points(subject: Subject) -> tuple[Float[Tensor, "points weights"], list[
     if len(x) < 2:
         raise ValueError(f"dichotomies need two training examples: got {len(x)}")
     chosen = x.var(0).argsort()[-(MOST_WEIGHTS - 1) :]
-    points = x[:MOST_POINTS][:, chosen]
+    points = training_rows(subject, MOST_POINTS)[0][:, chosen]
     return torch.cat((points, torch.ones_like(points[:, :1])), 1), chosen.tolist()
 
 

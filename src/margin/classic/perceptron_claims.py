@@ -266,13 +266,19 @@ def plane(
     return {"points": x, "labels": (sign > 0).long(), "boundary": boundary, "margin": parallels}
 
 
-def signed_examples(subject: Subject) -> tuple[Float[Tensor, "rows features"], Float[Tensor, " rows"]]:
+def signed_examples(
+    subject: Subject, most: int | None = None
+) -> tuple[Float[Tensor, "rows features"], Float[Tensor, " rows"]]:
     """The training examples as the catalog's model sees them, and the side of each, -1 or +1; float64.
+
+    Args:
+        subject: A halfspace with its training examples.
+        most: Examples at most, drawn at random; all if not given.
 
     Raises:
         ValueError: A label is neither 0 nor 1.
     """
-    x, labels = training_rows(subject)
+    x, labels = training_rows(subject, most)
     if odd := labels[(labels != 0) & (labels != 1)].tolist():
         raise ValueError(f"the labels of a halfspace must be 0 or 1: got {odd[0]}")
     return x, 2.0 * labels.double() - 1

@@ -13,6 +13,7 @@ from margin.classic.separation import Separation, homogeneous, separate, sphere,
 from margin.classic.training_rows import training_rows
 from margin.data.examples import InOrder
 from margin.data.tiny import sides
+from margin.engine.chosen import Chosen, counts
 from margin.engine.descent import risk
 from margin.findings import Finding, Premise, Subject
 from margin.tasks import HALFSPACE
@@ -29,13 +30,13 @@ DIRECTIONS = 20_000
 def separable(subject: Subject) -> Finding:
     """Whether a hyperplane separates the training examples of each class from all others: 1 or 0 a class.
 
-    Of a large set the first examples are looked at: what no hyperplane separates, none does with more. Theory
-    promises separation where the points (x, 1) are linearly independent, whatever the labels.
+    Of a large set some are looked at, drawn at random: what no hyperplane separates, none does with more.
+    Theory promises separation where the points (x, 1) are linearly independent, whatever the labels.
 
     Args:
         subject: Any model with training examples of one real input and a class each.
     """
-    x, labels, whole = _first_rows(subject)
+    x, labels, words = _looked_at(subject)
     classes = labels.unique()
     against = classes[1:] if len(classes) == 2 else classes
     found = [separate(homogeneous(x, torch.where(labels == k, 1.0, -1.0).double())) for k in against]
@@ -45,11 +46,10 @@ def separable(subject: Subject) -> Finding:
     premise = Premise(
         "the points (x, 1) are linearly independent", "proved", f"rank {rank} of {len(x)} points"
     )
-    looked = f"{'' if whole else 'first '}{len(x):,} training examples"
     chance = float(separable_share(len(x), rank))
     names = tuple(_name(subject, int(k)) for k in against)
     return Finding(
-        statement=f"{_told(found, names)} of the {looked}; labels by coins would be with probability "
+        statement=f"{_told(found, names)} of {words}; labels by coins would be with probability "
         f"{chance:.3g}, in general position (Cover). {_worst(found)}",
         value=torch.tensor([int(s.separable) for s in found]),
         unit="1",
@@ -70,32 +70,46 @@ def version_space(subject: Subject) -> Finding:
     Args:
         subject: A halfspace with its training examples.
     """
-    x, sign = signed_examples(subject)
-    keep = max(1, min(len(x), MOST_NUMBERS // (x.shape[1] + 1)))
-    z = homogeneous(x[:keep], sign[:keep])
+    z = homogeneous(*signed_examples(subject, max(1, MOST_NUMBERS // _width(subject))))
     directions = sphere(z.shape[1], DIRECTIONS, torch.Generator().manual_seed(0))
     counts = version_space_counts(z, directions)
     before = torch.cat((counts.new_tensor([DIRECTIONS]), counts[:-1]))
     return Finding(
         statement=f"Of {DIRECTIONS:,} directions (w, b) drawn from the sphere {int(counts[-1]):,} separate "
-        f"the first {keep:,} training examples; the number grows at no example.",
+        f"{_words(subject, len(z))}; the number grows at no example.",
         value=(counts - before).max(),
         unit="directions",
         range=(-float(DIRECTIONS), float(DIRECTIONS)),
         high=torch.zeros(()),
         premises=(),
         reference="Mitchell 1982, Section 3 (version spaces); Herbrich 2002, Section 2.1",
-        curves={"examples": torch.arange(1, keep + 1), "share": counts / DIRECTIONS},
+        curves={"examples": torch.arange(1, len(z) + 1), "share": counts / DIRECTIONS},
     )
 
 
-def _first_rows(subject: Subject) -> tuple[Float[Tensor, "rows features"], Int[Tensor, " rows"], bool]:
-    """As many training examples as are looked at, and whether these are all."""
-    width = subject.train[0].inputs[0][0].numel() + 1
-    x, labels = training_rows(subject, min(MOST_EXAMPLES, MOST_NUMBERS // width) + 1)
+def _looked_at(subject: Subject) -> tuple[Float[Tensor, "rows features"], Int[Tensor, " rows"], str]:
+    """As many training examples as are looked at, and which these are, in words."""
+    width = _width(subject)
+    most = max(1, min(MOST_EXAMPLES, MOST_NUMBERS // width))
+    x, labels = training_rows(subject, most)
     classes = len(labels.unique())
-    most = max(1, min(MOST_EXAMPLES, MOST_NUMBERS // (width * (classes if classes > 2 else 1))))
-    return x[:most], labels[:most], len(x) <= most
+    fewer = max(1, min(most, MOST_NUMBERS // (width * classes))) if classes > 2 else most
+    if fewer < len(x):
+        x, labels = training_rows(subject, fewer)
+    return x, labels, _words(subject, len(x))
+
+
+def _words(subject: Subject, taken: int) -> str:
+    """Which of the training examples so many are."""
+    among = sum(int(counts(batch).sum()) for batch in subject.train)
+    return (
+        f"the {taken:,} training examples" if taken == among else Chosen((), taken, among).words("training")
+    )
+
+
+def _width(subject: Subject) -> int:
+    """The numbers of an example and its 1."""
+    return subject.train[0].inputs[0][0].numel() + 1
 
 
 def _told(found: list[Separation], names: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from margin.data.tiny import values
 from margin.engine.asking import asking
+from margin.engine.chosen import chosen
 from margin.engine.state import core_of, features_of
 from margin.findings import Finding, Premise, Subject
 from margin.generative.autoencoder import Autoencoder, dense_autoencoder, restoration_error
@@ -38,17 +39,16 @@ def is_coder(subject: Subject) -> bool:
 
 
 def inputs_of(subject: Subject) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Held-out inputs in the model's units, at most :data:`EXAMPLES`, their weights and their labels."""
-    batches: list[Batch] = []
-    for batch in subject.test:
-        batches.append(batch)
-        if sum(len(b.inputs[0]) for b in batches) >= EXAMPLES:
-            break
-    x = torch.cat([features_of(subject.model, b.inputs[0]) for b in batches])[:EXAMPLES]
+    """Held-out inputs in the model's units, their weights and their labels.
+
+    At most :data:`EXAMPLES`, drawn at random.
+    """
+    batches = chosen(subject.test, EXAMPLES).batches
+    x = torch.cat([features_of(subject.model, b.inputs[0]) for b in batches])
     ones = [torch.ones(len(b.inputs[0])) if b.weight is None else b.weight.cpu() for b in batches]
     known = [b.targets for b in batches if b.targets is not None and b.targets.ndim == 1]
-    label = torch.cat(known)[:EXAMPLES] if len(known) == len(batches) else None
-    weight = torch.cat(ones)[:EXAMPLES].double()
+    label = torch.cat(known) if len(known) == len(batches) else None
+    weight = torch.cat(ones).double()
     keep = weight > 0
     return x[keep.to(x.device)], weight[keep], None if label is None else label[keep.to(label.device)]
 

@@ -7,6 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.engine.asking import asking, in_double
+from margin.engine.chosen import chosen
 from margin.engine.state import core_of, features_of
 from margin.engine.unsupervised import negative_log_density
 from margin.findings import Finding, Premise, Subject
@@ -48,9 +49,9 @@ def is_small(subject: Subject) -> bool:
 
 
 def rows_of(subject: Subject, count: int) -> Tensor:
-    """The first held-out inputs as the core sees them."""
-    rows = torch.cat([features_of(subject.model, batch.inputs[0]) for batch in subject.test])
-    return rows[:count].detach()
+    """At most so many held-out inputs, drawn at random, as the core sees them."""
+    few = chosen(subject.test, count).batches
+    return torch.cat([features_of(subject.model, batch.inputs[0]) for batch in few]).detach()
 
 
 def stretch(core: Any, z: Tensor, generator: Generator) -> float:

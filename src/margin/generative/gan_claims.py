@@ -7,6 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.engine.asking import in_double
+from margin.engine.chosen import chosen
 from margin.engine.state import Preprocessed, core_of, features_of
 from margin.findings import Finding, Premise, Subject, without_loss
 from margin.generative.gan import GAN, ConditionalGAN, points
@@ -51,17 +52,15 @@ def held_out(subject: Subject, most: int) -> tuple[Any, Tensor, Tensor | None, T
     core = core_of(model)
     inputs: list[Tensor] = []
     targets: list[Tensor] = []
-    for batch in subject.test:
-        if sum(len(part) for part in inputs) >= most:
-            break
+    for batch in chosen(subject.test, most).batches:
         kept = torch.ones(len(batch.inputs[0])).bool() if batch.weight is None else batch.weight.cpu() > 0
         inputs.append(features_of(model, batch.inputs[0].double()).detach()[kept])
         if core.generator.num_classes:
             if batch.targets is None:
                 raise ValueError("a conditional generator is judged with class labels: the data have none")
             targets.append(batch.targets[kept])
-    x = torch.cat(inputs)[:most]
-    labels = torch.cat(targets)[:most] if targets else None
+    x = torch.cat(inputs)
+    labels = torch.cat(targets) if targets else None
     with torch.no_grad():
         fake = core.generator(core.generator.draw(len(x), Generator().manual_seed(0)), labels)
     return core, x, labels, fake.reshape(x.shape)

@@ -11,6 +11,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from margin.data.tiny import values
 from margin.engine.asking import asking
+from margin.engine.chosen import chosen
 from margin.engine.state import core_of, features_of
 from margin.findings import Finding, Premise, Subject
 from margin.generative.dense_vae import dense_vae
@@ -36,11 +37,12 @@ ACTIVE = 0.01
 
 
 class Seen(NamedTuple):
-    """Held-out inputs in the model's units, the label of each for a conditional model, and their weights."""
+    """Held-out inputs in the model's units, labels for a conditional model, weights, and which they are."""
 
     x: Tensor
     label: Tensor | None
     weight: Tensor
+    words: str
 
 
 def is_vae(subject: Subject) -> bool:
@@ -65,19 +67,18 @@ def bends(core: VAE) -> str:
 
 
 def seen(subject: Subject, limit: int) -> Seen:
-    """The first held-out examples of weight above 0, at most ``limit``."""
-    core, rows, labels, weights, left = core_of(subject.model), [], [], [], limit
-    for batch in subject.test:
+    """At most ``limit`` of the held-out examples of weight above 0, drawn at random."""
+    core, rows, labels, weights = core_of(subject.model), [], [], []
+    found = chosen(subject.test, limit)
+    for batch in found.batches:
         weight = torch.ones(len(batch.inputs[0])) if batch.weight is None else batch.weight.cpu()
-        keep = (weight > 0).nonzero()[:left, 0]
+        keep = (weight > 0).nonzero()[:, 0]
         rows.append(features_of(subject.model, batch.inputs[0][keep]))
         weights.append(weight[keep].double())
         if getattr(core, "num_classes", 0) and batch.targets is not None:
             labels.append(batch.targets[keep])
-        left -= len(keep)
-        if left <= 0:
-            break
-    return Seen(torch.cat(rows), torch.cat(labels) if labels else None, torch.cat(weights))
+    label = torch.cat(labels) if labels else None
+    return Seen(torch.cat(rows), label, torch.cat(weights), found.words())
 
 
 def mean_with_error(
@@ -98,11 +99,11 @@ def bounds_of(weights: Float[Tensor, "draws batch"], count: int) -> Float[Tensor
 @torch.no_grad()
 def drawn_weights(subject: Subject, draws: int) -> tuple[Seen, Tensor]:
     """Held-out examples, their bits drawn once, and the logarithms of their importance weights."""
-    core, (x, label, weight) = core_of(subject.model), seen(subject, GAP_EXAMPLES)
+    core, (x, label, weight, words) = core_of(subject.model), seen(subject, GAP_EXAMPLES)
     with asking(subject.model) as generator:
         x = core.likelihood.observed(x, generator)
         found = all_log_weights(core, x, draws, generator, label)
-    return Seen(x, label, weight), found.double().cpu()
+    return Seen(x, label, weight, words), found.double().cpu()
 
 
 def gap(subject: Subject) -> Finding:
@@ -114,12 +115,12 @@ def gap(subject: Subject) -> Finding:
     Args:
         subject: A variational autoencoder.
     """
-    (_, label, weight), log_w = drawn_weights(subject, DRAWS)
+    (_, label, weight, words), log_w = drawn_weights(subject, DRAWS)
     bounds = [log_w.mean(0), *(bounds_of(log_w, k) for k in (16, DRAWS))]
     effective = (2 * log_w.logsumexp(0) - (2 * log_w).logsumexp(0)).exp()
     mean, stderr = mean_with_error(torch.stack([*bounds, bounds[-1] - bounds[0]], 1), weight)
     return Finding(
-        statement=f"Bounds on the log-likelihood of {len(weight)} held-out examples"
+        statement=f"Bounds on the log-likelihood of {words}"
         f"{'' if label is None else ' given their labels'}, {DRAWS} codes drawn for each, and the gap that "
         f"the encoder's guess leaves. Of {DRAWS} weights {float(effective.mean()):.1f} count in the mean, "
         f"{float(effective.min()):.1f} at least; where few count, the last bound is itself far below.",
@@ -142,7 +143,7 @@ def rate_distortion(subject: Subject) -> Finding:
     Args:
         subject: A variational autoencoder.
     """
-    core, (x, label, weight) = core_of(subject.model), seen(subject, EXAMPLES)
+    core, (x, label, weight, words) = core_of(subject.model), seen(subject, EXAMPLES)
     with asking(subject.model) as generator:
         x = core.likelihood.observed(x, generator)
         shares = divergence_by_coordinate(*core.posterior(x))
@@ -153,8 +154,8 @@ def rate_distortion(subject: Subject) -> Finding:
         mean_with_error(shares, weight)[0],
     )
     return Finding(
-        statement=f"Rate KL(q(z|x) || p(z)) and distortion -E_q[log p(x|z)] of {len(weight)} held-out "
-        f"examples; -ELBO is their sum, {float(mean.sum()):.4g}. Trained with beta = {core.beta:g}: a larger "
+        statement=f"Rate KL(q(z|x) || p(z)) and distortion -E_q[log p(x|z)] of {words}; "
+        f"-ELBO is their sum, {float(mean.sum()):.4g}. Trained with beta = {core.beta:g}: a larger "
         "beta buys a smaller rate for more distortion.",
         value=mean,
         unit="nats",
@@ -176,7 +177,7 @@ def collapse(subject: Subject) -> Finding:
     Args:
         subject: A variational autoencoder.
     """
-    core, (x, _, weight) = core_of(subject.model), seen(subject, EXAMPLES)
+    core, (x, _, weight, words) = core_of(subject.model), seen(subject, EXAMPLES)
     with asking(subject.model) as generator:
         mean, log_scale = core.posterior(core.likelihood.observed(x, generator))
     center, _ = mean_with_error(mean, weight)
@@ -188,7 +189,7 @@ def collapse(subject: Subject) -> Finding:
     finite = bool(variance.isfinite().all() and nats.isfinite().all())
     return Finding(
         statement=f"{active} of {len(variance)} coordinates of the code are used: their posterior mean "
-        f"has a variance above {ACTIVE:g} over the inputs.{unused}",
+        f"has a variance above {ACTIVE:g} over {words}.{unused}",
         value=torch.tensor(active / len(variance) if finite else math.nan, dtype=torch.float64),
         unit="share of coordinates",
         range=(0.0, 1.0),
@@ -220,7 +221,7 @@ def linear_gap(subject: Subject) -> Finding:
     finite = all(bool(p.isfinite().all()) for p in core.parameters())
     if finite and not bent:
         groups_of_each = -(-PAIRS // (SIZES[-1] * len(seen(subject, GAP_EXAMPLES).weight)))
-        (x, _, weight), log_w = drawn_weights(subject, SIZES[-1] * groups_of_each)
+        (x, _, weight, _), log_w = drawn_weights(subject, SIZES[-1] * groups_of_each)
         exact, lack = _closed_forms(core, x)
         low = -mean_with_error(lack, weight)[0].expand(3)
         high = torch.cat((low[:1], high[1:]))

@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from margin.engine.asking import asking
+from margin.engine.chosen import chosen
 from margin.engine.descent import risk
 from margin.findings import Finding, NotAsked, Premise, Subject
 from margin.tasks import CLASSES
@@ -186,15 +187,10 @@ def _answers(subject: Subject, read: Reading) -> tuple[Tensor, Tensor]:
         NotAsked: The draws do not differ.
     """
     generator = Generator().manual_seed(0)
-    batches, taken = [], 0
-    for batch in subject.test:
-        batches.append(batch)
-        taken += len(batch.inputs[0])
-        if taken >= EXAMPLES:
-            break
-    samples = min(max(SAMPLES, ANSWERS // max(taken, 1)), MOST_SAMPLES)
+    few = chosen(subject.test, EXAMPLES, whole_batches=not subject.independent)
+    samples = min(max(SAMPLES, ANSWERS // max(few.taken, 1)), MOST_SAMPLES)
     scaled, draws = [], []
-    for batch in batches:
+    for batch in few.batches:
         with torch.no_grad(), asking(subject.model):
             outputs = subject.model(*batch.inputs)
         labels = _predicted(subject, outputs)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.engine.asking import asking
+from margin.engine.chosen import chosen
 from margin.engine.state import core_of, dtype_of, features_of
 from margin.findings import Subject
 from margin.types import Batch
@@ -48,14 +49,15 @@ def last_design(subject: Subject) -> Design:
     Raises:
         ValueError: The model has no last affine map, or its features and the targets do not correspond.
     """
-    rows, taken = [], 0
-    model = copy.deepcopy(subject.model)
-    for batch in subject.train:
-        rows.append(_rows(model, batch))
-        taken += len(rows[-1][0])
-        if taken >= ROWS:
-            break
-    X, Y, weight = (torch.cat(column)[:ROWS] for column in zip(*rows, strict=True))
+    model, few = (
+        copy.deepcopy(subject.model),
+        chosen(subject.train, ROWS, whole_batches=not subject.independent),
+    )
+    rows = [_rows(model, batch) for batch in few.batches]
+    X, Y, weight = (torch.cat(column) for column in zip(*rows, strict=True))
+    if len(X) > ROWS:  # an example of several terms has a row for each
+        some = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:ROWS].sort().values
+        X, Y, weight = X[some], Y[some], weight[some]
     if not Y.is_floating_point():
         Y = F.one_hot(Y, int(Y.max()) + 1 if len(Y) else 1).double()
     return Design(_centered(X, weight, dtype_of(model)), _centered(Y, weight, torch.float64))

@@ -25,7 +25,7 @@ from margin.theory.regions_followed import CannotFollow, NotPiecewiseLinear, fol
 from margin.theory.regions_picture import picture
 from margin.theory.regions_plane import PlaneRegions, plane_regions
 from margin.theory.regions_segments import Breakpoints, breakpoints
-from margin.theory.regions_square import ROOM, NoPlane, Square, first_examples, square_through
+from margin.theory.regions_square import ROOM, NoPlane, Square, looked_at, square_through
 from margin.types import Batch
 
 BUDGET = 10_000
@@ -300,7 +300,7 @@ def _per_neuron(name: str, counts: Tensor, found: Breakpoints, neurons: int) -> 
 
 
 def _pairs(subject: Subject, segments: int) -> tuple[Tensor, Tensor]:
-    inputs, _ = first_examples(subject)
+    inputs, _, _ = looked_at(subject)
     generator = torch.Generator().manual_seed(SEED)
     one = torch.randint(len(inputs), (segments,), generator=generator)
     step = torch.randint(1, max(len(inputs), 2), (segments,), generator=generator)

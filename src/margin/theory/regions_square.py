@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from margin.engine.chosen import chosen, counts
 from margin.findings import Subject
+from margin.types import Batch
 
 ROOM = 1.2
 """Side of the square around three points, in that of the least one that holds them."""
@@ -49,10 +51,10 @@ def square_through(subject: Subject) -> Square:
     line through the first two.
 
     Raises:
-        NoPlane: No three of the first 512 examples span a plane.
+        NoPlane: No three of the examples looked at span a plane.
         ArithmeticError: One of them is not finite.
     """
-    inputs, labels = first_examples(subject)
+    inputs, labels, of_file = looked_at(subject)
     flat = inputs.flatten(1)
     if not bool(flat.isfinite().all()):
         raise ArithmeticError("a held-out input is not finite")
@@ -71,8 +73,8 @@ def square_through(subject: Subject) -> Square:
     if third is None:
         raise NoPlane("the held-out examples lie on a line: they span no plane")
     across = off[third] / off[third].norm()
-    axes, chosen = torch.stack((along, across)), torch.tensor([first, second, third])
-    places = (flat[chosen] - flat[first]) @ axes.T
+    axes, three = torch.stack((along, across)), torch.tensor([first, second, third])
+    places = (flat[three] - flat[first]) @ axes.T
     low, high = places.aminmax(dim=0)
     middle, half = (low + high) / 2, ROOM * float((high - low).max()) / 2
     shape = inputs.shape[1:]
@@ -82,8 +84,8 @@ def square_through(subject: Subject) -> Square:
         (half * along).reshape(shape),
         (half * across).reshape(shape),
         (places - middle) / half,
-        labels[chosen],
-        (first, second, third),
+        labels[three],
+        (of_file[first], of_file[second], of_file[third]),
     )
 
 
@@ -94,22 +96,28 @@ def _others_first(labels: Tensor, taken: list[int]) -> list[int]:
     return sorted(others, key=lambda i: int(labels[i]) in known)
 
 
-def first_examples(subject: Subject) -> tuple[Tensor, Tensor]:
-    """The first held-out inputs of weight above 0, in float64, and their classes, -1 where there are none."""
-    inputs, labels, count = [], [], 0
+def looked_at(subject: Subject) -> tuple[Tensor, Tensor, list[int]]:
+    """Held-out inputs in float64, their classes (-1: none), and which of the held-out examples they are.
+
+    At most :data:`SCAN` of those of weight above 0, drawn at random, in the order of the file.
+    """
+    numbered, first = [], 0
     for batch in subject.test:
-        x = batch.inputs[0].detach().cpu().double()
-        keep = torch.ones(len(x), dtype=torch.bool)
-        if batch.weight is not None:
-            keep = batch.weight.detach().cpu().reshape(len(x), -1).amax(1) > 0
+        numbers = torch.arange(first, first + len(batch.inputs[0]))
+        numbered.append(Batch((numbers,), None, batch.weight))
+        first += len(numbers)
+    drawn = [batch.inputs[0] for batch in chosen(numbered, SCAN, admits=counts).batches]
+    if not drawn:
+        raise NoPlane("there is no held-out example")
+    places, first = torch.cat(drawn), 0
+    inputs, labels = [], []
+    for batch in subject.test:
+        x, until = batch.inputs[0], first + len(batch.inputs[0])
+        here = places[(places >= first) & (places < until)] - first
         y = torch.full((len(x),), -1)
         if subject.task.classes is not None and batch.targets is not None and batch.targets.ndim == 1:
             y = batch.targets.detach().cpu().long()
-        inputs.append(x[keep])
-        labels.append(y[keep])
-        count += int(keep.sum())
-        if count >= SCAN:
-            break
-    if not count:
-        raise NoPlane("there is no held-out example")
-    return torch.cat(inputs)[:SCAN], torch.cat(labels)[:SCAN]
+        inputs.append(x.detach()[here.to(x.device)].cpu().double())
+        labels.append(y[here])
+        first = until
+    return torch.cat(inputs), torch.cat(labels), places.tolist()
