@@ -18,7 +18,6 @@ from margin.auditing.table import (
     Element,
     Row,
     absences,
-    counted,
     elements,
     left_out,
     measured,
@@ -28,6 +27,7 @@ from margin.auditing.table import (
     unit,
     unmet,
 )
+from margin.auditing.terminal import counted
 from margin.data.writing import write_whole
 from margin.findings import Finding, Scope, Verdict
 

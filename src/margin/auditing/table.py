@@ -118,17 +118,9 @@ def elements(finding: Finding) -> list[Element]:
     return [Element(*case) for case in zip(labels, *columns, finding.verdicts, strict=True)]
 
 
-def row_verdicts(finding: Finding) -> list[Verdict]:
+def row_verdicts(found: Finding) -> list[Verdict]:
     """What a finding adds to the sum: the verdict of each row where they differ, else its own, once."""
-    several = finding.labels and len(finding.counts) > 1 and finding.value.numel() <= MOST_ROWS
-    return finding.verdicts if several else [finding.verdict]
-
-
-def counted(audit: "Audit") -> str:
-    """How many findings there are, and verdicts where these are more."""
-    count, verdicts = len(audit.findings), sum(audit.counts.values())
-    words = f"{count} finding{'' if count == 1 else 's'}"
-    return words if verdicts == count else f"{words}, {verdicts} verdicts"
+    return found.verdicts if len(found.counts) > 1 and 0 < len(found.labels) <= MOST_ROWS else [found.verdict]
 
 
 def premises_assumed(findings: Sequence[Finding]) -> list[str]:
@@ -191,11 +183,9 @@ def reasons(finding: Finding) -> list[str]:
 
 def _wider(finding: Finding) -> str:
     """The verdict's interval, in words; with its numbers where there is one element."""
-    words = (
-        "the interval"
-        if finding.stderr is None
-        else f"the verdict's interval (-+ {STANDARD_ERRORS:g} stderr)"
-    )
+    words = "the interval"
+    if finding.stderr is not None:
+        words = f"the verdict's interval (-+ {STANDARD_ERRORS:g} stderr)"
     if finding.value.numel() != 1:
         return words
     below, above = (float(end) for end in finding.reach)

@@ -13,7 +13,6 @@ from margin.auditing.table import (
     MEASURED,
     Row,
     absences,
-    counted,
     left_out,
     premises_assumed,
     rows,
@@ -100,6 +99,13 @@ def plain(audit: "Audit", width: int = 100) -> str:
     file = io.StringIO()
     Console(file=file, width=width, color_system=None).print(audit)
     return file.getvalue()
+
+
+def counted(audit: "Audit") -> str:
+    """How many findings there are, and verdicts where these are more."""
+    count, verdicts = len(audit.findings), sum(audit.counts.values())
+    words = f"{count} finding{'' if count == 1 else 's'}"
+    return words if verdicts == count else f"{words}, {verdicts} verdicts"
 
 
 def summary(audit: "Audit") -> "Text":
