@@ -66,9 +66,9 @@ class Finding:
     """A statement, what was measured, what theory promises, and the verdict that follows.
 
     The value's reach, on which the verdict rests, is ``value -+ 4 stderr``, or the stated interval, plus
-    rounding; a ``lower`` (``upper``) estimate reaches to the end of its range. What is printed is the 95 %
-    interval: :attr:`shown`. Both end where the range ends. With several elements each has its own verdict and
-    the gravest is the finding's.
+    rounding, and holds the printed one; a ``lower`` (``upper``) estimate reaches to the end of its range.
+    What is printed is the 95 % interval: :attr:`shown`. Both end where the range ends. With several elements
+    each has its own verdict and the gravest is the finding's.
 
     Args:
         statement: What is claimed, in one sentence.
@@ -127,8 +127,15 @@ class Finding:
 
     @property
     def reach(self) -> tuple[Tensor, Tensor]:
-        """The least and largest value that the truth may have, element by element: the verdict's interval."""
-        return self._ended(self.interval, STANDARD_ERRORS)
+        """The least and largest value that the truth may have, element by element: the verdict's interval.
+
+        It holds the printed interval, which of few skewed terms may reach further than standard errors do.
+        """
+        below, above = self._ended(self.interval, STANDARD_ERRORS)
+        if self.printed is None:
+            return below, above
+        least, most = self.shown
+        return below.fmin(least), above.fmax(most)
 
     @property
     def shown(self) -> tuple[Tensor, Tensor]:

@@ -2,12 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
-from scipy.stats import binomtest
+from scipy.stats import binomtest, expon, lognorm, norm, ttest_1samp
 
 from margin.theory.held_out import Terms
-from margin.theory.limits import Limited, mean_of, share_of, wilson
+from margin.theory.limits import Limited, _unskewed, mean_limits, mean_of, share_of, wilson
 
 
 def unit(i, n=3):
@@ -50,3 +51,54 @@ def test_a_share_without_spread_points_to_what_it_weighs():
     assert found[1:3] == pytest.approx(wilson(7 / 8, 64 / 26))  # examples weigh 1, 3 and 4
     for same in (torch.ones(4).bool(), torch.zeros(4).bool()):
         assert share_of(same, terms, 5).direction.tolist() == [1, 0, 3, 4, 0]
+
+
+def skewed(values, weight=None):
+    values = torch.as_tensor(values, dtype=torch.float64)
+    weight = torch.ones_like(values) if weight is None else weight
+    return Terms(values, weight, torch.arange(len(values)))
+
+
+@pytest.mark.parametrize(("n", "spread"), [(30, 1.0), (100, 1.0), (100, 0.0)])
+def test_the_limits_of_a_mean_hold_that_of_skewed_losses(n, spread):
+    # Lognormal losses of scipy's mean (spread 0: exponential ones of mean 1). The limits miss in 6 % of
+    # samples at most; of 800, more than 76 = 9.5 % with probability 1e-4. Student's own miss in 11 to 14 % of
+    # 30 and 8 to 10 % of 100; with the skewness turned round, in 20 %.
+    law = lognorm(spread) if spread else expon()
+    draws = law.rvs((800, n), random_state=np.random.default_rng(1992))
+    ends = [mean_limits(skewed(row)) for row in draws]
+    missed = sum(not low <= law.mean() <= high for low, high in ends)
+    assert missed <= 76
+    assert all(0 <= low < row.mean() < high for (low, high), row in zip(ends, draws, strict=True))
+    width = np.mean([high - low for low, high in ends])
+    # no wider than twice Student's of the true spread
+    assert width < 2 * 2 * 2.05 * law.std() / n**0.5
+
+
+def test_the_limits_of_symmetric_terms_are_students():
+    # Without skewness, and with as many degrees of freedom as normal terms have: 2 n / (kurtosis - 1) = n.
+    x = norm.ppf((np.arange(2000) + 0.5) / 2000) - 0.1
+    low, high = mean_limits(skewed(x))
+    found = ttest_1samp(x, 0).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((found.low, found.high), rel=2e-3)
+
+
+def test_halls_inverse_undoes_his_transformation():
+    # Hall 1992, (3.40): T + g T^2 / 3 + g^2 T^3 / 27 + g / 6 at T of each z gives z again.
+    for g in (0.8, 0.05, -0.3):
+        for z in (-2.3, -0.4, 1.7):
+            T = _unskewed(z, g)
+            assert T + g * T**2 / 3 + g**2 * T**3 / 27 + g / 6 == pytest.approx(z, rel=1e-12)
+    assert _unskewed(1.7, 0.0) == 1.7
+
+
+def test_limits_of_a_mean_at_the_edges():
+    assert all(math.isnan(end) for end in mean_limits(skewed([2.0])))
+    assert mean_limits(skewed([2.0, 2.0, 2.0])) == (2.0, 2.0)
+    low, high = mean_limits(skewed([0.0, 0.0, 0.0, 9.0]))
+    assert 0 <= low < 9 / 4 < high  # a loss that is never negative
+    assert mean_limits(skewed([-1.0, 0.0, 0.0, 9.0]))[0] < 0
+    several = Terms(
+        torch.tensor([1.0, 3.0, 2.0, 6.0]).double(), torch.ones(4).double(), torch.tensor([0, 0, 1, 1])
+    )
+    assert mean_limits(several) == pytest.approx(mean_limits(skewed([2.0, 4.0])))  # an example is one draw

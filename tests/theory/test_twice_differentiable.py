@@ -131,3 +131,59 @@ def test_what_cannot_be_run_in_float64_is_assumed():
     mixed = nn.Sequential(Applied(lambda x: x @ fixed), nn.Linear(8, 3))
     premise = twice_differentiable(subject_of(mixed))
     assert (premise.status, "not checked in float64" in premise.evidence) == ("assumed", True)
+
+
+class Normed(nn.Module):
+    """A root-mean-square norm that computes in float32, as those of language models do."""
+
+    def forward(self, x):
+        z = x.float()
+        return (z * torch.rsqrt(z.square().mean(-1, keepdim=True) + 1e-6)).type_as(x)
+
+
+def without_bias(model):
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return model
+
+
+@pytest.mark.parametrize("case", ["blank rows", "black images", "all zero"])
+def test_weights_on_a_kink_are_assumed_and_a_wrong_backward_there_is_refuted(case):
+    # A bias of 0 before a blank input: the unit is on its kink, and half of it is in a central difference.
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        if case == "black images":
+            model = nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+            model = nn.Sequential(model, nn.Linear(96, 3))
+            subject = subject_of(without_bias(model), shape=(1, 8, 8), n=60, steps=0)
+            subject.train[0].inputs[0][:, :, :4] = 0
+        else:
+            subject = subject_of(without_bias(dense(nn.ReLU())), steps=0)
+            subject.train[0].inputs[0][::3] = 0
+            if case == "all zero":
+                with torch.no_grad():
+                    _ = [parameter.zero_() for parameter in subject.model.parameters()]
+        premise = twice_differentiable(subject)
+        assert (premise.status, "on a kink at the weights" in premise.evidence) == ("assumed", True), premise
+        wrong = subject_of(without_bias(dense(Applied(Reversed.apply))), steps=0)
+    wrong.train[0].inputs[0][::3] = 0
+    assert twice_differentiable(wrong).status == "refuted"
+
+
+def test_a_norm_in_a_shorter_type_inside_is_assumed():
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), Normed(), nn.GELU(), nn.Linear(16, 3))
+    premise = twice_differentiable(subject_of(model))
+    assert (premise.status, "a shorter type" in premise.evidence) == ("assumed", True), premise
+
+
+def test_a_large_last_layer_does_not_lengthen_the_steps_of_the_first():
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = dense(nn.ReLU())
+    subject = subject_of(model, steps=0)
+    with torch.no_grad():
+        model[-1].weight.mul_(1e6)
+    assert twice_differentiable(subject).status == "sampled"

@@ -259,12 +259,16 @@ def _with_interval(finding: Finding, part: Element) -> str:
         return sign + str(part.value)
     if finding.stderr is None and finding.interval is None and finding.bracket is None:
         return sign + exact(part.value)
+    known = [end for end in (part.below, part.above) if math.isfinite(end)]
     ends = {"lower": part.value - part.below, "upper": part.above - part.value}
-    error = ends.get(finding.kind, part.above - part.below)
-    value, below, above = figures([part.value, part.below, part.above], error)
-    if value == below == above:
-        return sign + exact(part.value)  # the error lies beyond the digits shown
-    return f"{sign}{value} [{below}, {above}]"
+    widths = [ends.get(finding.kind, part.above - part.below), *(abs(end - part.value) for end in known)]
+    error = next((width for width in widths if math.isfinite(width)), 0.0)
+    value, *shown = figures([part.value, *known], error)
+    if all(end == value for end in shown):
+        return sign + exact(part.value)  # the error lies beyond the digits shown, or is not known
+    if len(known) == 1:
+        return f"{sign}{value} [{'<=' if known == [part.above] else '>='} {shown[0]}]"
+    return f"{sign}{value} [{shown[0]}, {shown[1]}]"
 
 
 def promise(part: Element, scope: Scope) -> str:

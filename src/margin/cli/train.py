@@ -222,12 +222,13 @@ def _trained(taken: Words, options: dict[str, Any], before: Training | None) -> 
         tell(job.notes)
         return outcome([finish(job, progress=progress)])
     out = told_by_first(lambda: _parent(options["out"], taken.model))
-    runs = []
+    runs, parts = [], {}
     for seed in range(training.seed or 0, (training.seed or 0) + seeds):
         job = one(dataclasses.replace(training, seed=seed), out / f"seed-{seed}")
         tell(job.notes)
+        parts = {name: len(part.examples) for name, part in job.plan.held.items()}
         runs.append(finish(job, progress=progress))
-    return outcome(runs)
+    return outcome(runs, parts)
 
 
 def opened(taken: Words, options: Mapping[str, Any]) -> Any:
@@ -311,9 +312,14 @@ def recorded(path: str) -> dict[str, Any]:
     return dict(read_record(place / "run.yaml")["arguments"])  # edited or not: it is only repeated
 
 
-def outcome(runs: Sequence[Any]) -> Output:
-    """The metrics of one run, or the mean of several with its interval, and where they are."""
-    from margin.engine.seeds import summary
+def outcome(runs: Sequence[Any], parts: Mapping[str, int] | None = None) -> Output:
+    """The metrics of one run, or the mean of several with its interval, and where they are.
+
+    Args:
+        runs: One run, or those of several seeds.
+        parts: The number of examples of each held-out part.
+    """
+    from margin.engine.seeds import shares, summary
 
     if len(runs) == 1:
         run = runs[0]
@@ -321,7 +327,11 @@ def outcome(runs: Sequence[Any]) -> Output:
         lines = [f"{name:<16} {value:.4g}" for name, value in run.metrics.items()]
         return Output(document, "\n".join([*lines, f"run in {run.path} ({run.reason})"]))
     parent = runs[0].path.parent
-    metrics = summary([run.metrics for run in runs])
+    found = [run.metrics for run in runs]
+    counted = shares(found, parts or {})
+    metrics = summary(found, examples=counted)
     lines = [f"{name:<16} {m['mean']:.4g} [{m['low']:.4g}, {m['high']:.4g}]" for name, m in metrics.items()]
-    note = f"mean of {len(runs)} seeds [95 % t interval]; runs in {parent}"
-    return Output({"runs": [str(run.path) for run in runs], "metrics": metrics}, "\n".join([*lines, note]))
+    note = [f"mean of {len(runs)} seeds [95 % t interval]; runs in {parent}"]
+    if counted:
+        note.insert(0, "of an accuracy the interval holds the error of its examples too (Clopper-Pearson)")
+    return Output({"runs": [str(run.path) for run in runs], "metrics": metrics}, "\n".join([*lines, *note]))

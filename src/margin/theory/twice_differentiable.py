@@ -8,9 +8,12 @@ bends the loss and leaves its slope, up to the step; the gradient jumps at one, 
 
 import copy
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from margin.engine.asking import weighted_sum
 from margin.engine.chosen import chosen
@@ -34,7 +37,12 @@ DIRECTIONS = 3
 """Random directions along which the gradient is differenced; one that meets no kink must agree."""
 
 STEPS = (1e-6, 1e-7)
-"""Lengths of steps, of the weights' norm: a kink within the first is seldom within the second."""
+"""Lengths of steps, of a parameter's norm: a kink within the first is seldom within the second."""
+
+MOVED, PLACES = 1e-2, 2
+"""How far, of their norm, and how often the weights are moved where derivatives differ: off a kink."""
+
+SHORTER = (torch.float32, torch.float16, torch.bfloat16)
 
 AGREE = 1e-3
 """Relative difference up to which two derivatives are the same."""
@@ -60,39 +68,59 @@ def _checked(subject: Subject) -> Premise:
         twin = copy.deepcopy(subject.model).double()
         double = [batch.to(dtype=torch.float64, device=batch.inputs[0].device) for batch in few.batches]
         with risk_hessian(twin, double, subject.objective, independent=subject.independent, chunk=None) as H:
-            words = _disagreement(H)
+            double_inside = _is_double(H)
+            words = _disagreement(H) if double_inside else ""
+            beside = [_disagreement(H, moved=MOVED, seed=seed) for seed in range(PLACES)] if words else []
     except Exception as error:  # whatever a model that is not made for float64 raises: nothing was compared
         why = (str(error).splitlines() or [""])[0][:80]
         return Premise(TEXT, "assumed", f"not checked in float64 ({type(error).__name__}: {why}); {KINKS}")
-    if words is None:
+    if not double_inside:
         return Premise(TEXT, "assumed", f"not checked: the model computes in a shorter type; {KINKS}")
-    if words:
+    if words and all(beside):
         return Premise(TEXT, "refuted", words)
+    if words:
+        return Premise(TEXT, "assumed", f"on a kink at the weights, they agree beside it; {KINKS}")
     return Premise(TEXT, "sampled", f"they agree with finite differences on {few.taken} examples; {KINKS}")
 
 
-def _disagreement(H: RiskHessian) -> str | None:
-    """Where a derivative differs from its finite difference, "" where none does; None: not in float64."""
-    if not _is_double(H):
-        return None
-    start = torch.cat([p.detach().reshape(-1) for p in H.parameters]).clone()
-    scale = max(float(start.norm()), 1.0)
+def _disagreement(H: RiskHessian, *, moved: float = 0.0, seed: int = 0) -> str:
+    """Where a derivative differs from its finite difference, "" where none does.
+
+    Weights may lie on a kink, as those of a bias of 0 do before a blank input; at weights that are moved by
+    ``moved`` of their norm at random they do not.
+    """
+    whole = torch.cat([p.detach().reshape(-1) for p in H.parameters]).clone()
+    start = whole + moved * _direction(whole, H.sizes, Generator().manual_seed(2017 + seed))
+    try:
+        _move(H, start)
+        H.release()
+        return _differences(H, start)
+    finally:
+        _move(H, whole)
+        H.release()
+
+
+def _differences(H: RiskHessian, start: Tensor) -> str:
     gradient = H.risk_gradient()
     if not (bool(gradient.isfinite().all()) and math.isfinite(_loss(H))):
         return ""  # the finding fails of itself
-    products = []
     generator = Generator().manual_seed(2013)
-    for _ in range(DIRECTIONS):
-        u = torch.randn(H.dim, generator=generator, dtype=torch.float64).to(start)
-        products.append((u / u.norm(), H(u / u.norm())))
+    directions = [_direction(start, H.sizes, generator) for _ in range(DIRECTIONS)]
+    products = [(u, H(u)) for u in directions]
     H.release()
-    try:
-        return _slope(H, start, gradient, scale) or _change(H, start, products, scale)
-    finally:
-        _move(H, start)
+    return _slope(H, start, gradient) or _change(H, start, products)
 
 
-def _slope(H: RiskHessian, start: Tensor, gradient: Tensor, scale: float) -> str:
+def _direction(weights: Tensor, sizes: Sequence[int], generator: Generator) -> Tensor:
+    """A random direction that moves each parameter by its own norm, by 1 where that is less."""
+    parts = []
+    for part in weights.split(list(sizes)):
+        u = torch.randn(len(part), generator=generator, dtype=torch.float64).to(weights)
+        parts.append(u * (max(float(part.norm()), 1.0) / max(float(u.norm()), 1e-300)))
+    return torch.cat(parts)
+
+
+def _slope(H: RiskHessian, start: Tensor, gradient: Tensor) -> str:
     """The first parameter along whose gradient the loss has another slope."""
     names = [name for name, p in H.model.named_parameters() if p.requires_grad]
     ends = torch.tensor([0, *H.sizes]).cumsum(0).tolist()
@@ -102,6 +130,7 @@ def _slope(H: RiskHessian, start: Tensor, gradient: Tensor, scale: float) -> str
         u = torch.zeros_like(gradient)
         u[ends[i] : ends[i + 1]] = gradient[ends[i] : ends[i + 1]]
         length = float(u.norm())
+        scale = max(float(start[ends[i] : ends[i + 1]].norm()), 1.0)
         slopes = []
         for h in STEPS:
             # Below this the rounding of the loss hides the slope.
@@ -127,11 +156,11 @@ CURVED = 1.0
 """What a step may add to a slope by the loss's curvature and kinks, a unit of length."""
 
 
-def _change(H: RiskHessian, start: Tensor, products: list[tuple[Tensor, Tensor]], scale: float) -> str:
+def _change(H: RiskHessian, start: Tensor, products: list[tuple[Tensor, Tensor]]) -> str:
     """The least difference, over directions and two steps, of the gradient's change from the product."""
     gaps = []
     for u, product in products:
-        for h in (step * scale for step in STEPS):
+        for h in STEPS:
             ends = []
             for sign in (1, -1):
                 _move(H, start + sign * h * u)
@@ -150,8 +179,26 @@ def _change(H: RiskHessian, start: Tensor, products: list[tuple[Tensor, Tensor]]
 
 
 def _is_double(H: RiskHessian) -> bool:
-    with torch.no_grad():
-        return all(_terms(H, batch, i).dtype == torch.float64 for i, batch in enumerate(H.batches))
+    """Whether a loss in float64 is computed without a step in a shorter type, which would hide a slope."""
+    with torch.no_grad(), _Shortened() as shortened:
+        double = all(_terms(H, batch, i).dtype == torch.float64 for i, batch in enumerate(H.batches))
+    return double and not shortened.found
+
+
+class _Shortened(TorchDispatchMode):
+    """Sees whether an operation turns a number of float64 into one of a shorter type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and out.dtype in SHORTER:
+            self.found |= any(isinstance(x, Tensor) and x.dtype == torch.float64 for x in args)
+        return out
 
 
 def _terms(H: RiskHessian, batch: Batch, number: int) -> Tensor:
