@@ -1,3 +1,4 @@
+import math
 import re
 
 import pytest
@@ -267,3 +268,20 @@ def test_requirements_are_counted_and_listed_the_gravest_first(finding):
     assert list(statuses(judgments)) == ["missed", "undecided", "met"]
     assert [j.status for j in unmet(judgments)] == ["missed", "undecided"]
     assert unmet(judgments)[0].requirement.text == "recall@dog<=.5"
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends", "text"),
+    [
+        ("estimate", (-math.inf, 0.1639), "-.75 [<= .16]"),
+        ("estimate", (-1.31, math.inf), "-.75 [>= -1.31]"),
+        ("estimate", (-math.inf, math.inf), "-.7545"),
+        ("lower", (-1.31, 0.2), ">= -.75 [>= -1.31]"),
+        ("lower", (-0.7545, 0.2), ">= -.7545"),
+    ],
+)
+def test_an_interval_without_an_end_shows_the_other(finding, kind, ends, text):
+    below, above = (f64(end) for end in ends)
+    fields = {"kind": kind, "interval": (below, above), "range": (-math.inf, math.inf)}
+    (row,) = rows("a", finding(value=f64(-0.7545), **fields))
+    assert row.measured == text
