@@ -233,7 +233,7 @@ def test_what_is_printed_is_95_percent_and_inside_the_range_and_the_verdicts_is_
     assert [float(end) for end in wider.reach] == pytest.approx([0.1, 7.0])  # a verdict knows no more
     rounded = Finding(value=torch.tensor(0.5), range=(0.0, 1.0), stderr=torch.tensor(0.0), **common)
     assert [float(end) for end in rounded.shown] == pytest.approx([0.5 - 2**-24, 0.5 + 2**-24], abs=1e-12)
-    # One side of an estimate that bounds from the other says nothing: of a lower one that above, and mirrored.
+    # A lower estimate says nothing of what lies above, an upper one nothing of what lies below.
     sided = {"value": f64(0.5), "range": (-2.0, 9.0), "stderr": f64(0.1)}
     lower, upper = (Finding(**sided, **{**common, "kind": kind}) for kind in ("lower", "upper"))
     for found, ends in ((lower, [0.5 - 0.1959964, 9.0]), (upper, [-2.0, 0.5 + 0.1959964])):
