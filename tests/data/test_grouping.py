@@ -85,3 +85,18 @@ def test_a_table_by_patients(csv, refused, tmp_path) -> None:
         read_table(path, group="patients", target="y")
     with refused("row 3, column 'patient': every row needs its group"):
         read_table(csv("patient,a,y\np1,1,x\n,2,y\n" + "p2,1,x\n" * 9), group="patient", target="y")
+
+
+def test_a_test_file_of_its_own_shares_no_group(csv, refused) -> None:
+    head = "patient,a,y\n"
+    path = csv(head + "".join(f"p{k % 20:02},{k % 7},{'xy'[k % 2]}\n" for k in range(200)))
+    other = csv(head + "07,1,x\n7,2,y\n07,3,x\nq,4,y\n", "other.csv")
+    data = read_table(path, group="patient", target="y", test_file=str(other))
+    test = data.splits["test"]
+    assert test.groups.tolist() == [0, 1, 0, 2]  # 07 and 7 are two patients
+    assert data.encoding["group"]["counts"]["test"] == 3
+    shared = csv(head + "q,1,x\np07,2,y\np07,3,x\n", "shared.csv")
+    with refused("shared.csv, row 3, column 'patient': no group may lie in two parts: 'p07' is in"):
+        read_table(path, group="patient", target="y", test_file=str(shared))
+    with refused("no column 'patient'"):
+        read_table(path, group="patient", target="y", test_file=str(csv("a,y\n1,x\n", "bare.csv")))

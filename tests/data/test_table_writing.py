@@ -250,3 +250,17 @@ def test_a_cell_is_named_as_it_is_written(csv, refused) -> None:
     rows = "".join(f"{'NA' if k == 20 else k / 8},{'pq'[k % 2]}\n" for k in range(40))
     with refused("row 22, column 'a': 'NA' means a missing value"):
         read_table(csv("a,y\n" + rows))
+
+
+def test_a_first_row_of_numbers_is_said(csv, refused) -> None:
+    rows = "".join(f"{k},5;{k % 3},25;{k % 2}\n" for k in range(20))
+    with refused("if the first row is data, set --data.header none"):
+        read_table(csv("0,5;0,25;hi\n" + rows))
+    named = read_table(csv("0,5;0,25;7\n" + rows), target="7", task="classes")
+    assert any("taken for names" in note and "--data.header none" in note for note in named.notes)
+    path = csv("0,5;0,25;1\n" + rows)
+    whole = read_table(path, header="none", target="column_3", task="classes")
+    assert sum(map(len, whole.splits.values())) == 21
+    assert not any("taken for names" in note for note in whole.notes)
+    years = read_table(csv("2000,2001,y\n" + "1,2,a\n3,4,b\n" * 9), target="y")
+    assert not any("taken for names" in note for note in years.notes)

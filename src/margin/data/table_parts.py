@@ -41,7 +41,9 @@ def target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]
     if target is not None:
         if target not in names:
             raise ValueError(no_column(table, target))
-        return target, ()
+        numbers = not table.typed and all(map(_is_number, names))
+        said = f"the first row holds numbers alone and is taken for names, {', '.join(names[:3])}, ...: "
+        return target, (said + "if it is data, set --data.header none",) if numbers else ()
     likely = [name for name in names if name.lower() in TARGETS]
     if len(likely) == 1:
         return likely[0], (f"the target is column {likely[0]!r}, since no target was named",)
@@ -52,7 +54,7 @@ def target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]
 
 def _is_number(name: str) -> bool:
     try:
-        float(name)
+        float(name.replace(",", ".", 1))
     except ValueError:
         return False
     return True
@@ -77,6 +79,30 @@ def group_codes(table: Table, name: str) -> Tensor:
     Raises:
         ValueError: A cell is missing.
     """
+    return torch.from_numpy(np.unique(_group_names(table, name).to_numpy(), return_inverse=True)[1])
+
+
+def held_out_groups(table: Table, test: Table, name: str) -> Tensor:
+    """The group of each row of a test part that has a file of its own.
+
+    Raises:
+        ValueError: A cell is missing, the file has no such column, or a group lies in both files.
+    """
+    if name not in test.frame.schema:
+        raise ValueError(f"{no_column(test, name)}; which groups it holds must be known")
+    ours, theirs = _group_names(table, name), _group_names(test, name)
+    both = theirs.is_in(ours.unique().to_list())
+    if both.any():
+        row = int(both.arg_true()[0])
+        raise ValueError(
+            f"{test.at(row, name)}: no group may lie in two parts: {theirs[row]!r} is in {table.name} too, "
+            f"as are {theirs.filter(both).n_unique()} groups of the test file; remove their rows from one"
+        )
+    return group_codes(test, name)
+
+
+def _group_names(table: Table, name: str) -> pl.Series:
+    """The name of each row's group; a missing one is refused."""
     cells = table.frame[name].cast(pl.String)
     if not table.typed:
         cells = cells.str.strip_chars()
@@ -84,7 +110,7 @@ def group_codes(table: Table, name: str) -> Tensor:
     if cells.null_count():
         row = int(cells.is_null().arg_true()[0])
         raise ValueError(f"{table.at(row, name)}: every row needs its group: the cell is empty; fill it in")
-    return torch.from_numpy(np.unique(cells.to_numpy(), return_inverse=True)[1])
+    return cells
 
 
 def grouped(name: str | None, groups: Tensor, parts: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from margin.data.columns import (
 )
 from margin.data.delimited import Header, Table, Writing, load_table
 from margin.data.delimited_form import Decimal
-from margin.data.examples import Data
+from margin.data.examples import Arrays, Data
 from margin.data.frames import to_table
 from margin.data.rows import (
     class_names,
@@ -41,6 +41,7 @@ from margin.data.splits import Split
 from margin.data.table_parts import (
     group_codes,
     grouped,
+    held_out_groups,
     index_columns,
     matrix_of,
     notes_of,
@@ -231,7 +232,7 @@ def _data(
     official = None
     if held_out is not None:
         known = {"task": task, "classes": classes, "dtype": str(precise).removeprefix("torch.")}
-        official, dropped = _official(held_out, encoding | known)
+        official, dropped, tested = _official(held_out, encoding | known)
         notes += (f"the test part is {held_out.name}", *dropped)
     raw = replace(
         raw,
@@ -244,7 +245,22 @@ def _data(
         encoding=encoding,
         notes=(*notes, *notes_of((*columns, target), records, reading.missing, reading.domain), *wide),
     )
-    return replace(assemble(raw, split, parts), name=Path(table.name).name)
+    data = replace(assemble(raw, split, parts), name=Path(table.name).name)
+    return data if held_out is None or groups is None else _with_groups(data, table, tested)
+
+
+def _with_groups(data: Data, table: Table, tested: Table) -> Data:
+    """The data with the groups of a test part that has a file of its own."""
+    kept = data.encoding["group"]
+    codes, test = held_out_groups(table, tested, kept["column"]), data.splits["test"]
+    if not isinstance(test, Arrays):
+        raise TypeError(f"a table's part must be arrays: got {type(test).__name__}")
+    counts = kept["counts"] | {"test": int(codes.max()) + 1}
+    return replace(
+        data,
+        splits={**data.splits, "test": replace(test, groups=codes)},
+        encoding={**data.encoding, "group": kept | {"counts": counts}},
+    )
 
 
 def _encoding(
@@ -275,8 +291,10 @@ def _precise(inputs: NDArray[Any], targets: Tensor, task: TaskName) -> torch.dty
     return torch.float64 if needed else torch.float32
 
 
-def _official(path: Path, encoding: Mapping[str, Any]) -> tuple[tuple[Tensor, Tensor], tuple[str, ...]]:
-    """Inputs and targets of a test part of its own, and the note of its rows that are dropped."""
+def _official(
+    path: Path, encoding: Mapping[str, Any]
+) -> tuple[tuple[Tensor, Tensor], tuple[str, ...], Table]:
+    """Inputs and targets of a test part of its own, the note of its rows that are dropped, and its table."""
     dropped: tuple[str, ...] = ()
     table = load_table(path, writing=writing_of(encoding))
     if encoding["missing"] == "drop":
@@ -287,7 +305,8 @@ def _official(path: Path, encoding: Mapping[str, Any]) -> tuple[tuple[Tensor, Te
     part = encode_table(table, encoding)
     if part.targets is None:
         raise ValueError(no_column(table, encoding["target"]["name"]))
-    return (part.inputs[0], part.targets), tuple(f"{Path(table.name).name}: {note}" for note in dropped)
+    notes = tuple(f"{Path(table.name).name}: {note}" for note in dropped)
+    return (part.inputs[0], part.targets), notes, table
 
 
 def _used(table: Table, reading: Reading, target: str) -> tuple[list[str], list[str]]:
