@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from margin.engine.checkpoints import load_module
+from margin.engine.memory import Room, memory_here
 from margin.engine.recipes import module_of
 from margin.engine.run_text import wrong
 from margin.engine.runs import Run
@@ -17,6 +18,10 @@ BROKEN = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
 """What a constructor raises where a record holds other values than it was called with once."""
 
 
+SPARE, TIMES = 2**28, 16
+"""Bytes, and times the bytes of a checkpoint, that its model may take: what is no weight is in no file."""
+
+
 def rebuilt(run: Run, record: Mapping[str, Any]) -> Preprocessed:
     """The module of a run's record before any training, no larger than its checkpoints let expect.
 
@@ -24,9 +29,18 @@ def rebuilt(run: Run, record: Mapping[str, Any]) -> Preprocessed:
         ValueError: The record's recipe builds none.
     """
     try:
-        return module_of(record, run.room)
+        return module_of(record, _room(run.path))
     except BROKEN as error:
         raise wrong(run.path / "run.yaml", "recipe", f"builds no model: {error}") from error
+
+
+def _room(path: Path) -> Room:
+    """The memory that a model may ask for whose weights are in the checkpoints of a run."""
+    sizes = [file.stat().st_size for file in path.glob("*.safetensors")]
+    if not sizes:
+        return Room(memory_here())
+    most = SPARE + TIMES * max(sizes)
+    return Room(min(most, memory_here()), f"by the checkpoints of {path} it may be")
 
 
 def load(run: str | Path | Run, mark: str = "best") -> nn.Module:

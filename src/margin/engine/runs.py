@@ -19,7 +19,6 @@ import yaml
 from margin.data.writing import append_whole, clear_aside, write_whole
 from margin.engine.checkpoints import load_state, save_state
 from margin.engine.locks import holder_of
-from margin.engine.memory import Room, memory_here
 from margin.engine.processes import share
 from margin.engine.run_text import wrong
 from margin.engine.schema import (
@@ -34,10 +33,6 @@ from margin.engine.state import State
 
 MEASURED = ("seconds", "examples_per_second", "peak_memory_mib")
 """Columns of the history that two equal trainings need not share."""
-
-
-SPARE, TIMES = 2**28, 16
-"""Bytes, and times the bytes of a checkpoint, that its model may take: what is no weight is in no file."""
 
 
 class _Plain(yaml.SafeDumper):
@@ -152,15 +147,6 @@ class Run:
 
     def _file(self, step: int) -> Path:
         return self.path / f"step-{step:08d}.safetensors"
-
-    @property
-    def room(self) -> Room:
-        """The memory that a model may ask for whose weights are in the checkpoints."""
-        sizes = [path.stat().st_size for path in self.path.glob("*.safetensors")]
-        if not sizes:
-            return Room(memory_here())
-        most = SPARE + TIMES * max(sizes)
-        return Room(min(most, memory_here()), f"by the checkpoints of {self.path} it may be")
 
     @property
     def begun(self) -> bool:

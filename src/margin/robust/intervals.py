@@ -240,7 +240,7 @@ def bounds(
         own = copy.deepcopy(model)
     except Exception as error:
         raise NoIntervalRule(f"the model cannot be copied: {type(error).__name__}") from error
-    if isinstance(own, torch.jit.ScriptModule) and not isinstance(own, torch.jit.TopLevelTracedModule):
+    if isinstance(own, torch.jit.ScriptModule) and not isinstance(own, torch.jit._trace.TopLevelTracedModule):
         raise NoIntervalRule("the model is a script, whose layers torch does not show")
     arithmetic = coarsest_type(model)
     if arithmetic == torch.float32 and (flag := _reduced(low.device)):
