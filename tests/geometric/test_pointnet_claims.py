@@ -89,6 +89,15 @@ class Centered(nn.Module):
         return self.pool(x - x.mean(1, keepdim=True))
 
 
+def test_a_class_of_the_users_is_not_taken_at_its_parents_word() -> None:
+    class Own(DeepSets):
+        pass
+
+    for kind, status in ((DeepSets, "proved"), (Own, "assumed")):
+        model = kind(nn.Identity(), nn.Identity(), pool="max")
+        assert critical_set(asked(model, torch.randn(2, 5, 3))).premises[0].status == status
+
+
 def test_models_that_mix_points_are_refused_or_found_out() -> None:
     x = torch.randn(3, 12, 4, generator=Generator().manual_seed(0))
     finding = critical_set(asked(Attending(), x))

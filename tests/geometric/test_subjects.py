@@ -77,7 +77,7 @@ def test_a_mask_says_set_and_lengths_say_sequence() -> None:
     assert not s.is_set_model(subject(Sets(), (x[0],)))
 
 
-def test_a_layer_of_this_area_reads_sets() -> None:
+def test_a_pooling_of_sets_reads_sets() -> None:
     from margin.geometric.set_pooling import SetPool
 
     assert s.is_set_model(subject(nn.Sequential(SetPool("sum")), (torch.randn(2, 4, 3),)))

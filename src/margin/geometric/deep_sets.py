@@ -30,6 +30,8 @@ class DeepSets(nn.Module):
         Zaheer et al. 2017, Theorem 2 and Section 3.1 (invariant model); there the sum.
     """
 
+    elements_alone = True
+
     def __init__(self, phi: nn.Module, rho: nn.Module, *, pool: Pool = "sum") -> None:
         super().__init__()
         self.phi = phi

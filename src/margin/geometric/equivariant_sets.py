@@ -86,6 +86,8 @@ class EquivariantSets(nn.Module):
         Zaheer et al. 2017, Section 3.1; Segol and Lipman 2020, Theorem 2 (universal among equivariant maps).
     """
 
+    elements_alone = True
+
     def __init__(self, phi: nn.Module, rho: nn.Module, *, pool: Pool = "sum") -> None:
         super().__init__()
         self.phi = phi

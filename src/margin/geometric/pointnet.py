@@ -172,6 +172,8 @@ class PointNet(nn.Module):
         Qi, Su, Mo and Guibas 2017, Section 4.2, Figure 2 and Appendix C.
     """
 
+    elements_alone = True
+
     def __init__(
         self,
         element_size: int,
@@ -222,6 +224,8 @@ class PointNetSegmentation(nn.Module):
     Reference:
         Qi, Su, Mo and Guibas 2017, Section 4.2 and Figure 2 (segmentation network).
     """
+
+    elements_alone = True
 
     def __init__(
         self,

@@ -73,6 +73,8 @@ class SetPool(nn.Module):
         ValueError: ``how`` is something else.
     """
 
+    reads_sets = True
+
     def __init__(self, how: Pool) -> None:
         super().__init__()
         if how not in get_args(Pool):

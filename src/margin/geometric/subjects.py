@@ -2,7 +2,7 @@
 
 What a model reads is seen in its inputs, (x, edge_index, edge_attr, sizes) or (x, mask), so that a user's own
 module is asked as ours are. A set of one size comes as x alone, as a sequence does; then the model says that
-it reads sets, by an attribute ``reads_sets = True`` or by holding a layer of this area.
+it reads sets, by an attribute ``reads_sets = True`` of its own or of a layer, as a pooling of sets has it.
 """
 
 import torch
@@ -66,8 +66,7 @@ def is_set_or_graph(subject: Subject) -> bool:
 
 
 def _reads_sets(module: nn.Module) -> bool:
-    ours = type(module).__module__.startswith(__name__.rpartition(".")[0] + ".")
-    return ours or getattr(module, "reads_sets", False) is True
+    return getattr(module, "reads_sets", False) is True
 
 
 def _rows(subject: Subject) -> int:
