@@ -6,6 +6,7 @@ would stop, and of our own checks of types, which it would forestall.
 
 import os
 
+import pytest
 import torch
 from jaxtyping import install_import_hook
 
@@ -15,3 +16,22 @@ if CHECKED:
 
 collect_ignore = ["unhooked"] if CHECKED else []
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def finding():
+    """A finding of one number, but for what a test says of it."""
+    from margin.findings import Finding  # after the hook
+
+    def made(**changes):
+        fields = {
+            "statement": "A statement.",
+            "value": torch.tensor(0.5, dtype=torch.float64),
+            "unit": "1",
+            "range": (0.0, 1.0),
+            "premises": (),
+            "reference": "Author 2000, theorem 1",
+        }
+        return Finding(**(fields | changes))
+
+    return made

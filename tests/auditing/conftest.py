@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from margin.catalog import Claim
-from margin.findings import Finding, Premise, Subject
+from margin.findings import Premise, Subject
 from margin.tasks import CLASSES
 from margin.types import Batch
 
@@ -27,29 +27,12 @@ def claim_of(monkeypatch):
     return build
 
 
-def finding(**changes):
-    fields = {
-        "statement": "A statement.",
-        "value": torch.tensor(0.5, dtype=torch.float64),
-        "unit": "1",
-        "range": (0.0, 1.0),
-        "premises": (),
-        "reference": "Author 2000, theorem 1",
-    }
-    return Finding(**(fields | changes))
-
-
-@pytest.fixture(name="finding", scope="session")
-def finding_of():
-    return finding
-
-
 def f64(*values):
     return torch.tensor(values if len(values) != 1 else values[0], dtype=torch.float64)
 
 
 @pytest.fixture(scope="session")
-def every_verdict():
+def every_verdict(finding):
     """A finding for each verdict, by the verdict's name."""
     refuted = Premise("the layers are known", "refuted", "layer 'deep.3' is not")
     assumed = Premise("examples are independent", "assumed", "nothing was checked")

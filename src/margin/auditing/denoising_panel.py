@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from margin.auditing.panels import _framed, _levels
+from margin.auditing.frames import framed, levels
 from margin.auditing.svg import INK, MUTED, SERIES, sized
 from margin.findings import Finding
 
@@ -51,7 +51,7 @@ def _points(axes: "Axes", shown: Tensor, names: list[str], finding: Finding) -> 
             place.quiver(*grid.T, *arrow.T, color=MUTED, width=0.006, scale=22, alpha=0.6)
         x = frame[:DOTS]
         place.plot(x[:, 0], x[:, 1], "o", color=SERIES[0], markersize=1.8, markeredgewidth=0, alpha=0.8)
-        _framed(place)
+        framed(place)
         place.set(xlim=(-reach, reach), ylim=(-reach, reach))
         place.set_title(name, fontsize=8.5, color=INK, pad=3)
     field = ", with arrows along the score" if scores is not None else ""
@@ -71,8 +71,8 @@ def _pictures(axes: "Axes", shown: Tensor, names: list[str]) -> str:
         for j, picture in enumerate(frame):
             bottom = (rows - 1 - j) * tall / height
             place = axes.inset_axes((i / count, bottom, 0.94 / count, 0.94 * tall / height))
-            place.imshow(_levels(picture, low, high), interpolation="nearest")
-            _framed(place)
+            place.imshow(levels(picture, low, high), interpolation="nearest")
+            framed(place)
             if j == 0:
                 place.set_title(name, fontsize=8.5, color=INK, pad=3)
     return f"{rows} samples at {count} times from noise to data"

@@ -1,29 +1,9 @@
 """The drawings of findings: each knows its curves by name, whatever the claim; tried in this order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from margin.auditing.alignment_panel import alignment
-from margin.auditing.approximation_panel import approximation
-from margin.auditing.cloud_panel import cloud
-from margin.auditing.critic_panel import critics
-from margin.auditing.denoising_panel import film
-from margin.auditing.density_panel import density
-from margin.auditing.eigenvalue_panel import eigenvalues
-from margin.auditing.forecast_panel import fan, forecast_and_errors, over_steps_ahead
-from margin.auditing.graph_panel import graph
-from margin.auditing.graph_spectrum_panel import graph_spectrum
-from margin.auditing.initialization_panel import gains
-from margin.auditing.lag_panel import by_lag
-from margin.auditing.landscape_panel import landscape
-from margin.auditing.panels import components, halfspace, recall
-from margin.auditing.reconstruction_panel import reconstructions, traversals
-from margin.auditing.regions_panel import regions
-from margin.auditing.samples_panel import sample_images, sample_points
-from margin.auditing.signal_panel import over_depth
-from margin.auditing.smoothing_panel import smoothing
-from margin.auditing.spectrum_panel import spectrum_density
-from margin.auditing.trajectory_panel import trajectories
+from margin.catalog import resolve
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -32,33 +12,39 @@ if TYPE_CHECKING:
 Drawing = Callable[["Axes", Finding], str]
 """``(axes, finding) -> what is shown, in words``; "" where the curves are absent."""
 
-PANELS: tuple[Drawing, ...] = (
-    recall,
-    components,
-    halfspace,
-    approximation,
-    spectrum_density,
-    regions,
-    over_depth,
-    gains,
-    landscape,
-    trajectories,
-    alignment,
-    eigenvalues,
-    by_lag,
-    forecast_and_errors,
-    fan,
-    over_steps_ahead,
-    graph,
-    smoothing,
-    cloud,
-    critics,
-    graph_spectrum,
-    density,
-    reconstructions,
-    traversals,
-    sample_points,
-    sample_images,
-    film,
+PANELS = (
+    "margin.auditing.panels:recall",
+    "margin.auditing.panels:components",
+    "margin.auditing.panels:halfspace",
+    "margin.auditing.approximation_panel:approximation",
+    "margin.auditing.spectrum_panel:spectrum_density",
+    "margin.auditing.regions_panel:regions",
+    "margin.auditing.signal_panel:over_depth",
+    "margin.auditing.initialization_panel:gains",
+    "margin.auditing.landscape_panel:landscape",
+    "margin.auditing.trajectory_panel:trajectories",
+    "margin.auditing.alignment_panel:alignment",
+    "margin.auditing.eigenvalue_panel:eigenvalues",
+    "margin.auditing.lag_panel:by_lag",
+    "margin.auditing.forecast_panel:forecast_and_errors",
+    "margin.auditing.forecast_panel:fan",
+    "margin.auditing.forecast_panel:over_steps_ahead",
+    "margin.auditing.graph_panel:graph",
+    "margin.auditing.smoothing_panel:smoothing",
+    "margin.auditing.cloud_panel:cloud",
+    "margin.auditing.critic_panel:critics",
+    "margin.auditing.graph_spectrum_panel:graph_spectrum",
+    "margin.auditing.density_panel:density",
+    "margin.auditing.reconstruction_panel:reconstructions",
+    "margin.auditing.reconstruction_panel:traversals",
+    "margin.auditing.samples_panel:sample_points",
+    "margin.auditing.samples_panel:sample_images",
+    "margin.auditing.denoising_panel:film",
 )
-"""Drawings that know their curves by name, whatever the claim."""
+"""Paths of the drawings that know their curves by name, whatever the claim; imported when they are tried."""
+
+
+def panels() -> Iterator[Drawing]:
+    """Each of the drawings, in order."""
+    for path in PANELS:
+        yield resolve(path)

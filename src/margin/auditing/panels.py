@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from margin.auditing.digits import exact
-from margin.auditing.svg import GRID, INK, MUTED, SERIES, exact_ticks, sized
+from margin.auditing.frames import framed, levels, signed
+from margin.auditing.svg import INK, MUTED, SERIES, exact_ticks, sized
 from margin.findings import Finding
 
 if TYPE_CHECKING:
@@ -27,10 +28,6 @@ MOST_DOTS = 2000
 WIDE = 5.6
 """Inches of a row of pictures."""
 
-LIGHT, DARK = (0xF2, 0xF2, 0xEE), (0x2B, 0x5F, 0x8F)
-WARM = (0xB0, 0x71, 0x1A)
-"""Colors of a picture's least and largest value; of values with a sign, of those below and above 0."""
-
 
 def recall(axes: "Axes", finding: Finding) -> str:
     """From the stimulus by a few states to what is retrieved, beside the stored memory, over the energy."""
@@ -44,7 +41,7 @@ def recall(axes: "Axes", finding: Finding) -> str:
     if "memory" in finding.curves:
         pictures.append(("stored", _curve(finding, "memory")))
     span = (min(float(p.min()) for _, p in pictures), max(float(p.max()) for _, p in pictures))
-    height = _row(axes, pictures, lambda picture: _levels(picture, *span), below=1.5)
+    height = _row(axes, pictures, lambda picture: levels(picture, *span), below=1.5)
     lower = axes.inset_axes((0.0, 0.0, 1.0, 1.1 / height))
     step = _curve(finding, "step") if "step" in finding.curves else torch.arange(len(energy))
     lower.plot(step, energy, color=SERIES[0])
@@ -68,7 +65,7 @@ def components(axes: "Axes", finding: Finding) -> str:
         shown = shown.flatten(1)[:, None]  # a row of cells, a cell a feature
     pictures = [(str(i + 1), part) for i, part in enumerate(shown)]
     below = 1.5 if spectrum is not None else 0.2
-    height = _row(axes, pictures, _signed, below=below) if pictured else _stack(axes, pictures, below=below)
+    height = _row(axes, pictures, signed, below=below) if pictured else _stack(axes, pictures, below=below)
     if spectrum is not None:
         lower = axes.inset_axes((0.0, 0.0, 1.0, 1.1 / height))
         bars = spectrum[:MOST_BARS]
@@ -128,7 +125,7 @@ def _row(
         place = axes.inset_axes((i * side / WIDE, below / height, 0.92 * side / WIDE, tall / height))
         aspect: Any = "equal" if picture.shape[-2] > 1 else "auto"
         place.imshow(color(picture), aspect=aspect, interpolation="nearest")
-        _framed(place)
+        framed(place)
         place.set_title(name, fontsize=8.5, color=MUTED, pad=3)
     return height
 
@@ -143,16 +140,10 @@ def _stack(axes: "Axes", pictures: list[tuple[str, Tensor]], *, below: float) ->
     for i, (name, picture) in enumerate(pictures):
         bottom = (below + tall - 0.22 * (i + 1)) / height
         place = axes.inset_axes((0.0, bottom, 1.0, 0.19 / height))
-        place.imshow(_signed(picture), aspect="auto", interpolation="nearest")
-        _framed(place)
+        place.imshow(signed(picture), aspect="auto", interpolation="nearest")
+        framed(place)
         place.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8.5, color=MUTED)
     return height
-
-
-def _framed(axes: "Axes") -> None:
-    axes.grid(visible=False)
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set(visible=True, color=GRID)
 
 
 def _plain(axes: "Axes") -> None:
@@ -162,21 +153,3 @@ def _plain(axes: "Axes") -> None:
     axes.yaxis.set_major_locator(MaxNLocator(3))
     for axis in (axes.xaxis, axes.yaxis):
         exact_ticks(axis)
-
-
-def _levels(picture: Tensor, low: float, high: float) -> Any:
-    """From paper to ink as the value rises; a picture of several channels by their mean."""
-    plane = picture.mean(0) if picture.ndim == 3 else picture
-    share = ((plane - low) / (high - low or 1.0)).clamp(0, 1)[..., None]
-    light, dark = (torch.tensor(c, dtype=torch.float64) / 255 for c in (LIGHT, DARK))
-    return ((1 - share) * light + share * dark).numpy()
-
-
-def _signed(picture: Tensor) -> Any:
-    """One color below 0, another above, paper at 0."""
-    plane = picture.mean(0) if picture.ndim == 3 else picture
-    share = (plane / (plane.abs().max() or 1.0))[..., None]
-    light, dark, warm = (torch.tensor(c, dtype=torch.float64) / 255 for c in (LIGHT, DARK, WARM))
-    return torch.where(
-        share > 0, (1 - share) * light + share * dark, (1 + share) * light - share * warm
-    ).numpy()

@@ -6,13 +6,14 @@ claim of a third party with curves of its own still gets lines.
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from margin.auditing.digits import exact
-from margin.auditing.drawings import PANELS, Drawing
+from margin.auditing.drawings import Drawing, panels
 from margin.auditing.matrix import confusion
 from margin.auditing.svg import INK, MUTED, SERIES, drawing, exact_ticks, sized, themed, whole_ticks
 from margin.findings import Finding
@@ -41,7 +42,7 @@ def plot(name: str, finding: Finding, identifier: str) -> str:
     if not finding.curves:
         return ""
     own = [DRAWINGS[name]] if name in DRAWINGS else []
-    for draw in (*own, *PANELS, lines):
+    for draw in chain(own, panels(), [lines]):
         with drawing() as (figure, axes):
             if shown := draw(axes, finding):
                 _plain_ticks(axes)

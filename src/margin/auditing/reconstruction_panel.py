@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from margin.auditing.regions_panel import FILLS
+from margin.auditing.fills import FILLS
 from margin.auditing.svg import GRID, MUTED, SERIES, sized
 from margin.findings import Finding
 

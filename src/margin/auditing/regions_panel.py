@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from margin.auditing.digits import exact
+from margin.auditing.fills import FILLS
 from margin.auditing.svg import INK, sized
 from margin.findings import Finding
 
@@ -14,12 +15,6 @@ SIDE = 3.6
 
 DOTS_PER_INCH = 220
 """Of the picture of the polygons: thousands of them weigh less as an image than as paths."""
-
-FILLS = (
-    *((0x4C, 0x78, 0xA8), (0xF5, 0x8E, 0x18), (0x54, 0xA2, 0x4B), (0xE4, 0x57, 0x56), (0x72, 0xB7, 0xB2)),
-    *((0xB2, 0x79, 0xA2), (0xEE, 0xCA, 0x3B), (0x9D, 0x75, 0x5D), (0xFF, 0x9D, 0xA6), (0x8C, 0x8C, 0x8C)),
-)
-"""One color for each class, as they come; mixed with the page, so that they serve on light and dark."""
 
 OPACITIES = (0.42, 0.55, 0.68, 0.81)
 """Of neighboring linear regions, in turn."""

@@ -260,7 +260,7 @@ def _environment() -> "Environment":
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     def load(name: str) -> str:
-        return files("margin.auditing").joinpath(name).read_text(encoding="utf-8")
+        return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
     environment = Environment(
         loader=FunctionLoader(load),
