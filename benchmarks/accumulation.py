@@ -3,7 +3,7 @@
 import torch
 
 from benchmarks.record import interleaved, ratio, record
-from margin.foundations.layouts import accumulation_passes
+from margin.math.linear_algebra.layouts import accumulation_passes
 
 ROUNDS, WIDE = 15, 1000
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import ChebConv as Peer
 
 from benchmarks.record import interleaved, ratio, record
-from margin.data.named_graphs import amazon_photo, cora
-from margin.geometric.chebnet import chebnet
+from margin.data.sets.named_graphs import amazon_photo, cora
+from margin.geometric.spectral.chebnet import chebnet
 
 ORDER, HIDDEN, DROPOUT = 2, 16, 0.5
 

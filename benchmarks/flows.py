@@ -18,7 +18,7 @@ from nflows.transforms.coupling import AffineCouplingTransform
 from torch import Generator, Tensor, nn
 
 from benchmarks.record import interleaved, ratio, record
-from margin.generative.realnvp import realnvp
+from margin.generative.flow.realnvp import realnvp
 
 LAYERS = 8
 TARGETS = {"nflows": 1.5, "zuko": 1.0}

@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.record import interleaved, ratio, record
-from margin.data.named_graphs import amazon_photo, cora
-from margin.geometric.gat import gat
-from margin.geometric.gcn import GCN
+from margin.data.sets.named_graphs import amazon_photo, cora
+from margin.geometric.graphs.gat import gat
+from margin.geometric.graphs.gcn import GCN
 
 EDGES, DEGREE, WIDTH, HEADS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000), 20, 64, 8
 

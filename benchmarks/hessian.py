@@ -21,12 +21,12 @@ from torch import nn
 
 from benchmarks.record import interleaved, ratio, record
 from margin import Training, load, train
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
 from margin.data.opening import open_data
 from margin.engine.descent import risk
-from margin.tasks import CLASSES
-from margin.theory.hessian import risk_hessian
-from margin.theory.lanczos import extreme_eigenvalues, random_direction
-from margin.types import Batch
+from margin.theory.curvature.hessian import risk_hessian
+from margin.theory.curvature.lanczos import extreme_eigenvalues, random_direction
 
 EXAMPLES, ROUNDS, WITHIN = 1000, 15, 1e-3
 PEER_TOLERANCES = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from benchmarks.record import record
-from margin.classic.hopfield import correlations
-from margin.classic.hopfield_dynamics import asynchronous
+from margin.classic.memory.hopfield import correlations
+from margin.classic.memory.hopfield_dynamics import asynchronous
 
 UNITS, PATTERNS, PROBES, NOISE, ROUNDS = 1000, 100, 1000, 0.1, 5
 LOOPED = 100

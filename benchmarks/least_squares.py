@@ -5,7 +5,7 @@ import math
 import torch
 
 from benchmarks.record import interleaved, record
-from margin.classic.linear_regression import minimum_norm_solution
+from margin.classic.linear.regression import minimum_norm_solution
 
 LONG, SHORT, ROUNDS = 16_000, (128, 192, 256, 384, 512), 5
 

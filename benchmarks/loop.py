@@ -8,11 +8,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.record import interleaved, ratio, record
+from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.engine.descent import Descend, descent, risk
 from margin.engine.optimizers import optimizer_of
 from margin.engine.state import State, fit
-from margin.tasks import CLASSES
 
 ROWS, BATCH, ROUNDS = 60_000, 128, 7
 

@@ -7,8 +7,8 @@ import torch
 from sklearn.svm import SVC
 
 from benchmarks.record import interleaved, ratio, record
-from margin.classic.max_margin import maximum_margin
-from margin.classic.perceptron import geometric_margin
+from margin.classic.perceptron.max_margin import maximum_margin
+from margin.classic.perceptron.model import geometric_margin
 
 SHAPES, ROUNDS = ((200, 3), (2000, 20), (500, 300)), 5
 

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from benchmarks.record import interleaved, ratio, record
+from margin.core.types import Batch
 from margin.data.examples import Shuffled
-from margin.data.graph_parts import Nodes
-from margin.data.graphs import graph_of
-from margin.data.loading import Prefetched
-from margin.data.neighbor_sampling import Sampled
-from margin.types import Batch
+from margin.data.formats.graphs.graphs import graph_of
+from margin.data.formats.graphs.neighbor_sampling import Sampled
+from margin.data.formats.graphs.parts import Nodes
+from margin.data.sampling.loading import Prefetched
 
 NODES, EDGES, FEATURES, CLASSES, WIDTH = 200_000, 4_000_000, 64, 10, 128
 NEIGHBORS, BATCH, STEPS, ROUNDS, MOST = (15, 10), 512, 20, 7, 1.5

@@ -5,7 +5,7 @@ import torch
 from sklearn.linear_model import Perceptron as Reference
 
 from benchmarks.record import interleaved, ratio, record
-from margin.classic.perceptron import mistakes_of_pass
+from margin.classic.perceptron.model import mistakes_of_pass
 
 ROWS, FEATURES, MARGIN, PASSES, ROUNDS = 100_000, 100, 0.02, 5, 7
 

@@ -15,13 +15,13 @@ import torch.multiprocessing
 from torch import nn
 
 from benchmarks.record import interleaved, ratio, record
+from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.engine.descent import Descend, descent, risk
-from margin.engine.launching import launch
 from margin.engine.optimizers import optimizer_of
-from margin.engine.processes import share
+from margin.engine.parallel.launching import launch
+from margin.engine.parallel.processes import share
 from margin.engine.state import State, fit
-from margin.tasks import CLASSES
 
 ROWS, BATCH, STEPS, ROUNDS, STARTS = 5_120, 512, 10, 15, 5
 

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.record import interleaved, ratio, record
-from margin.sequence.gated_average import gated_average
-from margin.sequence.mingru import MinGRU
-from margin.sequence.minlstm import MinLSTM
-from margin.sequence.scan import scan
+from margin.nn.scan import scan
+from margin.sequence.linear.gated_average import gated_average
+from margin.sequence.linear.mingru import MinGRU
+from margin.sequence.linear.minlstm import MinLSTM
 
 BATCH, WIDTH, TIME, ROUNDS = 16, 128, 4096, 7
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.record import record
-from margin.data.synthetic import two_moons
-from margin.theory.regions_plane import plane_regions
-from margin.theory.regions_segments import breakpoints
+from margin.data.sets.synthetic import two_moons
+from margin.theory.regions.plane import plane_regions
+from margin.theory.regions.segments import breakpoints
 
 ROUNDS = 5
 SEGMENTS = 1000

@@ -6,7 +6,7 @@ from sklearn.linear_model import Ridge as Reference
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import interleaved, ratio, record
-from margin.classic.ridge import ridge_solution
+from margin.classic.linear.ridge import ridge_solution
 
 SHAPES, PENALTY, ROUNDS = ((20_000, 500), (500, 20_000)), 1.0, 7
 

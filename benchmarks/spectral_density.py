@@ -18,12 +18,12 @@ from torch import Generator, nn
 
 from benchmarks.curvature_memory import peak_mib
 from benchmarks.record import interleaved, ratio, record
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
 from margin.engine.descent import risk
-from margin.tasks import CLASSES
-from margin.theory.diagonal import as_symmetric
-from margin.theory.hessian import risk_hessian
-from margin.theory.spectral_density import spectral_density
-from margin.types import Batch
+from margin.theory.curvature.diagonal import as_symmetric
+from margin.theory.curvature.hessian import risk_hessian
+from margin.theory.curvature.spectral_density import spectral_density
 
 STEPS, PROBES, ROUNDS, KAPPA, SEEDS = 40, 8, 7, 3.0, 5
 

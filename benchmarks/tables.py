@@ -14,13 +14,13 @@ import polars as pl
 import torch
 
 from benchmarks.record import interleaved, ratio, record
-from margin.data.tables import read_table
+from margin.data.formats.tables.tables import read_table
 
 SHAPES, ROUNDS = ((1_000_000, 20), (80, 20_000)), 3
 
 PEAK = "import resource, sys; {load}; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)"
 LOADS = {
-    "ours": "from margin.data.tables import read_table; read_table(sys.argv[1], target='y')",
+    "ours": "from margin.data.formats.tables.tables import read_table; read_table(sys.argv[1], target='y')",
     "polars": "import polars; frame = polars.read_csv(sys.argv[1])",
 }
 

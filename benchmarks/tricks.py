@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.record import interleaved, ratio, record
-from margin.data.augmentation import augmented, transforms_of
+from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
+from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.descent import Descend, descent, risk
 from margin.engine.optimizers import optimizer_of
 from margin.engine.state import State, fit
-from margin.feedforward.mlp import MLP
-from margin.tasks import CLASSES
+from margin.feedforward.mlp.model import MLP
 
 ROWS, SIDE, BATCH, ROUNDS, MOST, REACH = 12_800, 28, 128, 7, 1.3, 2
 WORDS, SPEC = ("flip", f"crop:{REACH}"), {"channels": 1, "image_size": (SIDE, SIDE)}

@@ -12,8 +12,8 @@ import torch
 from torch import Generator
 
 from benchmarks.record import interleaved, ratio, record
-from margin.sequence.wavenet import WaveNet
-from margin.sequence.wavenet_generation import CachedSteps
+from margin.sequence.convolution.wavenet import WaveNet
+from margin.sequence.convolution.wavenet_generation import CachedSteps
 
 FIELD = 1024
 

@@ -5,7 +5,7 @@ import numpy as np
 import torch
 
 from benchmarks.record import interleaved, ratio, record
-from margin.geometric.weisfeiler_leman import refined
+from margin.geometric.graphs.weisfeiler_leman import refined
 
 NODES, EDGES, ROUNDS = 40_000, 100_000, 5
 SIZES = (10_000, 100_000, 1_000_000, 3_000_000)

@@ -12,11 +12,11 @@ import torch
 import margin
 from benchmarks.record import record
 from margin import Training
-from margin.data.bundled import digits
+from margin.core.tasks import CLASSES
 from margin.data.examples import InOrder
+from margin.data.sets.bundled import digits
 from margin.engine.asking import evaluate
 from margin.engine.descent import risk
-from margin.tasks import CLASSES
 
 SEEDS, ROUNDS, FRACTION, LENGTH = range(5), 8, 0.37, 160
 MODEL = {"hidden": [300, 100]}

@@ -9,8 +9,8 @@ from scipy.stats import t as student
 
 from benchmarks.record import record
 from margin import train
+from margin.core.options import Training
 from margin.data.opening import open_data
-from margin.options import Training
 
 SEEDS = range(5)
 EPOCHS = 10

@@ -8,11 +8,11 @@ from scipy.stats import t as student
 from torch import nn
 
 from benchmarks.record import record
-from margin.feedforward.approximation import uniform_distance
-from margin.feedforward.barron import Spectral, ball, barron_bound, cosine, gaussian, greedy
-from margin.feedforward.piecewise_linear_error import FunctionInterpolant, error_on_grid
-from margin.feedforward.piecewise_linear_pieces import pieces_of, sup_distance
-from margin.feedforward.sawtooth import teeth
+from margin.feedforward.approximation.barron import Spectral, ball, barron_bound, cosine, gaussian, greedy
+from margin.feedforward.approximation.uniform import uniform_distance
+from margin.feedforward.piecewise.error import FunctionInterpolant, error_on_grid
+from margin.feedforward.piecewise.pieces import pieces_of, sup_distance
+from margin.feedforward.piecewise.sawtooth import teeth
 
 SEEDS = range(5)
 POINTS, UNITS, RATE_FROM = 1000, 64, 8

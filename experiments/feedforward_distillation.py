@@ -10,17 +10,17 @@ import torch
 from torch import Generator
 
 from benchmarks.record import record
+from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.data.opening import open_data
 from margin.engine.asking import evaluate
 from margin.engine.descent import Descend, descent, risk
-from margin.engine.distillation import distillation
+from margin.engine.methods.distillation import distillation
 from margin.engine.seeds import summary
 from margin.engine.state import Preprocessed, State, fit
 from margin.engine.wrappers import scheduled
-from margin.feedforward.mlp import MLP
+from margin.feedforward.mlp.model import MLP
 from margin.optim.schedules import schedule_of
-from margin.tasks import CLASSES
 
 SEEDS = range(5)
 LABELS, TEACHER_LABELS = 2000, 20000

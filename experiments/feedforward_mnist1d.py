@@ -15,8 +15,8 @@ import torch
 from benchmarks.record import record
 from margin import Training, train
 from margin.data.examples import Arrays, Data
-from margin.data.mnist1d import POINTS, TRAIN
-from margin.data.mnist1d import recipe as mnist1d
+from margin.data.sets.mnist1d import POINTS, TRAIN
+from margin.data.sets.mnist1d import recipe as mnist1d
 from margin.engine.seeds import summary
 
 

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.data.mixture_plane import grid, ring
+from margin.data.sets.mixture_plane import grid, ring
 from margin.engine.seeds import summary
-from margin.generative.mode_coverage import mode_coverage
-from margin.sampling import sample
+from margin.generative.quality.mode_coverage import mode_coverage
+from margin.runs.sampling import sample
 
 TRAINING = Training(
     max_steps=5000,

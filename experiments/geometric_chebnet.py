@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.data.named_graphs import citeseer, cora
+from margin.data.sets.named_graphs import citeseer, cora
 from margin.engine.seeds import summary
 
 TRAINING = Training(

@@ -16,11 +16,11 @@ from torch import Generator, Tensor, nn
 
 from benchmarks.record import record
 from margin import Training, load, train
+from margin.core.types import Batch
 from margin.data.examples import Data
-from margin.data.idx import mnist
-from margin.data.synthetic_geometry import digit_sums
+from margin.data.formats.images.idx import mnist
+from margin.data.sets.synthetic_geometry import digit_sums
 from margin.engine.seeds import summary
-from margin.types import Batch
 
 SIZES = (5, 10, 20, 30, 40, 50)
 MOST, SETS, EPOCHS, TEST = 10, 10_000, 40, 1000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.data.named_graphs import mutag, proteins
+from margin.data.sets.named_graphs import mutag, proteins
 from margin.engine.seeds import summary
 
 PUBLISHED = {"MUTAG": 0.894, "PROTEINS": 0.762}

@@ -14,9 +14,9 @@ import torch
 from benchmarks.record import record
 from margin import Training, train
 from margin.data.examples import Data
-from margin.data.graph_parts import Nodes
-from margin.data.graphs import graph_of
-from margin.data.named_graphs import citeseer, cora
+from margin.data.formats.graphs.graphs import graph_of
+from margin.data.formats.graphs.parts import Nodes
+from margin.data.sets.named_graphs import citeseer, cora
 from margin.engine.seeds import summary
 
 PUBLISHED = {

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.record import record
 from margin import Training, train
 from margin.data.examples import Data
-from margin.data.named_graphs import modelnet2, shapenet10
+from margin.data.sets.named_graphs import modelnet2, shapenet10
 from margin.engine.seeds import summary
 
 AUGMENT = ["jitter:.01", "scale:.1"]

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from benchmarks.record import record
 from margin import Training, load, train
-from margin.data.synthetic_geometry import solids
+from margin.data.sets.synthetic_geometry import solids
 from margin.engine.seeds import summary
 
 EPOCHS, LR = 12, 2e-3

@@ -7,9 +7,9 @@ import torch
 from scipy.stats import t as student
 
 from benchmarks.record import record
-from margin.classic.hopfield import correlations
-from margin.classic.hopfield_dynamics import asynchronous
-from margin.classic.hopfield_theory import critical_load, exact_recall_capacity, retrieval_overlap
+from margin.classic.memory.hopfield import correlations
+from margin.classic.memory.hopfield_dynamics import asynchronous
+from margin.classic.memory.hopfield_theory import critical_load, exact_recall_capacity, retrieval_overlap
 
 SEEDS, PROBES, SWEEPS = range(5), 100, 200
 LOADS = (0.05, 0.08, 0.1, 0.11, 0.12, 0.13, 0.138, 0.145, 0.15, 0.16, 0.18, 0.2)

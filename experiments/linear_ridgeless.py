@@ -5,7 +5,7 @@ import math
 import torch
 
 from benchmarks.record import record
-from margin.classic.linear_regression import minimum_norm_solution
+from margin.classic.linear.regression import minimum_norm_solution
 
 ROWS, NOISE, DRAWS = 200, 0.5, 40
 

@@ -3,9 +3,9 @@
 import torch
 
 from benchmarks.record import record
-from margin.classic.cover import separable_share
-from margin.classic.separation import separate
-from margin.theory.risk import clopper_pearson
+from margin.classic.perceptron.cover import separable_share
+from margin.classic.perceptron.separation import separate
+from margin.theory.prediction.risk import clopper_pearson
 
 TRIALS, WEIGHTS, RATIOS = 400, (5, 20, 50), (1.0, 1.6, 1.8, 2.0, 2.2, 2.4, 3.0)
 

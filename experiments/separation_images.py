@@ -12,11 +12,11 @@ from scipy.stats import t as student
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.classic.averaged_perceptron import AveragedPerceptron, averaged_mistake_rule
-from margin.classic.separation import homogeneous, separate
+from margin.classic.perceptron.averaged_perceptron import AveragedPerceptron, averaged_mistake_rule
+from margin.classic.perceptron.separation import homogeneous, separate
+from margin.core.types import Batch
 from margin.data.opening import open_data
 from margin.engine.state import State
-from margin.types import Batch
 
 SEEDS, EPOCHS, BATCH, AVERAGED_EPOCHS = range(3), 5, 5000, 2
 PUBLISHED = {

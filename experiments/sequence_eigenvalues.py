@@ -13,9 +13,9 @@ from torch import Tensor
 
 from benchmarks.record import record
 from margin import Training, load, train
-from margin.data.mnist1d import mnist1d
+from margin.data.sets.mnist1d import mnist1d
 from margin.engine.seeds import summary
-from margin.sequence.transitions import transitions
+from margin.sequence.dynamics.transitions import transitions
 
 TRAINING = Training(
     max_steps=600,

@@ -22,7 +22,7 @@ import torch
 from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.examples import Data
-from margin.data.series import read_series
+from margin.data.formats.series.sources import read_series
 from margin.engine.asking import asking
 from margin.engine.runs import Run
 from margin.engine.seeds import summary

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.data.spoken_digits import fsdd
+from margin.data.sets.spoken_digits import fsdd
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
 

@@ -16,9 +16,9 @@ import torch
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.data.copy_memory import COPIED, copy_memory
 from margin.data.examples import Data
-from margin.data.synthetic_sequences import adding
+from margin.data.sets.copy_memory import COPIED, copy_memory
+from margin.data.sets.synthetic_sequences import adding
 from margin.engine.seeds import summary
 
 EXAMPLES, BATCH, SOLVED = 20_000, 32, 0.002

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.data.mnist1d import mnist1d
+from margin.data.sets.mnist1d import mnist1d
 from margin.engine.seeds import summary
 
 TRAINING = Training(

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.record import record
-from margin.data.corpora import multi30k
 from margin.data.examples import Data, Shuffled
-from margin.data.length_batches import BySimilarLength, padding
-from margin.data.spoken_digits import fsdd
+from margin.data.sampling.length_batches import BySimilarLength, padding
+from margin.data.sets.corpora import multi30k
+from margin.data.sets.spoken_digits import fsdd
 
 BATCH, PASSES, STEPS, REPEATS = 32, 5, 40, 7
 

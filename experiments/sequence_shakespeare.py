@@ -19,10 +19,11 @@ from torch import nn
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.data.corpora import tiny_shakespeare
 from margin.data.examples import Data
+from margin.data.sets.corpora import tiny_shakespeare
 from margin.engine.seeds import summary
-from margin.sequence import elman, gru, lru, lstm, mingru
+from margin.sequence.linear import lru, mingru
+from margin.sequence.recurrent import elman, gru, lstm
 
 PARAMETERS = 100_000
 CELLS: dict[str, tuple[Callable[..., nn.Module], dict[str, object], str]] = {

@@ -13,7 +13,7 @@ from torch import nn
 
 from benchmarks.record import record
 from margin import Training, load, train
-from margin.data.counting import anbn
+from margin.data.sets.counting import anbn
 from margin.engine.seeds import summary
 
 LONGEST, BEYOND = 10, 50

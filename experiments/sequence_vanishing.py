@@ -15,13 +15,13 @@ from torch import Generator, Tensor, nn
 
 from benchmarks.record import record
 from margin import Training, load
-from margin.data.mnist1d import mnist1d
+from margin.data.sets.mnist1d import mnist1d
 from margin.engine.asking import in_double
 from margin.engine.seeds import summary
 from margin.engine.state import features_of
-from margin.sequence.contraction import contractions, simple
-from margin.sequence.gradient_by_lag import ByLag, by_lag
-from margin.training import finish, prepare
+from margin.runs.training import finish, prepare
+from margin.sequence.dynamics.contraction import contractions, simple
+from margin.sequence.dynamics.gradient_by_lag import ByLag, by_lag
 
 GAINS = (0.5, 0.9, 1.1, 1.5)
 EXAMPLES = 64

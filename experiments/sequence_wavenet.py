@@ -20,12 +20,12 @@ from torch import Generator, Tensor
 
 from benchmarks.record import record
 from margin import Training, load, train
+from margin.core.types import Batch
 from margin.data.examples import Data, InOrder
-from margin.data.mu_law import mu_law_decode, mu_law_encode
-from margin.data.wave import write_wave
+from margin.data.formats.audio.wave import write_wave
+from margin.data.transforms.mu_law import mu_law_decode, mu_law_encode
 from margin.engine.asking import asking
 from margin.engine.state import core_of
-from margin.types import Batch
 
 LEVELS, CONTEXT, RATE = 256, 1024, 8000
 

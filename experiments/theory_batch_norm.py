@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from benchmarks.record import record
-from margin.data.bundled import digits
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
+from margin.data.sets.bundled import digits
 from margin.engine.descent import risk
-from margin.feedforward.mlp import layers
+from margin.feedforward.mlp.model import layers
 from margin.nn.initialization import initialize
-from margin.tasks import CLASSES
-from margin.theory.predictiveness import gradient_predictiveness
-from margin.types import Batch
+from margin.theory.dynamics.predictiveness import gradient_predictiveness
 
 SEEDS, STEPS, EVERY, BATCH, LR = range(5), 200, 10, 128, 0.1
 HIDDEN = (100,) * 8

@@ -14,9 +14,9 @@ import torch
 import margin
 from benchmarks.record import record
 from margin import Training
-from margin.auditing.runs import subject_of_run
-from margin.data.bundled import digits
-from margin.theory.connectivity_claims import after_alignment, curved, from_initial, linear
+from margin.auditing.subject.runs import subject_of_run
+from margin.data.sets.bundled import digits
+from margin.theory.curvature.connectivity_claims import after_alignment, curved, from_initial, linear
 
 SEEDS = range(5)
 MODEL = {"hidden": [128, 128]}

@@ -12,10 +12,10 @@ import torch
 from torch import Generator
 
 from benchmarks.record import record
-from margin.theory.calibration import calibrated_errors, calibration_interval
-from margin.theory.held_out import Terms
-from margin.theory.limits import mean_limits
-from margin.theory.risk import clopper_pearson
+from margin.theory.prediction.calibration import calibrated_errors, calibration_interval
+from margin.theory.prediction.held_out import Terms
+from margin.theory.prediction.limits import mean_limits
+from margin.theory.prediction.risk import clopper_pearson
 
 SEED = 2019
 

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from benchmarks.record import record
-from margin.data.bundled import digits
+from margin.core.types import Batch, Metrics
+from margin.data.sets.bundled import digits
 from margin.engine.descent import Descend, descent
 from margin.engine.state import State, fit
-from margin.feedforward.mlp import layers
-from margin.theory.edge_of_stability import track
-from margin.types import Batch, Metrics
+from margin.feedforward.mlp.model import layers
+from margin.theory.dynamics.edge_of_stability import track
 
 HIDDEN = (64, 64)
 SETTINGS = {15: 1500, 20: 2000, 30: 4000}

@@ -14,12 +14,12 @@ import torch
 import margin
 from benchmarks.record import record
 from margin import Training
-from margin.auditing.runs import subject_of_run
-from margin.data.bundled import digits
+from margin.auditing.subject.runs import subject_of_run
+from margin.data.sets.bundled import digits
 from margin.engine.asking import evaluate
 from margin.engine.checkpoints import load_module
-from margin.theory.curvature import sharpness
-from margin.theory.loss_slices import random_directions
+from margin.theory.curvature.loss_slices import random_directions
+from margin.theory.curvature.trained_weights import sharpness
 
 SEEDS, EPOCHS = range(5), 30
 PER_EPOCH = 34

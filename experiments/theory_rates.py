@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.record import record
-from margin.data.bundled import breast_cancer
-from margin.foundations.landscapes import valley
+from margin.data.sets.bundled import breast_cancer
+from margin.math.convexity.landscapes import valley
 from margin.optim.heavy_ball import HeavyBall
 from margin.optim.nesterov import Nesterov
-from margin.theory.convergence import Make, fitted_exponent, fitted_rate, follow
-from margin.theory.rates import best_step, heavy_ball_options, nesterov_options
-from margin.theory.stochastic_rates import moments, noise_floor, stochastic_descent
+from margin.theory.dynamics.convergence import Make, fitted_exponent, fitted_rate, follow
+from margin.theory.dynamics.rates import best_step, heavy_ball_options, nesterov_options
+from margin.theory.dynamics.stochastic_rates import moments, noise_floor, stochastic_descent
 
 KAPPAS = (10.0, 100.0, 1000.0, 10000.0)
 AT = [round(10 ** (2 + i / 6)) for i in range(13)]

@@ -16,9 +16,9 @@ from torch import nn
 from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.opening import open_data
-from margin.theory.region_claims import exact
-from margin.theory.regions_bounds import product_bound
-from margin.theory.regions_segments import breakpoints
+from margin.theory.regions.bounds import product_bound
+from margin.theory.regions.claims import exact
+from margin.theory.regions.segments import breakpoints
 
 DIM, SEGMENTS, SEEDS = 16, 20, 30
 WIDTHS, DEPTHS = (16, 32, 64), (1, 2, 4, 8, 16)

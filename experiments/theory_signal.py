@@ -10,7 +10,7 @@ import math
 import torch
 
 from benchmarks.record import record
-from margin.theory.mean_field import (
+from margin.theory.signal.mean_field import (
     chi,
     correlation_slope,
     critical_point,

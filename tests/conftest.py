@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session")
 def finding():
     """A finding of one number, but for what a test says of it."""
-    from margin.findings import Finding  # after the hook
+    from margin.core.findings import Finding  # after the hook
 
     def made(**changes):
         fields = {

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from margin import catalog
 from margin.cli import COMMANDS, main
+from margin.core import catalog
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "results.md")

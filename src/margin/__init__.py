@@ -6,40 +6,40 @@ Importing this package imports no torch; a name is loaded when it is first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from margin.auditing.audit import audit as audit
-    from margin.catalog import claims as claims
-    from margin.catalog import models as models
-    from margin.catalog import parts as parts
-    from margin.catalog import rules as rules
+    from margin.auditing.asking.audit import audit as audit
+    from margin.core.catalog import claims as claims
+    from margin.core.catalog import models as models
+    from margin.core.catalog import parts as parts
+    from margin.core.catalog import rules as rules
+    from margin.core.findings import Finding as Finding
+    from margin.core.findings import Subject as Subject
+    from margin.core.options import Training as Training
     from margin.engine.loading import load as load
     from margin.engine.runs import Run as Run
-    from margin.estimators import MarginClassifier as MarginClassifier
-    from margin.estimators import MarginRegressor as MarginRegressor
-    from margin.exporting import export as export
-    from margin.findings import Finding as Finding
-    from margin.findings import Subject as Subject
-    from margin.options import Training as Training
-    from margin.training import open_source as open_source
-    from margin.training import resume as resume
-    from margin.training import train as train
+    from margin.runs.exporting import export as export
+    from margin.runs.training import open_source as open_source
+    from margin.runs.training import resume as resume
+    from margin.runs.training import train as train
+    from margin.sklearn import MarginClassifier as MarginClassifier
+    from margin.sklearn import MarginRegressor as MarginRegressor
 
 _HOMES = {
-    "Finding": "margin.findings",
-    "MarginClassifier": "margin.estimators",
-    "MarginRegressor": "margin.estimators",
+    "Finding": "margin.core.findings",
+    "MarginClassifier": "margin.sklearn",
+    "MarginRegressor": "margin.sklearn",
     "Run": "margin.engine.runs",
-    "Subject": "margin.findings",
-    "Training": "margin.options",
-    "audit": "margin.auditing.audit",
-    "claims": "margin.catalog",
-    "export": "margin.exporting",
+    "Subject": "margin.core.findings",
+    "Training": "margin.core.options",
+    "audit": "margin.auditing.asking.audit",
+    "claims": "margin.core.catalog",
+    "export": "margin.runs.exporting",
     "load": "margin.engine.loading",
-    "models": "margin.catalog",
-    "open_source": "margin.training",
-    "parts": "margin.catalog",
-    "resume": "margin.training",
-    "rules": "margin.catalog",
-    "train": "margin.training",
+    "models": "margin.core.catalog",
+    "open_source": "margin.runs.training",
+    "parts": "margin.core.catalog",
+    "resume": "margin.runs.training",
+    "rules": "margin.core.catalog",
+    "train": "margin.runs.training",
 }
 
 __all__ = [

@@ -16,8 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.auditing.trace import Trace
-from margin.catalog import Claim, Entry, Part, Rule, chosen, dictated, resolve, supply
+from margin.auditing.asking.trace import Trace
+from margin.core.catalog import Claim, Entry, Part, Rule, chosen, dictated, resolve, supply
+from margin.core.findings import Finding, Subject, Verdict
+from margin.core.options import Training
+from margin.core.types import Batch, Metrics
 from margin.data.examples import Data, InOrder, is_independent
 from margin.data.scaling import rescaled
 from margin.engine.asking import weighted_sum
@@ -26,10 +29,7 @@ from margin.engine.loading import load
 from margin.engine.plan import objective_of
 from margin.engine.runs import MEASURED, Run
 from margin.engine.state import Hook, State, dtype_of
-from margin.findings import Finding, Subject, Verdict
-from margin.options import Training
-from margin.training import finish, prepare, reopen, train
-from margin.types import Batch, Metrics
+from margin.runs.training import finish, prepare, reopen, train
 
 REFERENCE = re.compile(
     r"[A-Z][\w'’.-]+.*\b(1[5-9]|20)\d\d\b.*"

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from margin.catalog import Claim
-from margin.findings import Premise, Subject
-from margin.tasks import CLASSES
-from margin.types import Batch
+from margin.core.catalog import Claim
+from margin.core.findings import Premise, Subject
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
 
 
 @pytest.fixture

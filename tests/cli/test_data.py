@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from margin.catalog import sources
 from margin.cli import main
 from margin.cli.data import here
-from margin.data import download
+from margin.core.catalog import sources
 from margin.data.places import FOUR, LYING, PLACED
+from margin.data.sets import download
 
 FILES = {f"{name}.gz": gzip.compress(name.encode() * 50) for pair in FOUR.values() for name in pair}
 

@@ -10,9 +10,9 @@ import torch
 
 import margin
 from margin.cli import main
-from margin.data.tiny import classes
+from margin.data.sets.tiny.tables import classes
 from margin.engine.runs import Run
-from margin.sampling import options_of, sample, sampler_of
+from margin.runs.sampling import options_of, sample, sampler_of
 
 TEXT = "abcabcabc\n" * 60
 

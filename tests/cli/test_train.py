@@ -331,7 +331,7 @@ def test_an_option_may_be_written_with_hyphens(here: Path, capsys: pytest.Captur
 
 def test_a_word_in_place_of_a_list_is_no_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from margin.cli.parsing import bracketed
-    from margin.options import Training
+    from margin.core.options import Training
 
     words = [
         "--class_weight",

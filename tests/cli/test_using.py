@@ -14,12 +14,12 @@ from scipy import stats
 import margin
 from margin.cli import COMMANDS, main
 from margin.cli.compare import cell, paired
+from margin.core.tasks import TOKENS
+from margin.core.types import Batch
 from margin.data.opening import open_data
 from margin.engine.runs import Run
-from margin.tasks import TOKENS
-from margin.theory.held_out import Terms
-from margin.types import Batch
-from margin.using import closing, held_out, held_out_terms, of_target
+from margin.runs.using import closing, held_out, held_out_terms, of_target
+from margin.theory.prediction.held_out import Terms
 
 
 @pytest.fixture(autouse=True)

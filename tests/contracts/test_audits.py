@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from margin.auditing.audit import audit
-from margin.catalog import Entry, models, resolve
+from margin.auditing.asking.audit import audit
+from margin.core.catalog import Entry, models, resolve
+from margin.core.findings import Verdict
+from margin.core.options import Training
 from margin.data.examples import judged
-from margin.findings import Verdict
-from margin.options import Training
-from margin.training import train
+from margin.runs.training import train
 
 
 def asked_everything() -> set[str]:

@@ -8,21 +8,22 @@ import pytest
 import torch
 from torch import nn
 
-from margin import catalog, testing
-from margin.catalog import Claim, Entry, Part
-from margin.data.tiny import classes
+from margin import testing
+from margin.core import catalog
+from margin.core.catalog import Claim, Entry, Part
+from margin.core.findings import Finding, Premise, Subject
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
+from margin.data.sets.tiny.tables import classes
 from margin.engine.descent import risk
 from margin.engine.runs import Run
-from margin.findings import Finding, Premise, Subject
-from margin.tasks import CLASSES
-from margin.types import Batch
 
 CROOKED = '''
 import torch
 from torch import nn
 
-from margin.findings import Finding
-from margin.theory.risk import accuracy_demo
+from margin.core.findings import Finding
+from margin.theory.prediction.risk import accuracy_demo
 
 CALLS = []
 
@@ -173,8 +174,8 @@ def entry(name: str = "Straight", **given: str) -> Entry:
         name="feedforward/crooked",
         summary="a model for this test",
         build=f"crooked:{name}",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny:classes",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.tables:classes",
         reference=REFERENCE,
         **given,
     )
@@ -219,7 +220,7 @@ def test_a_model_that_breaks_a_contract_is_refused(check: str, name: str, messag
 
 
 def test_a_model_that_reads_padding_is_refused() -> None:
-    ragged = {"tiny": "margin.data.tiny_sequences:ragged_classes"}
+    ragged = {"tiny": "margin.data.sets.tiny.sequences:ragged_classes"}
     testing.check_batch_independence(replace(entry("Masked"), **ragged))
     with pytest.raises(AssertionError, match=r"moves by .* with its batch"):
         testing.check_batch_independence(replace(entry("Padded"), **ragged))

@@ -30,11 +30,11 @@ from torch import Generator, Tensor
 from margin.cli import main
 from margin.data import opening
 from margin.data.examples import Data, TargetedExamples
+from margin.data.formats.audio.wave import write_wave
+from margin.data.formats.graphs.networkx import ENDINGS as GRAPHS
+from margin.data.formats.points.files import ENDINGS as POINTS
+from margin.data.formats.sequences.files import PARSERS
 from margin.data.forms import ENDINGS, FOLDERS, PREFIXES
-from margin.data.graph_networkx import ENDINGS as GRAPHS
-from margin.data.point_files import ENDINGS as POINTS
-from margin.data.sequence_files import PARSERS
-from margin.data.wave import write_wave
 
 FORMATS = [
     *ENDINGS,

@@ -14,16 +14,16 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from margin.catalog import Entry, Rule, dictated, models, resolve, rules
 from margin.cli import main
 from margin.cli.train import Words, options_of, parser_of, training_of
+from margin.core.catalog import Entry, Rule, dictated, models, resolve, rules
+from margin.core.options import HOUSE, Schedule, Training
 from margin.data.examples import Domain
 from margin.engine.hooks import Evaluating
 from margin.engine.plan import cut_of
 from margin.engine.runs import Run
-from margin.options import HOUSE, Schedule, Training
+from margin.runs.training import finish, prepare, reopen, train
 from margin.testing import check_same_run
-from margin.training import finish, prepare, reopen, train
 
 PLAIN = {"options": {}, "step": {}, "rule": ""}
 
@@ -212,10 +212,10 @@ CASES: dict[str, dict[str, Any]] = {
 ELSEWHERE = {
     "teacher": "with its rule, above",
     "compile": "tests/unhooked",
-    "processes": "tests/engine/test_processes.py",
-    "strategy": "tests/engine/test_processes.py",
-    "workers": "tests/data/test_loading.py",
-    "log": "tests/engine/test_recorders.py, tests/test_filming.py: seconds are not equal to the byte",
+    "processes": "tests/engine/parallel/test_processes.py",
+    "strategy": "tests/engine/parallel/test_processes.py",
+    "workers": "tests/data/sampling/test_loading.py",
+    "log": "tests/engine/test_recorders.py, tests/runs/test_filming.py: seconds are not equal to the byte",
 }
 
 

@@ -39,4 +39,4 @@ def test_no_torch_is_loaded(code: str) -> None:
 
 
 def test_loading_a_run_loads_no_report() -> None:
-    assert loaded("import margin.training") & {"matplotlib", "sklearn", "polars", "jinja2"} == set()
+    assert loaded("import margin.runs.training") & {"matplotlib", "sklearn", "polars", "jinja2"} == set()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from margin import testing
-from margin.catalog import Claim, Entry, Part, Rule, claims, models, parts, rules
+from margin.core.catalog import Claim, Entry, Part, Rule, claims, models, parts, rules
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from margin.core.types import Batch
 from margin.data.examples import Arrays, InOrder, Shuffled, fingerprint
-from margin.types import Batch
 
 
 def numbers(count: int) -> Arrays:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import torch
 
-from margin.catalog import UnknownName, sources
+from margin.core.catalog import UnknownName, sources
 from margin.data.examples import Arrays, Data
 from margin.data.forms import form_of, whole_path
 from margin.data.opening import encode, open_data, reader_of

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from margin.core.types import Domain
 from margin.data.examples import Arrays, Data
 from margin.data.preprocess import Standardize, fit_standardize
 from margin.data.scaling import Scale, rescaled
-from margin.types import Domain
 
 X = torch.tensor([[0.0, 4.0], [16.0, 8.0]])
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 import torch._dynamo  # the first optimizer imports it: once here, not in every child
 
+from margin.core.options import Training
 from margin.data.opening import open_data
 from margin.engine.runs import Run
 from margin.engine.state import State
-from margin.options import Training
-from margin.training import finish, prepare, reopen
+from margin.runs.training import finish, prepare, reopen
 
 DATA = open_data("two-moons", {"examples": 300})
 TRAINING = Training(

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
 from margin.data.examples import Arrays, InOrder
 from margin.engine.asking import Kept, asking, evaluate, weighted_sum
 from margin.engine.descent import risk
-from margin.tasks import CLASSES
-from margin.types import Batch
 
 
 def model_with_flags() -> nn.Module:

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
 from margin.engine.batch_loss import BatchLoss, elsewhere, norm_of, put
 from margin.engine.descent import Descend, risk
 from margin.engine.state import NonFiniteError, State
-from margin.tasks import CLASSES
-from margin.types import Batch
 
 OBJECTIVE = risk(CLASSES)
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from margin.core.types import Batch
 from margin.engine.chosen import chosen
-from margin.types import Batch
 
 
 def numbered(count: int, size: int, weight: torch.Tensor | None = None) -> list[Batch]:

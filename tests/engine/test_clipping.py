@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from margin.catalog import parts, resolve
+from margin.core.catalog import parts, resolve
+from margin.core.types import Batch
 from margin.engine.descent import Descend, descent
 from margin.engine.state import NonFiniteError, State, fit
-from margin.types import Batch
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
 

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from margin.core.tasks import CLASSES, VALUES
+from margin.core.types import Batch
 from margin.data.examples import Arrays, Shuffled
 from margin.engine.descent import Descend, cut, descent, risk
 from margin.engine.optimizers import optimizer_of
 from margin.engine.state import NonFiniteError, State, fit
-from margin.tasks import CLASSES, VALUES
-from margin.types import Batch
 
 
 def network(seed: int = 0) -> nn.Module:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from margin.core.types import TERMS, Batch
 from margin.engine.hooks import Evaluating, is_best, patience, saving, until
 from margin.engine.runs import Run
 from margin.engine.state import State, fit
-from margin.types import TERMS, Batch
 
 NAN = math.nan
 

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, nn
 
+from margin.core.tasks import CLASSES, VALUES
+from margin.core.types import Batch
 from margin.engine.asking import weighted_mean
 from margin.engine.descent import risk
 from margin.engine.mixing import Box, beta, box_of, interpolated, mixed, partners, pasted
-from margin.tasks import CLASSES, VALUES
-from margin.types import Batch
 
 
 def images(n=6, seed=0):

@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, nn
 
+from margin.core.tasks import BINARY, CLASSES, VALUES
+from margin.core.types import Batch
 from margin.data.examples import Arrays
-from margin.data.importance import Sampled
+from margin.data.sampling.importance import Sampled
 from margin.engine.asking import weighted_mean
 from margin.engine.descent import Descend, descent, risk
 from margin.engine.objectives import importance_weighted, same_noise, smoothed
 from margin.engine.state import State, fit
-from margin.tasks import BINARY, CLASSES, VALUES
-from margin.types import Batch
 
 
 def data(n=12, d=3, k=4, seed=0):

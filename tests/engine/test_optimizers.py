@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from margin.catalog import models, parts, resolve
+from margin.core.catalog import models, parts, resolve
+from margin.core.options import Training
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
 from margin.engine.descent import Descend, descent, risk
 from margin.engine.interruption import INTERRUPTED
 from margin.engine.optimizers import optimizer_names, optimizer_of
@@ -12,11 +15,8 @@ from margin.engine.state import State, fit
 from margin.engine.wrappers import scheduled
 from margin.optim.heavy_ball import HeavyBall
 from margin.optim.lion import Lion
-from margin.options import Training
-from margin.tasks import CLASSES
+from margin.runs.training import finish, prepare, reopen
 from margin.testing import check_same_run
-from margin.training import finish, prepare, reopen
-from margin.types import Batch
 
 OURS = {
     "HeavyBall": {"momentum": 0.8, "weight_decay": 0.1},

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from margin.catalog import models, resolve
-from margin.classic.perceptron import mistake_rule
+from margin.classic.perceptron.model import mistake_rule
+from margin.core.catalog import models, resolve
+from margin.core.options import Training
 from margin.data.examples import evaluation_batch
-from margin.data.length_batches import BySimilarLength
-from margin.data.tiny import classes, sides, values
-from margin.data.tiny_graphs import graphs, nodes
-from margin.data.tiny_sequences import classes as sequences
-from margin.data.tiny_sequences import ragged_classes, tokens
+from margin.data.sampling.length_batches import BySimilarLength
+from margin.data.sets.tiny.graphs import graphs, nodes
+from margin.data.sets.tiny.sequences import classes as sequences
+from margin.data.sets.tiny.sequences import ragged_classes, tokens
+from margin.data.sets.tiny.tables import classes, sides, values
 from margin.engine.descent import descent
 from margin.engine.plan import check_task, factory_of, reading_of
-from margin.options import Training
-from margin.robust.adversarial_training import adversarial_training
-from margin.training import prepare, train
+from margin.robust.training.adversarial import adversarial_training
+from margin.runs.training import prepare, train
 
 ENTRIES = models()
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import margin
 from margin import Run, Training
-from margin.data.tiny import moons
+from margin.data.sets.tiny.tables import moons
 from margin.engine.plateau import on_plateau
 from margin.engine.state import State, fit
 from margin.engine.wrappers import scheduled

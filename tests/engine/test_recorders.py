@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from margin.core.options import Training
 from margin.engine.recorders import recording
 from margin.engine.runs import Run
-from margin.options import Training
-from margin.training import resume, train
+from margin.runs.training import resume, train
 
 QUICK = {"batch_size": 64, "evaluate_every": 3}
 

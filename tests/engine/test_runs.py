@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from margin.catalog import models, resolve
+from margin.core.catalog import models, resolve
+from margin.core.options import Training
 from margin.engine import runs
 from margin.engine.checkpoints import load_state
 from margin.engine.runs import Run
 from margin.engine.state import State
-from margin.options import Training
-from margin.training import train
+from margin.runs.training import train
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from margin.catalog import models
+from margin.core.catalog import models
 from margin.engine.suitable import defaults_of, entry_for, kind_of, known, suitable
 
 

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 import margin
-from margin import Run, Training, catalog
-from margin.catalog import Part
-from margin.data.tiny import moons
+from margin import Run, Training
+from margin.core import catalog
+from margin.core.catalog import Part
+from margin.core.types import Batch, Objective
+from margin.data.sets.tiny.tables import moons
 from margin.engine.state import State
 from margin.engine.tracking import tracks, tracks_of
 from margin.testing import check_same_run
-from margin.types import Batch, Objective
 
 
 def norm(state: State, objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, nn
 
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
 from margin.engine.descent import Descend, descent, risk
 from margin.engine.state import State, fit
 from margin.engine.transfer import freeze, layer_rates, transfer
-from margin.feedforward.mlp import MLP
-from margin.tasks import CLASSES
-from margin.types import Batch
+from margin.feedforward.mlp.model import MLP
 
 
 class Net(nn.Module):

@@ -11,14 +11,14 @@ from safetensors.torch import load_file, save_file
 
 import margin
 from margin import Run, Training
+from margin.core.tasks import CLASSES, VALUES
+from margin.core.types import Batch
 from margin.data.examples import Arrays, Data
-from margin.data.tiny import moons, values
+from margin.data.sets.tiny.tables import moons, values
 from margin.engine.mixing import Mixed
 from margin.engine.tricks import class_weights, drawn, moving_objective, setting
-from margin.tasks import CLASSES, VALUES
+from margin.runs.training import finish, prepare
 from margin.testing import check_same_run, stop_after
-from margin.training import finish, prepare
-from margin.types import Batch
 
 BASE = Training(epochs=4, batch_size=16, lr=0.01)
 

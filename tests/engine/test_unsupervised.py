@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from margin.core.types import Batch
 from margin.data.preprocess import Standardize
 from margin.engine.state import Preprocessed
 from margin.engine.unsupervised import core_of, features_of, negative_log_density, reconstruction_error
-from margin.types import Batch
 
 
 class Halving(nn.Module):

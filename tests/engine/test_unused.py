@@ -9,10 +9,10 @@ import torch
 
 import margin
 from margin import Training
-from margin.catalog import chosen, models, resolve, rules
+from margin.core.catalog import chosen, models, resolve, rules
+from margin.core.options import HOUSE
 from margin.engine.plan import factory_of
 from margin.engine.unused import OF_DESCENT, OF_GRADIENTS, OF_OBJECTIVE, OF_OTHERS, refuse_unused
-from margin.options import HOUSE
 
 VALUES: dict[str, Any] = {
     "init": "he_normal",
@@ -134,7 +134,7 @@ def test_what_rules_state_are_options_of_a_training_and_of_theirs() -> None:
 def test_what_a_rule_leaves_unused_has_no_effect(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("margin.training.refuse_unused", lambda *_: None)
+    monkeypatch.setattr("margin.runs.training.refuse_unused", lambda *_: None)
     row, data = rules()[rule], resolve(models()["feedforward/mlp"].tiny)()
     step: dict[str, Any] = dict.fromkeys(row.replaced, 0.1)
     names = {*row.unused, *(name for names in row.replaced.values() for name in names)} - {"schedule_options"}

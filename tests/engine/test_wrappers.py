@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from margin.core.types import Batch
 from margin.engine.checkpoints import load_state, save_state
 from margin.engine.state import State, fit
 from margin.engine.wrappers import autocast, averaged, scheduled
 from margin.optim.schedules import schedule_of
-from margin.types import Batch
 
 
 def growing(state: State, batch: int) -> dict[str, float]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.catalog import parts, resolve
+from margin.core.catalog import parts, resolve
 
 START = [1.0, -2.0, 0.5]
 

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from scipy.stats import beta, binomtest
 from torch import nn
 
-from margin.catalog import resolve
+from margin.core.catalog import resolve
+from margin.core.findings import Subject, Verdict
+from margin.core.tasks import CLASSES, HALFSPACE
+from margin.core.types import Batch, Domain
 from margin.engine.descent import risk
-from margin.findings import Subject, Verdict
 from margin.robust import CLAIMS, PARTS, RULES, accuracy_curves
-from margin.robust.intervals import margin_bounds
+from margin.robust.certificates.intervals import margin_bounds
 from margin.robust.sandwich import contradiction, demo, l2_attack, linf_fgsm, linf_sandwich
-from margin.tasks import CLASSES, HALFSPACE
-from margin.types import Batch, Domain
 
 CLAIM_FUNCTIONS = [linf_sandwich, linf_fgsm, l2_attack]
 SHARES = (0.0, 0.01, 0.03, 0.1, 0.2)

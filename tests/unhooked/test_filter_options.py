@@ -2,9 +2,9 @@
 
 import pytest
 
-from margin.geometric.chebnet import ChebConv
-from margin.geometric.polynomial_filter import PolynomialConv
-from margin.geometric.spectral_filter import SpectralConv
+from margin.geometric.spectral.chebnet import ChebConv
+from margin.geometric.spectral.filter import SpectralConv
+from margin.geometric.spectral.polynomial_filter import PolynomialConv
 
 
 @pytest.mark.parametrize("layer", [ChebConv, PolynomialConv])

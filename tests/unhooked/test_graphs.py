@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from margin.data.graphs import Graph, graph_of
+from margin.data.formats.graphs.graphs import Graph, graph_of
 
 
 @pytest.mark.parametrize(

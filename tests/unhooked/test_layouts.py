@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from margin.foundations.layouts import chain, converted
+from margin.math.linear_algebra.layouts import chain, converted
 
 
 def test_a_layout_that_is_none_is_refused():

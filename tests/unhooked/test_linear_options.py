@@ -2,8 +2,8 @@
 
 import pytest
 
-from margin.classic.kernel_ridge import KernelRidge
-from margin.classic.ridge import Ridge
+from margin.classic.linear.kernel_ridge import KernelRidge
+from margin.classic.linear.ridge import Ridge
 
 
 def test_an_unknown_scaling_is_refused() -> None:

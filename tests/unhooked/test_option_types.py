@@ -2,7 +2,7 @@
 
 import pytest
 
-from margin.options import Training
+from margin.core.options import Training
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from margin.classic.kernel_perceptron import KernelPerceptron
-from margin.classic.multiclass_perceptron import multiclass_mistake_rule
+from margin.classic.perceptron.kernel_perceptron import KernelPerceptron
+from margin.classic.perceptron.multiclass_perceptron import multiclass_mistake_rule
 
 
 def test_a_kernel_and_an_update_that_do_not_exist_are_refused() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from margin.data.curriculum import Pacing
+from margin.core.tasks import CLASSES
+from margin.data.sampling.curriculum import Pacing
 from margin.engine.descent import risk
 from margin.engine.mixing import mixed
-from margin.tasks import CLASSES
 
 
 def test_a_mixing_and_a_pacing_of_no_known_kind_are_refused() -> None:

@@ -1,36 +1,44 @@
 """Threshold units, associative memories, linear models."""
 
-from margin.catalog import LABELS, PROBABILITIES, TRAINING, Claim, Cost, Entry, Need, Part
+from margin.core.catalog import LABELS, PROBABILITIES, TRAINING, Claim, Cost, Entry, Need, Part
 
 _HOPFIELD = Need(
-    "a Hopfield network with a pattern stored", "margin.classic.hopfield_claims:is_hopfield", of="model"
+    "a Hopfield network with a pattern stored",
+    "margin.classic.memory.hopfield_claims:is_hopfield",
+    of="model",
 )
 _CONTINUOUS = Need(
     "a continuous Hopfield network with a pattern stored",
-    "margin.classic.associative_memory_claims:is_continuous",
+    "margin.classic.memory.associative_memory_claims:is_continuous",
     of="model",
 )
 
 LEAST_SQUARES = Need(
-    "a linear regression", "margin.classic.least_squares_claims:is_least_squares", of="model"
+    "a linear regression", "margin.classic.linear.least_squares_claims:is_least_squares", of="model"
 )
-RIDGE = Need("a ridge regression", "margin.classic.penalized_claims:is_ridge", of="model")
-LASSO = Need("a lasso", "margin.classic.penalized_claims:is_lasso", of="model")
-SOFTMAX = Need("a softmax regression", "margin.classic.logistic_claims:is_softmax", of="model")
+RIDGE = Need("a ridge regression", "margin.classic.linear.penalized_claims:is_ridge", of="model")
+LASSO = Need("a lasso", "margin.classic.linear.penalized_claims:is_lasso", of="model")
+SOFTMAX = Need("a softmax regression", "margin.classic.linear.logistic_claims:is_softmax", of="model")
 LOGISTIC = Need(
-    "a logistic regression of two classes", "margin.classic.logistic_claims:is_binary_logistic", of="model"
+    "a logistic regression of two classes",
+    "margin.classic.linear.logistic_claims:is_binary_logistic",
+    of="model",
 )
-CODER = Need("a PCA or a linear autoencoder", "margin.classic.pca_claims:has_linear_codes", of="model")
-AUTOENCODER = Need("a linear autoencoder", "margin.classic.pca_claims:is_linear_autoencoder", of="model")
-PPCA = Need("a probabilistic PCA", "margin.classic.pca_claims:is_ppca", of="model")
-NETWORK = Need("a linear network", "margin.classic.linear_network_claims:is_linear_network", of="model")
+CODER = Need(
+    "a PCA or a linear autoencoder", "margin.classic.factors.pca_claims:has_linear_codes", of="model"
+)
+AUTOENCODER = Need(
+    "a linear autoencoder", "margin.classic.factors.pca_claims:is_linear_autoencoder", of="model"
+)
+PPCA = Need("a probabilistic PCA", "margin.classic.factors.pca_claims:is_ppca", of="model")
+NETWORK = Need("a linear network", "margin.classic.linear.network_claims:is_linear_network", of="model")
 DEEP = Need(
     "a linear network of two layers or more",
-    "margin.classic.linear_network_claims:is_deep_linear_network",
+    "margin.classic.linear.network_claims:is_deep_linear_network",
     of="model",
 )
 TWO_LAYERS = Need(
-    "a linear network of two layers", "margin.classic.linear_network_claims:is_two_layer_network", of="model"
+    "a linear network of two layers", "margin.classic.linear.network_claims:is_two_layer_network", of="model"
 )
 
 SOLVE = Cost(30, "train")
@@ -40,10 +48,10 @@ MODELS = (
     Entry(
         name="classic/perceptron",
         summary="A halfspace, learned by Rosenblatt's mistake rule until a pass makes no mistake",
-        build="margin.classic.perceptron:Perceptron",
-        task="margin.tasks:HALFSPACE",
-        step="margin.classic.perceptron:mistake_rule",
-        tiny="margin.data.tiny:sides",
+        build="margin.classic.perceptron.model:Perceptron",
+        task="margin.core.tasks:HALFSPACE",
+        step="margin.classic.perceptron.model:mistake_rule",
+        tiny="margin.data.sets.tiny.tables:sides",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -54,10 +62,10 @@ MODELS = (
     Entry(
         name="classic/averaged_perceptron",
         summary="The halfspace of the mean of all weights that the mistake rule passes through",
-        build="margin.classic.averaged_perceptron:AveragedPerceptron",
-        task="margin.tasks:HALFSPACE",
-        step="margin.classic.averaged_perceptron:averaged_mistake_rule",
-        tiny="margin.data.tiny:sides",
+        build="margin.classic.perceptron.averaged_perceptron:AveragedPerceptron",
+        task="margin.core.tasks:HALFSPACE",
+        step="margin.classic.perceptron.averaged_perceptron:averaged_mistake_rule",
+        tiny="margin.data.sets.tiny.tables:sides",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -67,10 +75,10 @@ MODELS = (
     Entry(
         name="classic/multiclass_perceptron",
         summary="One row of weights a class: at a mistake the label's gains what its rival's loses (Kesler)",
-        build="margin.classic.multiclass_perceptron:MulticlassPerceptron",
-        task="margin.tasks:SCORES",
-        step="margin.classic.multiclass_perceptron:multiclass_mistake_rule",
-        tiny="margin.data.tiny:classes",
+        build="margin.classic.perceptron.multiclass_perceptron:MulticlassPerceptron",
+        task="margin.core.tasks:SCORES",
+        step="margin.classic.perceptron.multiclass_perceptron:multiclass_mistake_rule",
+        tiny="margin.data.sets.tiny.tables:classes",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -80,10 +88,10 @@ MODELS = (
     Entry(
         name="classic/kernel_perceptron",
         summary="The mistake rule in its dual form, with a polynomial or Gaussian kernel",
-        build="margin.classic.kernel_perceptron:KernelPerceptron",
-        task="margin.tasks:HALFSPACE",
-        step="margin.classic.kernel_perceptron:dual_mistake_rule",
-        tiny="margin.data.tiny:moons",
+        build="margin.classic.perceptron.kernel_perceptron:KernelPerceptron",
+        task="margin.core.tasks:HALFSPACE",
+        step="margin.classic.perceptron.kernel_perceptron:dual_mistake_rule",
+        tiny="margin.data.sets.tiny.tables:moons",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -94,10 +102,10 @@ MODELS = (
     Entry(
         name="classic/max_margin",
         summary="The halfspace of largest margin, by an exact solve; the classes must be separable",
-        build="margin.classic.max_margin:MaximumMargin",
-        task="margin.tasks:HALFSPACE",
-        step="margin.classic.max_margin:widest_margin",
-        tiny="margin.data.tiny:sides",
+        build="margin.classic.perceptron.max_margin:MaximumMargin",
+        task="margin.core.tasks:HALFSPACE",
+        step="margin.classic.perceptron.max_margin:widest_margin",
+        tiny="margin.data.sets.tiny.tables:sides",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -108,12 +116,12 @@ MODELS = (
     Entry(
         name="classic/hopfield",
         summary="Threshold units with Hebbian weights that come to rest in a stored pattern",
-        build="margin.classic.hopfield:Hopfield",
-        task="margin.tasks:MEMORY",
-        objective="margin.classic.associative_memory:wrong_units",
-        step="margin.classic.associative_memory:store",
-        examples="margin.classic.associative_memory:WithoutTargets",
-        tiny="margin.data.tiny:images",
+        build="margin.classic.memory.hopfield:Hopfield",
+        task="margin.core.tasks:MEMORY",
+        objective="margin.classic.memory.associative_memory:wrong_units",
+        step="margin.classic.memory.associative_memory:store",
+        examples="margin.classic.memory.associative_memory:WithoutTargets",
+        tiny="margin.data.sets.tiny.tables:images",
         optimizers=(),
         parallel=False,
         defaults={"epochs": 1, "batch_size": "all", "until": {"room": 0}},
@@ -123,12 +131,12 @@ MODELS = (
     Entry(
         name="classic/dense_associative_memory",
         summary="Threshold units whose energy rewards overlaps with stored patterns by a steep function",
-        build="margin.classic.dense_associative_memory:DenseAssociativeMemory",
-        task="margin.tasks:MEMORY",
-        objective="margin.classic.associative_memory:wrong_units",
-        step="margin.classic.associative_memory:store",
-        examples="margin.classic.associative_memory:WithoutTargets",
-        tiny="margin.data.tiny:images",
+        build="margin.classic.memory.dense_associative_memory:DenseAssociativeMemory",
+        task="margin.core.tasks:MEMORY",
+        objective="margin.classic.memory.associative_memory:wrong_units",
+        step="margin.classic.memory.associative_memory:store",
+        examples="margin.classic.memory.associative_memory:WithoutTargets",
+        tiny="margin.data.sets.tiny.tables:images",
         optimizers=(),
         parallel=False,
         defaults={"epochs": 1, "batch_size": "all", "until": {"room": 0}},
@@ -138,12 +146,12 @@ MODELS = (
     Entry(
         name="classic/modern_hopfield",
         summary="A continuous state that moves to stored patterns by softmax attention",
-        build="margin.classic.modern_hopfield:ModernHopfield",
-        task="margin.tasks:MEMORY",
-        objective="margin.classic.associative_memory:squared_distance",
-        step="margin.classic.associative_memory:store",
-        examples="margin.classic.associative_memory:WithoutTargets",
-        tiny="margin.data.tiny:images",
+        build="margin.classic.memory.modern_hopfield:ModernHopfield",
+        task="margin.core.tasks:MEMORY",
+        objective="margin.classic.memory.associative_memory:squared_distance",
+        step="margin.classic.memory.associative_memory:store",
+        examples="margin.classic.memory.associative_memory:WithoutTargets",
+        tiny="margin.data.sets.tiny.tables:images",
         optimizers=(),
         parallel=False,
         defaults={"epochs": 1, "batch_size": "all", "until": {"room": 0}},
@@ -153,10 +161,10 @@ MODELS = (
     Entry(
         name="classic/linear_regression",
         summary="The affine map of least squared error and smallest norm, by an exact solve",
-        build="margin.classic.linear_regression:LinearRegression",
-        task="margin.tasks:VALUES",
-        step="margin.classic.linear_regression:least_squares",
-        tiny="margin.data.tiny:values",
+        build="margin.classic.linear.regression:LinearRegression",
+        task="margin.core.tasks:VALUES",
+        step="margin.classic.linear.regression:least_squares",
+        tiny="margin.data.sets.tiny.tables:values",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -167,10 +175,10 @@ MODELS = (
     Entry(
         name="classic/lms",
         summary="The affine map of least squared error, by a gradient step on one example at a time",
-        build="margin.classic.lms:AdaptiveLinear",
-        task="margin.tasks:VALUES",
-        step="margin.classic.lms:lms",
-        tiny="margin.data.tiny:values",
+        build="margin.classic.linear.lms:AdaptiveLinear",
+        task="margin.core.tasks:VALUES",
+        step="margin.classic.linear.lms:lms",
+        tiny="margin.data.sets.tiny.tables:values",
         optimizers=(),
         parallel=False,
         defaults={"epochs": 100, "batch_size": "all"},
@@ -180,10 +188,10 @@ MODELS = (
     Entry(
         name="classic/ridge",
         summary="The affine map of least squared error and penalized squared length, by an exact solve",
-        build="margin.classic.ridge:Ridge",
-        task="margin.tasks:VALUES",
-        step="margin.classic.ridge:ridge",
-        tiny="margin.data.tiny:values",
+        build="margin.classic.linear.ridge:Ridge",
+        task="margin.core.tasks:VALUES",
+        step="margin.classic.linear.ridge:ridge",
+        tiny="margin.data.sets.tiny.tables:values",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -194,10 +202,10 @@ MODELS = (
     Entry(
         name="classic/kernel_ridge",
         summary="Ridge regression in the feature space of a kernel, by an exact solve",
-        build="margin.classic.kernel_ridge:KernelRidge",
-        task="margin.tasks:VALUES",
-        step="margin.classic.kernel_ridge:kernel_ridge",
-        tiny="margin.data.tiny:values",
+        build="margin.classic.linear.kernel_ridge:KernelRidge",
+        task="margin.core.tasks:VALUES",
+        step="margin.classic.linear.kernel_ridge:kernel_ridge",
+        tiny="margin.data.sets.tiny.tables:values",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -207,10 +215,10 @@ MODELS = (
     Entry(
         name="classic/lasso",
         summary="The affine map of least squared error with a penalty on its absolute coefficients",
-        build="margin.classic.lasso:Lasso",
-        task="margin.tasks:VALUES",
-        step="margin.classic.lasso:lasso",
-        tiny="margin.data.tiny:values",
+        build="margin.classic.linear.lasso:Lasso",
+        task="margin.core.tasks:VALUES",
+        step="margin.classic.linear.lasso:lasso",
+        tiny="margin.data.sets.tiny.tables:values",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -221,9 +229,9 @@ MODELS = (
     Entry(
         name="classic/logistic_regression",
         summary="Class probabilities log-linear in the features, two classes or more",
-        build="margin.classic.logistic_regression:LogisticRegression",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny:classes",
+        build="margin.classic.linear.logistic_regression:LogisticRegression",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.tables:classes",
         defaults={
             "epochs": 100,
             "lr": 0.02,
@@ -236,10 +244,10 @@ MODELS = (
     Entry(
         name="classic/softmax_regression",
         summary="Class probabilities log-linear in the features, of largest penalized likelihood",
-        build="margin.classic.softmax_regression:SoftmaxRegression",
-        task="margin.tasks:CLASSES",
-        step="margin.classic.softmax_regression:penalized_likelihood",
-        tiny="margin.data.tiny:classes",
+        build="margin.classic.linear.softmax_regression:SoftmaxRegression",
+        task="margin.core.tasks:CLASSES",
+        step="margin.classic.linear.softmax_regression:penalized_likelihood",
+        tiny="margin.data.sets.tiny.tables:classes",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -250,9 +258,9 @@ MODELS = (
     Entry(
         name="classic/linear_network",
         summary="Class logits by a product of matrices, without a nonlinearity between them",
-        build="margin.classic.linear_networks:LinearNetwork",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny:classes",
+        build="margin.classic.linear.networks:LinearNetwork",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.tables:classes",
         defaults={"epochs": 30, "optimizer_options": {"weight_decay": 0.0}},
         reference="Baldi and Hornik 1989; Saxe, McClelland and Ganguli 2013, Equation 1",
         covers=("linear.two_layer",),
@@ -260,11 +268,11 @@ MODELS = (
     Entry(
         name="classic/pca",
         summary="The projection onto the directions of largest variance, by an exact solve",
-        build="margin.classic.pca:PCA",
-        task="margin.tasks:CODES",
+        build="margin.classic.factors.pca:PCA",
+        task="margin.core.tasks:CODES",
         objective="margin.engine.unsupervised:reconstruction_error",
-        step="margin.classic.pca:principal_components",
-        tiny="margin.data.tiny:values",
+        step="margin.classic.factors.pca:principal_components",
+        tiny="margin.data.sets.tiny.tables:values",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -275,10 +283,10 @@ MODELS = (
     Entry(
         name="classic/linear_autoencoder",
         summary="Linear codes and reconstructions of least squared error, by descent",
-        build="margin.classic.linear_autoencoder:LinearAutoencoder",
-        task="margin.tasks:CODES",
+        build="margin.classic.factors.linear_autoencoder:LinearAutoencoder",
+        task="margin.core.tasks:CODES",
         objective="margin.engine.unsupervised:reconstruction_error",
-        tiny="margin.data.tiny:values",
+        tiny="margin.data.sets.tiny.tables:values",
         defaults={
             "epochs": 300,
             "lr": 0.01,
@@ -291,11 +299,11 @@ MODELS = (
     Entry(
         name="classic/ppca",
         summary="A Gaussian of a few directions and even noise, of largest likelihood in closed form",
-        build="margin.classic.ppca:PPCA",
-        task="margin.tasks:CODES",
+        build="margin.classic.factors.ppca:PPCA",
+        task="margin.core.tasks:CODES",
         objective="margin.engine.unsupervised:negative_log_density",
-        step="margin.classic.ppca_learning:maximum_likelihood",
-        tiny="margin.data.tiny:values",
+        step="margin.classic.factors.ppca_learning:maximum_likelihood",
+        tiny="margin.data.sets.tiny.tables:values",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -306,11 +314,11 @@ MODELS = (
     Entry(
         name="classic/ppca_em",
         summary="A Gaussian of a few directions and even noise, by iterations of EM",
-        build="margin.classic.ppca:PPCA",
-        task="margin.tasks:CODES",
+        build="margin.classic.factors.ppca:PPCA",
+        task="margin.core.tasks:CODES",
         objective="margin.engine.unsupervised:negative_log_density",
-        step="margin.classic.ppca_learning:expectation_maximization",
-        tiny="margin.data.tiny:values",
+        step="margin.classic.factors.ppca_learning:expectation_maximization",
+        tiny="margin.data.sets.tiny.tables:values",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -321,11 +329,11 @@ MODELS = (
     Entry(
         name="classic/factor_analysis",
         summary="A Gaussian of a few directions and a noise of its own in each feature",
-        build="margin.classic.factor_analysis:FactorAnalysis",
-        task="margin.tasks:CODES",
+        build="margin.classic.factors.factor_analysis:FactorAnalysis",
+        task="margin.core.tasks:CODES",
         objective="margin.engine.unsupervised:negative_log_density",
-        step="margin.classic.factor_analysis:factors",
-        tiny="margin.data.tiny:values",
+        step="margin.classic.factors.factor_analysis:factors",
+        tiny="margin.data.sets.tiny.tables:values",
         optimizers=(),
         parallel=False,
         whole=True,
@@ -336,18 +344,18 @@ MODELS = (
     ),
 )
 
-PERCEPTRON = Need("a perceptron", "margin.classic.perceptron_claims:is_perceptron", of="model")
+PERCEPTRON = Need("a perceptron", "margin.classic.perceptron.claims:is_perceptron", of="model")
 HALFSPACE = Need(
-    "a perceptron or a maximum-margin separator", "margin.classic.perceptron_claims:is_halfspace", of="model"
+    "a perceptron or a maximum-margin separator", "margin.classic.perceptron.claims:is_halfspace", of="model"
 )
-ROWS = Need("one real input and one label an example", "margin.classic.training_rows:has_rows")
+ROWS = Need("one real input and one label an example", "margin.classic.perceptron.training_rows:has_rows")
 
 PARTS = (
     Part(
         name="classic/xor",
         summary="Four points that no threshold unit separates",
         kind="fact",
-        target="margin.classic.separation:xor",
+        target="margin.classic.perceptron.separation:xor",
         reference="Minsky and Papert 1969, Section 1",
         covers=("perceptron.xor",),
     ),
@@ -355,7 +363,7 @@ PARTS = (
         name="classic/xor_network",
         summary="Three threshold units, weights set by hand, that separate what one cannot",
         kind="fact",
-        target="margin.classic.separation:equality_network",
+        target="margin.classic.perceptron.separation:equality_network",
         reference="Rumelhart, Hinton and Williams 1986, Section The XOR problem",
         covers=("perceptron.xor",),
     ),
@@ -363,7 +371,7 @@ PARTS = (
         name="classic/general_position",
         summary="The first subset of at most n points of R^n that is linearly dependent, or none",
         kind="measure",
-        target="margin.classic.separation:dependent_subset",
+        target="margin.classic.perceptron.separation:dependent_subset",
         reference="Cover 1965, Section II",
         covers=("linsep.general_position",),
     ),
@@ -371,7 +379,7 @@ PARTS = (
         name="classic/cover_count",
         summary="How many dichotomies hyperplanes make of s points in general position in R^n",
         kind="fact",
-        target="margin.classic.cover:cover_count",
+        target="margin.classic.perceptron.cover:cover_count",
         reference="Cover 1965, Theorem 1",
         covers=("linsep.cover_count",),
     ),
@@ -379,7 +387,7 @@ PARTS = (
         name="classic/separable_share",
         summary="The probability C(s, n) / 2^s that randomly labeled points can be separated: 1/2 at s = 2n",
         kind="fact",
-        target="margin.classic.cover:separable_share",
+        target="margin.classic.perceptron.cover:separable_share",
         reference="Cover 1965, Section III",
         covers=("linsep.capacity",),
     ),
@@ -387,7 +395,7 @@ PARTS = (
         name="classic/threshold_unit",
         summary="Fires when its active inputs, inhibition taken off or vetoing, reach a threshold",
         kind="layer",
-        target="margin.classic.threshold_units:threshold_unit",
+        target="margin.classic.memory.threshold_units:threshold_unit",
         reference="McCulloch and Pitts 1943, Section 2",
         covers=("mp_neuron",),
     ),
@@ -395,7 +403,7 @@ PARTS = (
         name="classic/pdp",
         summary="A network as units, output, connectivity, propagation, activation, learning and environment",
         kind="fact",
-        target="margin.classic.pdp:PDPModel",
+        target="margin.classic.memory.pdp:PDPModel",
         reference="Rumelhart, Hinton and McClelland 1986, Chapter 2",
         covers=("pdp.framework",),
     ),
@@ -403,7 +411,7 @@ PARTS = (
         name="classic/generalized_delta",
         summary="The gradient in every layer's weights, by deltas passed back from the outputs",
         kind="fact",
-        target="margin.classic.pdp:generalized_delta",
+        target="margin.classic.memory.pdp:generalized_delta",
         reference="Rumelhart, Hinton and Williams 1986, Section 'The generalized delta rule'",
         covers=("pdp.generalized_delta",),
     ),
@@ -411,7 +419,7 @@ PARTS = (
         name="classic/hopfield_crosstalk",
         summary="What the other stored patterns add to each unit's field in a stored pattern",
         kind="measure",
-        target="margin.classic.hopfield_theory:crosstalk",
+        target="margin.classic.memory.hopfield_theory:crosstalk",
         reference="Hertz, Krogh and Palmer 1991, Section 2.2",
         covers=("hopfield.crosstalk",),
     ),
@@ -419,7 +427,7 @@ PARTS = (
         name="classic/hopfield_flip_probability",
         summary="The probability that a bit of a random stored pattern is not aligned with its field",
         kind="fact",
-        target="margin.classic.hopfield_theory:flip_probability",
+        target="margin.classic.memory.hopfield_theory:flip_probability",
         reference="Hertz, Krogh and Palmer 1991, Section 2.2",
         covers=("hopfield.error_rate",),
     ),
@@ -427,7 +435,7 @@ PARTS = (
         name="classic/hopfield_overlap",
         summary="The overlap of the stable state near a stored pattern, for many units: 0 above load 0.138",
         kind="fact",
-        target="margin.classic.hopfield_theory:retrieval_overlap",
+        target="margin.classic.memory.hopfield_theory:retrieval_overlap",
         reference="Amit, Gutfreund and Sompolinsky 1985; Hertz, Krogh and Palmer 1991, Section 2.5",
         covers=("hopfield.capacity",),
     ),
@@ -475,14 +483,14 @@ PARTS = (
         name="classic/standard_errors",
         summary="The standard errors of least-squares coefficients",
         kind="measure",
-        target="margin.classic.linear_regression:standard_errors",
+        target="margin.classic.linear.regression:standard_errors",
         reference="Hastie, Tibshirani and Friedman 2009, Equations 3.8 and 3.10",
     ),
     Part(
         name="classic/lasso_path",
         summary="The lasso's solutions over a sequence of penalties, each with its duality gap",
         kind="algorithm",
-        target="margin.classic.lasso:lasso_path",
+        target="margin.classic.linear.lasso:lasso_path",
         reference="Friedman, Hastie and Tibshirani 2010, Section 2.5",
         covers=("lasso",),
     ),
@@ -490,7 +498,7 @@ PARTS = (
         name="classic/one_layer_flow",
         summary="Gradient flow of one matrix on whitened inputs: exponential, at one rate",
         kind="fact",
-        target="margin.classic.linear_networks:one_layer_flow",
+        target="margin.classic.linear.networks:one_layer_flow",
         reference="Saxe, McClelland and Ganguli 2013, Section 1",
         covers=("linear.one_layer_flow",),
     ),
@@ -498,7 +506,7 @@ PARTS = (
         name="classic/two_layer_modes",
         summary="Gradient flow of two layers on whitened inputs: each mode a sigmoid, the strongest first",
         kind="fact",
-        target="margin.classic.linear_networks:mode_strength",
+        target="margin.classic.linear.networks:mode_strength",
         reference="Saxe, McClelland and Ganguli 2013, Equations 9 and 12",
         covers=("linear.two_layer_modes",),
     ),
@@ -508,8 +516,8 @@ CLAIMS = (
     Claim(
         name="classic/perceptron.novikoff",
         summary="Does the mistake rule err at most (R / gamma)^2 times on the training examples?",
-        ask="margin.classic.perceptron_claims:novikoff",
-        demo="margin.classic.perceptron_claims:demo",
+        ask="margin.classic.perceptron.claims:novikoff",
+        demo="margin.classic.perceptron.claims:demo",
         needs=(LABELS, TRAINING, PERCEPTRON),
         cost=Cost(passes=100, part="train"),
         reference="Novikoff 1962; Freund and Schapire 1999, Theorem 1",
@@ -518,8 +526,8 @@ CLAIMS = (
     Claim(
         name="classic/perceptron.lemmas",
         summary="Do both halves of Novikoff's proof hold at every mistake of the rule?",
-        ask="margin.classic.perceptron_claims:lemmas",
-        demo="margin.classic.perceptron_claims:long_demo",
+        ask="margin.classic.perceptron.claims:lemmas",
+        demo="margin.classic.perceptron.claims:long_demo",
         needs=(LABELS, TRAINING, PERCEPTRON),
         cost=Cost(passes=100, part="train"),
         reference="Novikoff 1962; Freund and Schapire 1999, Theorem 1",
@@ -527,8 +535,8 @@ CLAIMS = (
     Claim(
         name="classic/perceptron.span",
         summary="Do the weights stay in the span of the examples, with whole mistake counts as coefficients?",
-        ask="margin.classic.perceptron_claims:span",
-        demo="margin.classic.perceptron_claims:wide_demo",
+        ask="margin.classic.perceptron.claims:span",
+        demo="margin.classic.perceptron.claims:wide_demo",
         needs=(LABELS, TRAINING, PERCEPTRON),
         cost=Cost(passes=100, part="train"),
         reference="Novikoff 1962; Freund and Schapire 1999, Section 3",
@@ -537,8 +545,8 @@ CLAIMS = (
     Claim(
         name="classic/perceptron.margin",
         summary="How wide is the margin of the training examples, and how wide could it be?",
-        ask="margin.classic.perceptron_claims:margin",
-        demo="margin.classic.perceptron_claims:trained_demo",
+        ask="margin.classic.perceptron.claims:margin",
+        demo="margin.classic.perceptron.claims:trained_demo",
         needs=(LABELS, TRAINING, HALFSPACE),
         cost=Cost(part="train"),
         reference="Cortes and Vapnik 1995, Section 2; Bennett and Bredensteiner 2000, Section 2",
@@ -547,8 +555,8 @@ CLAIMS = (
     Claim(
         name="classic/perceptron.scale",
         summary="Does a positive factor of (w, b) change a side or a margin?",
-        ask="margin.classic.perceptron_claims:scale",
-        demo="margin.classic.perceptron_claims:trained_demo",
+        ask="margin.classic.perceptron.claims:scale",
+        demo="margin.classic.perceptron.claims:trained_demo",
         needs=(LABELS, TRAINING, HALFSPACE),
         cost=Cost(part="train"),
         reference="Cortes and Vapnik 1995, Section 2",
@@ -557,8 +565,8 @@ CLAIMS = (
     Claim(
         name="classic/perceptron.version_space",
         summary="Does the set of separating (w, b) only shrink as examples are added?",
-        ask="margin.classic.separation_claims:version_space",
-        demo="margin.classic.separation_claims:version_space_demo",
+        ask="margin.classic.perceptron.separation_claims:version_space",
+        demo="margin.classic.perceptron.separation_claims:version_space_demo",
         needs=(LABELS, TRAINING, HALFSPACE),
         cost=Cost(part="train"),
         by_name="true of every training set",
@@ -568,13 +576,15 @@ CLAIMS = (
     Claim(
         name="classic/max_margin.optimality",
         summary="Does the separator meet the conditions that single out the widest?",
-        ask="margin.classic.max_margin_claims:optimality",
-        demo="margin.classic.max_margin_claims:demo",
+        ask="margin.classic.perceptron.max_margin_claims:optimality",
+        demo="margin.classic.perceptron.max_margin_claims:demo",
         needs=(
             LABELS,
             TRAINING,
             Need(
-                "a maximum-margin separator", "margin.classic.max_margin_claims:is_maximum_margin", of="model"
+                "a maximum-margin separator",
+                "margin.classic.perceptron.max_margin_claims:is_maximum_margin",
+                of="model",
             ),
         ),
         cost=Cost(part="train"),
@@ -584,14 +594,14 @@ CLAIMS = (
     Claim(
         name="classic/multiclass_perceptron.mistakes",
         summary="Does the multiclass rule err at most 2 (R / gamma)^2 times on the training examples?",
-        ask="margin.classic.mistake_bounds:multiclass",
-        demo="margin.classic.mistake_bounds:multiclass_demo",
+        ask="margin.classic.perceptron.mistake_bounds:multiclass",
+        demo="margin.classic.perceptron.mistake_bounds:multiclass_demo",
         needs=(
             LABELS,
             TRAINING,
             Need(
                 "a multiclass perceptron of few examples",
-                "margin.classic.mistake_bounds:is_multiclass",
+                "margin.classic.perceptron.mistake_bounds:is_multiclass",
                 of="model",
             ),
         ),
@@ -601,13 +611,15 @@ CLAIMS = (
     Claim(
         name="classic/kernel_perceptron.mistakes",
         summary="Does the kernel perceptron err at most R^2 / gamma^2 times, both in the kernel's space?",
-        ask="margin.classic.mistake_bounds:kernel",
-        demo="margin.classic.mistake_bounds:kernel_demo",
+        ask="margin.classic.perceptron.mistake_bounds:kernel",
+        demo="margin.classic.perceptron.mistake_bounds:kernel_demo",
         needs=(
             LABELS,
             TRAINING,
             Need(
-                "a kernel perceptron of few examples", "margin.classic.mistake_bounds:is_kernel", of="model"
+                "a kernel perceptron of few examples",
+                "margin.classic.perceptron.mistake_bounds:is_kernel",
+                of="model",
             ),
         ),
         cost=Cost(part="train"),
@@ -616,8 +628,8 @@ CLAIMS = (
     Claim(
         name="classic/separation.separable",
         summary="Can a hyperplane separate the training examples of each class from the rest?",
-        ask="margin.classic.separation_claims:separable",
-        demo="margin.classic.separation_claims:xor_demo",
+        ask="margin.classic.perceptron.separation_claims:separable",
+        demo="margin.classic.perceptron.separation_claims:xor_demo",
         needs=(LABELS, TRAINING, ROWS),
         cost=Cost(part="train"),
         reference="Gordan 1873; Minsky and Papert 1969, Section 12.1; Cover 1965, Theorem 1",
@@ -626,8 +638,8 @@ CLAIMS = (
     Claim(
         name="classic/separation.cover_count",
         summary="Do hyperplanes make as many dichotomies of the training examples as Cover counts?",
-        ask="margin.classic.cover_claims:count",
-        demo="margin.classic.cover_claims:demo",
+        ask="margin.classic.perceptron.cover_claims:count",
+        demo="margin.classic.perceptron.cover_claims:demo",
         needs=(LABELS, TRAINING, HALFSPACE),
         cost=Cost(part="train"),
         reference="Cover 1965, Theorem 1",
@@ -636,8 +648,8 @@ CLAIMS = (
     Claim(
         name="classic/separation.capacity",
         summary="Can half of all labelings of twice as many examples as weights be separated?",
-        ask="margin.classic.cover_claims:transition",
-        demo="margin.classic.cover_claims:demo",
+        ask="margin.classic.perceptron.cover_claims:transition",
+        demo="margin.classic.perceptron.cover_claims:demo",
         needs=(LABELS, TRAINING, HALFSPACE),
         cost=Cost(part="train"),
         reference="Cover 1965, Section III",
@@ -646,8 +658,8 @@ CLAIMS = (
     Claim(
         name="classic/hopfield.energy",
         summary="Does no asynchronous update raise the energy?",
-        ask="margin.classic.hopfield_claims:falling_energy",
-        demo="margin.classic.hopfield_claims:demo",
+        ask="margin.classic.memory.hopfield_claims:falling_energy",
+        demo="margin.classic.memory.hopfield_claims:demo",
         needs=(_HOPFIELD,),
         cost=Cost(20, limit=4),
         reference="Hopfield 1982, Section 'Studies of the collective behaviors of the model'",
@@ -656,8 +668,8 @@ CLAIMS = (
     Claim(
         name="classic/hopfield.crosstalk",
         summary="Are the stored patterns that last those that the cross-talk does not outweigh?",
-        ask="margin.classic.hopfield_claims:crosstalk_criterion",
-        demo="margin.classic.hopfield_claims:demo",
+        ask="margin.classic.memory.hopfield_claims:crosstalk_criterion",
+        demo="margin.classic.memory.hopfield_claims:demo",
         needs=(_HOPFIELD,),
         reference="Hertz, Krogh and Palmer 1991, Section 2.2",
         covers=("hopfield.crosstalk",),
@@ -665,8 +677,8 @@ CLAIMS = (
     Claim(
         name="classic/hopfield.capacity",
         summary="What share of the stored patterns are fixed points, beside the limit for many units?",
-        ask="margin.classic.hopfield_claims:exact_recall_limit",
-        demo="margin.classic.hopfield_claims:demo",
+        ask="margin.classic.memory.hopfield_claims:exact_recall_limit",
+        demo="margin.classic.memory.hopfield_claims:demo",
         needs=(_HOPFIELD,),
         reference="McEliece, Posner, Rodemich and Venkatesh 1987, Section V",
         covers=("hopfield.capacity",),
@@ -674,8 +686,8 @@ CLAIMS = (
     Claim(
         name="classic/hopfield.unstable_bits",
         summary="How many bits of the stored patterns would flip, beside the limit for many units?",
-        ask="margin.classic.hopfield_claims:unstable_bits",
-        demo="margin.classic.hopfield_claims:demo",
+        ask="margin.classic.memory.hopfield_claims:unstable_bits",
+        demo="margin.classic.memory.hopfield_claims:demo",
         needs=(_HOPFIELD,),
         reference="Hertz, Krogh and Palmer 1991, Section 2.2",
         covers=("hopfield.error_rate",),
@@ -683,8 +695,8 @@ CLAIMS = (
     Claim(
         name="classic/hopfield.flip_probability",
         summary="Do bits of random patterns flip as often, at this size and load, as the exact law says?",
-        ask="margin.classic.hopfield_claims:unstable_bits_of_random_patterns",
-        demo="margin.classic.hopfield_claims:demo",
+        ask="margin.classic.memory.hopfield_claims:unstable_bits_of_random_patterns",
+        demo="margin.classic.memory.hopfield_claims:demo",
         needs=(_HOPFIELD,),
         cost=Cost(5),
         reference="Hertz, Krogh and Palmer 1991, Section 2.2",
@@ -693,10 +705,14 @@ CLAIMS = (
     Claim(
         name="classic/associative_memory.lost",
         summary="What share of the stored patterns does the memory no longer retrieve?",
-        ask="margin.classic.associative_memory_claims:lost",
-        demo="margin.classic.hopfield_claims:demo",
+        ask="margin.classic.memory.associative_memory_claims:lost",
+        demo="margin.classic.memory.hopfield_claims:demo",
         needs=(
-            Need("an associative memory", "margin.classic.associative_memory_claims:is_memory", of="model"),
+            Need(
+                "an associative memory",
+                "margin.classic.memory.associative_memory_claims:is_memory",
+                of="model",
+            ),
         ),
         reference="Hopfield 1982, Section 'Studies of the collective behaviors of the model'",
         covers=("hopfield.capacity", "hopfield.dense"),
@@ -704,11 +720,13 @@ CLAIMS = (
     Claim(
         name="classic/dense_associative_memory.energy",
         summary="Does no sweep raise the energy?",
-        ask="margin.classic.associative_memory_claims:falling_dense_energy",
-        demo="margin.classic.associative_memory_claims:demo_dense",
+        ask="margin.classic.memory.associative_memory_claims:falling_dense_energy",
+        demo="margin.classic.memory.associative_memory_claims:demo_dense",
         needs=(
             Need(
-                "a dense associative memory", "margin.classic.associative_memory_claims:is_dense", of="model"
+                "a dense associative memory",
+                "margin.classic.memory.associative_memory_claims:is_dense",
+                of="model",
             ),
         ),
         cost=Cost(5, limit=16),
@@ -718,8 +736,8 @@ CLAIMS = (
     Claim(
         name="classic/modern_hopfield.attention",
         summary="Is an update of the network softmax attention to the stored patterns?",
-        ask="margin.classic.associative_memory_claims:attention",
-        demo="margin.classic.associative_memory_claims:demo_continuous",
+        ask="margin.classic.memory.associative_memory_claims:attention",
+        demo="margin.classic.memory.associative_memory_claims:demo_continuous",
         needs=(_CONTINUOUS,),
         cost=Cost(2, limit=64),
         reference="Ramsauer et al. 2021, Section 2",
@@ -728,8 +746,8 @@ CLAIMS = (
     Claim(
         name="classic/modern_hopfield.energy",
         summary="Does no update raise the energy?",
-        ask="margin.classic.associative_memory_claims:falling_continuous_energy",
-        demo="margin.classic.associative_memory_claims:demo_continuous",
+        ask="margin.classic.memory.associative_memory_claims:falling_continuous_energy",
+        demo="margin.classic.memory.associative_memory_claims:demo_continuous",
         needs=(_CONTINUOUS,),
         cost=Cost(20, limit=64),
         reference="Ramsauer et al. 2021, Theorem 1",
@@ -738,8 +756,8 @@ CLAIMS = (
     Claim(
         name="classic/modern_hopfield.retrieval",
         summary="Does one update leave a stored pattern where it is, to within an exponentially small error?",
-        ask="margin.classic.associative_memory_claims:retrieval_error",
-        demo="margin.classic.associative_memory_claims:demo_continuous",
+        ask="margin.classic.memory.associative_memory_claims:retrieval_error",
+        demo="margin.classic.memory.associative_memory_claims:demo_continuous",
         needs=(_CONTINUOUS,),
         cost=Cost(2, limit=64),
         reference="Ramsauer et al. 2021, Theorem 5",
@@ -748,8 +766,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_regression.normal_equations",
         summary="Is the training residual orthogonal to every feature and to the constant?",
-        ask="margin.classic.least_squares_claims:normal_equations",
-        demo="margin.classic.least_squares_claims:demo",
+        ask="margin.classic.linear.least_squares_claims:normal_equations",
+        demo="margin.classic.linear.least_squares_claims:demo",
         needs=(LEAST_SQUARES, TRAINING),
         cost=Cost(4, "train"),
         reference="Gauss 1809; Hastie, Tibshirani and Friedman 2009, Equation 3.5",
@@ -758,8 +776,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_regression.minimum_norm",
         summary="Are the coefficients the shortest, and is the features' inverse Penrose's?",
-        ask="margin.classic.least_squares_claims:minimum_norm",
-        demo="margin.classic.least_squares_claims:demo",
+        ask="margin.classic.linear.least_squares_claims:minimum_norm",
+        demo="margin.classic.linear.least_squares_claims:demo",
         needs=(LEAST_SQUARES, TRAINING),
         cost=SOLVE,
         reference="Penrose 1955, Theorem 1; Penrose 1956, Theorem (best approximate solution)",
@@ -768,8 +786,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_regression.gaussian_noise",
         summary="Are the targets under Gaussian noise as probable as an affine map can make them?",
-        ask="margin.classic.least_squares_claims:gaussian_noise",
-        demo="margin.classic.least_squares_claims:demo",
+        ask="margin.classic.linear.least_squares_claims:gaussian_noise",
+        demo="margin.classic.linear.least_squares_claims:demo",
         needs=(LEAST_SQUARES, TRAINING),
         cost=SOLVE,
         reference="Bishop 2006, Equations 3.11 and 3.21",
@@ -778,8 +796,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_regression.coefficients",
         summary="What are the coefficients, and how certain?",
-        ask="margin.classic.least_squares_claims:coefficients",
-        demo="margin.classic.least_squares_claims:demo",
+        ask="margin.classic.linear.least_squares_claims:coefficients",
+        demo="margin.classic.linear.least_squares_claims:demo",
         needs=(LEAST_SQUARES, TRAINING),
         cost=SOLVE,
         reference="Hastie, Tibshirani and Friedman 2009, Equations 3.8, 3.10 and 3.14",
@@ -787,8 +805,8 @@ CLAIMS = (
     Claim(
         name="classic/ridge.stationarity",
         summary="Is the gradient of the stated penalized loss 0 at the coefficients?",
-        ask="margin.classic.penalized_claims:ridge_stationarity",
-        demo="margin.classic.penalized_claims:ridge_demo",
+        ask="margin.classic.linear.penalized_claims:ridge_stationarity",
+        demo="margin.classic.linear.penalized_claims:ridge_demo",
         needs=(RIDGE, TRAINING),
         cost=Cost(4, "train"),
         reference="Hoerl and Kennard 1970, Equation 2.1",
@@ -797,8 +815,8 @@ CLAIMS = (
     Claim(
         name="classic/lasso.conditions",
         summary="Does every coefficient satisfy the lasso's condition of optimality?",
-        ask="margin.classic.penalized_claims:lasso_conditions",
-        demo="margin.classic.penalized_claims:lasso_demo",
+        ask="margin.classic.linear.penalized_claims:lasso_conditions",
+        demo="margin.classic.linear.penalized_claims:lasso_demo",
         needs=(LASSO, TRAINING),
         cost=Cost(4, "train"),
         reference="Hastie, Tibshirani and Wainwright 2015, Equation 2.6",
@@ -807,8 +825,8 @@ CLAIMS = (
     Claim(
         name="classic/lasso.gap",
         summary="Does the loss exceed the least found by no more than the duality gap?",
-        ask="margin.classic.penalized_claims:lasso_gap",
-        demo="margin.classic.penalized_claims:lasso_demo",
+        ask="margin.classic.linear.penalized_claims:lasso_gap",
+        demo="margin.classic.linear.penalized_claims:lasso_demo",
         needs=(LASSO, TRAINING),
         cost=SOLVE,
         reference="Kim, Koh, Lustig, Boyd and Gorinevsky 2007, Equation 12",
@@ -817,8 +835,8 @@ CLAIMS = (
     Claim(
         name="classic/softmax_regression.stationarity",
         summary="Is the gradient of the penalized cross-entropy 0 at the weights?",
-        ask="margin.classic.logistic_claims:stationarity",
-        demo="margin.classic.logistic_claims:softmax_demo",
+        ask="margin.classic.linear.logistic_claims:stationarity",
+        demo="margin.classic.linear.logistic_claims:softmax_demo",
         needs=(SOFTMAX, LABELS, TRAINING),
         cost=Cost(4, "train"),
         reference="Hastie, Tibshirani and Friedman 2009, Equations 4.21 and 18.11",
@@ -827,8 +845,8 @@ CLAIMS = (
     Claim(
         name="classic/logistic_regression.surrogate",
         summary="Is the error at most the cross-entropy in bits?",
-        ask="margin.classic.logistic_claims:surrogate",
-        demo="margin.classic.logistic_claims:surrogate_demo",
+        ask="margin.classic.linear.logistic_claims:surrogate",
+        demo="margin.classic.linear.logistic_claims:surrogate_demo",
         needs=(LABELS, PROBABILITIES),
         reference="Bartlett, Jordan and McAuliffe 2006, Section 1",
         covers=("logistic.regression",),
@@ -836,8 +854,8 @@ CLAIMS = (
     Claim(
         name="classic/logistic_regression.max_margin",
         summary="How near is the margin of separable examples to the largest, where descent tends?",
-        ask="margin.classic.logistic_claims:max_margin",
-        demo="margin.classic.logistic_claims:separable_demo",
+        ask="margin.classic.linear.logistic_claims:max_margin",
+        demo="margin.classic.linear.logistic_claims:separable_demo",
         needs=(LOGISTIC, LABELS, TRAINING),
         cost=Cost(100, "train"),
         reference="Soudry, Hoffer, Nacson, Gunasekar and Srebro 2018, Theorem 3",
@@ -846,8 +864,8 @@ CLAIMS = (
     Claim(
         name="classic/pca.eckart_young",
         summary="Is no map of the codes' rank better at reconstructing the training examples?",
-        ask="margin.classic.pca_claims:eckart_young",
-        demo="margin.classic.pca_claims:pca_demo",
+        ask="margin.classic.factors.pca_claims:eckart_young",
+        demo="margin.classic.factors.pca_claims:pca_demo",
         needs=(CODER, TRAINING),
         cost=SOLVE,
         reference="Eckart and Young 1936; Mirsky 1960, Theorem 2",
@@ -856,8 +874,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_autoencoder.subspace",
         summary="How far is the decoder's subspace from that of PCA, where training tends?",
-        ask="margin.classic.pca_claims:subspace",
-        demo="margin.classic.pca_claims:autoencoder_demo",
+        ask="margin.classic.factors.pca_claims:subspace",
+        demo="margin.classic.factors.pca_claims:autoencoder_demo",
         needs=(AUTOENCODER, TRAINING),
         cost=SOLVE,
         reference="Baldi and Hornik 1989, Section 2",
@@ -866,8 +884,8 @@ CLAIMS = (
     Claim(
         name="classic/ppca.likelihood",
         summary="Is no probabilistic PCA of as many components more likely?",
-        ask="margin.classic.pca_claims:likelihood",
-        demo="margin.classic.pca_claims:ppca_demo",
+        ask="margin.classic.factors.pca_claims:likelihood",
+        demo="margin.classic.factors.pca_claims:ppca_demo",
         needs=(PPCA, TRAINING),
         cost=SOLVE,
         reference="Tipping and Bishop 1999, Equations 7 and 8, Appendix A",
@@ -876,8 +894,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_network.closure",
         summary="Do the layers compute the product of their matrices?",
-        ask="margin.classic.linear_network_claims:closure",
-        demo="margin.classic.linear_network_claims:demo",
+        ask="margin.classic.linear.network_claims:closure",
+        demo="margin.classic.linear.network_claims:demo",
         needs=(NETWORK, LABELS, TRAINING),
         cost=Cost(2, "train"),
         reference="Saxe, McClelland and Ganguli 2013, Section 1",
@@ -886,8 +904,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_network.rank",
         summary="Is the rank of the network's matrix at most its least width?",
-        ask="margin.classic.linear_network_claims:rank",
-        demo="margin.classic.linear_network_claims:demo",
+        ask="margin.classic.linear.network_claims:rank",
+        demo="margin.classic.linear.network_claims:demo",
         needs=(NETWORK,),
         reference="Baldi and Hornik 1989, Section 2",
         covers=("linear.closure",),
@@ -895,8 +913,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_network.conservation",
         summary="Does gradient flow keep the balance W_{l+1}^T W_{l+1} - W_l W_l^T of adjacent layers?",
-        ask="margin.classic.linear_network_claims:conservation",
-        demo="margin.classic.linear_network_claims:demo",
+        ask="margin.classic.linear.network_claims:conservation",
+        demo="margin.classic.linear.network_claims:demo",
         needs=(DEEP, LABELS, TRAINING),
         cost=Cost(480, "train", 2000),
         reference="Arora, Cohen and Hazan 2018, Theorem 1; Du, Hu and Lee 2018, Theorem 2.1",
@@ -905,8 +923,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_network.shallow_flow",
         summary="Is gradient flow of one matrix on the whitened examples exponential?",
-        ask="margin.classic.linear_network_claims:shallow_flow",
-        demo="margin.classic.linear_network_claims:demo",
+        ask="margin.classic.linear.network_claims:shallow_flow",
+        demo="margin.classic.linear.network_claims:demo",
         needs=(NETWORK, LABELS, TRAINING),
         cost=SOLVE,
         reference="Saxe, McClelland and Ganguli 2013, Section 1",
@@ -915,8 +933,8 @@ CLAIMS = (
     Claim(
         name="classic/linear_network.modes",
         summary="Do two layers learn the modes of the whitened examples along the sigmoids of theory?",
-        ask="margin.classic.linear_network_claims:modes",
-        demo="margin.classic.linear_network_claims:demo",
+        ask="margin.classic.linear.network_claims:modes",
+        demo="margin.classic.linear.network_claims:demo",
         needs=(TWO_LAYERS, LABELS, TRAINING),
         cost=SOLVE,
         reference="Saxe, McClelland and Ganguli 2013, Equations 9 and 12",

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name, *rest = words
     if name not in COMMANDS:
-        from margin.catalog import nearest
+        from margin.core.catalog import nearest
 
         near = ", ".join(nearest(name, COMMANDS)) or "none; see margin --help"
         return _mistake(f"unknown command {name!r}; nearest: {near}")

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from margin.catalog import Claim
 from margin.cli.output import Output
 from margin.cli.parsing import call
 from margin.cli.streams import say
+from margin.core.catalog import Claim
 
 
 def run(words: Sequence[str]) -> Output:
@@ -79,8 +79,8 @@ def audit_model(
         out: Directory of findings.json and report.html; RUN/audit or ./audit if not given.
         force: Whether findings and report in that directory are replaced.
     """
-    from margin.auditing.answers import Interrupted
-    from margin.auditing.audit import audit
+    from margin.auditing.asking.answers import Interrupted
+    from margin.auditing.asking.audit import audit
 
     patterns = [pattern for pattern in claims.split(",") if pattern]
     is_run = ":" not in model
@@ -115,8 +115,8 @@ def audit_model(
 
 def kept(found: Any, directory: Path) -> Output:
     """Write findings and report, and answer with both; what was interrupted has status 130 and says so."""
-    from margin.auditing.report import write_report
-    from margin.data.writing import write_whole
+    from margin.auditing.report.report import write_report
+    from margin.data.files.writing import write_whole
 
     report, findings = directory / "report.html", directory / "findings.json"
     directory.mkdir(parents=True, exist_ok=True)
@@ -143,8 +143,8 @@ class Given(NamedTuple):
 
 def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     """The subject of a module that a function of the user's builds, with every example of a file."""
-    from margin.auditing.modules import load_builder, load_weights
-    from margin.auditing.subjects import subject_of
+    from margin.auditing.subject.modules import load_builder, load_weights
+    from margin.auditing.subject.subjects import subject_of
 
     if not given.data:
         raise ValueError("a module needs held-out data: margin audit pkg.module:build DATA")

@@ -20,7 +20,7 @@ def claims(patterns: tuple[str, ...] = ()) -> Output:
     Args:
         patterns: Names or patterns of claims; all if none is given.
     """
-    from margin.auditing.choosing import claims_named
+    from margin.auditing.asking.choosing import claims_named
 
     asked = []
     for claim in claims_named(patterns or ("*",)):
@@ -36,7 +36,7 @@ def claims(patterns: tuple[str, ...] = ()) -> Output:
 
 def demonstrated(claim: Any) -> tuple[Any, float]:
     """The finding of a claim's demonstration, and how long the question took."""
-    from margin.catalog import resolve
+    from margin.core.catalog import resolve
 
     subject = resolve(claim.demo)()
     start = time.perf_counter()
@@ -49,7 +49,7 @@ def table(asked: Sequence[tuple[Any, Any, float]]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from margin.auditing.table import rows
+    from margin.auditing.report.table import rows
 
     made = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
     made.add_column("claim", no_wrap=True)

@@ -33,7 +33,7 @@ def compare(first: str, others: tuple[str, ...]) -> Output:
 def compare_runs(paths: Sequence[Path]) -> Output:
     """Means with standard errors, and the paired difference from the first run with its interval."""
     from margin.engine.runs import Run
-    from margin.using import held_out_terms
+    from margin.runs.using import held_out_terms
 
     runs = [Run(path) for path in paths]
     prints = {run.record["data"]["fingerprint"] for run in runs}
@@ -101,7 +101,7 @@ def paired(own: Any, base: Any) -> dict[str, float]:
     """
     from scipy.stats import t
 
-    from margin.theory.held_out import weighted_mean
+    from margin.theory.prediction.held_out import weighted_mean
 
     mean, gap = weighted_mean(own), weighted_mean(own._replace(values=own.values - base.values))
     half = float(t.ppf(0.975, len(own.example.unique()) - 1)) * float(gap.stderr)

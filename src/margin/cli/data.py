@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from margin import catalog
 from margin.cli.output import Output, columns
 from margin.cli.streams import fitted, say
+from margin.core import catalog
 from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
 
 SHOWN = """usage: margin data show DATA [options]
@@ -81,7 +81,7 @@ def get(name: str, *, out: str = "") -> Output:
             ) from None
     else:
         folder = Path(out)
-    from margin.data import download
+    from margin.data.sets import download
 
     done = download.fetch(folder, told, base=download.BASE)
     document = {"name": name, "folder": str(folder), "files": done}
@@ -146,7 +146,7 @@ def show(words: Sequence[str]) -> Output:
 
 def augmentations(data: Any, words: Sequence[str], out: Path) -> Output:
     """Draw what random changes make of ten training examples."""
-    from margin.data.augmentation_sheet import augmentation_sheet
+    from margin.data.transforms.augmentation_sheet import augmentation_sheet
     from margin.engine.tricks import setting
 
     if out.suffix != ".png":

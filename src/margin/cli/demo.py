@@ -21,8 +21,8 @@ def demo(*, out: str = "", seed: int = 0) -> Output:
     """
     from margin.cli.audit import audit_model
     from margin.cli.progress import progress
-    from margin.options import Training
-    from margin.training import finish, free_path, open_source, prepare
+    from margin.core.options import Training
+    from margin.runs.training import finish, free_path, open_source, prepare
 
     path = Path(out) if out else free_path("lenet5")
     arguments = {"options": {}, "step": {}, "rule": ""}

@@ -28,7 +28,7 @@ def export_run(
         out: The file, which must not exist; model.safetensors, .pt2 or .onnx in the run if not given.
         weights: Which weights; best is the last where nothing was held out.
     """
-    from margin.exporting import export
+    from margin.runs.exporting import export
 
     if format != "state" and (told := written_out(run)):
         print(told, file=sys.stderr, flush=True)
@@ -44,7 +44,7 @@ def written_out(run: str) -> str:
     """What is said before a long wait: a program has no loop, every step of a recurrence is written out."""
     from margin.engine.loading import load
     from margin.engine.runs import Run
-    from margin.sequence.recurrence import Recurrence
+    from margin.nn.recurrence import Recurrence
 
     record = Run(run).record
     encoding = record["data"]["encoding"]

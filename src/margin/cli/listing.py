@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from margin import catalog
 from margin.cli.output import Output, columns
 from margin.cli.parsing import call
+from margin.core import catalog
 
 
 def run(words: Sequence[str]) -> Output:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from margin import catalog
 from margin.cli.output import Output, columns
 from margin.cli.parsing import call
+from margin.core import catalog
 
 
 def run(words: Sequence[str]) -> Output:

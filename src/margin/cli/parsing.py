@@ -14,9 +14,9 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
-from margin.catalog import nearest
 from margin.cli.streams import fitted
-from margin.hints import spoken, written
+from margin.core.catalog import nearest
+from margin.core.hints import spoken, written
 
 
 class Options(ArgumentParser):

@@ -27,9 +27,9 @@ def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int 
         width: Of a model that translates, the width of the beam; 1 takes the likeliest token each time.
         longest: Of a model that translates, tokens of a translation at most.
     """
-    from margin.data.writing import write_whole
+    from margin.data.files.writing import write_whole
     from margin.engine.runs import Run
-    from margin.using import predictions
+    from margin.runs.using import predictions
 
     columns = predictions(Run(run), data, width=width, longest=longest, tell=noted)
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

@@ -5,9 +5,9 @@ import sys
 import time
 
 from margin.cli.streams import say
+from margin.core.types import Metrics
 from margin.engine.runs import Run
 from margin.engine.state import Hook, State
-from margin.types import Metrics
 
 SECONDS_BETWEEN_LINES = 2.0
 SECONDS_BETWEEN_FRAMES = 0.1

@@ -11,7 +11,7 @@ from margin.cli.parsing import bracketed, explanations, new_parser, parse
 def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed: the run first, whose model says which options there are."""
     from margin.engine.runs import Run
-    from margin.sampling import OWN, options_of, sampler_of
+    from margin.runs.sampling import OWN, options_of, sampler_of
 
     place = next((word for word in words if not word.startswith("-")), "")
     if not place and not {"-h", "--help"} & set(words):
@@ -37,7 +37,7 @@ def run(words: Sequence[str]) -> Output:
 
 def drawn(options: dict[str, Any]) -> Output:
     """Draw what was asked for, and show or write it."""
-    from margin.sampling import interpolate, sample
+    from margin.runs.sampling import interpolate, sample
 
     path = Path(options["out"]) if options["out"] else None
     if path is not None and path.exists():

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from jsonargparse import ArgumentParser
 
-from margin.catalog import chosen, dictated
 from margin.cli.parsing import bracketed
+from margin.core.catalog import chosen, dictated
 from margin.data.opening import reader_of
 
 SHORT = ("target", "task", "missing", "ignore")

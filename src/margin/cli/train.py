@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from margin.catalog import dictated, find, models, resolve, rules
 from margin.cli.data import check_source
 from margin.cli.output import Output
 from margin.cli.parsing import bracketed, new_parser, one_line, parse
 from margin.cli.streams import fitted, say
-from margin.options import Training
+from margin.core.catalog import dictated, find, models, resolve, rules
+from margin.core.options import Training
 
 USAGE = """usage: margin train MODEL DATA [options]
 
@@ -191,7 +191,7 @@ def trained(taken: Words, options: dict[str, Any], before: Training | None) -> O
         options: The options, those of a record among them.
         before: The options of a record that is repeated, of which none is looked up again.
     """
-    from margin.engine.processes import gathered
+    from margin.engine.parallel.processes import gathered
 
     with gathered(options["device"]):
         return _trained(taken, options, before)
@@ -199,8 +199,8 @@ def trained(taken: Words, options: dict[str, Any], before: Training | None) -> O
 
 def _trained(taken: Words, options: dict[str, Any], before: Training | None) -> Output:
     from margin.cli.progress import progress
-    from margin.engine.processes import told_by_first
-    from margin.training import Job, begin, finish, prepare
+    from margin.engine.parallel.processes import told_by_first
+    from margin.runs.training import Job, begin, finish, prepare
 
     training, seeds = training_of(options), options["seeds"]
     if seeds < 1:
@@ -239,7 +239,7 @@ def opened(taken: Words, options: Mapping[str, Any]) -> Any:
     """
     from margin.data.forms import form_of
     from margin.engine.plan import reading_of
-    from margin.training import open_source
+    from margin.runs.training import open_source
 
     try:
         return open_source(taken.data, options)
@@ -257,7 +257,7 @@ def tell(notes: Sequence[str]) -> None:
 
 def _parent(out: str, model: str) -> Path:
     """The directory of several runs, which must not exist."""
-    from margin.training import free_path
+    from margin.runs.training import free_path
 
     parent = Path(out) if out else free_path(f"{model}-seeds")
     if parent.exists():
@@ -268,9 +268,9 @@ def _parent(out: str, model: str) -> Path:
 def resumed(taken: Words) -> Output:
     """Go on with a run; options common to all trainings may change."""
     from margin.cli.progress import progress
-    from margin.engine.processes import gathered
+    from margin.engine.parallel.processes import gathered
     from margin.engine.runs import Run
-    from margin.training import finish, reopen
+    from margin.runs.training import finish, reopen
 
     if taken.model:
         raise ValueError(f"--resume takes the run's own model and data: leave out {taken.model}")

@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.archives import array_in, arrays_in, names_in
 from margin.data.assembly import Raw, TaskName, assemble
 from margin.data.examples import Data
+from margin.data.files.archives import array_in, arrays_in, names_in
+from margin.data.formats.tables.wide import wide_of
 from margin.data.splits import Split, check_classes
-from margin.data.wide import wide_of
 
 Array = NDArray[Any] | Tensor | Sequence[Any]
 """What is taken for an array: numpy's, a tensor, nested lists of numbers."""
@@ -107,7 +107,7 @@ def read_arrays(
     official = (found["x_test"], found["y_test"]) if "x_test" in found else None
     classes = tuple(str(name) for name in found.get("classes", ()))
     if _stays(found["x"], path, memory):
-        from margin.data.mapped import mapped_data, raw_of_first
+        from margin.data.files.mapped import mapped_data, raw_of_first
 
         raw = raw_of_first(str(path), found["x"], found["y"], task=task, domain=domain)
         split = Split(test=test, val=val, seed=split_seed)

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from margin.core.types import Domain
 from margin.data.examples import Arrays, Data, fingerprint
-from margin.data.grouping import group_parts
+from margin.data.formats.tables.grouping import group_parts
 from margin.data.preprocess import fit_standardize
 from margin.data.splits import Split, parts_of
-from margin.types import Domain
 
 TaskName = Literal["classes", "values"]
 
@@ -33,7 +33,7 @@ class Raw:
         indicators: Which features are the 0/1 columns of a category.
         encoding: What the source adds to the encoding.
         notes: What was assumed.
-        wide: Whether a feature or a target needs float64 (see :mod:`margin.data.wide`).
+        wide: Whether a feature or a target needs float64 (see :mod:`margin.data.formats.tables.wide`).
         groups: The group of each example, counted from 0, none of which may lie in two parts.
     """
 

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Generator, Tensor, nn
 
-from margin.foundations.seeds import mix
-from margin.types import Batch, Domain, Examples, Spec
+from margin.core.types import Batch, Domain, Examples, Spec
+from margin.math.seeds import mix
 
 PARTS_OF_DATA = ("train", "val", "test")
 

@@ -10,9 +10,9 @@ from typing import Any, Literal, cast
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from margin.catalog import Part, UnknownName, nearest, sources
+from margin.core.catalog import Part, UnknownName, nearest, sources
 from margin.data.examples import Data
-from margin.data.reading import reading, regular
+from margin.data.files.reading import reading, regular
 
 Form = Literal[
     "data",
@@ -41,46 +41,46 @@ Form = Literal[
 
 
 READERS: dict[str, str] = {
-    "table": "margin.data.tables:read_table",
+    "table": "margin.data.formats.tables.tables:read_table",
     "arrays": "margin.data.arrays:read_arrays",
-    "idx": "margin.data.idx:read_images",
-    "folder": "margin.data.folders:read_folder",
+    "idx": "margin.data.formats.images.idx:read_images",
+    "folder": "margin.data.formats.images.folders:read_folder",
     "pair": "margin.data.arrays:from_arrays",
-    "frame": "margin.data.tables:read_frame",
-    "dataset": "margin.data.datasets:read_dataset",
-    "stream": "margin.data.streams:read_stream",
-    "sequences": "margin.data.sequences:read_sequences",
-    "ragged": "margin.data.sequences:from_sequences",
-    "text": "margin.data.text:read_text",
-    "pairs": "margin.data.pairs:read_pairs",
-    "series": "margin.data.series:read_series",
-    "audio": "margin.data.audio:read_audio",
-    "points": "margin.data.clouds:read_clouds",
-    "graph": "margin.data.graph_files:read_graph",
-    "graphs": "margin.data.graph_sets:read_graphs",
-    "graph_object": "margin.data.graph_objects:from_graph",
-    "graph_objects": "margin.data.graph_objects:from_graphs",
+    "frame": "margin.data.formats.tables.tables:read_frame",
+    "dataset": "margin.data.formats.objects.datasets:read_dataset",
+    "stream": "margin.data.formats.objects.streams:read_stream",
+    "sequences": "margin.data.formats.sequences.sources:read_sequences",
+    "ragged": "margin.data.formats.sequences.sources:from_sequences",
+    "text": "margin.data.formats.text.sources:read_text",
+    "pairs": "margin.data.formats.text.pairs:read_pairs",
+    "series": "margin.data.formats.series.sources:read_series",
+    "audio": "margin.data.formats.audio.sources:read_audio",
+    "points": "margin.data.formats.points.clouds:read_clouds",
+    "graph": "margin.data.formats.graphs.files:read_graph",
+    "graphs": "margin.data.formats.graphs.sets:read_graphs",
+    "graph_object": "margin.data.formats.graphs.objects:from_graph",
+    "graph_objects": "margin.data.formats.graphs.objects:from_graphs",
 }
 """What reads each form of source: positional parameters are the source, keyword-only ones its options."""
 
 
 ENCODERS: dict[str, str] = {
-    "table": "margin.data.rows:encode_file",
-    "frame": "margin.data.rows:encode_frame",
-    "arrays": "margin.data.recorded:encode_file",
-    "pair": "margin.data.recorded:encode_pair",
-    "idx": "margin.data.recorded:encode_idx",
-    "folder": "margin.data.folders:encode_images",
-    "image": "margin.data.folders:encode_images",
-    "dataset": "margin.data.datasets:encode_dataset",
-    "sequences": "margin.data.sequences:encode_sequences",
-    "text": "margin.data.text:encode_text",
-    "pairs": "margin.data.pairs:encode_pairs",
-    "series": "margin.data.series:encode_series",
-    "audio": "margin.data.audio:encode_audio",
-    "points": "margin.data.clouds:encode_clouds",
-    "graph": "margin.data.graph_files:encode_graph",
-    "graphs": "margin.data.graph_sets:encode_graphs",
+    "table": "margin.data.formats.tables.rows:encode_file",
+    "frame": "margin.data.formats.tables.rows:encode_frame",
+    "arrays": "margin.data.formats.recorded:encode_file",
+    "pair": "margin.data.formats.recorded:encode_pair",
+    "idx": "margin.data.formats.recorded:encode_idx",
+    "folder": "margin.data.formats.images.folders:encode_images",
+    "image": "margin.data.formats.images.folders:encode_images",
+    "dataset": "margin.data.formats.objects.datasets:encode_dataset",
+    "sequences": "margin.data.formats.sequences.sources:encode_sequences",
+    "text": "margin.data.formats.text.sources:encode_text",
+    "pairs": "margin.data.formats.text.pairs:encode_pairs",
+    "series": "margin.data.formats.series.sources:encode_series",
+    "audio": "margin.data.formats.audio.sources:encode_audio",
+    "points": "margin.data.formats.points.clouds:encode_clouds",
+    "graph": "margin.data.formats.graphs.files:encode_graph",
+    "graphs": "margin.data.formats.graphs.sets:encode_graphs",
 }
 """What reads new data of each form by a run's record: ``(source, encoding) -> the examples``."""
 

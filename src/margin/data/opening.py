@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from margin.catalog import dictated, resolve, supply
+from margin.core.catalog import dictated, resolve, supply
 from margin.data.examples import Data, TargetedExamples
+from margin.data.files.reading import guarded
 from margin.data.forms import (
     ENCODERS,
     PREFIXES,
@@ -21,14 +22,13 @@ from margin.data.forms import (
     prefix_of,
     without_prefix,
 )
-from margin.data.reading import guarded
 
 
 def open_data(source: Any, options: Mapping[str, Any]) -> Data:
     """The Data of a source.
 
     Args:
-        source: A name of :func:`margin.catalog.sources`, a path (a file of a table, of arrays or of IDX
+        source: A name of :func:`margin.core.catalog.sources`, a path (a file of a table, of arrays or of IDX
             images, or a folder of images by class), a path behind one of :data:`PREFIXES`, arrays ``(x, y)``,
             a DataFrame of polars or pandas, torch's Dataset or DataLoader, a graph or a list of graphs
             (objects with x and edge_index, or networkx's), or a Data, which is returned as it is.

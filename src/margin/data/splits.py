@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Generator, Tensor
 
-from margin.foundations.seeds import mix
+from margin.math.seeds import mix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

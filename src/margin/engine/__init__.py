@@ -1,6 +1,6 @@
 """What every training shares: its state, its steps and wrappers, its runs; and rules for any loss."""
 
-from margin.catalog import Part, Rule
+from margin.core.catalog import Part, Rule
 
 _RATE = ("lr", "schedule", "schedule_options", "warmup")
 _MOVES = ("optimizer", "optimizer_options", "decay_norms", "layer_decay")
@@ -9,7 +9,7 @@ RULES = (
     Rule(
         name="engine/newton",
         summary="Newton's step on the batch's loss, damped, with a line search; dense or Hessian-free",
-        step="margin.engine.newton:newton",
+        step="margin.engine.methods.newton:newton",
         reference="Nocedal & Wright (2006), Algorithms 3.1, 3.3 and 7.1",
         unused=(*_MOVES, *_RATE),
         covers=("opt.newton",),
@@ -17,7 +17,7 @@ RULES = (
     Rule(
         name="engine/gradient_flow",
         summary="The curve of steepest descent, followed for a while with its error controlled",
-        step="margin.engine.gradient_flow:gradient_flow",
+        step="margin.engine.methods.gradient_flow:gradient_flow",
         reference="Hairer, Nørsett & Wanner (1993), Section II.5, Table 5.2",
         unused=_MOVES,
         replaced={"time": _RATE},
@@ -26,34 +26,34 @@ RULES = (
     Rule(
         name="engine/sam",
         summary="Descent along the gradient where the loss is worst near the weights",
-        step="margin.engine.sharpness_aware:sam",
+        step="margin.engine.methods.sharpness_aware:sam",
         reference="Foret et al. (2021), Algorithm 1",
     ),
     Rule(
         name="engine/entropy_sgd",
         summary="Descent on the local entropy, by Langevin chains around the weights",
-        step="margin.engine.entropy_sgd:entropy_sgd",
+        step="margin.engine.methods.entropy_sgd:entropy_sgd",
         reference="Chaudhari et al. (2017), Algorithm 1",
         covers=("loss.flat_minima_search",),
     ),
     Rule(
         name="engine/continuation",
         summary="Descent on the loss smoothed over the weights, less and less towards the end",
-        step="margin.engine.continuation:continuation",
+        step="margin.engine.methods.continuation:continuation",
         reference="Goodfellow, Bengio & Courville (2016), Section 8.7.6",
         covers=("opt.continuation",),
     ),
     Rule(
         name="engine/distillation",
         summary="Descent on a trained model's tempered class probabilities and on the labels",
-        step="margin.engine.distillation:distillation",
+        step="margin.engine.methods.distillation:distillation",
         reference="Hinton, Vinyals & Dean (2015), Section 2",
         covers=("distill.loss",),
     ),
     Rule(
         name="engine/lottery_ticket",
         summary="Descent on fewer and fewer weights: the smallest pruned, the others rewound, in rounds",
-        step="margin.engine.lottery:lottery_ticket",
+        step="margin.engine.methods.lottery:lottery_ticket",
         reference="Frankle & Carbin (2019), Section 1; Frankle et al. (2020), Section 4",
         last=True,
         unused=("patience",),
@@ -82,7 +82,7 @@ PARTS = (
         name="engine/continued",
         summary="The path of minimizers from a smooth objective to the true one, each begun at the last",
         kind="algorithm",
-        target="margin.engine.continuation:continued",
+        target="margin.engine.methods.continuation:continued",
         reference="Goodfellow, Bengio & Courville (2016), Section 8.7.6",
         covers=("opt.continuation",),
     ),

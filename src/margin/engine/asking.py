@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.engine.processes import summed
-from margin.foundations.seeds import mix
-from margin.tasks import Task
-from margin.types import Batch, Objective
+from margin.core.tasks import Task
+from margin.core.types import Batch, Objective
+from margin.engine.parallel.processes import summed
+from margin.math.seeds import mix
 
 
 class Kept:

@@ -12,11 +12,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from margin.core.types import TERMS, Batch, Metrics, Objective
 from margin.engine.asking import weighted_sum
 from margin.engine.descent import Descend, cut, total_norm
-from margin.engine.processes import share, summed
+from margin.engine.parallel.processes import share, summed
 from margin.engine.state import NonFiniteError, State, device_of
-from margin.types import TERMS, Batch, Metrics, Objective
 
 Grads = list[Tensor | None]
 

@@ -14,9 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from margin.data.writing import write_whole
-from margin.engine.processes import share
-from margin.engine.sharding import like, state_like, whole
+from margin.data.files.writing import write_whole
+from margin.engine.parallel.processes import share
+from margin.engine.parallel.sharding import like, state_like, whole
 from margin.engine.state import State
 
 SHOWN = 3

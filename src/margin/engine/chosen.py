@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Generator, Tensor
 
-from margin.foundations.seeds import mix
-from margin.types import Batch
+from margin.core.types import Batch
+from margin.math.seeds import mix
 
 Admits = Callable[[Batch], Tensor]
 """``batch -> whether each of its examples may be chosen``."""

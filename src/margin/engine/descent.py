@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from margin.core.tasks import Task
+from margin.core.types import TERMS, Batch, Metrics, Objective
 from margin.engine.asking import weighted_mean, weighted_sum
-from margin.engine.processes import (
+from margin.engine.parallel.processes import (
     Spread,
     averaged_gradients,
     averaged_number,
@@ -17,10 +19,8 @@ from margin.engine.processes import (
     summed,
     summed_later,
 )
-from margin.engine.sharding import norms
+from margin.engine.parallel.sharding import norms
 from margin.engine.state import NonFiniteError, State, Step
-from margin.tasks import Task
-from margin.types import TERMS, Batch, Metrics, Objective
 
 
 @dataclass(frozen=True, slots=True)

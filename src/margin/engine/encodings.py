@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from margin.core.hints import fits, spoken
 from margin.engine.run_text import shown
-from margin.hints import fits, spoken
 
 DTYPE = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "complex64", "bool"]
 KIND = Literal["number", "category", "boolean"]

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from margin.core.types import TERMS, WARMING, Metrics
 from margin.engine.interruption import EvaluationLeftError
 from margin.engine.runs import Run
 from margin.engine.state import Hook, State, is_loss
-from margin.types import TERMS, WARMING, Metrics
 
 Evaluation = Callable[[State], dict[str, float]]
 

@@ -9,9 +9,9 @@ from types import FrameType
 import torch
 from torch import Tensor
 
-from margin.engine.processes import share, summed, summed_later
+from margin.core.types import Batch, Metrics
+from margin.engine.parallel.processes import share, summed, summed_later
 from margin.engine.state import State, device_of
-from margin.types import Batch, Metrics
 
 INTERRUPTED = "interrupted"
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import nn
 
+from margin.core.options import Training
 from margin.engine.checkpoints import load_module
 from margin.engine.memory import Room, memory_here
 from margin.engine.recipes import module_of
 from margin.engine.run_text import wrong
 from margin.engine.runs import Run
 from margin.engine.state import Preprocessed
-from margin.options import Training
 
 BROKEN = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
 """What a constructor raises where a record holds other values than it was called with once."""

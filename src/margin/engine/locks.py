@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from margin.data.writing import naming_the_full
-from margin.engine.processes import told_by_first
+from margin.data.files.writing import naming_the_full
+from margin.engine.parallel.processes import told_by_first
 
 NAME = "lock"
 """The name of the file in the run's directory."""

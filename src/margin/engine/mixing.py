@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from margin.core.types import Batch, Objective
 from margin.engine.asking import expand_weight
 from margin.engine.descent import Risk
-from margin.types import Batch, Objective
 
 Kind = Literal["mixup", "cutmix"]
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from margin.core.tasks import CLASSES, Task
+from margin.core.types import Batch, Objective
 from margin.engine.asking import expand_weight
 from margin.engine.descent import Risk
 from margin.nn.label_smoothing import check_smoothing, smoothed_cross_entropy
-from margin.tasks import CLASSES, Task
-from margin.types import Batch, Objective
 
 
 def smoothed(

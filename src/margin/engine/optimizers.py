@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from margin.catalog import nearest, parts, resolve
+from margin.core.catalog import nearest, parts, resolve
 from margin.engine.transfer import layer_rates
 
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")

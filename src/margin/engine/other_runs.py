@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from margin.core.options import Training
 from margin.engine.runs import Run
-from margin.options import Training
 
 OTHERS = ("curriculum", "teacher")
 """The options that name a run whose weights a training asks at each beginning, also when it is resumed."""

@@ -10,24 +10,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from margin.catalog import Entry, dictated, find, resolve, rules, supply
+from margin.core.catalog import Entry, dictated, find, resolve, rules, supply
+from margin.core.findings import without_loss
+from margin.core.options import Training
+from margin.core.tasks import Task
+from margin.core.types import Batch, Examples, Objective
 from margin.data.examples import ALL, Data, InOrder, Share, evaluation_batch
-from margin.data.loading import Prefetched
+from margin.data.sampling.loading import Prefetched
 from margin.engine.asking import evaluate
 from margin.engine.descent import Descend, descent, risk
+from margin.engine.parallel.processes import share
 from margin.engine.plateau import on_plateau
-from margin.engine.processes import share
 from margin.engine.recipes import DTYPES
 from margin.engine.state import State, Step, device_of
 from margin.engine.target_scaling import in_own_units, scale_of, standardized_loss
 from margin.engine.tracking import Tracks, tracks_of
 from margin.engine.tricks import drawn, moving_objective, teacher_of
 from margin.engine.wrappers import averaged, scheduled
-from margin.findings import without_loss
 from margin.optim.schedules import schedule_of
-from margin.options import Training
-from margin.tasks import Task
-from margin.types import Batch, Examples, Objective
 
 Taken = Callable[[Sequence[Batch]], Iterator[Batch]]
 """How an evaluation takes its batches."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from margin.catalog import check_options
+from margin.core.catalog import check_options
+from margin.core.types import Metrics
 from margin.engine.state import State, Step
 from margin.optim.schedules import plateau
-from margin.types import Metrics
 
 METRIC = "val_loss"
 

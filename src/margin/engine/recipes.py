@@ -12,18 +12,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from margin.catalog import find, models, resolve, supply
+from margin.core.catalog import find, models, resolve, supply
+from margin.core.options import Training
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize
 from margin.engine.memory import Room, memory_here
 from margin.engine.optimizers import optimizer_of
-from margin.engine.processes import check_divisible, share
-from margin.engine.sharding import shard
+from margin.engine.parallel.processes import check_divisible, share
+from margin.engine.parallel.sharding import shard
 from margin.engine.state import Preprocessed, State
 from margin.engine.transfer import freeze
-from margin.foundations.seeds import mix
+from margin.math.seeds import mix
 from margin.nn.initialization import initialize
-from margin.options import Training
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """The type of the weights at each precision; bfloat16 is autocast over float32 weights."""

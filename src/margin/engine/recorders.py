@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from margin.data.writing import write_whole
-from margin.engine.processes import share
+from margin.core.types import Metrics
+from margin.data.files.writing import write_whole
+from margin.engine.parallel.processes import share
 from margin.engine.runs import Run
 from margin.engine.state import Hook, State
-from margin.types import Metrics
 
 Rows = Callable[[list[dict[str, Any]]], None]
 """Writes the history so far; called with all rows whenever one was added."""

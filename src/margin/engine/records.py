@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from margin.catalog import Entry, dictated, resolve
+from margin.core.catalog import Entry, dictated, resolve
+from margin.core.options import Training
 from margin.data.examples import Data
 from margin.engine.origin import git_state, versions
 from margin.engine.recipes import record_preprocess
-from margin.options import Training
 
 RESUMABLE = (
     "epochs",

@@ -16,19 +16,12 @@ from typing import Any
 
 import yaml
 
-from margin.data.writing import append_whole, clear_aside, write_whole
+from margin.data.files.writing import append_whole, clear_aside, write_whole
 from margin.engine.checkpoints import load_state, save_state
 from margin.engine.locks import holder_of
-from margin.engine.processes import share
+from margin.engine.parallel.processes import share
 from margin.engine.run_text import wrong
-from margin.engine.schema import (
-    check_digest,
-    read_history,
-    read_marks,
-    read_metrics,
-    read_record,
-    sealed,
-)
+from margin.engine.schema import check_digest, read_history, read_marks, read_metrics, read_record, sealed
 from margin.engine.state import State
 
 MEASURED = ("seconds", "examples_per_second", "peak_memory_mib")

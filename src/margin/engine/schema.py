@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import yaml
 
-from margin.catalog import find, models, rules
+from margin.core.catalog import find, models, rules
+from margin.core.hints import fits, spoken
+from margin.core.options import Training
 from margin.engine.encodings import disagreement, extents, schemas_of
 from margin.engine.run_text import REMEDY, Plain, json_of, parsed, shown, text_of, wrong
-from margin.hints import fits, spoken
-from margin.options import Training
 
 DIGEST = "digest"
 """The key under which a file keeps the SHA-256 of the rest of it."""

@@ -12,9 +12,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from margin.engine.processes import share, summed
-from margin.foundations.seeds import mix
-from margin.types import TERMS, Batch, Metrics
+from margin.core.types import TERMS, Batch, Metrics
+from margin.engine.parallel.processes import share, summed
+from margin.math.seeds import mix
 
 
 class Preprocessed(nn.Module):

@@ -3,8 +3,8 @@
 import inspect
 from typing import Any
 
-from margin.catalog import Entry, chosen, dictated, find, models, resolve
-from margin.tasks import HALFSPACE, Task
+from margin.core.catalog import Entry, chosen, dictated, find, models, resolve
+from margin.core.tasks import HALFSPACE, Task
 
 SPEC = ("in_features", "num_classes", "num_examples", "channels", "image_size")
 """What a matrix dictates to a model; the last two only where its rows have a shape."""

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from torch import Generator, Tensor, nn
 
-from margin.catalog import Entry, resolve
+from margin.core.catalog import Entry, resolve
+from margin.core.options import Training
+from margin.core.tasks import VALUES
+from margin.core.types import Batch, Metrics, Objective
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize, fit_standardize
 from margin.engine.state import State, Step
-from margin.options import Training
-from margin.tasks import VALUES
-from margin.types import Batch, Metrics, Objective
 
 
 def can_scale(entry: Entry) -> bool:

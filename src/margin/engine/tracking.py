@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from margin.catalog import Part, find, parts, resolve
+from margin.core.catalog import Part, find, parts, resolve
+from margin.core.options import Training
+from margin.core.types import Batch, Objective
 from margin.engine.state import State
-from margin.options import Training
-from margin.types import Batch, Objective
 
 Track = Callable[[State, Objective, Sequence[Batch]], dict[str, float]]
 """``(state, objective, training batches) -> columns of the history``; leaves no trace."""

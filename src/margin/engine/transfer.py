@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from margin.catalog import nearest
+from margin.core.catalog import nearest
 
 
 @dataclass(frozen=True, slots=True)

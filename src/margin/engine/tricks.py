@@ -7,24 +7,24 @@ then changed at random; a loss is smoothed, then taken of mixed examples, then c
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.data.augmentation import augmented, transforms_of
-from margin.data.curriculum import paced, within_classes
+from margin.core.options import Training
+from margin.core.tasks import Task, class_loss
+from margin.core.types import Examples, Objective
 from margin.data.examples import Batches, Data, InOrder, evaluation_batch
+from margin.data.formats.objects.streams import Stream, ordered
 from margin.data.preprocess import Standardize
-from margin.data.streams import Stream, ordered
+from margin.data.sampling.curriculum import paced, within_classes
+from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.asking import asking
 from margin.engine.descent import Risk
 from margin.engine.loading import load
 from margin.engine.mixing import check_mixable, mixed
 from margin.engine.objectives import smoothed
 from margin.engine.other_runs import run_at
-from margin.engine.processes import share
+from margin.engine.parallel.processes import share
 from margin.engine.state import dtype_of
 from margin.engine.wrappers import autocast
 from margin.nn.label_smoothing import check_smoothing
-from margin.options import Training
-from margin.tasks import Task, class_loss
-from margin.types import Examples, Objective
 
 
 def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Training) -> Batches:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from margin.catalog import Entry, Rule, dictated
+from margin.core.catalog import Entry, Rule, dictated
+from margin.core.options import Training
 from margin.engine.target_scaling import can_scale
-from margin.options import Training
 
 OF_GRADIENTS = (
     "init",

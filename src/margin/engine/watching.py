@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from margin.catalog import find, rules
+from margin.core.catalog import find, rules
+from margin.core.types import Metrics
 from margin.engine.hooks import Evaluating, patience, saving, until
 from margin.engine.interruption import INTERRUPTED
 from margin.engine.plan import Plan, Taken
 from margin.engine.runs import Run
 from margin.engine.state import Hook, State
-from margin.types import Metrics
 
 NOT_FINITE = "not finite"
 """How the reason begins of a training that met numbers that are not finite."""

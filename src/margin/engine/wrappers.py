@@ -6,8 +6,8 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.core.types import Batch, Metrics, Objective
 from margin.engine.state import State, Step
-from margin.types import Batch, Metrics, Objective
 
 
 def scheduled(step: Step, schedule: Callable[[int], float]) -> Step:

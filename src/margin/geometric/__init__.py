@@ -1,36 +1,42 @@
 """Sets, point clouds and graphs: networks that know no order, message passing, spectral filters."""
 
-from margin.catalog import KNOWN, LABELS, Claim, Cost, Entry, Need, Part
+from margin.core.catalog import KNOWN, LABELS, Claim, Cost, Entry, Need, Part
 
-SETS = Need("sets of vectors", "margin.geometric.set_subjects:has_sets")
-POOLING = Need("models that pool sets", "margin.geometric.set_subjects:has_pooling", of="model")
-MAXIMA = Need("models that pool sets by the maximum", "margin.geometric.set_subjects:has_maxima", of="model")
-DEEP_SETS = Need("Deep Sets models", "margin.geometric.set_subjects:is_deep_sets", of="model")
-TRANSFORMS = Need("models with a T-Net", "margin.geometric.pointnet_claims:has_transform", of="model")
+SETS = Need("sets of vectors", "margin.geometric.sets.subjects:has_sets")
+POOLING = Need("models that pool sets", "margin.geometric.sets.subjects:has_pooling", of="model")
+MAXIMA = Need("models that pool sets by the maximum", "margin.geometric.sets.subjects:has_maxima", of="model")
+DEEP_SETS = Need("Deep Sets models", "margin.geometric.sets.subjects:is_deep_sets", of="model")
+TRANSFORMS = Need("models with a T-Net", "margin.geometric.sets.pointnet_claims:has_transform", of="model")
 TURNABLE = Need(
     "models that pool the points of space and decide a class",
-    "margin.geometric.pointnet_claims:decides_clouds_in_space",
+    "margin.geometric.sets.pointnet_claims:decides_clouds_in_space",
     of="model",
 )
 
-SMALL_GRAPH = Need("a graph of at most 4,000 nodes", "margin.geometric.spectral_subjects:is_small_graph")
-FILTERS = Need("models with graph filters", "margin.geometric.heard_filters:has_filters", of="model")
-CHEBYSHEV = Need("models with Chebyshev filters", "margin.geometric.heard_filters:has_chebyshev", of="model")
+SMALL_GRAPH = Need("a graph of at most 4,000 nodes", "margin.geometric.spectral.subjects:is_small_graph")
+FILTERS = Need("models with graph filters", "margin.geometric.spectral.heard_filters:has_filters", of="model")
+CHEBYSHEV = Need(
+    "models with Chebyshev filters", "margin.geometric.spectral.heard_filters:has_chebyshev", of="model"
+)
 UNORDERED = Need(
     "models of sets or graphs that know no node by its number",
-    "margin.geometric.subjects:has_no_order",
+    "margin.geometric.graphs.subjects:has_no_order",
     of="model",
 )
-GRAPHS = Need("models of graphs", "margin.geometric.subjects:is_graph", of="model")
+GRAPHS = Need("models of graphs", "margin.geometric.graphs.subjects:is_graph", of="model")
 PASSING = Need(
     "models of graphs with layers that are given edges",
-    "margin.geometric.graph_layers:passes_messages",
+    "margin.geometric.graphs.layers:passes_messages",
     of="model",
 )
-CONVOLUTIONS = Need("graph convolutional networks", "margin.geometric.coupling_claims:is_gcn", of="model")
-LEFT_OUT = Need("nodes further apart than the layers reach", "margin.geometric.depth_claims:leaves_some_out")
+CONVOLUTIONS = Need(
+    "graph convolutional networks", "margin.geometric.graphs.coupling_claims:is_gcn", of="model"
+)
+LEFT_OUT = Need(
+    "nodes further apart than the layers reach", "margin.geometric.graphs.depth_claims:leaves_some_out"
+)
 CLASSIFIED = Need(
-    "classes of the nodes of a graph with edges", "margin.geometric.homophily_claims:classifies_nodes"
+    "classes of the nodes of a graph with edges", "margin.geometric.graphs.homophily_claims:classifies_nodes"
 )
 
 PARTS: tuple[Part, ...] = (
@@ -38,7 +44,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/group",
         summary="The axioms of a group put to a set with an operation, with the elements that break them",
         kind="test",
-        target="margin.geometric.groups:axioms",
+        target="margin.math.groups.groups:axioms",
         reference="Artin 2011, Algebra, Definition 2.2.1",
         covers=("geo.group",),
     ),
@@ -46,7 +52,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/permutation",
         summary="A permutation as a row of values, a matrix, cycles and a sign",
         kind="function",
-        target="margin.geometric.permutations:matrix",
+        target="margin.math.groups.permutations:matrix",
         reference="Artin 2011, Algebra, Section 1.5",
         covers=("geo.permutation",),
     ),
@@ -54,7 +60,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/invariance",
         summary="How far a function of sets moves when their elements change places",
         kind="test",
-        target="margin.geometric.equivariance:check_invariant",
+        target="margin.geometric.sets.equivariance:check_invariant",
         reference="Zaheer et al. 2017, Deep Sets, Property 1",
         covers=("geo.invariance",),
     ),
@@ -62,7 +68,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/equivariance",
         summary="How far a function from sets to sets is from moving as their elements do",
         kind="test",
-        target="margin.geometric.equivariance:check_equivariant",
+        target="margin.geometric.sets.equivariance:check_equivariant",
         reference="Zaheer et al. 2017, Deep Sets, Property 2; Bronstein et al. 2021, Section 3.1",
         covers=("geo.equivariance",),
     ),
@@ -70,7 +76,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/weisfeiler_leman",
         summary="Color refinement: the classes of nodes that message passing can tell apart at most",
         kind="test",
-        target="margin.geometric.weisfeiler_leman:refined",
+        target="margin.geometric.graphs.weisfeiler_leman:refined",
         reference="Weisfeiler and Leman 1968; Morris et al. 2019, Section 2",
         covers=("graph.wl",),
     ),
@@ -78,7 +84,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/twin_graphs",
         summary="Pairs of graphs that are not isomorphic and that color refinement does not tell apart",
         kind="fact",
-        target="margin.geometric.twin_graphs:twins",
+        target="margin.geometric.graphs.twin_graphs:twins",
         reference="Murphy et al. 2019; Sato 2020",
         covers=("graph.wl",),
     ),
@@ -86,7 +92,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/smoothing_rate",
         summary="The largest |eigenvalue| of the coupling matrix other than the components' ones",
         kind="measure",
-        target="margin.geometric.oversmoothing:rate",
+        target="margin.geometric.graphs.oversmoothing:rate",
         reference="Li, Han and Wu 2018, Theorem 1; Oono and Suzuki 2020, Section 3",
         covers=("gnn.oversmoothing",),
     ),
@@ -94,7 +100,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/smoothing_energy",
         summary="How unlike neighbors are, each divided by the root of its degree plus 1",
         kind="measure",
-        target="margin.geometric.oversmoothing:dirichlet_energy",
+        target="margin.geometric.graphs.oversmoothing:dirichlet_energy",
         reference="Cai and Wang 2020, Section 3",
         covers=("gnn.oversmoothing",),
     ),
@@ -102,7 +108,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/squashing_bound",
         summary="What a chain of layers lets through from each node to one, at most",
         kind="measure",
-        target="margin.geometric.oversquashing:bound",
+        target="margin.geometric.graphs.oversquashing:bound",
         reference="Topping et al. 2022, Lemma 1",
         covers=("gnn.oversquashing",),
     ),
@@ -110,7 +116,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/message_passing",
         summary="Messages along edges by functions of one's own, their sum, mean or maximum, an update",
         kind="layer",
-        target="margin.geometric.message_passing:MessagePassing",
+        target="margin.geometric.graphs.message_passing:MessagePassing",
         reference="Gilmer, Schoenholz, Riley, Vinyals and Dahl 2017, Section 2",
         covers=("gnn.message_passing",),
     ),
@@ -118,7 +124,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/gcn_layer",
         summary="A graph convolution A_hat X W with the coupling matrix D^(-1/2) (A + I) D^(-1/2)",
         kind="layer",
-        target="margin.geometric.gcn:GCNLayer",
+        target="margin.geometric.graphs.gcn:GCNLayer",
         reference="Kipf and Welling 2017, Equation 2",
         covers=("gnn.gcn",),
     ),
@@ -126,7 +132,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/gat_layer",
         summary="Attention of a node to its neighbors and itself, in memory edges x heads",
         kind="layer",
-        target="margin.geometric.gat:GATLayer",
+        target="margin.geometric.graphs.gat:GATLayer",
         reference="Velickovic et al. 2018, Section 2.1",
         covers=("gnn.gat",),
     ),
@@ -134,7 +140,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/gatv2_layer",
         summary="Attention to neighbors whose ranking depends on the node that attends",
         kind="layer",
-        target="margin.geometric.gatv2:GATv2Layer",
+        target="margin.geometric.graphs.gatv2:GATv2Layer",
         reference="Brody, Alon and Yahav 2022, Equation 7",
         covers=("gnn.gat",),
     ),
@@ -142,7 +148,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/sage_layer",
         summary="A node's own row beside the mean or the largest values of its neighbors' rows",
         kind="layer",
-        target="margin.geometric.sage:SAGELayer",
+        target="margin.geometric.graphs.sage:SAGELayer",
         reference="Hamilton, Ying and Leskovec 2017, Algorithm 1",
         covers=("gnn.message_passing",),
     ),
@@ -150,7 +156,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/gin_layer",
         summary="An MLP of the sum of a node's row and its neighbors', which tells multisets apart",
         kind="layer",
-        target="margin.geometric.gin:GINLayer",
+        target="margin.geometric.graphs.gin:GINLayer",
         reference="Xu, Hu, Leskovec and Jegelka 2019, Equation 4.1",
         covers=("gnn.message_passing",),
     ),
@@ -158,14 +164,14 @@ PARTS: tuple[Part, ...] = (
         name="geometric/layered_inference",
         summary="Exact outputs of a network on a large graph, layer by layer and part by part",
         kind="function",
-        target="margin.geometric.layered_inference:layered",
+        target="margin.geometric.graphs.layered_inference:layered",
         reference="Hamilton, Ying and Leskovec 2017, Section 3.1",
     ),
     Part(
         name="geometric/set_pooling",
         summary="The sum, mean or maximum of the elements of each set, padding unread",
         kind="layer",
-        target="margin.geometric.set_pooling:SetPool",
+        target="margin.geometric.sets.pooling:SetPool",
         reference="Zaheer et al. 2017, Theorem 2; Qi, Su, Mo and Guibas 2017, Section 4.2",
         covers=("geo.deepsets",),
     ),
@@ -173,7 +179,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/equivariant_linear",
         summary="The linear maps of sets that follow a renumbering: lambda I + gamma 1 1^T, for vectors",
         kind="layer",
-        target="margin.geometric.equivariant_sets:EquivariantLinear",
+        target="margin.geometric.sets.equivariant_sets:EquivariantLinear",
         reference="Zaheer et al. 2017, Lemma 3 and Equation 4",
         covers=("geo.deepsets_equivariant",),
     ),
@@ -181,7 +187,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/equivariant_sets",
         summary="A network y_m = rho(x_m, sum phi(x_j)) of each element beside the whole set",
         kind="layer",
-        target="margin.geometric.equivariant_sets:EquivariantSets",
+        target="margin.geometric.sets.equivariant_sets:EquivariantSets",
         reference="Zaheer et al. 2017, Section 3.1; Segol and Lipman 2020, Theorem 2",
         covers=("geo.deepsets_equivariant",),
     ),
@@ -189,7 +195,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/commuting",
         summary="The matrices that commute with every permutation: a space of dimension 2",
         kind="fact",
-        target="margin.geometric.equivariant_sets:commuting",
+        target="margin.geometric.sets.equivariant_sets:commuting",
         reference="Zaheer et al. 2017, Lemma 3",
         covers=("geo.deepsets_equivariant",),
     ),
@@ -197,7 +203,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/power_sums",
         summary="M numbers read back from their first M power sums, in float64 or exactly",
         kind="fact",
-        target="margin.geometric.power_sums:recovered",
+        target="margin.math.groups.power_sums:recovered",
         reference="Zaheer et al. 2017, Theorem 7; Macdonald 1995, Section I.2",
         covers=("geo.deepsets_universality",),
     ),
@@ -205,7 +211,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/transform_net",
         summary="A T-Net: from a cloud of points the matrix by which they are multiplied",
         kind="layer",
-        target="margin.geometric.pointnet:TransformNet",
+        target="margin.geometric.sets.pointnet:TransformNet",
         reference="Qi, Su, Mo and Guibas 2017, Section 4.2",
         covers=("geo.pointnet",),
     ),
@@ -213,7 +219,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/laplacian",
         summary="The graph Laplacian D - A and the normalized one, sparse: how nodes differ from neighbors",
         kind="function",
-        target="margin.geometric.laplacian:laplacian",
+        target="margin.geometric.spectral.laplacian:laplacian",
         reference="Chung 1997, Spectral Graph Theory, Section 1.2",
         covers=("graph.laplacian",),
     ),
@@ -221,7 +227,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/dirichlet_energy",
         summary="The sum of a (x_n - x_m)^2 over the edges: x' L x",
         kind="measure",
-        target="margin.geometric.laplacian:dirichlet_energy",
+        target="margin.geometric.spectral.laplacian:dirichlet_energy",
         reference="Chung 1997, Spectral Graph Theory, Section 1.2",
         covers=("graph.laplacian",),
     ),
@@ -229,7 +235,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/graph_fourier",
         summary="Eigenvalues and eigenvectors of a graph's Laplacian: the graph Fourier transform",
         kind="function",
-        target="margin.geometric.graph_fourier:spectrum",
+        target="margin.geometric.spectral.graph_fourier:spectrum",
         reference="Shuman, Narang, Frossard, Ortega and Vandergheynst 2013, Section II.C",
         covers=("graph.fourier",),
     ),
@@ -237,7 +243,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/graph_convolution",
         summary="x * y = U ((U' x) (U' y)): the convolution of two signals on a graph",
         kind="function",
-        target="margin.geometric.graph_fourier:convolution",
+        target="margin.geometric.spectral.graph_fourier:convolution",
         reference="Shuman, Narang, Frossard, Ortega and Vandergheynst 2013, Section III.B",
         covers=("graph.fourier",),
     ),
@@ -245,7 +251,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/spectral_conv",
         summary="Filters between channels whose response is a smooth function of the eigenvalue",
         kind="layer",
-        target="margin.geometric.spectral_filter:SpectralConv",
+        target="margin.geometric.spectral.filter:SpectralConv",
         reference="Henaff, Bruna and LeCun 2015, Section 3",
         covers=("gnn.spectral_filter",),
     ),
@@ -253,7 +259,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/polynomial_conv",
         summary="Filters between channels that are polynomials of the Laplacian",
         kind="layer",
-        target="margin.geometric.polynomial_filter:PolynomialConv",
+        target="margin.geometric.spectral.polynomial_filter:PolynomialConv",
         reference="Sandryhaila and Moura 2013, Section III",
         covers=("gnn.poly_filter",),
     ),
@@ -261,7 +267,7 @@ PARTS: tuple[Part, ...] = (
         name="geometric/cheb_conv",
         summary="Filters between channels that are Chebyshev polynomials of the rescaled Laplacian",
         kind="layer",
-        target="margin.geometric.chebnet:ChebConv",
+        target="margin.geometric.spectral.chebnet:ChebConv",
         reference="Defferrard, Bresson and Vandergheynst 2016, Section 2.1",
         covers=("gnn.chebnet",),
     ),
@@ -271,9 +277,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/gcn",
         summary="Graph convolutional network: class logits of every node, A_hat relu(A_hat X W) W'",
-        build="margin.geometric.gcn:GCN",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:nodes",
+        build="margin.geometric.graphs.gcn:GCN",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:nodes",
         takes="graph",
         defaults={
             "epochs": 200,
@@ -289,9 +295,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/gcn_graphs",
         summary="Graph convolutions and a pooled readout: class logits of every graph",
-        build="margin.geometric.gcn_graphs:classifier",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:graphs",
+        build="margin.geometric.graphs.gcn_graphs:classifier",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:graphs",
         takes="graphs",
         defaults={"epochs": 200, "batch_size": 32, "patience": 40},
         reference="Kipf and Welling 2017, Equation 2; Xu, Hu, Leskovec and Jegelka 2019, Equation 2.4",
@@ -300,9 +306,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/gat",
         summary="Graph attention network: class logits of every node, neighbors weighed by learned scores",
-        build="margin.geometric.gat:gat",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:nodes",
+        build="margin.geometric.graphs.gat:gat",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:nodes",
         takes="graph",
         defaults={
             "epochs": 1000,
@@ -318,9 +324,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/gatv2",
         summary="Graph attention with dynamic scores: class logits of every node",
-        build="margin.geometric.gatv2:gatv2",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:nodes",
+        build="margin.geometric.graphs.gatv2:gatv2",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:nodes",
         takes="graph",
         defaults={
             "epochs": 1000,
@@ -336,9 +342,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/sage",
         summary="GraphSAGE: class logits of every node from its row beside an aggregate of its neighbors'",
-        build="margin.geometric.sage:GraphSAGE",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:nodes",
+        build="margin.geometric.graphs.sage:GraphSAGE",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:nodes",
         takes="graph",
         defaults={
             "epochs": 200,
@@ -354,9 +360,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/gin",
         summary="Graph isomorphism network: class logits of every node from sums over its neighbors",
-        build="margin.geometric.gin:gin",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:nodes",
+        build="margin.geometric.graphs.gin:gin",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:nodes",
         takes="graph",
         defaults={"epochs": 200, "batch_size": "all", "lr": 1e-2, "patience": 50},
         reference="Xu, Hu, Leskovec and Jegelka 2019, Equation 4.1",
@@ -365,9 +371,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/gin_graphs",
         summary="Graph isomorphism network: class logits of every graph from its pooled rows of all layers",
-        build="margin.geometric.gin:classifier",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:graphs",
+        build="margin.geometric.graphs.gin:classifier",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:graphs",
         takes="graphs",
         defaults={"epochs": 200, "batch_size": 32, "lr": 1e-2, "patience": 40},
         reference="Xu, Hu, Leskovec and Jegelka 2019, Equations 4.1 and 4.2",
@@ -376,9 +382,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/gin_graph_regressor",
         summary="Graph isomorphism network: one real number of every graph",
-        build="margin.geometric.gin:regressor",
-        task="margin.tasks:VALUES",
-        tiny="margin.data.tiny_graphs:graph_values",
+        build="margin.geometric.graphs.gin:regressor",
+        task="margin.core.tasks:VALUES",
+        tiny="margin.data.sets.tiny.graphs:graph_values",
         takes="graphs",
         defaults={"epochs": 200, "batch_size": 32, "patience": 40},
         reference="Xu, Hu, Leskovec and Jegelka 2019, Equations 4.1 and 4.2",
@@ -387,10 +393,10 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/label_propagation",
         summary="Label propagation: scores of every node by the label that a walk meets first",
-        build="margin.geometric.label_propagation:LabelPropagation",
-        task="margin.tasks:SCORES",
-        step="margin.geometric.label_propagation:label_propagation",
-        tiny="margin.data.tiny_graphs:nodes",
+        build="margin.geometric.graphs.label_propagation:LabelPropagation",
+        task="margin.core.tasks:SCORES",
+        step="margin.geometric.graphs.label_propagation:label_propagation",
+        tiny="margin.data.sets.tiny.graphs:nodes",
         takes="graph",
         optimizers=(),
         parallel=False,
@@ -401,9 +407,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/deepsets",
         summary="Deep Sets: class logits of a set from the sum of what is said of each element",
-        build="margin.geometric.deep_sets:classifier",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:set_classes",
+        build="margin.geometric.sets.deep_sets:classifier",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:set_classes",
         defaults={"epochs": 200, "batch_size": 64, "patience": 30},
         reference="Zaheer et al. 2017, Theorem 2",
         covers=("geo.deepsets",),
@@ -411,9 +417,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/deepsets_regressor",
         summary="Deep Sets: one real number of a set from the sum of what is said of each element",
-        build="margin.geometric.deep_sets:regressor",
-        task="margin.tasks:VALUES",
-        tiny="margin.data.tiny_graphs:sets",
+        build="margin.geometric.sets.deep_sets:regressor",
+        task="margin.core.tasks:VALUES",
+        tiny="margin.data.sets.tiny.graphs:sets",
         defaults={"epochs": 200, "batch_size": 64, "patience": 30},
         reference="Zaheer et al. 2017, Theorem 2",
         covers=("geo.deepsets",),
@@ -421,9 +427,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/deepsets_segmentation",
         summary="An equivariant network of sets: class logits of each element beside the whole set",
-        build="margin.geometric.equivariant_sets:segmentation",
-        task="margin.tasks:POINT_CLASSES",
-        tiny="margin.data.tiny_graphs:segments",
+        build="margin.geometric.sets.equivariant_sets:segmentation",
+        task="margin.core.tasks:POINT_CLASSES",
+        tiny="margin.data.sets.tiny.graphs:segments",
         defaults={"epochs": 200, "batch_size": 32, "patience": 30},
         reference="Zaheer et al. 2017, Section 3.1",
         covers=("geo.deepsets_equivariant",),
@@ -431,10 +437,10 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/pointnet",
         summary="PointNet: class logits of a cloud of points from the maximum over its points",
-        build="margin.geometric.pointnet:PointNet",
-        task="margin.tasks:CLASSES",
-        objective="margin.geometric.pointnet_loss:penalized",
-        tiny="margin.data.tiny_graphs:clouds",
+        build="margin.geometric.sets.pointnet:PointNet",
+        task="margin.core.tasks:CLASSES",
+        objective="margin.geometric.sets.pointnet_loss:penalized",
+        tiny="margin.data.sets.tiny.graphs:clouds",
         defaults={"epochs": 60, "batch_size": 32, "schedule": "cosine", "patience": 0},
         reference="Qi, Su, Mo and Guibas 2017, Section 4.2 and Figure 2",
         covers=("geo.pointnet",),
@@ -442,10 +448,10 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/pointnet_segmentation",
         summary="PointNet: class logits of each point from itself beside the maximum over all points",
-        build="margin.geometric.pointnet:PointNetSegmentation",
-        task="margin.tasks:POINT_CLASSES",
-        objective="margin.geometric.pointnet_loss:penalized",
-        tiny="margin.data.tiny_graphs:segments",
+        build="margin.geometric.sets.pointnet:PointNetSegmentation",
+        task="margin.core.tasks:POINT_CLASSES",
+        objective="margin.geometric.sets.pointnet_loss:penalized",
+        tiny="margin.data.sets.tiny.graphs:segments",
         defaults={"epochs": 60, "batch_size": 32, "schedule": "cosine", "patience": 0},
         reference="Qi, Su, Mo and Guibas 2017, Section 4.2 and Figure 2",
         covers=("geo.pointnet",),
@@ -453,9 +459,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/chebnet",
         summary="ChebNet: class logits of every node by Chebyshev polynomials of the Laplacian",
-        build="margin.geometric.chebnet:chebnet",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:nodes",
+        build="margin.geometric.spectral.chebnet:chebnet",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:nodes",
         takes="graph",
         defaults={"epochs": 200, "batch_size": "all", "lr": 1e-2, "patience": 50},
         reference="Defferrard, Bresson and Vandergheynst 2016, Section 2.1",
@@ -464,9 +470,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/poly_filter",
         summary="Class logits of every node by polynomials of the Laplacian",
-        build="margin.geometric.polynomial_filter:polynomial_network",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:nodes",
+        build="margin.geometric.spectral.polynomial_filter:polynomial_network",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:nodes",
         takes="graph",
         defaults={"epochs": 200, "batch_size": "all", "lr": 1e-2, "patience": 50},
         reference="Sandryhaila and Moura 2013, Section III",
@@ -475,9 +481,9 @@ MODELS: tuple[Entry, ...] = (
     Entry(
         name="geometric/spectral_filter",
         summary="Class logits of every node by smooth filters in the Laplacian's eigenbasis",
-        build="margin.geometric.spectral_filter:spectral_network",
-        task="margin.tasks:CLASSES",
-        tiny="margin.data.tiny_graphs:nodes",
+        build="margin.geometric.spectral.filter:spectral_network",
+        task="margin.core.tasks:CLASSES",
+        tiny="margin.data.sets.tiny.graphs:nodes",
         takes="graph",
         defaults={"epochs": 200, "batch_size": "all", "lr": 1e-2, "patience": 50},
         reference="Bruna, Zaremba, Szlam and LeCun 2014, Section 3; Henaff, Bruna and LeCun 2015, Section 3",
@@ -489,8 +495,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/permutation.equivariance",
         summary="Do outputs depend on the order in which elements, nodes and edges are listed?",
-        ask="margin.geometric.equivariance_claims:equivariance",
-        demo="margin.geometric.equivariance_claims:demo",
+        ask="margin.geometric.sets.equivariance_claims:equivariance",
+        demo="margin.geometric.sets.equivariance_claims:demo",
         needs=(UNORDERED,),
         cost=Cost(12, limit=512),
         reference="Zaheer et al. 2017, Section 2.1; Bronstein et al. 2021, Section 4.1",
@@ -499,8 +505,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/group.axioms",
         summary="Are reorderings a group that acts on the inputs?",
-        ask="margin.geometric.equivariance_claims:group_axioms",
-        demo="margin.geometric.equivariance_claims:demo",
+        ask="margin.geometric.sets.equivariance_claims:group_axioms",
+        demo="margin.geometric.sets.equivariance_claims:demo",
         needs=(UNORDERED,),
         by_name=KNOWN,
         reference="Artin 2011, Sections 2.2 and 6.7",
@@ -509,8 +515,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/gcn.coupling_norm",
         summary="Is the norm of each layer's coupling matrix 1?",
-        ask="margin.geometric.coupling_claims:norm",
-        demo="margin.geometric.coupling_claims:small_gcn",
+        ask="margin.geometric.graphs.coupling_claims:norm",
+        demo="margin.geometric.graphs.coupling_claims:small_gcn",
         needs=(CONVOLUTIONS,),
         cost=Cost(3),
         by_name=KNOWN,
@@ -520,8 +526,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/smoothing.rate",
         summary="How fast do propagations on this graph make its nodes alike?",
-        ask="margin.geometric.oversmoothing_claims:contraction",
-        demo="margin.geometric.coupling_claims:small_gcn",
+        ask="margin.geometric.graphs.oversmoothing_claims:contraction",
+        demo="margin.geometric.graphs.coupling_claims:small_gcn",
         needs=(GRAPHS,),
         cost=Cost(20),
         reference="Li, Han and Wu 2018, Theorem 1; Oono and Suzuki 2020, Section 3",
@@ -530,8 +536,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/smoothing.energy",
         summary="How alike has each layer made neighbors, and what does a propagation leave of it?",
-        ask="margin.geometric.oversmoothing_claims:energy",
-        demo="margin.geometric.coupling_claims:small_gcn",
+        ask="margin.geometric.graphs.oversmoothing_claims:energy",
+        demo="margin.geometric.graphs.coupling_claims:small_gcn",
         needs=(PASSING,),
         cost=Cost(20),
         reference="Cai and Wang 2020, Section 3",
@@ -540,8 +546,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/squashing.jacobian",
         summary="How strongly does a node depend on another so many edges away, and how strongly can it?",
-        ask="margin.geometric.oversquashing_claims:jacobian",
-        demo="margin.geometric.oversquashing_claims:demo",
+        ask="margin.geometric.graphs.oversquashing_claims:jacobian",
+        demo="margin.geometric.graphs.oversquashing_claims:demo",
         needs=(PASSING,),
         cost=Cost(80),
         reference="Topping, Di Giovanni, Chamberlain, Dong and Bronstein 2022, Lemma 1",
@@ -550,8 +556,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/depth.dependence",
         summary="Does a node depend on what is further away than the layers reach?",
-        ask="margin.geometric.depth_claims:dependence",
-        demo="margin.geometric.coupling_claims:small_gcn",
+        ask="margin.geometric.graphs.depth_claims:dependence",
+        demo="margin.geometric.graphs.coupling_claims:small_gcn",
         needs=(PASSING, LEFT_OUT),
         cost=Cost(60),
         by_name=KNOWN,
@@ -561,8 +567,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/wl.bound",
         summary="Does the model tell apart graphs that color refinement does not?",
-        ask="margin.geometric.expressivity_claims:bound",
-        demo="margin.geometric.coupling_claims:small_gcn",
+        ask="margin.geometric.graphs.expressivity_claims:bound",
+        demo="margin.geometric.graphs.coupling_claims:small_gcn",
         needs=(PASSING,),
         cost=Cost(40),
         by_name=KNOWN,
@@ -572,8 +578,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/wl.classes",
         summary="How many of the classes that color refinement finds does the model tell apart?",
-        ask="margin.geometric.expressivity_claims:classes",
-        demo="margin.geometric.expressivity_claims:demo",
+        ask="margin.geometric.graphs.expressivity_claims:classes",
+        demo="margin.geometric.graphs.expressivity_claims:demo",
         needs=(PASSING,),
         cost=Cost(30),
         reference="Xu et al. 2019, Lemma 2; Morris et al. 2019, Theorem 1",
@@ -582,8 +588,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/wl.ceiling",
         summary="How accurate can any network that passes messages be on these graphs?",
-        ask="margin.geometric.expressivity_claims:ceiling",
-        demo="margin.geometric.expressivity_claims:demo",
+        ask="margin.geometric.graphs.expressivity_claims:ceiling",
+        demo="margin.geometric.graphs.expressivity_claims:demo",
         needs=(LABELS, PASSING),
         cost=Cost(30),
         reference="Xu et al. 2019, Lemma 2; Morris et al. 2019, Theorem 1",
@@ -592,8 +598,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/graph.homophily",
         summary="How often does an edge join nodes of one class, as labeled and as predicted?",
-        ask="margin.geometric.homophily_claims:share",
-        demo="margin.geometric.homophily_claims:demo",
+        ask="margin.geometric.graphs.homophily_claims:share",
+        demo="margin.geometric.graphs.homophily_claims:demo",
         needs=(CLASSIFIED,),
         cost=Cost(2),
         reference="Zhu et al. 2020, Definition 1",
@@ -601,8 +607,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/deepsets.collision",
         summary="Which two different sets does a code of this width not tell apart?",
-        ask="margin.geometric.set_claims:collides",
-        demo="margin.geometric.set_claims:collides_demo",
+        ask="margin.geometric.sets.claims:collides",
+        demo="margin.geometric.sets.claims:collides_demo",
         needs=(SETS, DEEP_SETS),
         cost=Cost(200, limit=256),
         by_name=KNOWN,
@@ -612,8 +618,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/power_sums.inversion",
         summary="Are the numbers of a set read back from as many of their power sums?",
-        ask="margin.geometric.set_claims:inversion",
-        demo="margin.geometric.set_claims:demo",
+        ask="margin.geometric.sets.claims:inversion",
+        demo="margin.geometric.sets.claims:demo",
         needs=(SETS,),
         cost=Cost(1, limit=16),
         by_name=KNOWN,
@@ -623,8 +629,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/sets.twice",
         summary="What changes where every element of a set is listed twice?",
-        ask="margin.geometric.set_claims:twice",
-        demo="margin.geometric.set_claims:demo",
+        ask="margin.geometric.sets.claims:twice",
+        demo="margin.geometric.sets.claims:demo",
         needs=(SETS, POOLING),
         cost=Cost(3, limit=16),
         reference="Xu, Hu, Leskovec and Jegelka 2019, Corollary 8; Qi et al. 2017, Theorem 2",
@@ -633,8 +639,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/pointnet.critical_set",
         summary="Do the points that attain a maximum decide alone, and how many are they?",
-        ask="margin.geometric.pointnet_claims:critical_set",
-        demo="margin.geometric.pointnet_claims:demo",
+        ask="margin.geometric.sets.pointnet_claims:critical_set",
+        demo="margin.geometric.sets.pointnet_claims:demo",
         needs=(SETS, MAXIMA),
         cost=Cost(3, limit=16),
         reference="Qi, Su, Mo and Guibas 2017, Theorem 2",
@@ -643,8 +649,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/pointnet.orthogonality",
         summary="How much do the learned transforms stretch, and does the penalty bound it?",
-        ask="margin.geometric.pointnet_claims:orthogonality",
-        demo="margin.geometric.pointnet_claims:demo",
+        ask="margin.geometric.sets.pointnet_claims:orthogonality",
+        demo="margin.geometric.sets.pointnet_claims:demo",
         needs=(SETS, TRANSFORMS),
         cost=Cost(1, limit=16),
         reference="Qi, Su, Mo and Guibas 2017, Equation 2; Horn and Johnson 2013, Theorem 4.3.1",
@@ -653,8 +659,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/pointnet.rotation",
         summary="How often does the class of a cloud change where the cloud is turned?",
-        ask="margin.geometric.pointnet_claims:rotation",
-        demo="margin.geometric.pointnet_claims:demo",
+        ask="margin.geometric.sets.pointnet_claims:rotation",
+        demo="margin.geometric.sets.pointnet_claims:demo",
         needs=(SETS, TURNABLE),
         cost=Cost(9, limit=128),
         reference="Qi, Su, Mo and Guibas 2017, Section 4.2",
@@ -663,8 +669,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/fourier.frequency",
         summary="How quickly do features, labels and outputs change along the edges of the graph?",
-        ask="margin.geometric.laplacian_claims:frequency",
-        demo="margin.geometric.laplacian_claims:demo",
+        ask="margin.geometric.spectral.laplacian_claims:frequency",
+        demo="margin.geometric.spectral.laplacian_claims:demo",
         needs=(GRAPHS,),
         cost=Cost(20, limit=512),
         reference="Shuman, Narang, Frossard, Ortega and Vandergheynst 2013, Section II.D",
@@ -673,8 +679,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/fourier.orthogonality",
         summary="Does the graph Fourier transform keep lengths and diagonalize the Laplacian?",
-        ask="margin.geometric.laplacian_claims:orthogonality",
-        demo="margin.geometric.laplacian_claims:demo",
+        ask="margin.geometric.spectral.laplacian_claims:orthogonality",
+        demo="margin.geometric.spectral.laplacian_claims:demo",
         needs=(GRAPHS, SMALL_GRAPH),
         cost=Cost(20, limit=512),
         by_name=KNOWN,
@@ -684,8 +690,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/laplacian.components",
         summary="Is 0 an eigenvalue of the Laplacian once for each component of the graph?",
-        ask="margin.geometric.laplacian_claims:components",
-        demo="margin.geometric.laplacian_claims:demo",
+        ask="margin.geometric.spectral.laplacian_claims:components",
+        demo="margin.geometric.spectral.laplacian_claims:demo",
         needs=(GRAPHS, SMALL_GRAPH),
         cost=Cost(20, limit=512),
         by_name=KNOWN,
@@ -695,8 +701,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/laplacian.interval",
         summary="Does the normalized Laplacian's spectrum lie in [0, 2]?",
-        ask="margin.geometric.laplacian_claims:interval",
-        demo="margin.geometric.laplacian_claims:demo",
+        ask="margin.geometric.spectral.laplacian_claims:interval",
+        demo="margin.geometric.spectral.laplacian_claims:demo",
         needs=(GRAPHS, SMALL_GRAPH),
         cost=Cost(20, limit=512),
         by_name=KNOWN,
@@ -706,8 +712,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/laplacian.bipartite",
         summary="Is 2 an eigenvalue of the normalized Laplacian once for each bipartite component?",
-        ask="margin.geometric.laplacian_claims:bipartite",
-        demo="margin.geometric.laplacian_claims:demo",
+        ask="margin.geometric.spectral.laplacian_claims:bipartite",
+        demo="margin.geometric.spectral.laplacian_claims:demo",
         needs=(GRAPHS, SMALL_GRAPH),
         cost=Cost(20, limit=512),
         by_name=KNOWN,
@@ -717,8 +723,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/laplacian.energy",
         summary="Is x' L x the sum of the squared differences along the edges?",
-        ask="margin.geometric.laplacian_claims:energy",
-        demo="margin.geometric.laplacian_claims:demo",
+        ask="margin.geometric.spectral.laplacian_claims:energy",
+        demo="margin.geometric.spectral.laplacian_claims:demo",
         needs=(GRAPHS,),
         cost=Cost(1, limit=512),
         by_name=KNOWN,
@@ -728,8 +734,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/filter.passed",
         summary="Which frequencies of the graph do the filters let through?",
-        ask="margin.geometric.filter_claims:passed",
-        demo="margin.geometric.filter_claims:demo",
+        ask="margin.geometric.spectral.filter_claims:passed",
+        demo="margin.geometric.spectral.filter_claims:demo",
         needs=(FILTERS, SMALL_GRAPH),
         cost=Cost(20, limit=512),
         reference="Shuman, Narang, Frossard, Ortega and Vandergheynst 2013, Section III.A",
@@ -738,8 +744,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/filter.spectral_form",
         summary="Is each graph filter what its response in the Laplacian's eigenbasis says?",
-        ask="margin.geometric.filter_claims:spectral_form",
-        demo="margin.geometric.filter_claims:demo",
+        ask="margin.geometric.spectral.filter_claims:spectral_form",
+        demo="margin.geometric.spectral.filter_claims:demo",
         needs=(FILTERS, SMALL_GRAPH),
         cost=Cost(20, limit=512),
         by_name=KNOWN,
@@ -749,8 +755,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/filter.reach",
         summary="From how many edges away does each graph filter read?",
-        ask="margin.geometric.filter_claims:reach",
-        demo="margin.geometric.filter_claims:demo",
+        ask="margin.geometric.spectral.filter_claims:reach",
+        demo="margin.geometric.spectral.filter_claims:demo",
         needs=(FILTERS,),
         cost=Cost(30, limit=512),
         reference="Hammond, Vandergheynst and Gribonval 2011, Lemma 5.2",
@@ -759,8 +765,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/chebnet.rescaling",
         summary="Does the spectrum of the rescaled Laplacian lie in [-1, 1]?",
-        ask="margin.geometric.filter_claims:rescaling",
-        demo="margin.geometric.filter_claims:demo",
+        ask="margin.geometric.spectral.filter_claims:rescaling",
+        demo="margin.geometric.spectral.filter_claims:demo",
         needs=(CHEBYSHEV,),
         cost=Cost(10, limit=512),
         reference="Defferrard, Bresson and Vandergheynst 2016, Section 2.1",
@@ -769,8 +775,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="geometric/filter.heat",
         summary="Is the filter exp(-t lambda) the exponential of the Laplacian?",
-        ask="margin.geometric.filter_claims:heat",
-        demo="margin.geometric.filter_claims:demo",
+        ask="margin.geometric.spectral.filter_claims:heat",
+        demo="margin.geometric.spectral.filter_claims:demo",
         needs=(GRAPHS, SMALL_GRAPH),
         cost=Cost(20, limit=512),
         by_name=KNOWN,

@@ -1,6 +1,6 @@
 """Layers and losses that two areas or more use."""
 
-from margin.catalog import Part
+from margin.core.catalog import Part
 
 PARTS = (
     Part(

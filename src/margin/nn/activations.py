@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.catalog import nearest
+from margin.core.catalog import nearest
 
 Activation = Literal["relu", "leaky_relu", "tanh", "sigmoid", "gelu", "identity"]
 

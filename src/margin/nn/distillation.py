@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from margin.types import ClassScores, PerExample
+from margin.core.types import ClassScores, PerExample
 
 
 def distillation_loss(

@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
-from margin.catalog import nearest
+from margin.core.catalog import nearest
 
 SCHEMES = (
     "normal",

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from margin.types import ClassScores, Labels, PerExample
+from margin.core.types import ClassScores, Labels, PerExample
 
 IGNORED = -100
 """The label of a term that does not count, as in torch."""

@@ -1,6 +1,6 @@
 """Optimizers and schedules that torch lacks, and rows for those that it has."""
 
-from margin.catalog import Part
+from margin.core.catalog import Part
 
 PARTS = (
     Part(

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from margin.catalog import chosen, nearest, supply
+from margin.core.catalog import chosen, nearest, supply
 
 Schedule = Callable[[int], float]
 """The factor at a step."""

@@ -1,6 +1,6 @@
 """Robustness from both sides: threat models, projections, attacks, interval bounds, robust training."""
 
-from margin.catalog import DOMAIN, INDEPENDENT, LABELS, MOVABLE, Claim, Cost, Part, Rule
+from margin.core.catalog import DOMAIN, INDEPENDENT, LABELS, MOVABLE, Claim, Cost, Part, Rule
 
 _DUCHI = "Duchi, Shalev-Shwartz, Singer & Chandra (2008), Figure 1"
 
@@ -41,7 +41,7 @@ RULES = (
     Rule(
         name="robust/adversarial_training",
         summary="Descent on the loss at inputs that projected ascent has moved to raise it",
-        step="margin.robust.adversarial_training:adversarial_training",
+        step="margin.robust.training.adversarial:adversarial_training",
         reference="Madry et al. (2018), Equation 2.1",
     ),
 )
@@ -51,7 +51,7 @@ PARTS = (
         name="robust/threat_model",
         summary="The ball around an input, cut by the domain, in which an adversary may move it",
         kind="attack",
-        target="margin.robust.threat_models:Threat",
+        target="margin.robust.attacks.threat_models:Threat",
         reference="Madry et al. (2018), Equation 2.1",
         covers=("adv.threat_model",),
     ),
@@ -59,7 +59,7 @@ PARTS = (
         name="robust/fgsm",
         summary="The maximizer of the linearized loss over the ball, by one signed step",
         kind="attack",
-        target="margin.robust.attacks:fgsm",
+        target="margin.robust.attacks.gradient:fgsm",
         reference="Goodfellow, Shlens & Szegedy (2015), Section 4",
         covers=("adv.fgsm",),
     ),
@@ -67,7 +67,7 @@ PARTS = (
         name="robust/pgd",
         summary="The best point met by projected gradient ascent on the loss in the ball",
         kind="attack",
-        target="margin.robust.attacks:pgd",
+        target="margin.robust.attacks.gradient:pgd",
         reference="Madry et al. (2018), Section 2.1",
         covers=("adv.pgd",),
     ),
@@ -75,7 +75,7 @@ PARTS = (
         name="robust/project_linf",
         summary="The nearest point of an l-infinity ball: each coordinate clamped",
         kind="projection",
-        target="margin.robust.projections:project_linf",
+        target="margin.robust.attacks.projections:project_linf",
         reference=_DUCHI.replace("Figure 1", "Section 1"),
         covers=("proj.linf",),
     ),
@@ -83,7 +83,7 @@ PARTS = (
         name="robust/project_l2",
         summary="The nearest point of a Euclidean ball: scaled to its length",
         kind="projection",
-        target="margin.robust.projections:project_l2",
+        target="margin.robust.attacks.projections:project_l2",
         reference="Madry et al. (2018), Section 2.1",
         covers=("proj.l2",),
     ),
@@ -91,7 +91,7 @@ PARTS = (
         name="robust/project_l1",
         summary="The nearest point of an l1 ball, by sorting and thresholding",
         kind="projection",
-        target="margin.robust.projections:project_l1",
+        target="margin.robust.attacks.projections:project_l1",
         reference="Duchi, Shalev-Shwartz, Singer & Chandra (2008), Section 4",
         covers=("proj.l1",),
     ),
@@ -99,7 +99,7 @@ PARTS = (
         name="robust/project_simplex",
         summary="The nearest point of a simplex, by sorting and thresholding",
         kind="projection",
-        target="margin.robust.projections:project_simplex",
+        target="margin.robust.attacks.projections:project_simplex",
         reference=_DUCHI,
         covers=("proj.simplex",),
     ),
@@ -107,7 +107,7 @@ PARTS = (
         name="robust/interval_bounds",
         summary="Bounds on a model's outputs over a box of inputs, rounding included",
         kind="certificate",
-        target="margin.robust.intervals:bounds",
+        target="margin.robust.certificates.intervals:bounds",
         reference="Gowal et al. (2018), Equations 6-7",
         covers=("adv.ibp",),
     ),
@@ -115,7 +115,7 @@ PARTS = (
         name="robust/margin_bounds",
         summary="Lower bounds on every margin over a box of inputs, the last linear layer merged",
         kind="certificate",
-        target="margin.robust.intervals:margin_bounds",
+        target="margin.robust.certificates.intervals:margin_bounds",
         reference="Gowal et al. (2018), Equation 8",
         covers=("adv.ibp",),
     ),

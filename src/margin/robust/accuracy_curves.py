@@ -15,19 +15,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
+from margin.core.findings import Premise, Subject
+from margin.core.types import Batch, Domain
 from margin.engine.asking import asking
 from margin.engine.chosen import chosen, counts
 from margin.engine.state import NonFiniteError
-from margin.findings import Premise, Subject
-from margin.robust.attacks import Search, input_gradient, pgd, stepped
-from margin.robust.black_box import Leaky, random_search
-from margin.robust.goals import labels_of, margin_loss, missed
-from margin.robust.interval_arithmetic import NoIntervalRule
-from margin.robust.intervals import check_copy, margin_bounds
-from margin.robust.threat_models import Norm, Threat
-from margin.theory.held_out import independent_draws
-from margin.theory.risk import share_interval
-from margin.types import Batch, Domain
+from margin.robust.attacks.black_box import Leaky, random_search
+from margin.robust.attacks.goals import labels_of, margin_loss, missed
+from margin.robust.attacks.gradient import Search, input_gradient, pgd, stepped
+from margin.robust.attacks.threat_models import Norm, Threat
+from margin.robust.certificates.interval_arithmetic import NoIntervalRule
+from margin.robust.certificates.intervals import check_copy, margin_bounds
+from margin.theory.prediction.held_out import independent_draws
+from margin.theory.prediction.risk import share_interval
 
 CHUNK = 128
 """Examples attacked and bounded at once."""

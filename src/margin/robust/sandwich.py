@@ -8,13 +8,13 @@ that is both certified and broken is an error of ours.
 import torch
 from torch import Tensor, nn
 
+from margin.core.findings import Finding, Subject
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch, Domain
 from margin.engine.descent import risk
-from margin.findings import Finding, Subject
 from margin.robust.accuracy_curves import Curves, measure
-from margin.robust.attacks import Search
-from margin.robust.threat_models import Threat
-from margin.tasks import CLASSES
-from margin.types import Batch, Domain
+from margin.robust.attacks.gradient import Search
+from margin.robust.attacks.threat_models import Threat
 
 SHARES = (0.0, 0.001, 0.005, 0.02, 0.05, 0.1)
 LIMIT = 512

@@ -55,7 +55,9 @@ def several_real_labels() -> Refused:
 def segmentation() -> Refused:
     labels = torch.zeros(150, 8, 8, dtype=torch.long)
     model = nn.Conv2d(1, 3, 1)
-    return Refused(model=model, data=(_data()[0].view(-1, 1, 8, 8), labels), way="margin.tasks.POINT_CLASSES")
+    return Refused(
+        model=model, data=(_data()[0].view(-1, 1, 8, 8), labels), way="margin.core.tasks.POINT_CLASSES"
+    )
 
 
 def one_hot() -> Refused:

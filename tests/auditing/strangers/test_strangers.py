@@ -15,7 +15,7 @@ from auditing.strangers.case import Stranger
 from auditing.strangers.heads import HEADS
 from auditing.strangers.layers import LAYERS
 from auditing.strangers.refused import REFUSED
-from margin.findings import Verdict
+from margin.core.findings import Verdict
 
 STRANGERS = (*HEADS, *BEHAVIOR, *LAYERS, *CALLS)
 

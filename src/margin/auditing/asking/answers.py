@@ -1,0 +1,362 @@
+"""Questions put to a subject one after the other, and the audit that their answers make."""
+
+import hashlib
+import math
+import platform
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from margin.auditing.asking.hardest import Hardest, hardest
+from margin.auditing.asking.planning import Plan
+from margin.auditing.asking.requirements import Judgment, Requirement, Status, judged
+from margin.auditing.asking.trace import Trace
+from margin.auditing.report.table import BY_NAME, INTERRUPTED, row_verdicts
+from margin.auditing.subject.copies import lacking
+from margin.core.catalog import Claim, nearest, resolve
+from margin.core.findings import Finding, NotAsked, Subject, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Fact = str | int | float
+Progress = Callable[[Claim, int, int], None]
+"""``(claim, position from 1, number of claims)``, called before each is asked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What a claim answered: a finding, or why it does not apply, or why it was not asked.
+
+    Args:
+        claim: The question.
+        finding: Its answer; None where there is none.
+        refusal: What the subject lacks ("needs a domain"); "" where the claim applies.
+        seconds: How long the answer took.
+        skipped: Why a claim was not asked ("interrupted"), or cannot be; "" where it was.
+        broken: The traceback of what a claim raised: a defect of ours.
+    """
+
+    claim: Claim
+    finding: Finding | None
+    refusal: str
+    seconds: float
+    skipped: str = ""
+    broken: str = ""
+
+    @property
+    def absence(self) -> str:
+        """Why there is no finding, in words; "" where there is one."""
+        if self.broken:
+            return f"broken, which is a defect: {self.broken.strip().splitlines()[-1]}"
+        if self.skipped:
+            return f"not asked: {self.skipped}"
+        return f"does not apply: {self.refusal}" if self.refusal else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer as JSON values."""
+        return {
+            "claim": self.claim.name,
+            "summary": self.claim.summary,
+            "finding": None if self.finding is None else self.finding.as_json(),
+            "refusal": self.refusal,
+            "skipped": self.skipped,
+            "broken": self.broken,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Audit:
+    """The answers of one subject, with what was assumed; prints itself in a terminal and a notebook.
+
+    Args:
+        title: What was audited.
+        answers: One for each claim.
+        assumed: What was inferred about the subject rather than stated; printed first.
+        facts: Size of model and data, versions, device, fingerprint, by name.
+        history: Rows of the training's history, keyed by step; () where there is none.
+        hardest: The held-out examples of largest loss; None where losses belong to no example.
+        class_names: Names of the classes, in the order of the labels.
+        span: The least and largest value of an input, by which pictures are scaled; None: their own.
+        judgments: What became of each of the user's requirements.
+        interrupted: Whether it was stopped before every claim was asked.
+    """
+
+    title: str
+    answers: tuple[Answer, ...]
+    assumed: tuple[str, ...] = ()
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    history: Sequence[Mapping[str, Any]] = ()
+    hardest: Hardest | None = None
+    class_names: tuple[str, ...] = ()
+    span: tuple[float, float] | None = None
+    judgments: tuple[Judgment, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def findings(self) -> dict[str, Finding]:
+        """The findings, by name of the claim."""
+        return {a.claim.name: a.finding for a in self.answers if a.finding is not None}
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many verdicts of each kind were given, the gravest first; kinds that none has are left out.
+
+        A finding counts once where its rows agree, else each row for itself: a promise that holds in three of
+        six balls is not one vacuous finding.
+        """
+        count = Counter(v for finding in self.findings.values() for v in row_verdicts(finding))
+        return {verdict: count[verdict] for verdict in Verdict if count[verdict]}
+
+    @property
+    def failed(self) -> bool:
+        """Whether a finding is violated or failed, a requirement not met or a claim broken: exit status 1."""
+        short = any(judgment.status is not Status.MET for judgment in self.judgments)
+        broken = any(answer.broken for answer in self.answers)
+        return short or broken or bool(self.counts.keys() & {Verdict.VIOLATED, Verdict.FAILED})
+
+    def judgments_of(self, claim: str) -> list[Judgment]:
+        """What became of the requirements about a claim."""
+        return [judgment for judgment in self.judgments if judgment.requirement.claim.name == claim]
+
+    def as_json(self) -> dict[str, Any]:
+        """The audit as JSON values (``findings.json``); non-finite numbers become strings."""
+        return {
+            "title": self.title,
+            "failed": self.failed,
+            "interrupted": self.interrupted,
+            "counts": {str(verdict): count for verdict, count in self.counts.items()},
+            "assumed": list(self.assumed),
+            "facts": _plain(self.facts),
+            "answers": [answer.as_json() for answer in self.answers],
+            "requirements": [judgment.as_json() for judgment in self.judgments],
+            "hardest": None if self.hardest is None else self.hardest.as_json(),
+            "history": [_plain(row) for row in self.history],
+        }
+
+    def _repr_html_(self) -> str:
+        from margin.auditing.report.report import fragment
+
+        return fragment(self)
+
+    def __rich__(self) -> "RenderableType":
+        from margin.auditing.report.terminal import renderable
+
+        return renderable(self)
+
+    def __str__(self) -> str:
+        from margin.auditing.report.terminal import plain
+
+        return plain(self)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during an audit; ``audit`` holds what was answered until then."""
+
+    def __init__(self, audit: Audit) -> None:
+        answered = len(audit.findings)
+        super().__init__(f"{answered} of {len(audit.answers)} claims were answered")
+        self.audit = audit
+
+
+# 9 parameters: what is asked of what, how far it may go, and what is shown beside the answers
+def ask(
+    subject: Subject,
+    claims: Iterable[Claim],
+    *,
+    title: str = "",
+    facts: Mapping[str, Fact] | None = None,
+    history: Sequence[Mapping[str, Any]] = (),
+    progress: Progress | None = None,
+    requirements: Sequence[Requirement] = (),
+    minutes: float = math.inf,
+    everything: bool = True,
+) -> Audit:
+    """Put every claim to the subject that it applies to; none may leave a trace.
+
+    Args:
+        subject: The model under audit.
+        claims: The questions, asked in this order, but for those of a requirement, which come first.
+        title: What is audited; the model's class if not given.
+        facts: Facts to show beside, or instead of, those that :func:`facts_of` finds.
+        history: Rows of the training's history.
+        progress: Called before each claim is asked.
+        requirements: What the user requires; each is of one of the claims.
+        minutes: What the audit may take: the cheapest claims are asked first, and one that is not expected
+            to fit into what remains is left out and listed.
+        everything: Whether claims are asked that should be named; a required one always is.
+
+    Returns:
+        The audit, its answers in the order of the claims. One that cannot be asked says why: it raised
+        NotAsked, or torch has no such derivative. One that raises anything else is listed as broken, its
+        traceback kept, and the others are asked all the same; the audit has then failed.
+
+    Raises:
+        Interrupted: Ctrl-C came; it holds the audit of what was answered.
+        RuntimeError: A claim left a trace in the model, the examples or a global generator.
+        ValueError: A requirement is about a claim that does not apply, or an element that is not there.
+    """
+    claims = list(claims)
+    plan = Plan(subject, minutes)
+    check_required(subject, claims, requirements)
+    known = {**facts_of(subject), **(facts or {})}
+    answers: dict[str, Answer] = {}
+    required = [requirement.claim for requirement in requirements]
+    interrupted, hard = False, None
+    try:
+        for position, claim in enumerate(plan.order(claims, required), 1):
+            if progress is not None:
+                progress(claim, position, len(claims))
+            left = "" if everything or claim in required else claim.by_name
+            answers[claim.name] = _answer(subject, claim, plan, f"{left}{BY_NAME}" if left else "")
+            _judgments(requirements, answers)  # a label that means no element is told at once
+        hard = hardest(subject)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        subject.kept.clear()
+    for claim in claims:
+        answers.setdefault(claim.name, Answer(claim, None, "", 0.0, INTERRUPTED))
+    audit = Audit(
+        title=title or subject.model._get_name(),
+        answers=tuple(answers[claim.name] for claim in claims),
+        assumed=subject.assumed,
+        facts=known,
+        history=tuple(history),
+        hardest=hard,
+        class_names=subject.class_names,
+        span=_span(subject),
+        judgments=_judgments(requirements, answers),
+        interrupted=interrupted,
+    )
+    if interrupted:
+        raise Interrupted(audit)
+    return audit
+
+
+def check_required(subject: Subject, claims: Sequence[Claim], requirements: Sequence[Requirement]) -> None:
+    """Refuse requirements about claims that are not asked or do not apply.
+
+    Raises:
+        ValueError: One is about such a claim; the message names the nearest that do apply.
+    """
+    for requirement in requirements:
+        claim = requirement.claim
+        rule = f"a requirement is about a claim that is asked and applies: {requirement.text!r}"
+        if claim not in claims:
+            raise ValueError(f"{rule} is about {claim.name}, which is not asked")
+        if refusal := claim.refusal(subject):
+            apply = [other.name for other in claims if not other.refusal(subject)]
+            near = ", ".join(nearest(claim.name, apply)) or "none"
+            raise ValueError(f"{rule} is about {claim.name}, which {refusal}; nearest: {near}")
+
+
+def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer]) -> tuple[Judgment, ...]:
+    """What became of the requirements about the claims that have an answer."""
+    made = []
+    for requirement in requirements:
+        if answer := answers.get(requirement.claim.name):
+            absent = Judgment(requirement, {}, answer.absence)
+            made.append(judged(requirement, answer.finding) if answer.finding else absent)
+    return tuple(made)
+
+
+def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer:
+    try:
+        refusal = claim.refusal(subject)
+    except Exception as error:  # whether it applies is found out by asking the model, which may be odd
+        lacks = lacking(error)
+        return Answer(claim, None, "", 0.0, lacks, "" if lacks else traceback.format_exc())
+    if refusal:
+        return Answer(claim, None, refusal, 0.0)
+    if skipped := unwanted or plan.lacking(claim):
+        return Answer(claim, None, "", 0.0, skipped)
+    before = Trace.of(subject)
+    start = time.perf_counter()
+    finding, skipped, broken = None, "", ""
+    try:
+        with warnings.catch_warnings():
+            # vmap of torch's recurrent layers is slow, which is no news to who reads the audit
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            finding = resolve(claim.ask)(subject)
+    except Exception as error:
+        skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
+        broken = "" if skipped else traceback.format_exc()
+    plan.took(claim, seconds := time.perf_counter() - start)
+    if difference := before.difference(subject):
+        raise RuntimeError(
+            f"asking must leave no trace: claim {claim.name} was asked and {difference}\n{broken}"
+        )
+    return Answer(claim, finding, "", seconds, skipped, broken)
+
+
+def _span(subject: Subject) -> tuple[float, float] | None:
+    domain = subject.domain
+    return None if domain is None else (float(domain.low.min()), float(domain.high.max()))
+
+
+def facts_of(subject: Subject) -> dict[str, Fact]:
+    """What identifies a subject: its model's size and place, its data's, the versions that measured."""
+    parameters = list(subject.model.parameters())
+    facts: dict[str, Fact] = {
+        "model": subject.model._get_name(),
+        "parameters": sum(p.numel() for p in parameters),
+        "task": subject.task.name,
+        "held-out examples": _examples(subject.test),
+    }
+    if subject.train:
+        facts["training examples"] = _examples(subject.train)
+    if subject.class_names:
+        facts["classes"] = len(subject.class_names)
+    if parameters:
+        facts["type, device"] = f"{str(parameters[0].dtype).removeprefix('torch.')}, {parameters[0].device}"
+    python = f"Python {platform.python_version()}"
+    return facts | {
+        "held-out fingerprint": _fingerprint(subject.test)[:16],
+        "versions": f"margin {version('margin')}, torch {torch.__version__}, {python}",
+    }
+
+
+def _examples(batches: Iterable[Any]) -> int:
+    """Examples that count: a batch's rows, less those of weight 0."""
+    count = 0
+    for batch in batches:
+        rows = len(batch.inputs[0])
+        weight = batch.weight
+        count += rows if weight is None else int((weight.reshape(len(weight), -1) > 0).any(1).sum())
+    return count
+
+
+def _fingerprint(batches: Iterable[Any]) -> str:
+    """SHA-256 over types, shapes and bytes of inputs, targets and weights, however they are batched."""
+    digests: dict[str, Any] = {}
+    for batch in batches:
+        tensors = {f"input {i}": x for i, x in enumerate(batch.inputs)}
+        tensors |= {"targets": batch.targets, "weight": batch.weight}
+        for name, tensor in tensors.items():
+            if tensor is None:
+                continue
+            head = f"{name} {tuple(tensor.shape[1:])} {tensor.dtype}".encode()
+            digests.setdefault(name, hashlib.sha256(head)).update(_bytes(tensor))
+    return hashlib.sha256("".join(d.hexdigest() for d in digests.values()).encode()).hexdigest()
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return (
+        tensor.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
+    )
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON values: a tensor becomes its number, a non-finite number a string."""
+    values = {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items()}
+    return {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

@@ -1,0 +1,140 @@
+"""``margin.audit``: what theory promises of a model, a run's or anybody's, beside what is measured."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from margin.auditing.asking.answers import Audit, Progress, ask
+from margin.auditing.asking.choosing import claims_named
+from margin.auditing.asking.requirements import requirement_of
+from margin.auditing.subject.fitted import Estimator, subject_of_estimator
+from margin.auditing.subject.runs import is_held_out, subject_of_run
+from margin.auditing.subject.subjects import subject_of
+from margin.core import catalog
+from margin.core.findings import Subject
+from margin.core.types import Domain
+from margin.engine.runs import Run
+
+
+# 11 parameters: the model, its data and how both are read; what is asked, required and allowed
+def audit(
+    model: nn.Module | Run | Subject | Estimator | str | Path,
+    data: Any = None,
+    *,
+    claims: str | Sequence[str] = "*",
+    task: str | None = None,
+    train: Any = None,
+    domain: Domain | tuple[float, float] | None = None,
+    class_names: Sequence[str] = (),
+    beside: nn.Module | Run | str | Path | None = None,
+    require: Sequence[str] = (),
+    minutes: float = math.inf,
+    progress: Progress | None = None,
+) -> Audit:
+    """Put every claim that applies to a model, and collect the findings.
+
+    Args:
+        model: Any module, a run or its directory, a fitted estimator of margin's, or a subject.
+        data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
+        claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
+            those whose answer is known before or takes long, which are listed.
+        task: How a module's outputs are read: classes, binary, logits, probabilities, halfspace or values;
+            inferred if not given, and refused where it cannot be told.
+        train: The examples that a module was trained on, for the claims that need them.
+        domain: Where one input of a module may lie, in the data's units.
+        class_names: Names of a module's classes, in the order of its outputs; text targets need them.
+        beside: A second model of the same kind, a run beside a run, a module beside a module, for claims that
+            compare two.
+        require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
+            that this names are asked too.
+        minutes: What the questions may take: what does not fit is left out and listed.
+        progress: Called before each claim is asked.
+
+    Returns:
+        The audit; it prints itself, ``as_json()`` and ``margin.auditing.report.report.write_report`` keep it.
+
+    Raises:
+        Interrupted: Ctrl-C came; its ``audit`` holds what was answered.
+        ValueError: The data do not fit the model, no claim has such a name, or a requirement is about a claim
+            that does not apply.
+    """
+    requirements = [requirement_of(text) for text in ([require] if isinstance(require, str) else require)]
+    named = claims_named([claims] if isinstance(claims, str) else claims)
+    required = [requirement.claim for requirement in requirements]
+    chosen = [claim for claim in catalog.claims().values() if claim in named or claim in required]
+    put = partial(
+        ask,
+        claims=chosen,
+        progress=progress,
+        requirements=requirements,
+        minutes=minutes,
+        everything=claims != "*" and list(claims) != ["*"],
+    )
+    if isinstance(model, Estimator):
+        if task or beside is not None:
+            raise ValueError("an estimator knows its task, and stands alone: leave out task and beside")
+        return put(subject_of_estimator(model, data, train=train, domain=domain), title=type(model).__name__)
+    _check_kind(model)
+    if isinstance(model, str | Path):
+        model = Run(model)
+    if isinstance(model, Run):
+        if task or train is not None or domain is not None or len(class_names):
+            raise ValueError("a run knows its task, training examples, domain and classes: leave them out")
+        record = model.record
+        facts = {
+            "model": record["recipe"]["model"],
+            "run": str(model.path),
+            "data": record["data"]["name"],
+            "data fingerprint": record["data"]["fingerprint"][:16],
+            "trained": model.reason,
+        }
+        judged_on = record["data"]["name"]
+        if not is_held_out(model, data):
+            judged_on = Path(data).name if isinstance(data, str | Path) else "data that were handed over"
+            facts["audited on"] = judged_on
+        if isinstance(beside, Run | str | Path):
+            facts["beside"] = str(_path(beside))
+        title = f"{record['recipe']['model']} on {judged_on}"
+        if isinstance(beside, nn.Module):
+            raise ValueError("beside a run goes a run: got a module")
+        subject = subject_of_run(model, data, None if beside is None else Run(_path(beside)))
+        return put(subject, title=title, facts=facts, history=model.history)
+    if isinstance(model, Subject):
+        return put(model)
+    if data is None:
+        raise ValueError("a module is audited on held-out data: give them as (x, y)")
+    if not (beside is None or isinstance(beside, nn.Module)):
+        raise ValueError("beside a module goes a module: got a run")
+    subject = subject_of(model, data, task=task, train=train, domain=domain, class_names=tuple(class_names))
+    return put(replace(subject, beside=_second(model, beside)))
+
+
+def _check_kind(model: Any) -> None:
+    if not isinstance(model, nn.Module | Run | Subject | str | Path):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        remedy = "; wrap its scores in one: forward(x) returns a tensor of a row an example"
+        if isinstance(model, type) and issubclass(model, nn.Module):
+            remedy = f": give an instance, {kind}(...)"
+        raise ValueError(
+            f"an audit takes a torch module, a run or its directory, one of margin's estimators or a "
+            f"subject: got {kind}{remedy}"
+        )
+
+
+def _path(run: Run | str | Path) -> str | Path:
+    return run.path if isinstance(run, Run) else run
+
+
+def _second(model: nn.Module, beside: nn.Module | None) -> nn.Module | None:
+    if beside is None:
+        return None
+    own, other = ({name: tuple(p.shape) for name, p in m.named_parameters()} for m in (model, beside))
+    if own != other:
+        odd = next(name for name in {**own, **other} if own.get(name) != other.get(name))
+        raise ValueError(f"beside must have the model's own parameters: they differ in {odd}")
+    return beside

@@ -1,0 +1,174 @@
+"""The hardest examples: the held-out examples of largest loss, ties by the smallest margin.
+
+What a number hides: a wrong label, a bad scan, a class that was never seen.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from margin.core.findings import Subject, has_loss, has_targets
+from margin.core.types import Batch
+from margin.engine.asking import asking, expand_weight
+from margin.theory.prediction.margins import output_margins
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hardest:
+    """Held-out examples of largest loss, the hardest first.
+
+    Args:
+        index: Position among the held-out examples that count, in their order.
+        inputs: Their first input, in the user's units.
+        targets: Their targets.
+        predictions: The task's columns of each: class and probability, score, value.
+        losses: Loss of each; NaN is the hardest of all.
+        margins: Score of the label less the largest other score; None without classes.
+    """
+
+    index: Tensor
+    inputs: Tensor
+    targets: Tensor
+    predictions: Mapping[str, Tensor]
+    losses: Tensor
+    margins: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """One record an example, without its input; non-finite numbers become strings."""
+        columns = {"index": self.index, "target": self.targets, **self.predictions, "loss": self.losses}
+        if self.margins is not None:
+            columns["margin"] = self.margins
+        return [
+            {name: _plain(column[i].tolist()) for name, column in columns.items()} for i in range(len(self))
+        ]
+
+
+@torch.no_grad()
+def hardest(subject: Subject, count: int = 12) -> Hardest | None:
+    """The ``count`` held-out examples of largest loss; leaves no trace.
+
+    Args:
+        subject: Whose examples, with the loss of its objective (a mean over the terms of an example).
+        count: How many to keep.
+
+    Returns:
+        None where the examples have no targets, losses and outputs do not belong to one example each, or an
+        example has a class at each of many places or several steps: no line of a table shows it.
+
+    Raises:
+        ValueError: ``count`` is not positive.
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1: got {count}")
+    if not (has_loss(subject) and has_targets(subject)):
+        return None
+    kept: Hardest | None = None
+    position = 0
+    with asking(subject.model) as generator:
+        for batch in subject.test:
+            found = _of_batch(subject, batch, generator)
+            if found is None:
+                return None
+            found = Hardest(found.index + position, *_fields(found)[1:])
+            position += len(found)
+            kept = _top(found if kept is None else _join(kept, found), count)
+    return kept
+
+
+def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> Hardest | None:
+    losses = subject.objective(subject.model, batch, generator)
+    outputs = subject.model(*batch.inputs)
+    if (
+        batch.targets is None
+        or not losses.shape[:1] == batch.targets.shape[:1] == batch.inputs[0].shape[:1]
+        or not isinstance(outputs, Tensor)
+        or batch.targets.ndim > (2 if batch.targets.is_floating_point() else 1)
+    ):
+        return None
+    losses = _of_examples(losses.double(), batch.weight)
+    margins = None
+    if subject.task.classes is not None and batch.targets.ndim == 1:
+        margins = output_margins(subject.task.classes(outputs), batch.targets).double()
+    weight = batch.weight
+    keep = (
+        torch.ones_like(losses, dtype=torch.bool)
+        if weight is None
+        else weight.reshape(len(losses), -1)[:, 0] > 0
+    )
+    predictions = {name: column[keep].cpu() for name, column in subject.task.predict(outputs).items()}
+    index = torch.arange(int(keep.sum()))
+    rows = (batch.inputs[0], batch.targets)
+    inputs, targets = (tensor[keep].cpu() for tensor in rows)
+    return Hardest(
+        index,
+        inputs,
+        targets,
+        predictions,
+        losses[keep].cpu(),
+        None if margins is None else margins[keep].cpu(),
+    )
+
+
+def _of_examples(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean loss of each example over its own terms."""
+    if losses.ndim == 1:
+        return losses
+    counted = expand_weight(losses, weight)
+    total = torch.where(counted != 0, counted * losses, 0).flatten(1).sum(1)
+    return total / counted.flatten(1).sum(1)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(x) for x in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _fields(h: Hardest) -> tuple[Tensor, Tensor, Tensor, Mapping[str, Tensor], Tensor, Tensor | None]:
+    return h.index, h.inputs, h.targets, h.predictions, h.losses, h.margins
+
+
+def _join(a: Hardest, b: Hardest) -> Hardest:
+    margins = None if a.margins is None or b.margins is None else torch.cat((a.margins, b.margins))
+    return Hardest(
+        torch.cat((a.index, b.index)),
+        _together(a.inputs, b.inputs),
+        _together(a.targets, b.targets),
+        {name: _together(column, b.predictions[name]) for name, column in a.predictions.items()},
+        torch.cat((a.losses, b.losses)),
+        margins,
+    )
+
+
+def _together(a: Tensor, b: Tensor) -> Tensor:
+    """The rows of both, those of shorter sequences padded with 0."""
+    shape = [max(sizes) for sizes in zip(a.shape[1:], b.shape[1:], strict=True)]
+    pads = [
+        [side for size, most in zip(x.shape[:0:-1], shape[::-1], strict=True) for side in (0, most - size)]
+        for x in (a, b)
+    ]
+    return torch.cat([pad(x, sides) for x, sides in zip((a, b), pads, strict=True)])
+
+
+def _top(h: Hardest, count: int) -> Hardest:
+    order = torch.arange(len(h))
+    if h.margins is not None:
+        order = order[h.margins.nan_to_num(-torch.inf).argsort(stable=True)]
+    losses = torch.where(h.losses.isnan(), torch.inf, h.losses)
+    order = order[losses[order].argsort(descending=True, stable=True)][:count]
+    return Hardest(
+        h.index[order],
+        h.inputs[order],
+        h.targets[order],
+        {name: column[order] for name, column in h.predictions.items()},
+        h.losses[order],
+        None if h.margins is None else h.margins[order],
+    )

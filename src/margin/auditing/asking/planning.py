@@ -1,0 +1,127 @@
+"""How long each question takes on this subject, so that an audit keeps to the minutes it is given."""
+
+import math
+import time
+from collections.abc import Sequence
+from statistics import median
+
+import torch
+
+from margin.auditing.report.table import LONG
+from margin.core.catalog import Claim
+from margin.core.findings import Subject
+from margin.core.types import Batch
+from margin.engine.asking import asking
+
+LEAST = 0.2
+"""Seconds that a claim takes however small the model is: what it loads, resamples and counts."""
+
+HARDEST = 2.0
+"""Passes over the held-out examples that the audit itself needs at its end."""
+
+
+PROBE = 0.02
+"""Seconds of a forward pass that are enough to time it by."""
+
+FARTHEST = 30.0
+"""By how much, at most, what was measured corrects what is expected."""
+
+
+class Plan:
+    """The time that is left of an audit, and what each question is expected to take of it.
+
+    A question costs so many forward passes over so many examples; one pass is timed on the first of them, and
+    what the questions took corrects what the next are expected to. The clock starts with the plan, and runs
+    while it is made and while it is found which questions apply.
+
+    Args:
+        subject: The model under audit.
+        minutes: What the audit may take; inf for any time.
+
+    Raises:
+        ValueError: The minutes are not above 0.
+    """
+
+    def __init__(self, subject: Subject, minutes: float = math.inf) -> None:
+        if not minutes > 0:
+            raise ValueError(f"minutes must be above 0: got {minutes:g}")
+        self._end = time.perf_counter() + 60 * minutes
+        self._limited = math.isfinite(minutes)
+        self._subject = subject
+        self._ratios = [1.0]  # one answer does not outweigh what is expected
+        self._per_example = seconds_per_example(subject) if self._limited else 0.0
+        if self._limited:
+            self._end -= HARDEST * self._per_example * count(subject.test)
+
+    def seconds(self, claim: Claim) -> float:
+        """What a question is expected to take, by the median of what others took beside what was expected."""
+        return LEAST + self._expected(claim) * median(self._ratios)
+
+    def took(self, claim: Claim, seconds: float) -> None:
+        """Learn from the time of an answer; where hardly any was expected or taken, it tells nothing."""
+        expected = self._expected(claim)
+        if self._limited and expected > 0 and max(expected, seconds) > LEAST:
+            ratio = max(seconds - LEAST, 0.0) / expected
+            self._ratios.append(min(max(ratio, 1 / FARTHEST), FARTHEST))
+
+    def _expected(self, claim: Claim) -> float:
+        """The passes over examples, as one was timed."""
+        cost = claim.cost
+        examples = count(self._subject.train if cost.part == "train" else ()) or count(self._subject.test)
+        if cost.limit:
+            examples = min(examples, cost.limit)
+        return cost.passes * examples * self._per_example
+
+    def order(self, claims: Sequence[Claim], first: Sequence[Claim] = ()) -> list[Claim]:
+        """What is required first, then the cheapest; in the given order where time is not limited."""
+        required = [claim for claim in claims if claim in first]
+        others = [claim for claim in claims if claim not in first]
+        return required + (sorted(others, key=self.seconds) if self._limited else others)
+
+    def lacking(self, claim: Claim) -> str:
+        """Why a question is not asked ("needs about 3 min of the 1 min that remain"), or ""."""
+        left = self._end - time.perf_counter()
+        needed = self.seconds(claim)
+        if not self._limited or needed <= left:
+            return ""
+        return f"{LONG} {spoken(needed)} of the {spoken(max(left, 0.0))} that remain"
+
+
+@torch.no_grad()
+def seconds_per_example(subject: Subject) -> float:
+    """The time of a forward pass by its examples: of one, then of more while they take next to nothing.
+
+    A batch is run whole only where its examples read each other: a forward may be long, as a bound that sums
+    over the thousand steps of a diffusion.
+    """
+    if not len(subject.test):
+        return 0.0
+    batch = subject.test[0]
+    length = len(batch.inputs[0])
+    size = 1 if subject.independent and batch.divisible else length
+    with asking(subject.model):
+        while True:
+            inputs = tuple(x[:size] for x in batch.inputs) if size < length else batch.inputs
+            start = time.perf_counter()
+            subject.model(*inputs)
+            if batch.inputs[0].is_cuda:
+                torch.cuda.synchronize(batch.inputs[0].device)
+            seconds = time.perf_counter() - start
+            if seconds > PROBE or size >= length:
+                return seconds / max(size, 1)
+            size = min(4 * size, length)
+
+
+def count(batches: Sequence[Batch]) -> int:
+    """The examples of batches of one size, the last perhaps smaller, without making them all."""
+    if not len(batches):
+        return 0
+    return (len(batches) - 1) * len(batches[0].inputs[0]) + len(batches[-1].inputs[0])
+
+
+def spoken(seconds: float) -> str:
+    """A time in the unit that people would name it in: "4 s", "3 min", "2.5 h"."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 0.95 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds:.2g} s"

@@ -1,0 +1,1 @@
+"""Findings on a page, in a terminal, as a table."""

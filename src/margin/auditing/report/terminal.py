@@ -1,0 +1,251 @@
+"""An audit in a terminal: what was assumed, the table of findings, what was left out, the sum.
+
+Assumptions are numbered in the table and spelled out below it. Where the table does not fit, units leave
+their column; where that is not enough, the rows are stacked.
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from margin.auditing.asking.requirements import Status
+from margin.auditing.report.table import (
+    MEASURED,
+    Row,
+    absences,
+    left_out,
+    premises_assumed,
+    rows,
+    statuses,
+    unmet,
+)
+from margin.core.findings import Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.text import Text
+
+    from margin.auditing.asking.answers import Audit
+
+MOST_ROWS = 8
+"""Rows of one finding; the report shows more."""
+
+REQUIRED = {Status.MISSED: "bold red", Status.UNDECIDED: "yellow", Status.MET: "green"}
+
+INDENT = 3
+"""Blanks before a label."""
+
+GAP = 2
+"""Blanks between two columns: the padding of one, and what divides them."""
+
+LONGEST_MARK = 34
+"""Characters of a name that a list keeps on one line."""
+
+STYLES = {
+    Verdict.UNFOUNDED: "bold magenta",
+    Verdict.FAILED: "bold red",
+    Verdict.VIOLATED: "bold red",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.VACUOUS: "dim",
+    Verdict.MEASURED: "",
+    Verdict.HOLDS: "green",
+}
+
+
+def renderable(audit: "Audit") -> "RenderableType":
+    """What rich prints for an audit."""
+    from rich.console import Group
+    from rich.text import Text
+
+    notes = premises_assumed(list(audit.findings.values()))
+    made = {
+        name: rows(name, finding, notes, judgments=audit.judgments_of(name), most=MOST_ROWS)
+        for name, finding in audit.findings.items()
+    }
+    why = [(name, text) for name, group in made.items() for row in group for text in row.why]
+    short = [(judgment.requirement.claim.name, judgment.sentence) for judgment in unmet(audit.judgments)]
+    refused = left_out(audit.answers)
+    blocks: list[RenderableType] = [Text(audit.title, style="bold")]
+    if audit.assumed:
+        blocks.append(_listing("Assumed of the subject", [("-", text) for text in audit.assumed]))
+    if made:
+        blocks.append(Fitting(made))
+    if notes:
+        blocks.append(_listing("Assuming", [(f"[{i}]", text) for i, text in enumerate(notes, 1)]))
+    if why:
+        blocks.append(_listing("Why", _together(why)))
+    if short:
+        blocks.append(_listing("Required and not met", short))
+    if refused:
+        items = [("-", f"{absence}: {', '.join(names)}") for absence, names in refused.items()]
+        blocks.append(_listing("Left out", items))
+    blocks.append(summary(audit))
+    return Group(*(part for block in blocks for part in (block, Text(""))))
+
+
+def _together(why: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each reason once: beside the claim it is of, or before the names of all of them."""
+    names: dict[str, list[str]] = {}
+    for name, text in why:
+        names.setdefault(text, []).append(name)
+    shared = [("-", f"{text}: {', '.join(dict.fromkeys(of))}") for text, of in names.items() if len(of) > 1]
+    return [(of[0], text) for text, of in names.items() if len(of) == 1] + shared
+
+
+def plain(audit: "Audit", width: int = 100) -> str:
+    """The audit as text without colors."""
+    from rich.console import Console
+
+    file = io.StringIO()
+    Console(file=file, width=width, color_system=None).print(audit)
+    return file.getvalue()
+
+
+def counted(audit: "Audit") -> str:
+    """How many findings there are, and verdicts where these are more."""
+    count, verdicts = len(audit.findings), sum(audit.counts.values())
+    words = f"{count} finding{'' if count == 1 else 's'}"
+    return words if verdicts == count else f"{words}, {verdicts} verdicts"
+
+
+def summary(audit: "Audit") -> "Text":
+    """How many verdicts of each kind were given, the gravest first."""
+    from rich.text import Text
+
+    text = Text(counted(audit))
+    for i, (verdict, number) in enumerate(audit.counts.items()):
+        text.append(", " if i else ": ")
+        text.append(f"{number} {verdict}", style=STYLES[verdict])
+    text.append("".join(f"; {phrase}" for phrase in absences(audit)))
+    required = statuses(audit.judgments)
+    for i, (status, number) in enumerate(required.items()):
+        text.append("; required: " if i == 0 else ", ")
+        text.append(f"{number} {status}", style=REQUIRED[status])
+    if Status.UNDECIDED in required:
+        text.append(" (undecided counts as missed)")
+    return text
+
+
+class Fitting:
+    """The findings as the width allows: a table, a table without a column of units, rows one under another.
+
+    Args:
+        made: The rows of each claim.
+    """
+
+    def __init__(self, made: Mapping[str, list[Row]]) -> None:
+        self._made = made
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        tables = (_table(self._made, options.max_width, units=units) for units in (True, False))
+        yield next((table for table in tables if table is not None), None) or _stack(self._made)
+
+
+def _table(made: Mapping[str, list[Row]], width: int, *, units: bool) -> "RenderableType | None":
+    """The rows, under the name of the room that asks; None where the width would break a word.
+
+    A value and its promise stand on one line; names, units, verdicts and requirements wrap between words.
+
+    Args:
+        made: The rows of each claim.
+        width: What the table may take.
+        units: Whether units have a column; else they stand beside the claim's name.
+    """
+    from rich import box
+    from rich.table import Table
+
+    lines = list(_lines(made, units))
+    names = ("claim", "promised", MEASURED, "unit", "verdict", "required")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    shown = [i for i in range(len(names)) if any(line[i].plain for line in lines)]
+    if not units:
+        shown = [i for i in shown if names[i] != "unit"]
+    cells = {i: [names[i], *(line[i].plain for line in lines)] for i in shown}
+    widths = {i: max(map(len, cells[i])) for i in shown}
+    excess = sum(widths.values()) + GAP * (len(shown) - 1) - width
+    for i in reversed(shown):
+        if names[i] not in ("promised", MEASURED):
+            least = max(len(word) for cell in cells[i] for word in cell.split()) + (0 if i else INDENT)
+            taken = max(0, min(excess, widths[i] - least))
+            widths[i], excess = widths[i] - taken, excess - taken
+    if excess > 0:
+        return None
+    for i in shown:
+        table.add_column(names[i], width=widths[i])
+    for line in lines:
+        table.add_row(*(line[i] for i in shown))
+    return table
+
+
+def _lines(made: Mapping[str, list[Row]], units: bool) -> "Iterator[list[Text]]":
+    """The cells of every line of the table."""
+    from rich.text import Text
+
+    blank = [Text() for _ in range(5)]
+    room = ""
+    for name, group in made.items():
+        if name.rpartition("/")[0] != room:
+            room = name.rpartition("/")[0]
+            yield [_text(room, "dim"), *blank]
+        short = name.rpartition("/")[2]
+        if len(group) > 1:
+            yield [_text(f" {short}"), *blank]
+        for row in group:
+            label = _text(f"   {row.label}" if len(group) > 1 else f" {short}")
+            if row.unit and not units:
+                label.append(f" ({row.unit})", style="dim")
+            yield [label, *_cells(row)]
+
+
+def _cells(row: Row) -> list["Text"]:
+    """Promise, value, unit, verdict and requirements of a row."""
+    return [_text(row.promised), _text(row.measured), _text(row.unit), _verdict(row), _required(row)]
+
+
+def _stack(made: Mapping[str, list[Row]]) -> "RenderableType":
+    """The rows one under another, for a terminal too narrow for their table."""
+    from rich.console import Group
+    from rich.padding import Padding
+
+    lines: list[RenderableType] = []
+    for name, group in made.items():
+        lines.append(_text(name, "bold"))
+        for row in group:
+            promised, measured, unit, verdict, required = _cells(row)
+            label = f"{row.label}: " if row.label and len(group) > 1 else ""
+            first = _text(label).append(measured).append(f" {unit}" if row.unit else "")
+            second = _text(f"promised {promised}: " if row.promised else "").append(verdict)
+            lines += [Padding(first, (0, 0, 0, 1)), Padding(second, (0, 0, 0, 3))]
+            if row.required:
+                lines.append(Padding(_text("required ").append(required), (0, 0, 0, 3)))
+    return Group(*lines)
+
+
+def _verdict(row: Row) -> "Text":
+    text = _text(row.verdict, STYLES[row.level])
+    return text.append("".join(f" [{note}]" for note in row.notes)) if row.notes else text
+
+
+def _required(row: Row) -> "Text":
+    text = _text("")
+    for i, (bound, status) in enumerate(row.required):
+        text.append("\n" if i else "").append(f"{bound} ").append(str(status), style=REQUIRED[status])
+    return text
+
+
+def _text(content: str, style: str = "") -> "Text":
+    from rich.text import Text
+
+    return Text(content, style=style)
+
+
+def _listing(title: str, items: list[tuple[str, str]]) -> "RenderableType":
+    from rich.console import Group
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=max(len(mark) for mark, _ in items) < LONGEST_MARK, overflow="fold")
+    grid.add_column(overflow="fold")
+    for mark, content in items:
+        grid.add_row(_text(mark, "dim"), _text(content))
+    return Group(_text(title, "bold"), grid)

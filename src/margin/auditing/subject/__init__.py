@@ -1,0 +1,1 @@
+"""What is audited: a run, a module, a user's data."""

@@ -1,0 +1,1 @@
+"""Gaussian factors of the features: principal components, probabilistic ones, factor analysis."""

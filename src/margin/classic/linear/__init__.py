@@ -1,0 +1,1 @@
+"""Affine maps, by a solve or by descent."""

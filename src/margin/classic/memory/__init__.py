@@ -1,0 +1,1 @@
+"""Associative memories."""

@@ -1,0 +1,1 @@
+"""Halfspaces and their margins."""

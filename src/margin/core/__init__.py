@@ -1,0 +1,1 @@
+"""The frame: batches, tasks, findings, the catalog of rows, the options of a training."""

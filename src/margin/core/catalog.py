@@ -1,0 +1,396 @@
+"""The tables from which the command line, the pages and the contract tests are derived.
+
+A row is text: a name, one line of summary, a reference, and dotted paths (``"package.module:name"``)
+to what it names, resolved only when used. Reading every table therefore imports neither torch nor
+numpy. The areas are reached by name alone.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Literal, TypeVar
+
+from margin.core.hints import fits, spoken
+
+PACKAGES = (
+    "math",
+    "nn",
+    "optim",
+    "data",
+    "engine",
+    "theory",
+    "robust",
+    "classic",
+    "feedforward",
+    "vision",
+    "sequence",
+    "geometric",
+    "generative",
+)
+"""The packages that hold tables, in the order in which they may import each other."""
+
+GROUP = "margin"
+"""The group of entry points by which an installed package adds a module of tables to ours."""
+
+
+class UnknownName(ValueError):
+    """A name that no table holds; the message gives the nearest."""
+
+
+def resolve(path: str) -> Any:
+    """The object at a dotted path ``"package.module:name"``."""
+    module, _, name = path.partition(":")
+    target: Any = import_module(module)
+    for part in name.split("."):
+        target = getattr(target, part)
+    return target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A named model: how it is built, its task, how it learns, how it cuts data into examples.
+
+    Args:
+        name: ``area/topic``.
+        summary: One line: which mathematical object it is.
+        build: Path of the constructor: positional parameters are dictated by the data, keyword-only
+            ones are the user's.
+        task: Path of its task.
+        reference: Author, year and section, equation or theorem.
+        tiny: Path of a function without arguments that returns the smallest Data it trains on.
+        takes: The kind of data it takes, where the spec of another kind reads the same; "" is any.
+        objective: Path of its objective; "" takes the task's loss.
+        step: Path of a step factory; "" descends on the objective.
+        examples: Path of ``(split) -> Examples``; "" takes the split as it is.
+        optimizers: Submodules with an optimizer of their own; "" is the whole model, () none.
+        parallel: Whether a batch may be divided between processes.
+        whole: Whether a step takes all training examples at once.
+        weighted: Whether its step counts an example by its weight; one that does not knows but equal ones.
+        defaults: Its own defaults of the training options.
+        covers: Identifiers of the specification that it covers.
+    """
+
+    name: str
+    summary: str
+    build: str
+    task: str
+    reference: str
+    tiny: str
+    takes: str = ""
+    objective: str = ""
+    step: str = ""
+    examples: str = ""
+    optimizers: tuple[str, ...] = ("",)
+    parallel: bool = True
+    whole: bool = False
+    weighted: bool = True
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    covers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A step that any entry with a loss can take instead of its own.
+
+    Args:
+        name: ``area/topic``.
+        summary: One line: what the step minimizes or advances.
+        step: Path of the step factory.
+        reference: Author, year and section, equation or theorem.
+        unused: Training options that have no effect under it.
+        last: Whether its result are the weights of the last step, however good others were on the way: then
+            no validation loss ends the training or chooses among them.
+        replaced: By an option of the rule, the training options whose place it takes where it is given.
+        covers: Identifiers of the specification that it covers.
+    """
+
+    name: str
+    summary: str
+    step: str
+    reference: str
+    unused: tuple[str, ...] = ()
+    last: bool = False
+    replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    covers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Something of the catalog that is no model: a layer, a loss, a source of data, a measure, a fact.
+
+    Args:
+        name: ``area/topic``.
+        summary: One line: what it is.
+        kind: layer, loss, optimizer, source, measure, fact, ...
+        target: Path of our object or the library's (``"torch.nn:GELU"``).
+        reference: Author, year and section, equation or theorem; for a source, where it is from.
+        covers: Identifiers of the specification that it covers.
+    """
+
+    name: str
+    summary: str
+    kind: str
+    target: str
+    reference: str
+    covers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a claim needs of its subject; ``text`` completes "does not apply: needs ...".
+
+    Args:
+        text: What is needed.
+        met: Path of ``(subject) -> bool``.
+        of: Whether it is asked of the subject as a whole, or of the kind of its model.
+    """
+
+    text: str
+    met: str
+    of: Literal["subject", "model"] = "subject"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a question costs: forward passes over examples; a gradient is worth 3, a second derivative 6.
+
+    Args:
+        passes: How often the model is evaluated on each example, about.
+        part: The examples: test, or train where they are known.
+        limit: Examples at most, 0 for all.
+    """
+
+    passes: float = 1.0
+    part: Literal["test", "train"] = "test"
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A named question that returns a finding.
+
+    Args:
+        name: ``area/topic.name``.
+        summary: One line: the question.
+        ask: Path of ``(subject) -> Finding``.
+        demo: Path of a function without arguments that returns a subject whose answer is known.
+        reference: Author, year and section, equation or theorem.
+        needs: What it needs of a subject.
+        cost: What it costs, for an audit that has so many minutes.
+        by_name: Why an audit of everything leaves it out, or "": the answer is known before, as of an
+            identity, which teaches the theorem more than it tells of the model; or it takes long.
+        covers: Identifiers of the specification that it covers.
+    """
+
+    name: str
+    summary: str
+    ask: str
+    demo: str
+    reference: str
+    needs: tuple[Need, ...] = ()
+    cost: Cost = Cost()
+    by_name: str = ""
+    covers: tuple[str, ...] = ()
+
+    def refusal(self, subject: Any) -> str:
+        """Why the question makes no sense for this subject, or "".
+
+        The kind of model comes first: what else is needed may be a question to that kind alone.
+        """
+        kinds = [need for need in self.needs if need.of == "model"]
+        others = [need for need in self.needs if need.of == "subject"]
+        if lacking := _unmet(kinds, subject):
+            return f"{OTHER_MODELS} {lacking}"
+        # a claim about a kind of model knows what it may ask of it
+        lacking = _unmet(others if kinds else [*others, LOSS], subject)
+        return f"needs {lacking}" if lacking else ""
+
+
+def _unmet(needs: Iterable[Need], subject: Any) -> str:
+    return " and ".join(need.text for need in needs if not resolve(need.met)(subject))
+
+
+OTHER_MODELS = "is asked only of"
+"""How a refusal begins that is due to the kind of model."""
+
+KNOWN = "the answer is known before"
+LONG = "it takes long"
+"""Why a claim is asked only where it is named."""
+
+LABELS = Need("class labels", "margin.core.findings:has_labels")
+PROBABILITIES = Need("class probabilities", "margin.core.findings:has_probabilities")
+LOSS = Need("a loss", "margin.core.findings:has_loss")
+TWO_EXAMPLES = Need("two held-out examples", "margin.core.findings:has_two_examples")
+TWO_LABELS = Need("held-out examples of two classes", "margin.core.findings:has_two_labels")
+TARGETS = Need("targets", "margin.core.findings:has_targets")
+MOVABLE = Need("one input of real numbers", "margin.core.findings:has_real_input")
+DOMAIN = Need("a domain (where one input may be moved)", "margin.core.findings:has_domain")
+TRAINING = Need("the training examples", "margin.core.findings:has_training_batches")
+PARAMETERS = Need("real parameters that require a gradient", "margin.core.findings:has_parameters")
+HISTORY = Need("the history of a training", "margin.core.findings:has_history")
+INITIAL = Need("the weights that the training began with", "margin.core.findings:has_initial")
+BESIDE = Need("a second model of the same kind (--beside RUN)", "margin.core.findings:has_beside")
+INDEPENDENT = Need("examples that do not depend on each other", "margin.core.findings:is_independent")
+
+Row = Entry | Rule | Part | Claim
+T = TypeVar("T")
+
+
+@cache
+def _modules() -> tuple[Any, ...]:
+    """Our packages, then the modules that other installed packages add, by name."""
+    added = sorted({point.value for point in entry_points(group=GROUP)})
+    return tuple(import_module(name) for name in (*(f"margin.{package}" for package in PACKAGES), *added))
+
+
+@cache
+def _table(kind: str) -> Mapping[str, Any]:
+    rows: dict[str, Any] = {}
+    for module in _modules():
+        for row in getattr(module, kind, ()):
+            if row.name in rows:
+                raise ValueError(f"two rows of {kind} are named {row.name}")
+            rows[row.name] = row
+    return rows
+
+
+def models() -> Mapping[str, Entry]:
+    """Every entry, by name."""
+    return _table("MODELS")
+
+
+def rules() -> Mapping[str, Rule]:
+    """Every rule, by name."""
+    return _table("RULES")
+
+
+def parts() -> Mapping[str, Part]:
+    """Every part, by name."""
+    return _table("PARTS")
+
+
+def claims() -> Mapping[str, Claim]:
+    """Every claim, by name."""
+    return _table("CLAIMS")
+
+
+def sources() -> Mapping[str, Part]:
+    """The parts that are sources of data, by short name."""
+    return {name.rpartition("/")[2]: part for name, part in parts().items() if part.kind == "source"}
+
+
+def find(rows: Mapping[str, T], name: str, what: str) -> T:
+    """The row of that name; the part after the last ``/`` serves where it is unique.
+
+    Args:
+        rows: A table.
+        name: A full name or a short one.
+        what: How a message calls the kind of row ("model", "rule", "data set").
+
+    Raises:
+        UnknownName: No row has that name, or several do; the message names the nearest.
+    """
+    if name in rows:
+        return rows[name]
+    short = [full for full in rows if full.rpartition("/")[2] == name]
+    if len(short) == 1:
+        return rows[short[0]]
+    if short:
+        raise UnknownName(f"{what} {name!r} could be {', '.join(sorted(short))}: give the full name")
+    if near := nearest(name, rows):
+        raise UnknownName(f"unknown {what} {name!r}; nearest: {', '.join(near)}")
+    raise UnknownName(f"unknown {what} {name!r}; there are: {', '.join(sorted(rows)[:12]) or 'none'}")
+
+
+def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
+    """The names most like ``name``, by their whole or by the part after the last ``/``."""
+    names = list(names)
+    scores = {
+        full: max(
+            1.0 if form.lower().startswith(name.lower()) else _likeness(name, form)
+            for form in (full, full.rpartition("/")[2])
+        )
+        for full in names
+    }
+    return [full for full in sorted(names, key=lambda full: -scores[full]) if scores[full] >= 0.5][:count]
+
+
+def _likeness(name: str, form: str) -> float:
+    return difflib.SequenceMatcher(None, name.lower(), form.lower()).ratio()
+
+
+def dictated(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The positional parameters of a constructor or factory: what the data or the frame dictates."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds)
+
+
+def chosen(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The keyword-only parameters of a constructor or factory: what the user chooses."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
+
+
+def supply(
+    function: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any], what: str
+) -> Any:
+    """Call ``function`` with the positional parameters found in ``given`` and the user's ``options``.
+
+    Args:
+        function: A constructor or factory.
+        given: What the data or the frame offer, by parameter name; the surplus is ignored.
+        options: The user's keyword-only options.
+        what: How a message calls the thing that is built.
+
+    Raises:
+        ValueError: A positional parameter is not given, an option does not exist, or its value is of
+            another type.
+    """
+    names = dictated(function)
+    if missing := [name for name in names if given.get(name) is None]:
+        offered = ", ".join(name for name, value in given.items() if value is not None)
+        raise ValueError(f"{what} needs {', '.join(missing)}: the data give {offered or 'nothing'}")
+    check_options(function, options, what)
+    parameters = inspect.signature(function).parameters
+    typed = {name: _as_annotated(value, parameters[name].annotation) for name, value in options.items()}
+    for name, value in typed.items():
+        if not fits(value, parameters[name].annotation):
+            raise ValueError(f"{name} must be {spoken(parameters[name].annotation)}: got {value!r}")
+    dictating = {name: _as_annotated(given[name], parameters[name].annotation) for name in names}
+    for name, value in dictating.items():
+        if not fits(value, parameters[name].annotation):
+            raise ValueError(f"{name} of {what} must be {spoken(parameters[name].annotation)}: got {value!r}")
+    return function(**dictating, **typed)
+
+
+def _as_annotated(value: Any, hint: Any) -> Any:
+    if type(value).__module__ == "numpy" and not getattr(value, "shape", (1,)):
+        value = value.item()  # a record keeps Python's numbers
+    # YAML and JSON know no tuples: a list stands for one
+    return tuple(value) if isinstance(value, list) and "tuple[" in str(hint) else value
+
+
+def completed(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the default of each that is not given: what is recorded is never looked up again."""
+    parameters = inspect.signature(function).parameters
+    defaults = {name: parameters[name].default for name in chosen(function)}
+    known = {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
+    return {**known, **options}
+
+
+def check_options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
+    """Refuse an option that ``function`` does not have, naming the nearest that it has.
+
+    Raises:
+        ValueError: An option does not exist.
+    """
+    known = chosen(function)
+    for name in options:
+        if name not in known:
+            near = [*nearest(name, known), *known]
+            has = ", ".join(dict.fromkeys(near)) or "none"
+            raise ValueError(f"{what} has no option {name!r}; it has: {has}")

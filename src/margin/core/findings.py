@@ -1,0 +1,391 @@
+"""What a claim is asked of (a subject), what it answers (a finding), and how the verdict follows.
+
+The verdict is computed, never stated: it compares where the measured value may lie with what theory
+promises. See :class:`Finding`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+import torch
+from torch import Generator, Tensor, nn
+
+from margin.core.tasks import Task
+from margin.core.types import Batch, Domain, Objective
+
+Kind = Literal["exact", "estimate", "lower", "upper"]
+Scope = Literal["always", "probability", "exists", "limit"]
+Status = Literal["proved", "sampled", "assumed", "refuted"]
+
+STANDARD_ERRORS = 4.0
+"""Half-width of the interval of an estimate, in standard errors: 1 normal error in 16,000 is larger."""
+
+PRINTED = 1.959964
+"""Half-width of the interval that is printed, in standard errors: 1 normal error in 20 is larger."""
+
+
+class NotAsked(Exception):
+    """Why a claim cannot be put to a subject, in one line, which is no failure of either.
+
+    A claim raises it where a cap is hit, or where an answer would not fit: "more than 200,000 regions".
+    """
+
+
+class Verdict(StrEnum):
+    """What follows from a finding, the gravest first."""
+
+    UNFOUNDED = "unfounded"
+    FAILED = "failed"
+    VIOLATED = "violated"
+    INCONCLUSIVE = "inconclusive"
+    VACUOUS = "vacuous"
+    MEASURED = "measured"
+    HOLDS = "holds"
+
+
+@dataclass(frozen=True, slots=True)
+class Premise:
+    """A hypothesis of a theorem, on this subject.
+
+    Args:
+        text: The hypothesis, as the theorem states it.
+        status: proved, sampled (no counter-example found), assumed (nothing checked) or refuted.
+        evidence: What was looked at; for a refuted premise, the layer or the example.
+    """
+
+    text: str
+    status: Status
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Finding:
+    """A statement, what was measured, what theory promises, and the verdict that follows.
+
+    The value's reach, on which the verdict rests, is ``value -+ 4 stderr``, or the stated interval, plus
+    rounding, and holds the printed one; a ``lower`` (``upper``) estimate reaches to the end of its range.
+    What is printed is the 95 % interval: :attr:`shown`. Both end where the range ends. With several elements
+    each has its own verdict and the gravest is the finding's.
+
+    Args:
+        statement: What is claimed, in one sentence.
+        value: What was measured: a scalar, or one element per example or per label.
+        unit: Unit of the value; "1" where it has none.
+        range: The least and largest value possible at all.
+        premises: The theorem's hypotheses on this subject; () declares that it needs none.
+        reference: Author, year and theorem, equation or section.
+        kind: exact, estimate, or a one-sided estimate of the truth (lower, upper).
+        stderr: Standard error of an estimate.
+        interval: A confidence interval of the truth, where a standard error would mislead.
+        printed: The 95 % interval, where it is neither ``interval`` nor ``value -+ 1.96 stderr``.
+        sample: Of which examples the value is, where not of all that its question names: "1,024 drawn".
+        failure: Why the method gave no number; "" where it did.
+        low: Promised lower bound.
+        high: Promised upper bound; an identity has low = high.
+        scope: always, with probability, for some member of a class (exists), asymptotically (limit).
+        tolerance: Width by which rounding may widen the promise, in the value's unit.
+        labels: Names of the value's elements.
+        bracket: Where the quantity lies that the value bounds from one side only, element by element: the
+            accuracy in a ball, between what is certified and what survived the attack. None: in the reach.
+        curves: Named tensors that the report draws.
+        remarks: What a reader must know beside the verdict, a sentence each: why there is no certificate.
+    """
+
+    statement: str
+    value: Tensor
+    unit: str
+    range: tuple[float, float]
+    premises: tuple[Premise, ...]
+    reference: str
+    kind: Kind = "exact"
+    stderr: Tensor | None = None
+    interval: tuple[Tensor, Tensor] | None = None
+    printed: tuple[Tensor, Tensor] | None = None
+    sample: str = ""
+    failure: str = ""
+    low: Tensor | None = None
+    high: Tensor | None = None
+    scope: Scope = "always"
+    tolerance: float = 0.0
+    labels: tuple[str, ...] = ()
+    bracket: tuple[Tensor, Tensor] | None = None
+    curves: Mapping[str, Tensor] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.stderr is not None and self.interval is not None:
+            raise ValueError("a finding has a stderr or an interval, not both")
+        if self.kind == "exact" and (self.stderr is not None or self.interval is not None):
+            raise ValueError("an exact value has neither stderr nor interval: use kind='estimate'")
+        if self.printed is not None and self.stderr is None and self.interval is None:
+            raise ValueError("a printed interval goes with a stderr or an interval: got neither")
+        if self.labels and len(self.labels) != self.value.numel():
+            raise ValueError(f"one label per element: got {len(self.labels)} for {self.value.numel()}")
+
+    @property
+    def reach(self) -> tuple[Tensor, Tensor]:
+        """The least and largest value that the truth may have, element by element: the verdict's interval.
+
+        It holds the printed interval, which of few skewed terms may reach further than standard errors do.
+        """
+        below, above = self._ended(self.interval, STANDARD_ERRORS)
+        if self.printed is None:
+            return below, above
+        least, most = self.shown
+        return below.fmin(least), above.fmax(most)
+
+    @property
+    def shown(self) -> tuple[Tensor, Tensor]:
+        """The ends of the interval that is printed, of 95 %, element by element."""
+        return self._ended(self.printed or self.interval, PRINTED)
+
+    def _ended(self, ends: tuple[Tensor, Tensor] | None, errors: float) -> tuple[Tensor, Tensor]:
+        """An interval, stated or of so many standard errors, with its rounding, cut at the range."""
+        value = self.value.double()
+        if ends is not None:
+            below, above = (end.double() for end in ends)
+        else:
+            stderr = torch.zeros_like(value) if self.stderr is None else self.stderr.double()
+            below, above = value - errors * stderr, value + errors * stderr
+        if self.value.is_floating_point():
+            rounding = torch.finfo(self.value.dtype).eps * value.abs()
+            below, above = below - rounding, above + rounding
+        least, most = self.range
+        # An estimate may lie outside of the range, as one without bias; its interval holds it all the same.
+        below, above = below.maximum(value.clamp(max=least)), above.minimum(value.clamp(min=most))
+        if self.kind == "lower":
+            above = torch.full_like(above, self.range[1])
+        if self.kind == "upper":
+            below = torch.full_like(below, self.range[0])
+        return below, above
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdict of each element of the value."""
+        count = self.value.numel()
+        if any(premise.status == "refuted" for premise in self.premises):
+            return [Verdict.UNFOUNDED] * count
+        if self.failure:
+            return [Verdict.FAILED] * count
+        below, above = (end.expand_as(self.value).flatten().tolist() for end in self.reach)
+        low = _bound(self.low, self.value, -math.inf)
+        high = _bound(self.high, self.value, math.inf)
+        value = self.value.double().flatten().tolist()
+        return [self._verdict(*case) for case in zip(value, below, above, low, high, strict=True)]
+
+    def _verdict(self, value: float, below: float, above: float, low: float, high: float) -> Verdict:
+        if not math.isfinite(value) or any(math.isnan(x) for x in (below, above, low, high)):
+            return Verdict.FAILED
+        if math.isinf(low) and math.isinf(high):
+            return Verdict.MEASURED
+        if low <= self.range[0] and high >= self.range[1]:
+            return Verdict.VACUOUS
+        low, high = low - self.tolerance, high + self.tolerance
+        if low <= below and above <= high:
+            return Verdict.HOLDS
+        if self.scope in ("exists", "limit"):
+            return Verdict.MEASURED
+        return Verdict.VIOLATED if above < low or below > high else Verdict.INCONCLUSIVE
+
+    @property
+    def verdict(self) -> Verdict:
+        """The gravest verdict of the elements; a finding without elements failed."""
+        order = list(Verdict)
+        return min(self.verdicts, key=order.index, default=Verdict.FAILED)
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many elements have each verdict, the gravest first."""
+        verdicts = self.verdicts
+        return {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
+
+    @property
+    def assuming(self) -> tuple[str, ...]:
+        """The premises that nothing checked: a verdict of *holds* reads "holds, assuming ..."."""
+        return tuple(premise.text for premise in self.premises if premise.status == "assumed")
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding as JSON values, the verdict included; non-finite numbers become strings."""
+        below, above = self.reach
+        shown = None if self.stderr is None and self.interval is None else [_json(end) for end in self.shown]
+        return {
+            "statement": self.statement,
+            "value": _json(self.value),
+            "unit": self.unit,
+            "range": [_number(end) for end in self.range],
+            "kind": self.kind,
+            "stderr": _json(self.stderr),
+            "interval": shown,
+            "reach": [_json(below), _json(above)],
+            "sample": self.sample,
+            "low": _json(self.low),
+            "high": _json(self.high),
+            "scope": self.scope,
+            "tolerance": self.tolerance,
+            "failure": self.failure,
+            "premises": [{"text": p.text, "status": p.status, "evidence": p.evidence} for p in self.premises],
+            "reference": self.reference,
+            "remarks": list(self.remarks),
+            "labels": list(self.labels),
+            "bracket": None if self.bracket is None else [_json(end) for end in self.bracket],
+            "curves": {name: _json(curve) for name, curve in self.curves.items()},
+            "verdict": str(self.verdict),
+            "verdicts": [str(verdict) for verdict in self.verdicts],
+        }
+
+
+def _bound(bound: Tensor | None, value: Tensor, missing: float) -> list[float]:
+    if bound is None:
+        return [missing] * value.numel()
+    return [float(x) for x in bound.double().expand_as(value).flatten()]
+
+
+def _number(x: float) -> float | str:
+    return x if math.isfinite(x) else str(x)
+
+
+def _json(tensor: Tensor | None) -> Any:
+    return None if tensor is None else _plain(tensor.detach().cpu().tolist())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return _number(value) if isinstance(value, float) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Subject:
+    """A model under audit, in the user's units: preprocessing is its first layer.
+
+    Args:
+        model: The module; a claim leaves no trace in it.
+        test: Batches held out from training, on the model's device, in its dtype.
+        train: Batches it was trained on; () where they are not known.
+        task: How its outputs are read.
+        objective: The loss of each term; :func:`without_loss` where the model has none.
+        domain: Where one input may lie; None: inputs are not points that can be moved.
+        independent: Whether an example's output is independent of the others of its batch.
+        assumed: What was inferred rather than stated; printed first.
+        class_names: Names of the classes, in the order of the labels.
+        history: The rows of the training's history, each with ``step``; () where it is not known.
+        initial: The model with the weights that the training began with, where they are known.
+        groups: Of a held-out part in groups, what says which: there each group is one independent draw.
+        beside: A second model of the same kind, with which this one is compared, where one is given.
+        kept: What one claim computed of the model's answers and others need too, by its name; a subject that
+            is made from this one begins with none.
+    """
+
+    model: nn.Module
+    test: Sequence[Batch]
+    task: Task
+    objective: Objective
+    train: Sequence[Batch] = ()
+    domain: Domain | None = None
+    independent: bool = True
+    assumed: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    history: Sequence[Mapping[str, Any]] = ()
+    initial: nn.Module | None = None
+    beside: nn.Module | None = None
+    groups: str = ""
+    kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+
+def without_loss(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+    """The objective of a model that has none, as one that learns from an adversary.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError("this model has no loss")
+
+
+def has_loss(subject: Subject) -> bool:
+    """Whether a loss judges the model."""
+    return subject.objective is not without_loss
+
+
+def has_labels(subject: Subject) -> bool:
+    """Whether the targets are classes."""
+    return subject.task.classes is not None and has_targets(subject)
+
+
+def has_probabilities(subject: Subject) -> bool:
+    """Whether the model states a probability for each class."""
+    return subject.task.probabilities is not None and has_targets(subject)
+
+
+def has_targets(subject: Subject) -> bool:
+    """Whether the held-out examples come with targets."""
+    return len(subject.test) > 0 and subject.test[0].targets is not None
+
+
+def has_real_input(subject: Subject) -> bool:
+    """Whether there is one input, of real numbers, which is then a point that can be moved."""
+    inputs = subject.test[0].inputs if subject.test else ()
+    return len(inputs) == 1 and inputs[0].is_floating_point()
+
+
+def has_domain(subject: Subject) -> bool:
+    """Whether the box is known in which an input may be moved."""
+    return subject.domain is not None
+
+
+def has_training_batches(subject: Subject) -> bool:
+    """Whether the training examples are known."""
+    return len(subject.train) > 0
+
+
+def has_two_examples(subject: Subject) -> bool:
+    """Whether two held-out examples count, so that a standard error or an interval can be told."""
+    count = 0
+    for batch in subject.test:
+        weight = batch.weight
+        rows = len(batch.inputs[0]) if batch.targets is None else len(batch.targets)
+        count += rows if weight is None else int((weight.reshape(len(weight), -1) > 0).any(1).sum())
+        if count > 1:
+            return True
+    return False
+
+
+def has_two_labels(subject: Subject) -> bool:
+    """Whether the held-out examples that count are of two classes or more."""
+    seen: set[float] = set()
+    for batch in subject.test:
+        if batch.targets is not None:
+            weight = batch.weight
+            kept = batch.targets if weight is None else batch.targets[weight.expand_as(batch.targets) > 0]
+            seen.update(kept.unique().tolist())
+        if len(seen) > 1:
+            return True
+    return False
+
+
+def has_parameters(subject: Subject) -> bool:
+    """Whether parameters require a gradient, all real: by complex ones a derivative is another thing."""
+    trained = [p for p in subject.model.parameters() if p.requires_grad]
+    return len(trained) > 0 and not any(p.is_complex() for p in trained)
+
+
+def has_history(subject: Subject) -> bool:
+    """Whether the training left a history."""
+    return len(subject.history) > 0
+
+
+def has_initial(subject: Subject) -> bool:
+    """Whether the weights are known that the training began with."""
+    return subject.initial is not None
+
+
+def has_beside(subject: Subject) -> bool:
+    """Whether a second model is given."""
+    return subject.beside is not None
+
+
+def is_independent(subject: Subject) -> bool:
+    """Whether examples do not read each other."""
+    return subject.independent

@@ -1,0 +1,243 @@
+"""How a training goes: the options that every model shares. Imports no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from margin.core.hints import fits, spoken
+
+Amount = int | Literal["all"]
+Schedule = Literal["constant", "cosine", "linear", "step", "exponential", "power", "inverse_sqrt", "plateau"]
+Averaging = float | Literal["mean"]
+Weights = list[float] | Literal["balanced"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Options of all trainings; what is not given is the model's own default, then the house's.
+
+    Args:
+        seed: Seeds weights, order and noise.
+        epochs: Passes over the training examples.
+        max_steps: Steps; overrides epochs.
+        batch_size: Examples a step, or all.
+        scale: How inputs reach the model: with mean 0 and variance 1 where the source does so, from their
+            domain to [0, 1] (unit) or to [-1, 1] (symmetric), or as they are.
+        scale_targets: Whether targets that are values have mean 0 and variance 1 while a model is trained by
+            gradients, or are as they are; losses, metrics and predictions are in their own units.
+        init: How weights are drawn, as he_normal or orthogonal; the model's own way if not given.
+        init_scale: Standard deviation of normal and uniform weights, gain of orthogonal ones.
+        init_from: A run, or a file of weights (.safetensors, .pt), whose tensors the model begins with,
+            wherever name and shape are the same.
+        freeze: Parts of the model that keep their weights, by the beginning of their names.
+        optimizer: Name of a class in torch.optim, or of an optimizer of the catalog.
+        lr: Learning rate.
+        layer_decay: Factor of the learning rate from each layer to the one before it.
+        optimizer_options: The optimizer's other arguments.
+        decay_norms: Whether weight decay applies to biases and normalization layers too.
+        schedule: Factor of the learning rate over the training.
+        schedule_options: The schedule's own numbers, as {every: 1000, factor: 0.5} of step.
+        warmup: Steps over which the learning rate rises from 0.
+        clip: Largest norm of the gradient; inf never clips.
+        accumulate: Pieces into which a batch is cut to save memory; their gradients are summed.
+        average: Decay of a moving average of the weights, mean for their mean, 0 for none.
+        average_start: Steps before the mean of the weights begins.
+        augment: Random changes of the training inputs, as shift:2 or flip.
+        mix: Whether two examples are mixed into one: all of them, or a box of one in the other.
+        mix_alpha: Both parameters of the Beta distribution of the share of each.
+        label_smoothing: Probability that a label is replaced by one drawn from all classes.
+        confusion: Probability of training on class j where the label is y, a row for each y.
+        class_weight: Weight of each class in the loss; balanced gives each class the same sum.
+        curriculum: A run by whose losses the training examples are ordered, the easy ones first.
+        pacing: How the share of the examples that are drawn from grows.
+        pacing_start: Share of the examples that the training begins with.
+        pacing_end: Share of the training after which all examples are drawn from.
+        teacher: A run whose model a rule learns from.
+        until: Stop when a metric of the step is at most this.
+        patience: Stop after so many evaluations without a better validation loss, 0 for never.
+        evaluate_every: Steps between evaluations; an epoch if not given.
+        checkpoint_every: Steps between checkpoints; at each evaluation if not given.
+        precision: Type of the weights, or bfloat16 autocast over float32 weights.
+        device: cpu, cuda, cuda:1, mps.
+        threads: Threads of the CPU; torch's own choice if not given.
+        compile: Whether the model is compiled.
+        processes: Processes among which every batch is divided; under torchrun, those that it has started.
+        strategy: Whether each process keeps all weights, or a share of them.
+        workers: Processes that read examples ahead; 0 reads them in the training's own.
+        track: Measurements of the model at every evaluation, by name; their columns join the history.
+        log: What a run keeps besides: its history as csv or tensorboard, pictures of samples over time.
+    """
+
+    seed: int | None = None
+    epochs: int | None = None
+    max_steps: int | None = None
+    batch_size: Amount | None = None
+    scale: Literal["standard", "unit", "symmetric", "none"] | None = None
+    scale_targets: Literal["standard", "none"] | None = None
+    init: str | None = None
+    init_scale: float | None = None
+    init_from: str | None = None
+    freeze: list[str] | None = None
+    optimizer: str | None = None
+    lr: float | None = None
+    layer_decay: float | None = None
+    optimizer_options: dict[str, Any] | None = None
+    decay_norms: bool | None = None
+    schedule: Schedule | None = None
+    schedule_options: dict[str, float] | None = None
+    warmup: int | None = None
+    clip: float | None = None
+    accumulate: int | None = None
+    average: Averaging | None = None
+    average_start: int | None = None
+    augment: list[str] | None = None
+    mix: Literal["none", "mixup", "cutmix"] | None = None
+    mix_alpha: float | None = None
+    label_smoothing: float | None = None
+    confusion: list[list[float]] | None = None
+    class_weight: Weights | None = None
+    curriculum: str | None = None
+    pacing: Literal["linear", "root", "step", "exponential"] | None = None
+    pacing_start: float | None = None
+    pacing_end: float | None = None
+    teacher: str | None = None
+    until: dict[str, float] | None = None
+    patience: int | None = None
+    evaluate_every: int | None = None
+    checkpoint_every: int | None = None
+    precision: Literal["float32", "float64", "bfloat16"] | None = None
+    device: str | None = None
+    threads: int | None = None
+    compile: bool | None = None
+    processes: int | None = None
+    strategy: Literal["ddp", "fsdp"] | None = None
+    workers: int | None = None
+    track: list[str] | None = None
+    log: list[Literal["csv", "tensorboard", "samples"]] | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not fits(value, field.type):
+                raise ValueError(f"{field.name} must be {spoken(field.type)}: got {value!r}")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not value >= least:
+                raise ValueError(f"{name} must be at least {least}: got {value}")
+        for name in ("lr", "init_scale", "mix_alpha", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive: got {value}")
+        for name in ("average", "label_smoothing"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not 0 <= value < 1:
+                raise ValueError(f"{name} must be in [0, 1): got {value}")
+        for name in ("layer_decay", "pacing_start", "pacing_end"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise ValueError(f"{name} must be in (0, 1]: got {value}")
+
+    def over(self, defaults: Mapping[str, Any]) -> "Training":
+        """These options, each that is None taken from ``defaults``, then from the house's.
+
+        Epochs that are given stand in place of a number of steps that is not.
+        """
+        base = replace(HOUSE, **defaults)
+        if self.epochs is not None and self.max_steps is None:
+            base = replace(base, max_steps=None)
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(base, **given)
+
+    def changing(self, recorded: "Training") -> "Training":
+        """These options over those of a record, in which None is a value as any other: no default is asked.
+
+        Epochs that are given stand in place of a recorded number of steps.
+        """
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        if self.epochs is not None and self.max_steps is None:
+            given["max_steps"] = None
+        return replace(recorded, **given)
+
+    @classmethod
+    def recorded(cls, options: Mapping[str, Any]) -> "Training":
+        """The resolved options of a record, as they stand there.
+
+        An option that is newer than the record is as it was before there was a choice.
+
+        Raises:
+            ValueError: An option is unknown, of another type, out of range, or null where it has a value.
+        """
+        known = {f.name: f.type for f in fields(cls)}
+        if unknown := [name for name in options if name not in known]:
+            raise ValueError(f"there is no option {unknown[0]!r}")
+        for name, value in options.items():
+            if not fits(value, known[name]) or (value is None and getattr(HOUSE, name) is not None):
+                shown = "null" if value is None else repr(value)
+                raise ValueError(f"{name} must be {spoken(known[name])}: got {shown}")
+        return replace(HOUSE, **{**_BEFORE, **options})
+
+    def as_json(self) -> dict[str, Any]:
+        """The options as JSON values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+_BEFORE = {"scale_targets": "none"}
+"""Options that had another value than the house's before there was a choice."""
+
+_LEAST = {
+    "epochs": 0,
+    "max_steps": 0,
+    "batch_size": 1,
+    "warmup": 0,
+    "average_start": 0,
+    "accumulate": 1,
+    "patience": 0,
+    "evaluate_every": 1,
+    "checkpoint_every": 1,
+    "threads": 1,
+    "processes": 1,
+    "workers": 0,
+}
+
+HOUSE = Training(
+    seed=0,
+    epochs=10,
+    batch_size=32,
+    scale="standard",
+    scale_targets="standard",
+    init="",
+    init_from="",
+    freeze=[],
+    optimizer="AdamW",
+    lr=1e-3,
+    layer_decay=1.0,
+    optimizer_options={},
+    decay_norms=False,
+    schedule="constant",
+    schedule_options={},
+    warmup=0,
+    clip=float("inf"),
+    accumulate=1,
+    average=0.0,
+    average_start=0,
+    augment=[],
+    mix="none",
+    mix_alpha=1.0,
+    label_smoothing=0.0,
+    curriculum="",
+    pacing="linear",
+    pacing_start=0.2,
+    pacing_end=0.5,
+    teacher="",
+    until={},
+    patience=0,
+    precision="float32",
+    device="cpu",
+    compile=False,
+    processes=1,
+    strategy="ddp",
+    workers=0,
+    track=[],
+    log=[],
+)
+"""What a training does where neither the user nor the model says otherwise."""

@@ -1,0 +1,1 @@
+"""Files as they may be: broken, hostile, larger than memory; read, and replaced whole."""

@@ -1,0 +1,141 @@
+"""Examples of an array that stays in its file: checked once, read and converted when they are taken."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+
+from margin.core.types import Batch, Domain
+from margin.data.arrays import Array, inputs_of, seen_as, targets_of
+from margin.data.assembly import Raw, TaskName, cut, encoding_of, spec_of
+from margin.data.examples import Data
+from margin.data.preprocess import Moments
+from margin.data.splits import Split
+
+BLOCK = 2**22
+"""Bytes of a file that are read at a time: 4 MiB."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mapped:
+    """Examples whose inputs are read from their file when they are taken.
+
+    Args:
+        array: The mapped array, one row an example.
+        index: Which of its rows are the examples.
+        targets: Their targets, or None.
+        dtype: The type in which inputs are given.
+    """
+
+    array: NDArray[np.generic]
+    index: Int[Tensor, " n"]
+    targets: Tensor | None
+    dtype: torch.dtype
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
+        """The examples at ``index``; nothing is drawn."""
+        rows = self.array[self.index[index].numpy()]
+        inputs = torch.from_numpy(rows.astype(rows.dtype.newbyteorder("="))).to(self.dtype)
+        inputs = inputs[:, None] if inputs.ndim == 3 else inputs
+        return Batch((inputs,), None if self.targets is None else self.targets[index])
+
+
+def raw_of_first(
+    name: str,
+    x: NDArray[np.generic],
+    y: Array,
+    *,
+    task: TaskName | None,
+    domain: tuple[float, float] | None,
+) -> Raw:
+    """As :func:`raw_arrays` of inputs that stay in their file: all targets, and the first row alone."""
+    seen = seen_as(inputs_of(x[:1], name))
+    targets, task, classes = targets_of(y, len(x), name, task)
+    return Raw(
+        name=name,
+        inputs=seen.inputs,
+        targets=targets,
+        task=task,
+        classes=tuple(classes),
+        dtype=seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32,
+        domain=seen.domain if domain is None else domain,
+        encoding=seen.encoding if domain is None else {},
+        notes=seen.notes,
+    )
+
+
+def blocks(array: NDArray[np.generic]) -> Iterator[slice]:
+    """Rows of an array that take :data:`BLOCK` bytes, block after block."""
+    rows = max(1, BLOCK // max(1, array[:1].nbytes))
+    for start in range(0, len(array), rows):
+        yield slice(start, min(start + rows, len(array)))
+
+
+def checked(array: NDArray[np.generic], name: str) -> tuple[Tensor, tuple[float, float], str]:
+    """One pass over the rows: the first block as inputs, least and largest number, SHA-256 of all bytes.
+
+    Raises:
+        ValueError: As :func:`margin.data.arrays.inputs_of`, for the first block that it refuses.
+    """
+    digest, low, high, first = hashlib.sha256(), float("inf"), -float("inf"), None
+    for block in blocks(array):
+        where = f"{name}, rows {block.start} .. {block.stop - 1}"
+        x = inputs_of(array[block], where)
+        first = x if first is None else first
+        low, high = min(low, float(x.min())), max(high, float(x.max()))
+        digest.update(x.numpy().tobytes())
+    return inputs_of(array, name) if first is None else first, (low, high), digest.hexdigest()
+
+
+def mapped_data(name: str, array: NDArray[np.generic], raw: Raw, split: Split) -> Data:
+    """The Data of an array in its file, by what its targets say.
+
+    Args:
+        name: What messages call the file.
+        array: The mapped array.
+        raw: The checked targets, with the first rows as inputs.
+        split: Fractions and seed.
+    """
+    _, (low, high), digest = checked(array, name)
+    parts = cut(raw, split)
+    targets = raw.targets if raw.task == "classes" else raw.targets.to(raw.dtype)
+    splits = {part: Mapped(array, index, targets[index], raw.dtype) for part, index in parts.items()}
+    shape = tuple(seen_as(raw.inputs).inputs.shape[1:])
+    moments = Moments("channel" if len(shape) == 3 else "feature")
+    train = splits["train"]
+    for block in train.index.split(max(1, BLOCK // max(1, array[:1].nbytes))):
+        rows = array[block.numpy()]
+        x = torch.from_numpy(rows.astype(rows.dtype.newbyteorder("="))).to(raw.dtype)
+        moments.add(x[:, None] if x.ndim == 3 else x)
+    record = encoding_of(raw.task, shape, raw.dtype, raw.classes, split.as_json(official=False))
+    record |= dict(raw.encoding)
+    seen = hashlib.sha256(digest.encode() + raw.targets.numpy().tobytes())
+    seen.update(json.dumps(record, sort_keys=True).encode())
+    ends = raw.domain
+    if ends is not None and not (ends[0] <= low and high <= ends[1]):
+        raise ValueError(
+            f"{name}: domain must contain every input: got [{ends[0]:g}, {ends[1]:g}], "
+            f"the inputs lie in [{low:g}, {high:g}]"
+        )
+    return Data(
+        name=name,
+        splits=splits,
+        spec=spec_of(shape, len(train), len(raw.classes)),
+        encoding=record,
+        preprocess=moments.standardize(),
+        domain=None if ends is None else Domain(*torch.tensor(ends, dtype=raw.dtype)),
+        fingerprint=seen.hexdigest(),
+        notes=(
+            *raw.notes,
+            f"the inputs stay in {name} and are read when taken: {array.nbytes / 2**30:.3g} GiB",
+        ),
+    )

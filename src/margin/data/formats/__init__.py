@@ -1,0 +1,1 @@
+"""A folder a format: how its files and objects become data."""

@@ -1,0 +1,1 @@
+"""Graphs, alone and in sets."""

@@ -1,0 +1,240 @@
+"""One graph in files, whose nodes are the examples: two tables, arrays, GraphML and what networkx reads.
+
+A folder holds ``nodes`` and ``edges``, each ``.csv``, ``.tsv`` or ``.parquet``; of an edge table alone the
+table of nodes lies beside it, or is named. An ``.npz`` holds ``x`` (nodes, features), or its nonzero numbers
+by rows as ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape`` (compressed sparse rows), and ``edge_index``
+(2, edges), ``y``, ``train_idx`` or ``train_mask`` and so on. Nothing is unpickled.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from margin.data.assembly import TaskName
+from margin.data.examples import Data
+from margin.data.files.archives import arrays_in
+from margin.data.files.reading import check_unpacked
+from margin.data.formats.graphs.attributes import raw_of_object
+from margin.data.formats.graphs.networkx import ENDINGS, read_networkx, tables_of
+from margin.data.formats.graphs.node_data import (
+    Cut,
+    Cutting,
+    Normalize,
+    RawNodes,
+    Setting,
+    new_nodes,
+    node_data,
+)
+from margin.data.formats.graphs.objects import encode_object
+from margin.data.formats.graphs.parts import Nodes
+from margin.data.formats.graphs.tables import Directed, Reading, raw_of_tables, read_by
+from margin.data.formats.tables.delimited import load_table
+
+TABLES = (".csv", ".tsv", ".parquet", ".pq", ".csv.gz", ".tsv.gz")
+
+
+def read_graph(  # more than 7 parameters: they are the options of the source
+    path: str | os.PathLike[str],
+    *,
+    nodes_file: str = "",
+    id: str = "",
+    target: str = "",
+    task: TaskName | None = None,
+    source: str = "",
+    to: str = "",
+    directed: Directed | None = None,
+    ignore: tuple[str, ...] = (),
+    normalize: Normalize = "none",
+    split: Cut | None = None,
+    setting: Setting = "transductive",
+    neighbors: tuple[int, ...] = (),
+    test: float = 0.25,
+    val: float = 0.15,
+    split_seed: int = 0,
+) -> Data:
+    """One graph from a folder of two tables, an edge table, an ``.npz``, or a file that networkx reads.
+
+    A node whose target is empty (a label -1, a value NaN) is in no part and is read all the same. Parts that
+    the source names are kept: a column ``split`` of train, val, test; masks; lists of nodes. Features that
+    are 0 or 1 throughout are left as they are, others standardized.
+
+    Args:
+        path: The folder or the file.
+        nodes_file: The file of nodes that belongs to an edge table.
+        id: The column of node names; by default id, node or node_id, else the first.
+        target: The column to predict; by default the one called target, label, class or y.
+        task: Whether targets are classes or values, where their type does not say what is wanted.
+        source: The column of an edge's source; by default source, src, from or u, else the first.
+        to: The column of its target; by default target, dst, to or v, else the second.
+        directed: Whether each edge stands for both directions; None takes tables so, an ``.npz`` as it is,
+            and the others by their own word.
+        ignore: Columns that are left out.
+        normalize: rows divides the features of a node by their sum of absolute values.
+        split: random cuts by the shares, planetoid takes 20 nodes of each class to train and 30 to choose by;
+            None keeps the source's own parts, and cuts at random where it has none.
+        setting: Whether training sees the whole graph, or the subgraph of the training nodes alone.
+        neighbors: Edges drawn to each node at hop 1, 2, ... in training; () takes the whole graph.
+        test: Share of the test part.
+        val: Share of the validation part.
+        split_seed: Seed of who falls where.
+
+    Returns:
+        Data in the user's units.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The graph cannot be read; the message names file, row and column, or node and edge.
+    """
+    path = Path(path)
+    how = Cutting(
+        split=split,
+        setting=setting,
+        neighbors=neighbors,
+        normalize=normalize,
+        test=test,
+        val=val,
+        seed=split_seed,
+    )
+    if path.name.endswith(".npz"):
+        return node_data(raw_of_object(load_npz(path), path.name, task=task, directed=directed), how)
+    if path.name.lower().removesuffix(".gz").endswith(ENDINGS):
+        graph = read_networkx(path)
+        tables = tables_of(graph, path.name)
+        directed = directed or ("directed" if graph.is_directed() else "undirected")
+    else:
+        where = files_of(path, nodes_file)
+        tables = (load_table(where[0]), load_table(where[1]))
+    reading = Reading(
+        id=id,
+        target=target,
+        task=task,
+        source=source,
+        to=to,
+        directed=directed or "undirected",
+        ignore=ignore,
+    )
+    return node_data(raw_of_tables(*tables, reading, path.name), how)
+
+
+def encode_graph(source: Any, encoding: Mapping[str, Any]) -> Nodes:
+    """A graph in files or in memory by the record of a finished run.
+
+    Its own test part is taken where it has one, else every node. Targets are None unless every one of these
+    nodes has one.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: A column is missing, a category or class is unknown, or the features' widths differ.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return encode_object(source, encoding)
+    path = Path(source)
+    if path.name.endswith(".npz"):
+        if "tables" in encoding:
+            raise ValueError(f"{path}: the run was trained on tables: got arrays")
+        return new_nodes(raw_of_object(load_npz(path), str(path), directed=None, known=encoding), encoding)
+    return new_nodes(_by_record(path, encoding), encoding)
+
+
+def _by_record(path: Path, encoding: Mapping[str, Any]) -> RawNodes:
+    if "tables" not in encoding:
+        raise ValueError(f"{path}: the run was trained on arrays: got a table")
+    record = {**encoding, **encoding["tables"]}
+    if path.name.lower().removesuffix(".gz").endswith(ENDINGS):
+        tables = tables_of(read_networkx(path), str(path))
+    else:
+        where = files_of(path, "")
+        tables = (load_table(where[0]), load_table(where[1]))
+    return read_by(*tables, record, str(path))
+
+
+def files_of(path: Path, nodes: str) -> tuple[Path, Path]:
+    """The file of nodes and the file of edges.
+
+    Raises:
+        FileNotFoundError: One of them is not there.
+    """
+    if path.is_dir():
+        edges = _in_folder(path, "edges")
+        return (Path(nodes) if nodes else _in_folder(path, "nodes")), edges
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file or folder: {path}")
+    if nodes:
+        return Path(nodes), path
+    try:
+        return _in_folder(path.parent, "nodes"), path
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path}: an edge table needs a table of nodes: --data.nodes_file, or nodes.csv beside it"
+        ) from None
+
+
+def _in_folder(folder: Path, name: str) -> Path:
+    for ending in TABLES:
+        if (file := folder / f"{name}{ending}").is_file():
+            return file
+    raise FileNotFoundError(f"{folder} must hold {name}.csv (or .tsv, .parquet)")
+
+
+def load_npz(path: Path) -> SimpleNamespace:
+    """The arrays of an ``.npz``, by the names that a graph's attributes have.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is no archive of plain arrays, or holds no edges.
+    """
+    arrays = arrays_in(path)
+    if "edge_index" not in arrays:
+        raise ValueError(f"{path}: a graph needs an array edge_index (2, edges): got {', '.join(arrays)}")
+    if "x_data" in arrays:
+        arrays["x"] = _dense(arrays, path)
+    elif "x" not in arrays and "num_nodes" in arrays:
+        (nodes,) = _sizes(arrays["num_nodes"], 1, f"{path}: num_nodes")
+        check_unpacked(
+            path, path.stat().st_size, 4 * nodes, "correct num_nodes, which says how many there are"
+        )
+    return SimpleNamespace(**arrays)
+
+
+def _sizes(array: NDArray[Any], count: int, where: str) -> list[int]:
+    """So many sizes that an array states.
+
+    Raises:
+        ValueError: It holds another number of numbers, or one that is no size.
+    """
+    if array.size != count or array.dtype.kind not in "iu" or (array < 0).any():
+        wanted = "a whole number" if count == 1 else f"{count} whole numbers"
+        raise ValueError(f"{where} must hold {wanted} of at least 0: got {array.tolist()!s:.60}")
+    return [int(size) for size in array.ravel()]
+
+
+def _dense(arrays: Mapping[str, NDArray[Any]], path: Path) -> NDArray[Any]:
+    """The matrix of nonzero numbers by rows."""
+    keys = ("x_data", "x_indices", "x_indptr", "x_shape")
+    if absent := [key for key in keys if key not in arrays]:
+        raise ValueError(f"{path}: sparse features need {', '.join(keys)}: missing {', '.join(absent)}")
+    data, columns, starts, shape = (arrays[key] for key in keys)
+    rows, width = _sizes(shape, 2, f"{path}: x_shape")
+    if any(array.ndim != 1 for array in (data, columns, starts)) or {
+        columns.dtype.kind,
+        starts.dtype.kind,
+    } - {*"iu"}:
+        raise ValueError(
+            f"{path}: x_data, x_indices and x_indptr must be lists, the last two of whole numbers"
+        )
+    counts = np.diff(starts)
+    if len(starts) != rows + 1 or (counts < 0).any() or starts[-1] != len(data) or len(columns) != len(data):
+        raise ValueError(f"{path}: x_indptr must ascend to the {len(data)} numbers of {rows} rows")
+    if len(columns) and not 0 <= columns.min() <= columns.max() < width:
+        raise ValueError(f"{path}: x_indices must name columns 0 .. {width - 1}")
+    dtype = np.dtype(np.float64 if data.dtype == np.float64 else np.float32)
+    wanted = rows * width * dtype.itemsize
+    check_unpacked(path, path.stat().st_size, wanted, f"correct x_shape, which states {rows:,} x {width:,}")
+    dense = np.zeros((rows, width), dtype=dtype)
+    dense[np.repeat(np.arange(rows), counts), columns] = data
+    return dense

@@ -1,0 +1,1 @@
+"""Images in folders and in IDX files."""

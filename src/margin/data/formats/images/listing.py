@@ -1,0 +1,94 @@
+"""The image files in a folder, by part and class.
+
+``FOLDER/<class>/<image>``; where every folder of FOLDER is called train, test or val, they are parts with
+class folders in them. Hidden files and ``Thumbs.db`` are not looked at.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from margin.data.files.reading import regular
+from margin.data.formats.images.images import is_image
+
+PARTS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val"}
+"""The names of folders that are parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The image files of a folder.
+
+    Args:
+        files: Those of each part, sorted; the only part of a folder without parts is "".
+        labels: The class of each of them.
+        classes: The names of the class folders, sorted; () where there are none.
+        others: Files that are no images.
+    """
+
+    files: Mapping[str, tuple[Path, ...]]
+    labels: Mapping[str, tuple[int, ...]]
+    classes: tuple[str, ...]
+    others: tuple[Path, ...]
+
+
+def list_images(folder: Path) -> Listing:
+    """The image files of a folder: of its parts and classes, or of the folder itself.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ValueError: There are no images, an empty class folder, folders within class folders, or images
+            beside class folders.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no such folder: {folder}")
+    folders, images, others = _sorted(folder)
+    if not folders:
+        if not images:
+            raise ValueError(
+                f"{folder}: a folder must hold images, or class folders FOLDER/<class>/<image>: "
+                f"got none among {len(others)} files"
+            )
+        return Listing({"": tuple(images)}, {"": ()}, (), tuple(others))
+    if images:
+        raise ValueError(f"{images[0]}: an image must lie in a class folder, as the others do")
+    own = all(name.name.lower() in PARTS for name in folders) and any(_sorted(sub)[0] for sub in folders)
+    places = {PARTS[sub.name.lower()]: _sorted(sub) for sub in folders} if own else {"": (folders, [], [])}
+    if own and (len(places) < len(folders) or "train" not in places):
+        raise ValueError(
+            f"{folder}: parts must be train and test or val: got {', '.join(map(_name, folders))}"
+        )
+    classes = tuple(sorted({sub.name for subs, _, _ in places.values() for sub in subs}))
+    files: dict[str, tuple[Path, ...]] = {}
+    labels: dict[str, tuple[int, ...]] = {}
+    for part, (subs, loose, rest) in places.items():
+        if loose:
+            raise ValueError(f"{loose[0]}: an image must lie in a class folder, as the others do")
+        members = {sub: _members(sub, others) for sub in subs}
+        others += rest
+        files[part] = tuple(file for inside in members.values() for file in inside)
+        labels[part] = tuple(classes.index(sub.name) for sub, inside in members.items() for _ in inside)
+    return Listing(files, labels, classes, tuple(others))
+
+
+def _name(path: Path) -> str:
+    return path.name
+
+
+def _sorted(folder: Path) -> tuple[list[Path], list[Path], list[Path]]:
+    """The folders, the images and the other files in a folder, by name."""
+    seen = [p for p in sorted(folder.iterdir()) if not p.name.startswith(".") and p.name != "Thumbs.db"]
+    files = [regular(path) for path in seen if not path.is_dir()]
+    images = [path for path in files if is_image(path)]
+    return [p for p in seen if p.is_dir()], images, [p for p in files if not is_image(p)]
+
+
+def _members(folder: Path, others: list[Path]) -> list[Path]:
+    """The images of a class folder; what is none of them joins ``others``."""
+    folders, images, rest = _sorted(folder)
+    if folders:
+        raise ValueError(f"{folders[0]}: a class folder must hold images alone: got a folder in it")
+    if not images:
+        raise ValueError(f"{folder}: a class folder must hold an image: got none; remove it, or fill it")
+    others += rest
+    return images

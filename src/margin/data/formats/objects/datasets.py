@@ -1,0 +1,257 @@
+"""Torch's Dataset and DataLoader as data: examples ``(x, y)`` or ``(x1, x2, ..., y)`` by index.
+
+Of a DataLoader the dataset and ``collate_fn`` are taken; how batches are drawn is the training's.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, default_collate
+
+from margin.core.types import Domain
+from margin.data.arrays import inputs_of, known_targets, raw_arrays, seen_as, targets_of
+from margin.data.assembly import TaskName, assemble, domain_of, encoding_of, spec_of
+from margin.data.examples import Arrays, Data, InOrder
+from margin.data.formats.objects.fetching import PROBED, Fetched, Items, Memory, Survey, room, survey
+from margin.data.preprocess import Moments
+from margin.data.splits import Split, parts_of
+
+_BATCH = 256
+
+
+def read_dataset(  # more than 7 parameters: they are the options of the source
+    dataset: Any,
+    *,
+    name: str = "dataset",
+    task: TaskName | None = None,
+    domain: tuple[float, float] | None = None,
+    memory: Memory = "auto",
+    test: float = 0.25,
+    val: float = 0.15,
+    split_seed: int = 0,
+) -> Data:
+    """Examples from a map-style ``torch.utils.data.Dataset``, or the dataset of a DataLoader.
+
+    Every item is read once to check it and to learn the targets: whole numbers are classes 0 .. K-1, numbers
+    with a point values. Where items are drawn at random (augmentation), what a batch draws is a function of
+    the training's seed and step.
+
+    Args:
+        dataset: The Dataset, or a DataLoader, whose dataset and ``collate_fn`` are taken.
+        name: What messages and records call the data.
+        task: Whether targets are classes or values, where their type does not say what is wanted.
+        domain: Least and largest value that a coordinate of an input may take, in its own unit.
+        memory: Whether inputs are kept in memory (where they take at most 1 GiB and are not drawn, always,
+            never), or fetched when they are taken.
+        test: Share of the test part.
+        val: Share of the validation part.
+        split_seed: Seed of who falls where.
+
+    Returns:
+        Data in the user's units.
+
+    Raises:
+        ValueError: The dataset has no length, or an item cannot be used; the message names its index.
+    """
+    items, notes = items_of(dataset, name)
+    looked, kept_notes = _surveyed(items, memory)
+    notes += kept_notes
+    split = Split(test=test, val=val, seed=split_seed)
+    if looked.kept is not None and len(looked.kept) == 1:
+        raw = raw_arrays(name, looked.kept[0], looked.targets, task=task, domain=domain, test_arrays=None)
+        data = assemble(raw, split)
+    else:
+        data = _fetched(items, looked, understand(looked, name, task, domain), split)
+    # The same bytes have one fingerprint, whether or not they are kept in memory.
+    record = json.dumps(data.encoding, sort_keys=True)
+    fingerprint = hashlib.sha256((looked.digest + record).encode()).hexdigest()
+    return replace(data, fingerprint=fingerprint, notes=(*data.notes, *notes))
+
+
+def items_of(source: Any, name: str) -> tuple[Items, list[str]]:
+    """The items of a Dataset or DataLoader, and what of a loader is not used.
+
+    Raises:
+        ValueError: It has no length, or a sampler leaves examples out.
+    """
+    dataset, collate, notes = parted(source, name)
+    try:
+        count = len(dataset)
+    except (TypeError, NotImplementedError):
+        raise ValueError(
+            f"{name}: a map-style dataset must have a length: {type(dataset).__name__} has no __len__"
+        ) from None
+    sampler: Any = source.sampler if isinstance(source, DataLoader) else dataset
+    if len(sampler) != count:
+        raise ValueError(
+            f"{name}: a sampler must not choose examples: {type(sampler).__name__} has "
+            f"{len(sampler)} of {count}; give a DataLoader of a torch.utils.data.Subset"
+        )
+    return Items(dataset, collate, name), notes
+
+
+def parted(source: Any, name: str) -> tuple[Any, Any, list[str]]:
+    """The dataset and how it is collated, and what of a loader is not used.
+
+    Raises:
+        ValueError: A loader forms no batches.
+    """
+    if not isinstance(source, DataLoader):
+        return source, default_collate, []
+    if source.batch_size is None and source.batch_sampler is None:
+        raise ValueError(f"{name}: a DataLoader must form batches: got batch_size=None")
+    note = (
+        "of the DataLoader its dataset and collate_fn are taken; batch size, order and workers are the "
+        "training's own"
+    )
+    return source.dataset, source.collate_fn, [note]
+
+
+def encode_dataset(source: Any, encoding: Mapping[str, Any]) -> Arrays | Fetched:
+    """The examples of a dataset by the record of a finished run.
+
+    Raises:
+        ValueError: An item cannot be used, or does not fit the record.
+    """
+    items, _ = items_of(source, "dataset")
+    looked, _ = _surveyed(items, "auto")
+    targets = known_targets(
+        looked.targets, len(looked.targets), items.name, encoding["task"], encoding["classes"]
+    )
+    wanted = tuple(encoding["shape"])
+    got = seen_as(inputs_of(looked.first.inputs[0], items.name)).inputs.shape[1:]
+    if tuple(got) != wanted:
+        shape = ", ".join(str(size) for size in ("N", *wanted))
+        raise ValueError(
+            f"{items.name}: inputs must have shape ({shape}): got ({', '.join(map(str, ('N', *got)))})"
+        )
+    dtype = getattr(torch, encoding["dtype"])
+    every = torch.arange(len(targets))
+    targets = targets.to(dtype) if encoding["task"] == "values" else targets
+    return _examples(items, looked, every, targets, wanted, dtype)
+
+
+def _surveyed(items: Items, memory: Memory) -> tuple[Survey, list[str]]:
+    count = len(items.dataset)
+    drawn = items.drawn(min(count, PROBED))
+    most = 0 if drawn and memory == "auto" else room(memory)
+    looked = survey(items.one_by_one(count), items.name, most_bytes=most)
+    notes = []
+    if drawn:
+        how = "as they were drawn once" if looked.kept is not None else "anew each time they are taken"
+        notes.append(f"items are drawn at random, held-out ones too: they are used {how}")
+    elif looked.kept is None:
+        notes.append("items are fetched from the dataset when they are taken")
+    if looked.seconds > 10:
+        notes.append(f"reading the {count} items once took {looked.seconds:.0f} s")
+    return looked, notes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Understood:
+    """What a survey says of a dataset or a stream.
+
+    Args:
+        name: What messages call it.
+        targets: Labels, or values in ``dtype``.
+        task: Whether they are classes or values.
+        classes: Names of the classes.
+        shape: The shape of the first input.
+        dtype: Its type.
+        domain: Where every coordinate of it may lie.
+        pixels: What is added to the encoding where inputs are images of bytes.
+        notes: What was assumed.
+    """
+
+    name: str
+    targets: Tensor
+    task: TaskName
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    domain: Domain | None
+    pixels: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def moments(self) -> Moments:
+        """What fits the standardization, by channel for images."""
+        return Moments("channel" if len(self.shape) == 3 else "feature")
+
+    def data(self, splits: Mapping[str, Any], split: Split, moments: Moments) -> Data:
+        """Data of these parts, without a fingerprint."""
+        record = split.as_json(official=False)
+        return Data(
+            name=self.name,
+            splits=splits,
+            spec=spec_of(self.shape, len(splits["train"]), len(self.classes)),
+            encoding=encoding_of(self.task, self.shape, self.dtype, self.classes, record) | dict(self.pixels),
+            preprocess=moments.standardize(),
+            domain=self.domain,
+            notes=self.notes,
+        )
+
+
+def understand(
+    looked: Survey, name: str, task: TaskName | None, domain: tuple[float, float] | None
+) -> Understood:
+    """What a survey says, by the rules of arrays.
+
+    Raises:
+        ValueError: The targets do not fit the task, or an input lies outside the domain.
+    """
+    targets, task, classes = targets_of(looked.targets, len(looked.targets), name, task)
+    seen = seen_as(inputs_of(looked.first.inputs[0], name))
+    dtype = seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32
+    ends = domain or seen.domain
+    return Understood(
+        name=name,
+        targets=targets if task == "classes" else targets.to(dtype),
+        task=task,
+        classes=tuple(classes),
+        shape=tuple(seen.inputs.shape[1:]),
+        dtype=dtype,
+        domain=None if ends is None else domain_of(name, ends, dtype, {"they lie": looked.span}),
+        pixels=seen.encoding if domain is None else {},
+        notes=seen.notes,
+    )
+
+
+def _fetched(items: Items, looked: Survey, kind: Understood, split: Split) -> Data:
+    """Data whose inputs are several, or are fetched when they are taken."""
+    labels = kind.targets if kind.task == "classes" else None
+    try:
+        indices = parts_of(len(kind.targets), labels, split, kind.classes)
+    except ValueError as error:
+        raise ValueError(f"{items.name}: {error}") from None
+    splits = {
+        part: _examples(items, looked, index, kind.targets[index], kind.shape, kind.dtype)
+        for part, index in indices.items()
+    }
+    moments = kind.moments
+    for batch in InOrder(splits["train"], _BATCH, dtype=kind.dtype):
+        moments.add(batch.inputs[0])
+    return kind.data(splits, split, moments)
+
+
+def _examples(
+    items: Items,
+    looked: Survey,
+    index: Tensor,
+    targets: Tensor,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+) -> Arrays | Fetched:
+    """The examples at ``index``: in memory where the survey kept the inputs."""
+    shapes = (shape, *looked.shapes[1:])
+    if looked.kept is None:
+        return Fetched(items, index, targets, looked.targets[index], shapes, dtype)
+    first, *rest = (
+        x[index].reshape(len(index), *shape) for x, shape in zip(looked.kept, shapes, strict=True)
+    )
+    return Arrays((first.to(dtype), *rest), targets)

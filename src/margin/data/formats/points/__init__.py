@@ -1,0 +1,1 @@
+"""Sets of vectors and clouds of points."""

@@ -1,0 +1,1 @@
+"""Sequences of values or tokens, of any lengths."""

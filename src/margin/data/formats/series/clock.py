@@ -1,0 +1,226 @@
+"""The times of a series' rows: how they are written, whether they ascend, gaps, and the grid they lie on."""
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from margin.data.files.reading import check_unpacked
+from margin.data.formats.series.step import OFF, Irregular, TimeStep, off_grid, on_grid
+from margin.data.formats.tables.columns import no_column
+from margin.data.formats.tables.delimited import Table
+
+TIMES = ("date", "time", "datetime", "timestamp", "year", "month", "day", "week", "ds")
+"""Names of a column of times that need not be said."""
+
+MOST_GAPS = 3
+"""Gaps that a note names."""
+
+
+class Clock(NamedTuple):
+    """How the times of a series are read.
+
+    Args:
+        form: How they are written, as "%d/%m/%Y"; "" finds it out, where day and month cannot be mixed up.
+        irregular: What happens to rows off the grid of times.
+    """
+
+    form: str = ""
+    irregular: Irregular = "error"
+
+
+CLOCK = Clock()
+
+FORMS = (
+    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y/%m/%d", "%Y-%m"),
+    *("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%+"),
+)
+"""How dates are written; the last is ISO 8601 with its zone, as 2016-07-01T00:00:00Z."""
+
+
+DAYS = r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"
+"""How a date begins of which two numbers could be the day."""
+
+
+def ambiguous(cell: str) -> str:
+    """What is to be done about a date whose day and month could be mixed up; "" for another cell."""
+    if not (found := re.match(DAYS, cell)):
+        return ""
+    mark = next(c for c in found.group() if c in "./-")
+    year = "%Y" if len(found.group().strip().split(mark)[-1]) == 4 else "%y"
+    rest = cell[found.end() :].strip()
+    clock = {0: "", 1: " %H:%M", 2: " %H:%M:%S"}.get(rest.count(":"), "") if rest else ""
+    day, month = (f"{mark.join((*two, year))}{clock}" for two in (("%d", "%m"), ("%m", "%d")))
+    return f" and say how: --data.time_format '{day}' (the day first) or '{month}' (the month first)"
+
+
+def is_time(table: Table, name: str, form: str) -> bool:
+    """Whether every cell of a column is a time."""
+    try:
+        times_of(table, name, form)
+    except ValueError:
+        return False
+    return True
+
+
+def times_of(table: Table, name: str, form: str = "") -> pl.Series:
+    """A column of times as dates, or as numbers; ``form`` says how they are written.
+
+    Raises:
+        ValueError: There is no such column, or a cell is no time.
+    """
+    if name not in table.frame.columns:
+        raise ValueError(no_column(table, name))
+    cells = table.frame[name]
+    if form and cells.dtype == pl.String:
+        return _by_form(table, name, form)
+    if (days := _days(cells)) is not None:
+        return days
+    if cells.dtype != pl.String:
+        times = cells
+    else:
+        stripped = cells.str.strip_chars()
+        numbers, dates = stripped.cast(pl.Float64, strict=False), _dates(stripped)
+        times = dates if dates.null_count() < numbers.null_count() else numbers
+    if times.dtype.is_float():
+        times = times.set(~times.is_finite(), None)  # NaN is neither before nor after a time
+    if len(bad := times.is_null().arg_true()):
+        raise ValueError(
+            f"{table.at(bad[0], name)}: a time must be a date such as 2016-07-01 00:00:00, or a number: "
+            f"got {cells[bad[0]]!r}{ambiguous(str(cells[bad[0]])).replace(' and say', '; say')}"
+        )
+    return times
+
+
+def _by_form(table: Table, name: str, form: str) -> pl.Series:
+    """Dates written as the user says.
+
+    Raises:
+        ValueError: The form is none, or a cell is written in another way.
+    """
+    cells = table.frame[name]
+    try:
+        dates = cells.str.strip_chars().str.to_datetime(form, strict=False)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"time_format must say how a date is written, as %d/%m/%Y %H:%M: got {form!r}: {reason}"
+        ) from None
+    if len(bad := dates.is_null().arg_true()):
+        raise ValueError(
+            f"{table.at(bad[0], name)}: a time must be written as time_format says, {form}: got "
+            f"{cells[bad[0]]!r} ({len(bad)} such cells)"
+        )
+    return dates
+
+
+def _days(cells: pl.Series) -> pl.Series | None:
+    """Dates of eight digits, as 19580329, or None where they are not all such."""
+    text = cells.cast(pl.String) if cells.dtype.is_integer() else cells
+    if (
+        text.dtype != pl.String
+        or not text.str.strip_chars().str.contains(r"^[12]\d{7}$").fill_null(False).all()
+    ):
+        return None
+    days = text.str.strip_chars().str.to_datetime("%Y%m%d", strict=False)
+    return None if days.null_count() else days
+
+
+def _dates(cells: pl.Series) -> pl.Series:
+    tried = []
+    for form in FORMS:
+        text = cells + "-01" if form == "%Y-%m" else cells
+        dates = text.str.to_datetime("%Y-%m-%d" if form == "%Y-%m" else form, strict=False)
+        if dates.null_count() == 0:
+            return dates
+        tried.append(dates)
+    return min(tried, key=lambda dates: dates.null_count())
+
+
+class Spacing(NamedTuple):
+    """The times of a series: in words, their step, notes; and the rows of a grid, where that was asked."""
+
+    text: str = ""
+    step: TimeStep | None = None
+    notes: tuple[str, ...] = ()
+    rows: NDArray[np.int64] | None = None
+    times: tuple[str, ...] = ()
+
+
+def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular) -> Spacing:
+    """The times in words, their step, and a note of their gaps.
+
+    Raises:
+        ValueError: A time comes twice, falls, or is off the grid where that is no option.
+    """
+    shown = table.frame[name]
+    if len(times) < 2:
+        return Spacing(str(shown[0]))
+    since = times - times[0]
+    dated = since.dtype == pl.Duration
+    clock = since.dt.total_microseconds().to_numpy() / 1e6 if dated else since.cast(pl.Float64).to_numpy()
+    values = np.diff(clock)
+    _check_order(table, name, values)
+    usual = float(np.median(values))
+    calendar = dated and usual > 20 * 86_400  # months and years differ in length
+    step = TimeStep(usual, dated)
+    text, notes = f"{shown[0]} to {shown[len(shown) - 1]}, {step} a row", list[str]()
+    if off := off_grid(values, usual, calendar=calendar):
+        where = f"{table.at(off[0] + 1, name)}: {shown[off[0] + 1]} {off[1]}"
+        where += f", {TimeStep(float(values[off[0]]), dated)} after the row before, where {step} is usual"
+        if irregular == "error" or (irregular == "last" and calendar):
+            raise ValueError(f"{where}; {_OPTIONS[calendar]}")
+        notes.append(f"rows are not evenly spaced in time, and {_DONE[irregular]}: {where}")
+    wide = np.flatnonzero(values > usual * (1.2 if calendar else 1 + OFF))
+    if irregular == "last" and not calendar and (off or len(wide)):
+        wanted = int(8 * clock[-1] / usual)
+        check_unpacked(table.name, 8 * len(clock), wanted, f"correct the times of column {name!r}")
+        rows = on_grid(clock, usual)
+        said = _stamps(usual * np.arange(len(rows)), times)
+        notes.append(
+            f"brought to {step} a row, each the last row before its time: {len(rows)} rows of {len(clock)}"
+        )
+        return Spacing(f"{said[0]} to {said[-1]}, {step} a row", step, tuple(notes), rows, said)
+    if not len(wide) or off:
+        return Spacing(text, step, tuple(notes))
+    places = ", ".join(
+        f"{shown[int(k)]} to {shown[int(k) + 1]} (row {table.rows[int(k) + 1]})" for k in wide[:MOST_GAPS]
+    )
+    more = f" and {len(wide) - MOST_GAPS} more" if len(wide) > MOST_GAPS else ""
+    notes.append(f"gaps in time, read as if there were none (a step is {step}): {places}{more}")
+    return Spacing(f"{text}, {len(wide)} gap{'s' * (len(wide) > 1)}", step, tuple(notes))
+
+
+_OPTIONS = {
+    False: "correct the rows, or train with --data.irregular last, which brings them onto the grid by the "
+    "last row before each time, or read, which takes row after row",
+    True: "correct the rows, or train with --data.irregular read, which takes row after row",
+}
+_DONE = {"read": "are read one after another", "last": "are brought onto a grid"}
+
+
+def _stamps(since: NDArray[Any], times: pl.Series) -> tuple[str, ...]:
+    """The times so long after the first: as dates, ``since`` in seconds, or as numbers."""
+    if not times.dtype.is_temporal():
+        return tuple(f"{times[0] + one:g}" for one in since)
+    later = pl.Series((since * 1e6).round().astype(np.int64)).cast(pl.Duration("us"))
+    return tuple(map(str, times.cast(pl.Datetime("us"))[0] + later))
+
+
+def _check_order(table: Table, name: str, values: NDArray[np.float64]) -> None:
+    """Refuse times that come twice or fall."""
+    shown = table.frame[name]
+    if len(twin := np.flatnonzero(values == 0)):
+        row = int(twin[0]) + 1
+        raise ValueError(
+            f"{table.at(row, name)}: every time must come once: {shown[row]} comes twice; if {name!r} is not "
+            f"the rows' time, train with --data.time_column, or leave it out by --data.ignore {name!r}"
+        )
+    if len(fall := np.flatnonzero(values < 0)):
+        row = int(fall[0]) + 1
+        raise ValueError(
+            f"{table.at(row, name)}: rows must be in order of time: got {shown[row]} "
+            f"after {shown[row - 1]}; sort them"
+        )

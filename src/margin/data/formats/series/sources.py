@@ -1,0 +1,392 @@
+"""Time series as data: windows of a table's rows, a context and the horizon that follows it.
+
+The parts are cut in time, training first. A window belongs to the part in which its whole horizon lies; its
+context may reach back into the part before, as it would when the forecast is made, but no training window
+reads a row of another part.
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+
+from margin.core.types import Batch
+from margin.data.examples import Data
+from margin.data.formats.series.clock import Clock
+from margin.data.formats.series.step import Irregular, check_step
+from margin.data.formats.series.table import Missing, Steps, columns_of, load_steps
+from margin.data.preprocess import fit_standardize
+from margin.data.splits import Split
+
+MOST_NUMBERS = 2**24
+"""Numbers a batch of an evaluation, at most: of long windows it holds fewer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """Examples that are views of one series: rows ``origin - context .. origin - 1``, then ``horizon`` more.
+
+    Args:
+        values: The series, one row a time.
+        origins: The first row of each forecast; None of ``targets`` follow the last where ``known`` is False.
+        context: Rows that a forecast reads.
+        horizon: Rows that it foretells.
+        columns: The columns that are foretold.
+        known: Whether the rows of the horizon are in the series.
+        times: The time of each row of ``values``, in words; () where rows are counted.
+        notes: What was assumed in reading new rows.
+    """
+
+    values: Float[Tensor, "time columns"]
+    origins: Int[Tensor, " windows"]
+    context: int
+    horizon: int
+    columns: tuple[int, ...]
+    known: bool = True
+    times: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.origins)
+
+    @property
+    def targets(self) -> Float[Tensor, "windows horizon targets"] | None:
+        """The rows that follow each origin, of the columns that are foretold."""
+        return self._ahead(self.origins) if self.known else None
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Examples a batch of an evaluation."""
+        numbers = (self.context + self.horizon) * self.values.shape[1]
+        return max(1, min(512, MOST_NUMBERS // numbers))
+
+    @property
+    def rows(self) -> dict[str, list[Any]]:
+        """The last row that each forecast reads: its time, or its number, counted from 1."""
+        last = [origin - 1 for origin in self.origins.tolist()]
+        return {"after": [self.times[row] for row in last] if self.times else [row + 1 for row in last]}
+
+    def ahead(self) -> "Windows":
+        """The same windows and the one after the last row, whose horizon nobody knows: without targets."""
+        end, origins = len(self.values), self.origins
+        if not len(origins) or int(origins[-1]) < end:
+            origins = torch.cat((origins, torch.tensor([end])))
+        return replace(self, origins=origins, known=False)
+
+    def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
+        """The windows at ``index``; nothing is drawn."""
+        origins = self.origins.index_select(0, index)
+        context = self.values[origins[:, None] + torch.arange(-self.context, 0)]
+        return Batch((context,), self._ahead(origins) if self.known else None)
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors that a fingerprint reads: the rows in use, and the origins."""
+        return [self.values, self.origins]
+
+    def _ahead(self, origins: Tensor) -> Tensor:
+        rows = self.values[origins[:, None] + torch.arange(self.horizon)]
+        return rows if self.columns == tuple(range(rows.shape[2])) else rows[:, :, list(self.columns)]
+
+
+def read_series(  # more than 7 parameters: they are the options of the source
+    path: str | os.PathLike[str],
+    *,
+    target: Sequence[str] | str | None = None,
+    time_column: str | None = None,
+    ignore: Sequence[str] | str = (),
+    context: int = 96,
+    horizon: int = 24,
+    stride: int = 1,
+    rows: int | None = None,
+    missing: Missing = "error",
+    time_format: str = "",
+    irregular: Irregular = "error",
+    test: float = 0.2,
+    val: float = 0.2,
+) -> Data:
+    """Windows of the rows of a file: CSV, TSV or Parquet, ``.gz`` too, one row a time, in order.
+
+    Args:
+        path: The file.
+        target: The columns to foretell, names or one text with commas between; by default all that are read.
+        time_column: The column of times or dates; by default the one called date, time, datetime, timestamp,
+            year, month, day or week that holds them, if there is one. It is checked, and is no feature.
+        ignore: Columns that are left out.
+        context: Rows that a forecast reads.
+        horizon: Rows that it foretells.
+        stride: Rows from a window to the next.
+        rows: How many rows are used, from the first; all if not given.
+        missing: What a missing cell gets: an error that names row, column and time; or the last value before
+            it (the training of a forecast then reads no future).
+        time_format: How dates are written, as "%d/%m/%Y %H:%M" where the day comes first; found out where
+            they are ISO 8601, as 2016-07-01 00:00:00.
+        irregular: What happens where times leave the grid of the usual step, or the rate changes: an error
+            that names the row; the rows read one after another; or the last row before each time of the grid.
+        test: Share of the test part, the last rows.
+        val: Share of the validation part, the rows before it.
+
+    Returns:
+        Contexts (B, context, columns) and targets (B, horizon, targets), in the user's units.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: Times fall or come twice, a cell is missing or no number, or a part has no window.
+    """
+    clock = Clock(time_format, irregular)
+    steps = load_steps(Path(path), time_column=time_column, ignore=ignore, missing=missing, clock=clock)
+    return windows_of(
+        steps if rows is None else _first(steps, rows),
+        target=target,
+        window=Window(context=context, horizon=horizon, stride=stride),
+        split=Split(test=test, val=val),
+    )
+
+
+def from_series(  # more than 7 parameters: they are the options of the source
+    x: Any,
+    *,
+    names: Sequence[str] | None = None,
+    name: str = "series",
+    target: Sequence[str] | str | None = None,
+    context: int = 96,
+    horizon: int = 24,
+    stride: int = 1,
+    test: float = 0.2,
+    val: float = 0.2,
+) -> Data:
+    """Windows of a series in memory, (T,) or (T, n), in order of time.
+
+    Args:
+        x: The series; float64 stays float64, all else becomes float32.
+        names: The columns' names; column_1, column_2, ... if not given.
+        name: What messages and records call the data.
+        target: The columns to foretell; by default all.
+        context: Rows that a forecast reads.
+        horizon: Rows that it foretells.
+        stride: Rows from a window to the next.
+        test: Share of the test part, the last rows.
+        val: Share of the validation part, the rows before it.
+
+    Raises:
+        ValueError: The shape is another, a number is not finite, or a part has no window.
+    """
+    values = torch.as_tensor(x)
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or values.numel() == 0:
+        raise ValueError(f"{name}: a series must be (T,) or (T, n): got {tuple(values.shape)}")
+    values = values.clone() if values.dtype == torch.float64 else values.float()
+    columns = tuple(names or (f"column_{k}" for k in range(1, values.shape[1] + 1)))
+    if len(columns) != values.shape[1]:
+        raise ValueError(f"{name}: every column must have a name: got {len(columns)} of {values.shape[1]}")
+    if len(bad := (~values.isfinite()).nonzero()):
+        row, column = bad[0].tolist()
+        raise ValueError(
+            f"{name}: every value must be finite: got {values[row, column].item()} at time {row}, column "
+            f"{columns[column]!r} ({len(bad)} in all)"
+        )
+    steps = Steps(name=name, values=values, columns=columns)
+    window = Window(context=context, horizon=horizon, stride=stride)
+    return windows_of(steps, target=target, window=window, split=Split(test=test, val=val))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How a series is cut into windows.
+
+    Args:
+        context: Rows that a forecast reads, at least 1.
+        horizon: Rows that it foretells, at least 1.
+        stride: Rows from a window to the next, at least 1.
+
+    Raises:
+        ValueError: One of them is below 1.
+    """
+
+    context: int
+    horizon: int
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("context", "horizon", "stride"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1 row: got {getattr(self, name)}")
+
+
+def windows_of(steps: Steps, *, target: Sequence[str] | str | None, window: Window, split: Split) -> Data:
+    """The Data of a series: windows of each part, a standardization fitted on the rows of the training part.
+
+    Raises:
+        ValueError: A target is no column, or a part has no window.
+    """
+    columns = columns_of(steps, target)
+    ends = borders(len(steps.values), split)
+    splits = {
+        part: Windows(
+            steps.values,
+            _origins(max(start, window.context), end - window.horizon, window.stride),
+            window.context,
+            window.horizon,
+            columns,
+        )
+        for part, (start, end) in ends.items()
+    }
+    if empty := [part for part, windows in splits.items() if len(windows) == 0]:
+        start, end = ends[empty[0]]
+        raise ValueError(
+            f"{steps.name}: every part ({', '.join(splits)}) needs a window of {window.context} + "
+            f"{window.horizon} rows: the {empty[0]} part is rows {start + 1} .. {end} of {len(steps.values)}"
+            "; set --data.context or --data.horizon lower"
+        )
+    preprocess = fit_standardize(steps.values[: ends["train"][1]], per="feature")
+    scale = [(k, float(preprocess.mean[k]), float(preprocess.std[k])) for k in columns]
+    return Data(
+        name=Path(steps.name).name,
+        splits=splits,
+        spec={
+            "input_size": len(steps.columns),
+            "time": window.context,
+            "horizon": window.horizon,
+            "num_targets": len(columns),
+            "target_scale": scale,
+            "num_examples": len(splits["train"]),
+        },
+        encoding=_encoding(steps, ends, window, split, [steps.columns[k] for k in columns]),
+        preprocess=preprocess,
+        fingerprint=_fingerprint(splits),
+        notes=(
+            *steps.notes,
+            "the parts are cut in time; the first held-out windows have contexts in the part before",
+        ),
+    )
+
+
+def borders(count: int, split: Split) -> dict[str, tuple[int, int]]:
+    """The first row and the end of each part that is kept, in order of time: train, val, test."""
+    ends: dict[str, tuple[int, int]] = {}
+    begin = 0
+    total = sum(split.shares().values())
+    run = total - total
+    for part in ("train", "val", "test"):
+        if part not in split.shares():
+            continue
+        run += split.shares()[part]
+        done = math.floor(count * run + total / 2)
+        ends[part] = (begin, done)
+        begin = done
+    return ends
+
+
+def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Windows:
+    """The windows of a file by the record of a finished run.
+
+    Of a file of a context but no whole window there is one, without targets: what comes after its last row.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: A column of the run is missing, its rows are another time apart than those of the run, or
+            there are fewer rows than a context.
+    """
+    path = Path(source)
+    if encoding["format"] != "series":
+        raise ValueError(
+            f"{path}: the run must have been trained on a series: it was on {encoding['format']}"
+        )
+    steps = load_steps(
+        path,
+        time_column=encoding["time_column"],
+        missing=encoding["missing"],
+        wanted=encoding["columns"],
+        clock=Clock(*encoding.get("clock", ("", "read"))),
+    )
+    check_step(f"{steps.name}, column {steps.time_column!r}", steps.step, encoding.get("step"))
+    context, horizon = encoding["shape"][0], encoding["horizon"]
+    values = steps.values.to(getattr(torch, encoding["dtype"]))
+    columns = tuple(encoding["columns"].index(name) for name in encoding["targets"])
+    count = len(values)
+    if count < context:
+        raise ValueError(f"{path}: a forecast reads {context} rows: got {count}")
+    windows = Windows(
+        values,
+        _origins(context, count - horizon, encoding["stride"]),
+        context,
+        horizon,
+        columns,
+        times=steps.times,
+        notes=steps.notes,
+    )
+    return windows if len(windows) else windows.ahead()
+
+
+def _origins(first: int, last: int, stride: int) -> Int[Tensor, " windows"]:
+    """From ``first`` to ``last`` at most; none where that is less."""
+    return torch.arange(first, max(first, last + 1), stride)
+
+
+def _first(steps: Steps, rows: int) -> Steps:
+    if not 1 <= rows <= len(steps.values):
+        raise ValueError(f"{steps.name}: rows must be in 1 .. {len(steps.values)}, the file's: got {rows}")
+    note = f"the first {rows:,} of {len(steps.values):,} rows are used"
+    return replace(steps, values=steps.values[:rows], notes=(*steps.notes, note))
+
+
+def _encoding(
+    steps: Steps,
+    ends: Mapping[str, tuple[int, int]],
+    window: Window,
+    split: Split,
+    targets: Sequence[str],
+) -> dict[str, Any]:
+    """All that new rows must fit."""
+    return {
+        "format": "series",
+        "kind": "series",
+        "task": "series",
+        "shape": [window.context, len(steps.columns)],
+        "dtype": str(steps.values.dtype).removeprefix("torch."),
+        "classes": [],
+        "split": split.as_json(official=False),
+        "columns": list(steps.columns),
+        "targets": list(targets),
+        "horizon": window.horizon,
+        "stride": window.stride,
+        "time_column": steps.time_column,
+        "step": None if steps.step is None else list(steps.step),
+        "missing": steps.missing,
+        "clock": list(steps.clock),
+        "about": _about(steps, ends, window, targets),
+    }
+
+
+def _about(
+    steps: Steps, ends: Mapping[str, tuple[int, int]], window: Window, targets: Sequence[str]
+) -> list[list[str]]:
+    """Lines of what was understood, for a reader."""
+    parts = ", ".join(f"{part} {start + 1:,} .. {end:,}" for part, (start, end) in ends.items())
+    lines = [["rows", f"{len(steps.values):,}: {parts}"]]
+    if steps.spacing:
+        lines.append(["time", steps.spacing])
+    lines.append(
+        ["window", f"{window.context} rows, then {window.horizon} to foretell, every {window.stride}"]
+    )
+    width = max(len(name) for name in steps.columns)
+    for k, name in enumerate(steps.columns):
+        column = steps.values[:, k]
+        span = f"in [{column.min():.6g}, {column.max():.6g}]"
+        lines.append(["column", f"{name:<{width}}  {span}{', foretold' if name in targets else ''}"])
+    return lines
+
+
+def _fingerprint(splits: Mapping[str, Windows]) -> str:
+    digest = hashlib.sha256()
+    for part, windows in splits.items():
+        cut = f"{part} {windows.context} {windows.horizon} {windows.columns}"
+        digest.update(cut.encode() + windows.origins.numpy().tobytes())
+    digest.update(windows.values.contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,303 @@
+"""The kinds of a table's columns: numbers, categories, booleans; how each becomes numbers.
+
+A number stays one feature, a boolean becomes 0 or 1, a category becomes one 0/1 feature for each of
+its values (one-hot), in the order of their names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from margin.core.catalog import nearest
+from margin.data.formats.tables.delimited import Table
+
+Kind = Literal["number", "category", "boolean"]
+Missing = Literal["error", "drop", "mean", "median", "mode"]
+
+NUMBERS_FROM = 0.9
+"""A column of text with at least this share of numbers is numeric; its other cells are mistakes."""
+
+MOST_CATEGORIES = 50
+"""With more values than this, and than half its cells, a column is text or an identifier."""
+
+EXACT = 2.0**53
+"""From here on not every whole number is a float64."""
+
+FILL = "fill it in, set --missing drop, mean, median or mode, or set --ignore {column!r}"
+"""What is to be done about a missing cell of a column."""
+
+
+class Remedies(NamedTuple):
+    """How messages name the options that leave a column out, or fill its missing cells."""
+
+    ignore: str = "set --ignore {column!r}"
+    missing: str = "set --missing"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """A column that was understood.
+
+    Args:
+        name: Its name.
+        kind: What its cells are.
+        values: Float64 for numbers, Boolean or String; null where a cell is missing.
+        whole: Whether a number column was written in whole numbers.
+        mixed: Whether a category column holds some numbers too.
+        zeros: Whether a category column holds whole numbers, of which one begins with a 0.
+    """
+
+    name: str
+    kind: Kind
+    values: pl.Series
+    whole: bool = False
+    mixed: bool = False
+    zeros: bool = False
+
+
+def understand(table: Table, name: str, remedies: Remedies | None = None) -> Column:
+    """The kind of a column from its cells.
+
+    Args:
+        table: The table.
+        name: The column's name.
+        remedies: What messages propose; None are the options of tables.
+
+    Raises:
+        ValueError: Every cell is missing, a numeric column has a cell of text or an infinite value, or
+            the type is one that no model takes.
+    """
+    series = table.frame[name]
+    remedies = remedies or Remedies()
+    ignore = remedies.ignore.format(column=name)
+    if series.dtype == pl.String and not table.typed:
+        column = _from_text(table, name, _blanked(series, table.missing), remedies)
+    elif series.dtype == pl.Boolean:
+        column = Column(name, "boolean", series)
+    elif series.dtype.is_numeric():
+        column = Column(name, "number", _floats(series, table), whole=series.dtype.is_integer())
+    elif series.dtype in (pl.String, pl.Categorical, pl.Enum):
+        column = Column(name, "category", _typed_text(series, table))
+    else:
+        raise ValueError(
+            f"{table.name}, column {name!r}: cells must be numbers, text or booleans: got {series.dtype}; "
+            f"{ignore}"
+        )
+    if column.values.null_count() == len(column.values):
+        raise ValueError(f"{table.name}, column {name!r}: every cell is missing; {ignore}")
+    _check_finite(table, column, f", leave it empty and {remedies.missing}, or {ignore}")
+    return column
+
+
+def as_kind(table: Table, name: str, kind: Kind) -> Column:
+    """A column of new data, read as the kind that it had in training.
+
+    Raises:
+        ValueError: The column is missing, or a cell is not of that kind.
+    """
+    try:
+        series = table.frame.get_column(name)
+    except pl.exceptions.ColumnNotFoundError:
+        raise ValueError(no_column(table, name)) from None
+    if kind == "category":
+        text = series.dtype == pl.String and not table.typed
+        return Column(name, kind, _blanked(series, table.missing) if text else _typed_text(series, table))
+    wanted = pl.Float64 if kind == "number" else pl.Boolean
+    if series.dtype == pl.String:
+        series = _blanked(series, table.missing)
+        values = _parse(series, table.decimal) if kind == "number" else _booleans(series)
+    elif kind == "number" and series.dtype.is_numeric():
+        values = _floats(series, table)
+    elif series.dtype in (wanted, pl.Null):
+        values = series.cast(wanted)
+    else:
+        raise ValueError(f"{table.name}, column {name!r}: cells must be {kind}s: got {series.dtype}")
+    if values.null_count() > series.null_count() and series.dtype == pl.String:
+        bad = (values.is_null() & series.is_not_null()).arg_true()
+        what = "a number" if kind == "number" else "true or false"
+        raise ValueError(f"{table.at(bad[0], name)}: {series[bad[0]]!r} is not {what}")
+    column = Column(name, kind, values)
+    _check_finite(table, column)
+    return column
+
+
+def no_column(table: Table, name: str) -> str:
+    """The message for a column that a table lacks."""
+    near = nearest(name, table.frame.columns)
+    return f"{table.name}: no column {name!r}; {'nearest' if near else 'it has'}: " + (
+        ", ".join(near or table.frame.columns)
+    )
+
+
+def missing_cell(table: Table, column: Column, remedy: str = FILL) -> str:
+    """The message for the first missing cell of a column, or "" where none is missing."""
+    if not column.values.null_count():
+        return ""
+    rows = column.values.is_null().arg_true()
+    raw = table.written(rows[0], column.name)
+    cell = "the cell is empty" if raw is None or not str(raw).strip() else f"{raw!r} means a missing value"
+    others = f" ({len(rows)} such cells in the column)" if len(rows) > 1 else ""
+    return f"{table.at(rows[0], column.name)}: {cell}{others}; {remedy.format(column=column.name)}"
+
+
+def fill_value(column: Column, missing: Missing, train: NDArray[Any]) -> float | bool | str | None:
+    """What stands for a missing cell: a statistic of the column over the training rows.
+
+    A mean or median is of numbers; categories and booleans take their most frequent value. Of equally
+    frequent values the least is taken.
+
+    Returns:
+        The value, or None where missing cells are an error or rows with them are dropped.
+
+    Raises:
+        ValueError: No training row has a value.
+    """
+    if missing in ("error", "drop"):
+        return None
+    numeric = column.kind == "number" and missing != "mode"
+    numbers = column.values.to_numpy()[train] if numeric else np.zeros(0)
+    numbers = numbers[~np.isnan(numbers)]
+    present = column.values.gather(train).drop_nulls() if not numeric else numbers
+    if len(present) == 0:
+        name = repr(column.name)
+        raise ValueError(f"column {name}: no training row has a value to fill in; set --ignore {name}")
+    if isinstance(present, np.ndarray):
+        return float(present.mean() if missing == "mean" else np.median(present))
+    return cast("float | bool | str", present.mode().sort()[0])
+
+
+def features(column: Column, record: Mapping[str, Any]) -> NDArray[Any]:
+    """The features of a column, (N, width), by its record: kind, categories, fill value."""
+    values = column.values
+    if column.kind == "number":
+        numbers = values.to_numpy()
+        if record.get("fill") is not None and values.null_count():
+            numbers = np.where(np.isnan(numbers), record["fill"], numbers)
+        return numbers[:, None]
+    if record.get("fill") is not None:
+        values = values.fill_null(record["fill"])
+    if column.kind == "category":
+        return np.stack([(values == category).to_numpy() for category in record["categories"]], 1).astype(
+            float
+        )
+    return values.cast(pl.Float64).to_numpy()[:, None]
+
+
+def width(record: Mapping[str, Any]) -> int:
+    """The number of features of a column."""
+    return len(record["categories"]) if record["kind"] == "category" else 1
+
+
+def feature_names(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the features: ``age``, ``sex=female``, ``sex=male``, ..."""
+    names: list[str] = []
+    for record in records:
+        if record["kind"] == "category":
+            names += [f"{record['name']}={category}" for category in record["categories"]]
+        else:
+            names.append(record["name"])
+    return names
+
+
+def categories_of(table: Table, column: Column) -> list[str]:
+    """The values of a category column, sorted.
+
+    Raises:
+        ValueError: There are so many that the column is text or an identifier.
+    """
+    categories = column.values.drop_nulls().unique().sort().to_list()
+    cells = len(column.values) - column.values.null_count()
+    if len(categories) > max(MOST_CATEGORIES, cells / 2):
+        zeros = "; whole numbers with a leading 0 are text" * column.zeros
+        raise ValueError(
+            f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
+            f"no categories (the first is {column.values.drop_nulls()[0]!r}{zeros}); "
+            f"set --ignore {column.name!r}"
+        )
+    return categories
+
+
+def _from_text(table: Table, name: str, text: pl.Series, remedies: Remedies) -> Column:
+    present = len(text) - text.null_count()
+    numbers = _parse(text, table.decimal)
+    good = len(numbers) - numbers.null_count()
+    if present and good >= NUMBERS_FROM * present:
+        if good < present:
+            row = (numbers.is_null() & text.is_not_null()).arg_true()[0]
+            raise ValueError(
+                f"{table.at(row, name)}: {text[row]!r} is not a number, and {good} of the column's {present} "
+                f"values are; correct the cell, leave it empty and {remedies.missing}, or "
+                + remedies.ignore.format(column=name)
+            )
+        whole = text.str.contains(r"^[+-]?\d+$").all(ignore_nulls=True)
+        if whole and text.str.contains(r"^[+-]?0\d").any(ignore_nulls=True):
+            return Column(name, "category", text, zeros=True)
+        return Column(name, "number", numbers, whole=whole)
+    booleans = _booleans(text)
+    if booleans.null_count() == text.null_count():
+        return Column(name, "boolean", booleans)
+    other, mark = (".", "comma") if table.decimal == "," else (",", "point")
+    commas = text.str.replace(other, table.decimal if other == "," else "", literal=True)
+    commas = _parse(commas, table.decimal)
+    if len(commas) - commas.null_count() >= NUMBERS_FROM * present:
+        row = (numbers.is_null() & commas.is_not_null()).arg_true()[0]
+        raise ValueError(
+            f"{table.at(row, name)}: numbers must be written with a {mark} and no thousands separator: "
+            f"got {text[row]!r}; set --data.decimal '{other}' if that is the decimal mark"
+        )
+    return Column(name, "category", text, mixed=good > 0)
+
+
+def _blanked(text: pl.Series, missing: Sequence[str]) -> pl.Series:
+    """The cells without surrounding space, null where they mean a missing value."""
+    stripped = text.str.strip_chars()
+    return stripped.set(stripped.is_in(list(missing)), None)
+
+
+def _typed_text(series: pl.Series, table: Table) -> pl.Series:
+    """Text that came with its type, as it stands: null only where the user names it as missing."""
+    text = series.cast(pl.String)
+    return text.set(text.is_in(list(table.missing)), None) if table.missing else text
+
+
+def _parse(text: pl.Series, decimal: str = ".") -> pl.Series:
+    if decimal == ",":
+        text = text.set(text.str.contains(".", literal=True), None).str.replace(",", ".", literal=True)
+    return text.cast(pl.Float64, strict=False)
+
+
+def _booleans(text: pl.Series) -> pl.Series:
+    return text.str.to_lowercase().replace_strict(
+        ["true", "false"], [True, False], default=None, return_dtype=pl.Boolean
+    )
+
+
+def _floats(series: pl.Series, table: Table) -> pl.Series:
+    """Numbers as float64, null where they are not a number, or one that the user names as missing."""
+    values = series if series.dtype == pl.Float64 else series.cast(pl.Float64)
+    numbers = values.to_numpy()  # an operation of polars costs more than its work on a short column
+    if int(np.isnan(numbers).sum()) > values.null_count():
+        values = values.fill_nan(None)
+    if not table.typed or not table.missing:
+        return values
+    marks = [float(mark) for mark in table.missing if _parse(pl.Series([mark])).null_count() == 0]
+    return values.set(values.is_in(marks), None) if marks else values
+
+
+def _check_finite(table: Table, column: Column, otherwise: str = "") -> None:
+    """Refuse what no float32 holds; ``otherwise`` is proposed where the cell cannot be corrected."""
+    if column.kind != "number":
+        return
+    largest = float(np.finfo(np.float32).max)
+    rows = np.flatnonzero(np.abs(column.values.to_numpy()) > largest)
+    if len(rows):
+        row = int(rows[0])
+        raw = table.written(row, column.name)
+        raise ValueError(
+            f"{table.at(row, column.name)}: values must be finite and at most {largest:.2g}: got {raw}; "
+            f"correct the cell{otherwise}"
+        )

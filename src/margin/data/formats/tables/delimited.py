@@ -1,0 +1,245 @@
+"""Tables in files: delimited text (Shafranovich 2005, RFC 4180) and Parquet, with the place of every cell.
+
+The first row is the header and has number 1, as an editor shows it; a quoted cell may hold line
+breaks, so the number of a row is that of its first line.
+"""
+
+import codecs
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from margin.data.files.reading import panicking, unpacked
+from margin.data.formats.tables.delimited_columns import Form, columns_of
+from margin.data.formats.tables.delimited_form import NAMES, Decimal, check_form, decimal_of, separator_of
+
+Header = Literal["first", "none"]
+
+MARKERS = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A")
+"""Cells of delimited text that mean a missing value, where no others are named."""
+
+PARQUET = (".parquet", ".pq")
+
+_CHUNK = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """How a file of a table is written, as far as the user says.
+
+    Args:
+        header: Whether the first row names the columns; "none" calls them column_1, column_2, ...
+        separator: What divides cells; None finds it out.
+        decimal: The decimal mark; None finds it out.
+        missing: Cells that mean a missing value; None: :data:`MARKERS`, and none where columns have types.
+        text: Columns that stay text as it stands; None is all, () none of which every cell is a number.
+    """
+
+    header: Header = "first"
+    separator: str | None = None
+    decimal: Decimal | None = None
+    missing: tuple[str, ...] | None = None
+    text: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Named columns, and how messages call their cells.
+
+    Args:
+        name: The file's path, or what the user calls the table.
+        frame: The columns: text as it stands in a delimited file, or numbers; else typed.
+        rows: The number of each row for messages.
+        typed: Whether the columns came with types; else text is still to be understood.
+        unnamed: Columns whose cell in the header is empty, called by their position.
+        missing: Cells of text that mean a missing value.
+        decimal: The decimal mark of text.
+        cell: The text of a cell by the number of its row and its column, where ``frame`` has lost it.
+        notes: What was found out of how the file is written.
+    """
+
+    name: str
+    frame: pl.DataFrame
+    rows: Sequence[int]
+    typed: bool
+    unnamed: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    decimal: str = "."
+    cell: Callable[[int, str], str] | None = None
+    notes: tuple[str, ...] = ()
+
+    def at(self, row: int, column: str) -> str:
+        """Where a cell is, for a message; ``row`` counts from 0."""
+        return f"{self.name}, row {self.rows[row]}, column {column!r}"
+
+    def written(self, row: int, column: str) -> Any:
+        """What stands in a cell, for a message; ``row`` counts from 0."""
+        found = self.frame[column][row]
+        if self.cell is None or isinstance(found, str):
+            return found
+        return self.cell(self.rows[row], column)
+
+    def keep(self, mask: pl.Series) -> "Table":
+        """The table of the rows where ``mask`` is true."""
+        rows = [row for row, kept in zip(self.rows, mask, strict=True) if kept]
+        return replace(self, frame=self.frame.filter(mask), rows=rows)
+
+
+def load_table(path: Path, header: Header = "first", writing: Writing | None = None) -> Table:
+    """The table in a file; ``.gz`` is unpacked, separator and decimal mark are found out.
+
+    Args:
+        path: Delimited text in UTF-8, or Parquet.
+        header: Whether the first row names the columns, where ``writing`` is not given.
+        writing: How the file is written.
+
+    Returns:
+        The table, its cells not yet understood.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is empty or has no rows, a row is ragged, a quote is not closed, or two
+            columns have one name.
+    """
+    writing = writing or Writing(header=header)
+    check_form(writing.separator, writing.decimal)
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    if path.suffix.lower() in PARQUET:
+        return replace(_parquet(path), missing=writing.missing or ())
+    raw = _bytes(path)
+    start = raw[: 1 << 20].decode(errors="ignore")
+    separator = writing.separator or separator_of(start)
+    decimal = writing.decimal or decimal_of(start, separator)
+    if separator == decimal:
+        raise ValueError(f"{path}: cells are divided by commas: a decimal mark must be a point")
+    markers = MARKERS if writing.missing is None else ("", *writing.missing)
+    form = Form(separator, decimal, writing.header == "first", markers, writing.text)
+    names, unnamed = _names(raw, form, str(path))
+    frame, rows = _columns(raw, names, form, str(path))
+    if not len(rows):
+        raise ValueError(f"{path}: the file has a header but no rows")
+    found = [f"cells are divided by {NAMES.get(separator, repr(separator))}"] * (separator != ",")
+    found += ["numbers are written with a decimal comma"] * (decimal == ",")
+    return Table(
+        str(path),
+        frame,
+        rows,
+        typed=False,
+        unnamed=unnamed,
+        missing=markers,
+        decimal=decimal,
+        cell=partial(_cell_of, path, separator, names) if writing.text is not None else None,
+        notes=(", ".join(found),) if found else (),
+    )
+
+
+def _names(raw: bytes, form: Form, file: str) -> tuple[list[str], tuple[str, ...]]:
+    """The names of the columns, and those of which the header's cell is empty."""
+    lines = io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8", newline="")
+    try:
+        _, first = next(_records(lines, form.separator, file))
+    except StopIteration:
+        raise ValueError(f"{file}: the file is empty: it needs a header and rows") from None
+    if not form.header:
+        return [f"column_{k}" for k in range(1, len(first) + 1)], ()
+    names = [cell.strip() or f"column_{k}" for k, cell in enumerate(first, 1)]
+    _check_names(names, file)
+    return names, tuple(name for name, cell in zip(names, first, strict=True) if not cell.strip())
+
+
+def _columns(raw: bytes, names: Sequence[str], form: Form, file: str) -> tuple[pl.DataFrame, Sequence[int]]:
+    """The columns and the numbers of the rows: at once where the rows are regular, else one by one."""
+    frame = columns_of(raw, names, form)
+    if frame is not None:
+        first = 1 + form.header
+        return frame, range(first, first + frame.height)
+    lines = io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8", newline="")
+    records = _records(lines, form.separator, file)
+    return _frame(islice(records, int(form.header), None), names, file)
+
+
+def _cell_of(path: Path, separator: str, names: Sequence[str], row: int, column: str) -> str:
+    """The text of one cell, read again from its file."""
+    lines = io.TextIOWrapper(io.BytesIO(_bytes(path)), encoding="utf-8", newline="")
+    record = next(record for number, record in _records(lines, separator, str(path)) if number == row)
+    return record[names.index(column)]
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        with panicking(path, "a Parquet file"):
+            frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ValueError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
+    if frame.height == 0:
+        raise ValueError(f"{path}: the file has columns but no rows")
+    return Table(str(path), frame, range(1, frame.height + 1), typed=True)
+
+
+def _bytes(path: Path) -> bytes:
+    """A file's text in UTF-8, unpacked, without its byte order mark."""
+    raw = unpacked(path).removeprefix(codecs.BOM_UTF8)
+    try:
+        if not raw.isascii():
+            raw.decode()
+    except UnicodeDecodeError as error:
+        row = raw.count(b"\n", 0, error.start) + 1
+        byte = f"byte {raw[error.start]:02x}"
+        raise ValueError(f"{path}, row {row}: a table must be UTF-8 text: got {byte}; save it so") from None
+    if b"\0" in raw:
+        row = raw.count(b"\n", 0, raw.index(b"\0")) + 1
+        raise ValueError(f"{path}, row {row}: a table must be text: got a zero byte")
+    return raw
+
+
+def _records(lines: Iterable[str], separator: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    """Each row that is not blank, with the number of its first line."""
+    # A space before the cell is skipped so that `1, "a, b"` is two cells; a tab is a separator itself.
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+    number = 1
+    try:
+        for record in reader:
+            if len(record) > 1 or (record and record[0].strip()):
+                yield number, record
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{name}, row {number}: the quotes of a cell are not closed: {error}") from None
+
+
+def _frame(
+    records: Iterator[tuple[int, list[str]]], names: Sequence[str], file: str
+) -> tuple[pl.DataFrame, list[int]]:
+    """The rows as columns of text, in chunks: a row of Python strings is many times its text."""
+    schema = dict.fromkeys(names, pl.String)
+    frames: list[pl.DataFrame] = [pl.DataFrame(schema=schema)]
+    rows: list[int] = []
+    while chunk := list(islice(records, _CHUNK)):
+        for number, record in chunk:
+            if len(record) != len(names):
+                raise ValueError(
+                    f"{file}, row {number}: every row must have {len(names)} cells, as the first has: "
+                    f"got {len(record)}; complete the row, or quote a cell that holds the separator"
+                )
+            rows.append(number)
+        columns = zip(*(record for _, record in chunk), strict=True)
+        frames.append(pl.DataFrame(dict(zip(names, columns, strict=True)), schema=schema))
+    return pl.concat(frames, rechunk=True), rows
+
+
+def _check_names(names: Sequence[str], file: str) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        places = ", ".join(str(k) for k, name in enumerate(names, 1) if name == twice[0])
+        raise ValueError(
+            f"{file}, row 1: every column must have a name of its own: {twice[0]!r} names columns {places}; "
+            "rename them, or set --data.header none if the file has no header"
+        )

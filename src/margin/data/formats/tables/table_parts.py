@@ -1,0 +1,195 @@
+"""Steps of reading a table: which columns count rows, which rows are one group, the matrix of features."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from margin.data.formats.tables.columns import (
+    EXACT,
+    Column,
+    Missing,
+    categories_of,
+    features,
+    fill_value,
+    no_column,
+    width,
+)
+from margin.data.formats.tables.delimited import Table
+from margin.data.formats.tables.wide import is_wide
+
+INDEX = re.compile(r"Unnamed: 0(\.\d+)*|__index_level_\d+__")
+"""How pandas names the index of a data frame that it writes, and reads it again."""
+
+
+TARGETS = ("target", "label", "class", "y")
+"""Names of a target column that need not be said."""
+
+
+def target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]:
+    """The target column, and what is said where it was not named.
+
+    Raises:
+        ValueError: There is no such column, or none was named and none is called as :data:`TARGETS` are.
+    """
+    names = table.frame.columns
+    if target is not None:
+        if target not in names:
+            raise ValueError(no_column(table, target))
+        numbers = not table.typed and all(map(_is_number, names))
+        said = f"the first row holds numbers alone and is taken for names, {', '.join(names[:3])}, ...: "
+        return target, (said + "if it is data, set --data.header none",) if numbers else ()
+    likely = [name for name in names if name.lower() in TARGETS]
+    if len(likely) == 1:
+        return likely[0], (f"the target is column {likely[0]!r}, since no target was named",)
+    # A header of numbers is a first row of data.
+    hint = "; if the first row is data, set --data.header none" if any(map(_is_number, names)) else ""
+    raise ValueError(f"{table.name}: name the target column; it has: {', '.join(names)}{hint}")
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name.replace(",", ".", 1))
+    except ValueError:
+        return False
+    return True
+
+
+def index_columns(table: Table) -> list[str]:
+    """The columns that are a data frame's index: by pandas' names, or the first, unnamed, counting rows."""
+    names = table.frame.columns
+    found = [name for name in names if INDEX.fullmatch(name)]
+    first = names[0]
+    if first in table.unnamed and first == "column_1":
+        cells = table.frame[first].cast(pl.Int64, strict=False)
+        counts = [pl.int_range(start, start + len(cells), eager=True) for start in (0, 1)]
+        if cells.null_count() == 0 and any((cells == count).all() for count in counts):
+            found.append(first)
+    return found
+
+
+def group_codes(table: Table, name: str) -> Tensor:
+    """The group of each row, counted from 0 in the order of their names.
+
+    Raises:
+        ValueError: A cell is missing.
+    """
+    return torch.from_numpy(np.unique(_group_names(table, name).to_numpy(), return_inverse=True)[1])
+
+
+def held_out_groups(table: Table, test: Table, name: str) -> Tensor:
+    """The group of each row of a test part that has a file of its own.
+
+    Raises:
+        ValueError: A cell is missing, the file has no such column, or a group lies in both files.
+    """
+    if name not in test.frame.schema:
+        raise ValueError(f"{no_column(test, name)}; which groups it holds must be known")
+    ours, theirs = _group_names(table, name), _group_names(test, name)
+    both = theirs.is_in(ours.unique().to_list())
+    if both.any():
+        row = int(both.arg_true()[0])
+        raise ValueError(
+            f"{test.at(row, name)}: no group may lie in two parts: {theirs[row]!r} is in {table.name} too, "
+            f"as are {theirs.filter(both).n_unique()} groups of the test file; remove their rows from one"
+        )
+    return group_codes(test, name)
+
+
+def _group_names(table: Table, name: str) -> pl.Series:
+    """The name of each row's group; a missing one is refused."""
+    cells = table.frame[name].cast(pl.String)
+    if not table.typed:
+        cells = cells.str.strip_chars()
+    cells = cells.set(cells.is_in(["", *table.missing]), None)
+    if cells.null_count():
+        row = int(cells.is_null().arg_true()[0])
+        raise ValueError(f"{table.at(row, name)}: every row needs its group: the cell is empty; fill it in")
+    return cells
+
+
+def grouped(name: str | None, groups: Tensor, parts: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What an encoding keeps of groups: the column and how many groups each part has."""
+    return {"column": name, "counts": {part: len(groups[index].unique()) for part, index in parts.items()}}
+
+
+def matrix_of(
+    columns: Sequence[Column], records: Sequence[Mapping[str, Any]], train: NDArray[np.int64]
+) -> tuple[NDArray[Any], list[str]]:
+    """The features (N, d), and what is said of columns that float32 would collapse.
+
+    Returns:
+        float32, or float64 where a column's spread in the training part is too small for float32.
+    """
+    wide = [
+        column.name
+        for column, record in zip(columns, records, strict=True)
+        if record["kind"] == "number" and is_wide(features(column, record)[train, 0])
+    ]
+    inputs = np.empty((len(columns[0].values), sum(map(width, records))), np.float64 if wide else np.float32)
+    start = 0
+    for column, record in zip(columns, records, strict=True):
+        inputs[:, start : start + width(record)] = features(column, record)
+        start += width(record)
+    notes = [
+        f"column {name!r} varies little beside its size, less than float32 resolves: it is kept in float64"
+        for name in wide
+    ]
+    return inputs, notes
+
+
+def notes_of(
+    columns: Sequence[Column],
+    records: Sequence[Mapping[str, Any]],
+    missing: str,
+    domain: tuple[float, float] | None,
+) -> list[str]:
+    """What was assumed of the columns, the target the last of them."""
+    notes = [
+        f"column {column.name!r} holds numbers and text: read as categories"
+        for column in columns
+        if column.mixed
+    ]
+    notes += [
+        f"column {column.name!r} holds whole numbers with leading zeros: read as text, which keeps them"
+        for column in columns
+        if column.zeros
+    ]
+    notes += [
+        f"column {column.name!r} holds whole numbers of 2^53 and more, which are rounded to a float64"
+        for column in columns
+        if column.whole and bool((np.abs(column.values.to_numpy()) >= EXACT).any())
+    ]
+    for record in records:
+        if record["missing"]:
+            how = missing if record["kind"] == "number" else "mode"
+            value = f"{record['fill']:g}" if isinstance(record["fill"], float) else repr(record["fill"])
+            cells = f"column {record['name']!r}: {record['missing']} missing cells"
+            notes.append(f"{cells} get the training part's {how}, {value}")
+    if domain is not None and any(record["kind"] != "number" for record in records):
+        notes.append(
+            "the domain covers the 0/1 features of categories too: they may be moved between 0 and 1"
+        )
+    return notes
+
+
+def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.int64]) -> dict[str, Any]:
+    """What the encoding keeps of a column.
+
+    Raises:
+        ValueError: It is text of no categories, or no training row has a value to fill in.
+    """
+    record: dict[str, Any] = {"name": column.name, "kind": column.kind}
+    if column.kind == "category":
+        record["categories"] = categories_of(table, column)
+    try:
+        record["fill"] = fill_value(column, missing, train)
+    except ValueError as error:
+        raise ValueError(f"{table.name}, {error}") from None
+    record["missing"] = column.values.null_count()
+    return record

@@ -1,0 +1,371 @@
+"""Tables as data: a target column, the other columns as features.
+
+What is understood of a table is recorded in the encoding, and new data are read by that record: by
+column names, with the categories, classes and fill values of the training.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from margin.data.assembly import Raw, TaskName, assemble, cut
+from margin.data.examples import Arrays, Data
+from margin.data.formats.tables.columns import FILL, Column, Missing, as_kind, no_column, understand, width
+from margin.data.formats.tables.delimited import Header, Table, Writing, load_table
+from margin.data.formats.tables.delimited_form import Decimal
+from margin.data.formats.tables.frames import to_table
+from margin.data.formats.tables.rows import (
+    class_names,
+    encode_table,
+    labels_of,
+    named_missing,
+    refuse_missing,
+    writing_of,
+)
+from margin.data.formats.tables.table_parts import (
+    group_codes,
+    grouped,
+    held_out_groups,
+    index_columns,
+    matrix_of,
+    notes_of,
+    record_of,
+    target_name,
+)
+from margin.data.formats.tables.wide import is_wide_target
+from margin.data.splits import Split
+
+Index = Literal["leave_out", "keep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a table is read: the options of :func:`read_table` that are not about the file or the split."""
+
+    target: str | None
+    task: TaskName | None
+    missing: Missing
+    ignore: Sequence[str] | str
+    domain: tuple[float, float] | None
+    group: str | None = None
+    index: Index = "leave_out"
+
+
+def read_table(  # more than 7 parameters: they are the options of the source
+    path: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    task: TaskName | None = None,
+    missing: Missing = "error",
+    ignore: Sequence[str] | str = (),
+    header: Header = "first",
+    separator: str | None = None,
+    decimal: Decimal | None = None,
+    missing_values: Sequence[str] | str | None = None,
+    index: Index = "leave_out",
+    group: str | None = None,
+    test_file: str | None = None,
+    domain: tuple[float, float] | None = None,
+    test: float = 0.25,
+    val: float = 0.15,
+    split_seed: int = 0,
+) -> Data:
+    """A table from a file: CSV, TSV (the separator is found out) or Parquet, ``.gz`` too.
+
+    Texts are categories and become one 0/1 feature for each value; booleans become 0 or 1; whole numbers
+    with a leading zero are text. As a target, text and booleans mean classes, numbers with a fraction
+    mean values, and whole numbers are either, so ``task`` must say.
+
+    Args:
+        path: The file.
+        target: The column to predict; by default the one called target, label, class or y.
+        task: Whether the target is a class or a value.
+        missing: What a missing cell gets: an error, its row dropped, or the
+            column's mean, median or mode over the training part (categories and booleans take the mode).
+        ignore: Columns that are left out; names, or one text of names with commas between.
+        header: Whether the first row names the columns; none calls them column_1, column_2, ...
+        separator: What divides the cells of text; found out if not given.
+        decimal: The decimal mark of numbers in text, a point or a comma; found out if not given.
+        missing_values: Cells that mean a missing value, names with commas between; those of text are NA, N/A,
+            n/a, NaN, nan, NULL, null, None, <NA>, #N/A and ? if not given, and those of typed columns none.
+            An empty cell of text always does.
+        index: Whether the index of a data frame that was written with it (Unnamed: 0, __index_level_0__, or a
+            first column without a name that counts the rows) is left out or kept as a feature.
+        group: A column that names the group of each row, as a patient: no group lies in two parts; it is no
+            feature.
+        test_file: A file with the same columns, which is the test part; its rows decide nothing else.
+        domain: Least and largest value that a feature may take, in its own unit.
+        test: Share of the test part; without effect where there is a file of it.
+        val: Share of the validation part.
+        split_seed: Seed of who falls where.
+
+    Returns:
+        Inputs (N, d) in the user's units, float32.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The table cannot be read; the message names file, row, column and remedy.
+    """
+    named = _listed(missing_values)
+    text = (group,) if group else ()
+    writing = Writing(header=header, separator=separator, decimal=decimal, missing=named, text=text)
+    table = load_table(Path(path), writing=writing)
+    reading = Reading(
+        target=target, task=task, missing=missing, ignore=ignore, domain=domain, group=group, index=index
+    )
+    split = Split(test=test, val=val, seed=split_seed)
+    return _data(table, reading, split, writing, None if test_file is None else Path(test_file))
+
+
+def read_frame(  # more than 7 parameters: they are the options of the source
+    frame: Any,
+    *,
+    name: str = "table",
+    target: str | None = None,
+    task: TaskName | None = None,
+    missing: Missing = "error",
+    ignore: Sequence[str] | str = (),
+    missing_values: Sequence[str] | str | None = None,
+    index: Index = "leave_out",
+    group: str | None = None,
+    domain: tuple[float, float] | None = None,
+    test: float = 0.25,
+    val: float = 0.15,
+    split_seed: int = 0,
+) -> Data:
+    """A table from a polars or pandas DataFrame; read as a file's, but the columns keep their types.
+
+    Args:
+        frame: The DataFrame; rows are counted from 1.
+        name: What messages and records call the data.
+        target: The column to predict; by default the one called target, label, class or y.
+        task: Whether the target is a class or a value.
+        missing: What a missing cell gets (see :func:`read_table`).
+        ignore: Columns that are left out.
+        missing_values: Text or numbers that mean a missing value besides null; none if not given.
+        index: Whether a column that is a data frame's index is left out or kept (see :func:`read_table`).
+        group: A column that names the group of each row: no group lies in two parts; it is no feature.
+        domain: Least and largest value that a feature may take, in its own unit.
+        test: Share of the test part.
+        val: Share of the validation part.
+        split_seed: Seed of who falls where.
+
+    Returns:
+        Inputs (N, d) in the user's units, float32.
+
+    Raises:
+        ValueError: The table cannot be read.
+    """
+    reading = Reading(
+        target=target, task=task, missing=missing, ignore=ignore, domain=domain, group=group, index=index
+    )
+    named = _listed(missing_values)
+    table = to_table(frame, name, named or ())
+    return _data(table, reading, Split(test=test, val=val, seed=split_seed), Writing(missing=named))
+
+
+def _listed(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
+    """Names as they were given, or one text of them with commas between."""
+    if names is None:
+        return None
+    return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
+
+
+class _Understood(NamedTuple):
+    """A table whose columns are understood, without the rows that are dropped."""
+
+    table: Table
+    target: Column
+    columns: list[Column]
+    targets: Tensor
+    task: TaskName
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _understood(table: Table, reading: Reading) -> _Understood:
+    name, notes = target_name(table, reading.target)
+    used, left_out = _used(table, reading, name)
+    columns = [understand(table, used_name) for used_name in used]
+    target = understand(table, name)
+    if reading.missing == "drop":
+        table, target, columns, dropped = _drop(table, target, columns)
+        notes += dropped
+    refuse_missing(table, [target], "fill it in, or set --missing drop")
+    targets, task, classes = _targets(table, target, reading.task)
+    if reading.missing == "error":
+        refuse_missing(table, columns, FILL)
+    notes = (*table.notes, *notes, *left_out)
+    return _Understood(table, target, columns, targets, task, classes, notes)
+
+
+def _data(
+    table: Table, reading: Reading, split: Split, writing: Writing, held_out: Path | None = None
+) -> Data:
+    """Understand, drop, cut, fill from the training part, encode; ``held_out`` is a test part of its own."""
+    table, target, columns, targets, task, classes, notes = _understood(table, reading)
+    groups = None if reading.group is None else group_codes(table, reading.group)
+    raw = Raw(name=table.name, inputs=targets, targets=targets, task=task, classes=classes, groups=groups)
+    parts = cut(raw, split if held_out is None else replace(split, test=0.0))
+    records = [record_of(table, column, reading.missing, parts["train"].numpy()) for column in columns]
+    inputs, wide = matrix_of(columns, records, parts["train"].numpy())
+    indicators = [record["kind"] != "number" for record in records for _ in range(width(record))]
+    encoding = _encoding(table, reading, writing, records, target)
+    if groups is not None:
+        encoding["group"] = grouped(reading.group, groups, parts)
+    precise = _precise(inputs, targets, task)
+    official = None
+    if held_out is not None:
+        known = {"task": task, "classes": classes, "dtype": str(precise).removeprefix("torch.")}
+        official, dropped, tested = _official(held_out, encoding | known)
+        notes += (f"the test part is {held_out.name}", *dropped)
+    raw = replace(
+        raw,
+        inputs=torch.from_numpy(inputs),
+        dtype=precise,
+        wide=precise == torch.float64,
+        domain=reading.domain,
+        official=official,
+        indicators=torch.tensor(indicators),
+        encoding=encoding,
+        notes=(*notes, *notes_of((*columns, target), records, reading.missing, reading.domain), *wide),
+    )
+    data = replace(assemble(raw, split, parts), name=Path(table.name).name)
+    return data if held_out is None or groups is None else _with_groups(data, table, tested)
+
+
+def _with_groups(data: Data, table: Table, tested: Table) -> Data:
+    """The data with the groups of a test part that has a file of its own."""
+    kept = data.encoding["group"]
+    codes, test = held_out_groups(table, tested, kept["column"]), data.splits["test"]
+    if not isinstance(test, Arrays):
+        raise TypeError(f"a table's part must be arrays: got {type(test).__name__}")
+    counts = kept["counts"] | {"test": int(codes.max()) + 1}
+    return replace(
+        data,
+        splits={**data.splits, "test": replace(test, groups=codes)},
+        encoding={**data.encoding, "group": kept | {"counts": counts}},
+    )
+
+
+def _encoding(
+    table: Table,
+    reading: Reading,
+    writing: Writing,
+    records: Sequence[Mapping[str, Any]],
+    target: Column,
+) -> dict[str, Any]:
+    """What is recorded of the table itself."""
+    taken = {target.name, reading.group, *(record["name"] for record in records)}
+    return {
+        "format": "table",
+        "columns": records,
+        "target": {"name": target.name, "kind": target.kind},
+        "missing": reading.missing,
+        "ignored": [other for other in table.frame.columns if other not in taken],
+        "header": writing.header,
+        "separator": writing.separator,
+        "decimal": writing.decimal,
+        "missing_values": list(table.missing),
+    }
+
+
+def _precise(inputs: NDArray[Any], targets: Tensor, task: TaskName) -> torch.dtype:
+    """float64 where a feature or a target needs it, else float32."""
+    needed = inputs.dtype == np.float64 or (task == "values" and is_wide_target(targets.numpy()))
+    return torch.float64 if needed else torch.float32
+
+
+def _official(
+    path: Path, encoding: Mapping[str, Any]
+) -> tuple[tuple[Tensor, Tensor], tuple[str, ...], Table]:
+    """Inputs and targets of a test part of its own, the note of its rows that are dropped, and its table."""
+    dropped: tuple[str, ...] = ()
+    table = load_table(path, writing=writing_of(encoding))
+    if encoding["missing"] == "drop":
+        wanted = [encoding["target"], *encoding["columns"]]
+        named = replace(table, missing=named_missing(encoding)) if table.typed else table
+        target, *columns = (as_kind(named, record["name"], record["kind"]) for record in wanted)
+        table, _, _, dropped = _drop(table, target, columns)
+    part = encode_table(table, encoding)
+    if part.targets is None:
+        raise ValueError(no_column(table, encoding["target"]["name"]))
+    notes = tuple(f"{Path(table.name).name}: {note}" for note in dropped)
+    return (part.inputs[0], part.targets), notes, table
+
+
+def _used(table: Table, reading: Reading, target: str) -> tuple[list[str], list[str]]:
+    """The columns that become features, and what is said of those that are left out by themselves."""
+    ignore, names = reading.ignore, table.frame.columns
+    if isinstance(ignore, str):
+        ignore = [ignore] if ignore in names else [name.strip() for name in ignore.split(",")]
+    for name in (*ignore, *([reading.group] if reading.group else [])):
+        if name not in table.frame.schema:
+            raise ValueError(no_column(table, name))
+    if reading.group in (target, *ignore):
+        raise ValueError(f"{table.name}: the group must be a column beside the target: got {reading.group!r}")
+    if target in ignore:
+        raise ValueError(f"{table.name}: the target column cannot be ignored: got {target!r}")
+    index = [name for name in index_columns(table) if name not in (*ignore, target, reading.group)]
+    index = index if reading.index == "leave_out" else []
+    apart = {*ignore, *index, target, reading.group}
+    used = [name for name in names if name not in apart]
+    if unnamed := [name for name in (*used, target) if name in table.unnamed]:
+        place = unnamed[0].removeprefix("column_")
+        raise ValueError(
+            f"{table.name}, row 1: column {place} has no name; name it in the header, or set "
+            f"--ignore {unnamed[0]}"
+        )
+    if not used:
+        raise ValueError(f"{table.name}: a table needs a column beside the target {target!r}: none is left")
+    notes = [
+        f"column {name!r} is the index of a data frame: it is left out; --data.index keep uses it"
+        for name in index
+    ]
+    return used, notes
+
+
+def _drop(
+    table: Table, target: Column, columns: Sequence[Column]
+) -> tuple[Table, Column, list[Column], tuple[str, ...]]:
+    """The table without the rows in which a cell is missing."""
+    whole = target.values.is_not_null()
+    for column in columns:
+        if column.values.null_count():
+            whole = whole & column.values.is_not_null()
+    dropped = len(whole) - int(whole.sum())
+    if dropped == 0:
+        return table, target, list(columns), ()
+    if dropped == len(whole):
+        worst = max((target, *columns), key=lambda column: column.values.null_count())
+        raise ValueError(
+            f"{table.name}: --missing drop leaves no row; column {worst.name!r} lacks "
+            f"{worst.values.null_count()} of {len(whole)} cells: fill in, or set --ignore {worst.name!r}"
+        )
+    kept = [replace(column, values=column.values.filter(whole)) for column in (target, *columns)]
+    note = f"{dropped} of {len(whole)} rows are dropped: a cell is missing"
+    return table.keep(whole), kept[0], kept[1:], (note,)
+
+
+def _targets(table: Table, target: Column, task: TaskName | None) -> tuple[Tensor, TaskName, tuple[str, ...]]:
+    where = f"{table.name}, target {target.name!r}"
+    if task is None and target.kind == "number" and target.whole:
+        raise ValueError(
+            f"{where}: whole numbers may be classes or values: set --task classes or --task values"
+        )
+    task = task or ("values" if target.kind == "number" else "classes")
+    if task == "values":
+        if target.kind != "number":
+            raise ValueError(f"{where}: values must be numbers: got {target.kind} cells; set --task classes")
+        return torch.from_numpy(target.values.to_numpy().copy()), task, ()
+    names = class_names(table, target)
+    classes = names.unique().to_list()
+    classes.sort(key=int if target.kind == "number" else str)
+    return labels_of(names, classes), task, tuple(classes)

@@ -1,0 +1,1 @@
+"""Which examples come when."""

@@ -1,0 +1,102 @@
+"""Reading ahead: batches made by other processes while the training computes.
+
+The order stays a function of the step, so any number of workers gives the same batches.
+"""
+
+import pickle
+import signal
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Generator
+from torch.utils.data import DataLoader, Dataset
+
+from margin.core.types import Batch
+from margin.data.examples import Batches
+
+
+class Prefetched:
+    """The batches of another, read ahead by worker processes; called with a step, as the other is.
+
+    Consecutive steps are read on from the same workers; any other step starts new ones.
+
+    Args:
+        shuffled: What makes the batch of a step, as a function of the step; sent to the workers by pickle.
+        workers: Number of processes; 0 makes each batch when it is asked for.
+        total: The step at which the training ends: nothing is read beyond.
+    """
+
+    def __init__(self, shuffled: Batches, workers: int, total: int) -> None:
+        if workers < 0:
+            raise ValueError(f"workers must be at least 0: got {workers}")
+        self.shuffled = shuffled
+        self.workers = workers
+        self.total = total
+        self.per_epoch = shuffled.per_epoch
+        self.batch_size = shuffled.batch_size
+        self._ahead: Iterator[Batch] | None = None
+        self._next = -1
+
+    def __call__(self, step: int) -> Batch:
+        """The batch of ``step``, counted from 0."""
+        if self.workers == 0 or step >= self.total:
+            return self.shuffled(step)
+        if self._ahead is None or step != self._next:
+            self._ahead = self._begin(step)
+        failure = None
+        try:
+            batch = next(self._ahead)
+        except Exception as error:
+            failure = error.with_traceback(None)  # a traceback would keep the workers alive
+        if failure is not None:
+            self.close()
+            self.shuffled(step)  # a worker's error comes wrapped; here the same mistake has its own words
+            raise failure
+        self._next = step + 1
+        if self._next == self.total:
+            self.close()
+        return batch
+
+    def close(self) -> None:
+        """Stop the workers; the next call starts new ones."""
+        self._ahead = None
+
+    def _begin(self, step: int) -> Iterator[Batch]:
+        loader: DataLoader[Batch] = DataLoader(
+            _Steps(self.shuffled),
+            batch_size=None,
+            sampler=range(step, self.total),
+            num_workers=self.workers,
+            collate_fn=_as_it_is,
+            worker_init_fn=_leave_interruption,
+            generator=Generator(),  # its seed would else be drawn from the global one
+            multiprocessing_context="spawn",  # a fork would inherit the locks of torch's threads
+        )
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Got pickle error")  # it is raised, too
+                return iter(loader)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"examples must be picklable to be read by workers: {error}; set workers to 0"
+            ) from None
+
+
+class _Steps(Dataset[Batch]):
+    """Batches as the items of a dataset."""
+
+    def __init__(self, shuffled: Batches) -> None:
+        self.shuffled = shuffled
+
+    def __getitem__(self, step: int) -> Batch:
+        return self.shuffled(step)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _leave_interruption(worker: int) -> None:
+    """Ctrl-C reaches every process of a terminal: the training alone decides when its workers end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

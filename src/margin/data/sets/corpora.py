@@ -1,0 +1,89 @@
+"""Texts that no package ships, read from the folder that ``$MARGIN_DATA`` names."""
+
+from typing import Literal
+
+from margin.data.examples import Data
+from margin.data.formats.text.pairs import Rule, from_pairs, sentences_in
+from margin.data.formats.text.sources import Unknown, from_text, text_in
+from margin.data.formats.text.vocabulary import Case, Level
+from margin.data.places import placed
+from margin.data.splits import Split
+
+Language = Literal["en", "de", "fr"]
+
+
+def tiny_shakespeare(
+    *,
+    level: Level = "characters",
+    case: Case = "kept",
+    time: int = 128,
+    min_count: int = 1,
+    unknown: Unknown = "error",
+    test: float = 0.05,
+    val: float = 0.05,
+) -> Data:
+    """A million characters of Shakespeare's plays, 65 kinds; read from ``$MARGIN_DATA/tinyshakespeare``.
+
+    Args:
+        level: Tokens are characters, or words and marks.
+        case: Whether capitals are kept or made small.
+        time: Tokens a block, at least 1.
+        min_count: How often a token must be seen in training to be known; above 1 only with unknown tokens.
+        unknown: "error" refuses a token that training lacks; "token" reads it as ``<unk>``.
+        test: Share of the test part, the end of the text.
+        val: Share of the validation part before it.
+
+    Returns:
+        Data as of :func:`margin.data.formats.text.sources.read_text`.
+
+    Raises:
+        FileNotFoundError: The file is missing; the message says which and where.
+
+    Reference: Karpathy 2015, char-rnn, data/tinyshakespeare; Karpathy, Johnson & Fei-Fei 2015, Visualizing
+    and understanding recurrent networks.
+    """
+    (path,) = placed("tinyshakespeare")
+    options = {"level": level, "case": case, "time": time, "min_count": min_count, "unknown": unknown}
+    return from_text(text_in(path), Split(test=test, val=val), "tinyshakespeare", options)
+
+
+def multi30k(
+    *,
+    source: Language = "de",
+    target: Language = "en",
+    level: Level = "words",
+    case: Case = "lower",
+    min_count: int = 2,
+    longest: int = 50,
+) -> Data:
+    """Captions of pictures with their translations: 29,000 in training; from ``$MARGIN_DATA/multi30k``.
+
+    The validation part (1,014) and the test part (1,000, that of 2016) are official.
+
+    Args:
+        source: The language that is read.
+        target: The language that is asked for.
+        level: Tokens are words and marks, or characters.
+        case: Whether capitals are made small or kept.
+        min_count: How often a token must be seen in training to be known.
+        longest: Tokens of a training sentence at most; 0 keeps all.
+
+    Returns:
+        Data as of :func:`margin.data.formats.text.pairs.read_pairs`.
+
+    Raises:
+        FileNotFoundError: A file is missing; the message says which and where.
+        ValueError: Both languages are one.
+
+    Reference: Elliott, Frank, Sima'an & Specia 2016, Multi30K: multilingual English-German image
+    descriptions, section 2.
+    """
+    if source == target:
+        raise ValueError(f"multi30k: source and target must be two languages: got {source} twice")
+    stems = ("train", "val", "test_2016_flickr")
+    files = placed(
+        "multi30k", [f"multi30k/{stem}.{language}" for stem in stems for language in (source, target)]
+    )
+    train, val, test = (sentences_in(files[k], files[k + 1]) for k in (0, 2, 4))
+    rule = Rule(level=level, case=case, min_count=min_count, longest=longest)
+    return from_pairs(*train, name="multi30k", rule=rule, official={"val": val, "test": test})

@@ -1,0 +1,1 @@
+"""The smallest sets on which entries are tried."""

@@ -1,0 +1,109 @@
+"""The smallest sequences that models train on: what the contracts and demonstrations use."""
+
+import torch
+from torch import Generator
+
+from margin.data.examples import Arrays, Data
+from margin.data.formats.sequences.sources import from_sequences
+from margin.data.sets.copy_memory import copy_memory
+from margin.data.sets.counting import anbn
+from margin.data.sets.reversal import reversal
+from margin.data.sets.synthetic_sequences import adding, parity
+from margin.data.sets.token_encoding import token_encoding
+from margin.data.splits import Split
+
+
+def ragged_classes() -> Data:
+    """Sixty sequences of 0 .. 8 bits with their parity."""
+    return parity(examples=60, shortest=0, longest=8)
+
+
+def classes() -> Data:
+    """Sixty noisy sequences of 8 steps and 2 numbers, in three classes by their frequency."""
+    generator = Generator().manual_seed(0)
+    labels = torch.arange(60) % 3
+    phase = torch.arange(8) * (1.0 + labels[:, None]) * 0.7
+    waves = torch.stack((phase.sin(), phase.cos()), -1)
+    noise = 0.3 * torch.randn(waves.shape, generator=generator)
+    return from_sequences(waves + noise, labels, name="waves")
+
+
+def values() -> Data:
+    """Sixty sequences of the adding problem, 8 steps each."""
+    return adding(examples=60, time=8, test=0.25, val=0.15)
+
+
+def tokens() -> Data:
+    """Sixty sequences of 12 tokens whose next token is the last but one, with rare mistakes."""
+    generator = Generator().manual_seed(0)
+    ids = torch.randint(5, (60, 13), generator=generator)
+    wrong = torch.rand(60, 13, generator=generator) < 0.1
+    for t in range(2, 13):
+        ids[:, t] = torch.where(wrong[:, t], ids[:, t], ids[:, t - 2])
+    return _tokens(ids)
+
+
+def ragged_tokens() -> Data:
+    """Forty strings a^n b^n of 2 .. 8 tokens."""
+    return anbn(examples=40, longest=4, test_longest=6)
+
+
+def copies() -> Data:
+    """Forty sequences of the copy memory task with lag 2."""
+    return copy_memory(examples=40, lag=2)
+
+
+def pairs() -> Data:
+    """Sixty words of 1 .. 5 letters with their reversal."""
+    return reversal(examples=60, longest=5, symbols=4)
+
+
+def series() -> Data:
+    """Fifty windows of two noisy waves: 8 steps of 2 numbers, the next 3 steps of both."""
+    generator = Generator().manual_seed(0)
+    start = torch.arange(50)[:, None]
+    phase = (start + torch.arange(11)) * 0.5
+    noise = 0.1 * torch.randn(50, 11, 2, generator=generator)
+    waves = torch.stack((phase.sin(), phase.cos()), -1) + noise
+    cuts = {"train": slice(0, 30), "val": slice(30, 40), "test": slice(40, 50)}
+    splits = {part: Arrays((waves[cut, :8],), waves[cut, 8:]) for part, cut in cuts.items()}
+    return Data(
+        name="two waves",
+        splits=splits,
+        spec={
+            "input_size": 2,
+            "time": 8,
+            "in_features": 16,
+            "horizon": 3,
+            "num_targets": 2,
+            "num_examples": 30,
+        },
+        encoding={
+            "format": "series",
+            "kind": "series",
+            "task": "series",
+            "shape": [8, 2],
+            "dtype": "float32",
+            "classes": [],
+            "split": {"test": 0.2, "val": 0.2, "seed": 0, "official": False},
+            "columns": ["sine", "cosine"],
+            "targets": ["sine", "cosine"],
+            "horizon": 3,
+            "stride": 1,
+            "time_column": None,
+            "missing": "error",
+            "about": [["windows", "8 steps of 2 numbers, the next 3 of both"]],
+        },
+    )
+
+
+def _tokens(ids: torch.Tensor) -> Data:
+    cuts = {"train": slice(0, 40), "val": slice(40, 50), "test": slice(50, 60)}
+    splits = {part: Arrays((ids[cut, :-1],), ids[cut, 1:]) for part, cut in cuts.items()}
+    return Data(
+        name="repeated pairs",
+        splits=splits,
+        spec={"vocab_size": 5, "time": 12, "num_examples": 40},
+        encoding=token_encoding("abcde", [12], Split(test=1 / 6, val=1 / 6))
+        | {"about": [["tokens", "5 kinds, 12 each"]]},
+    )

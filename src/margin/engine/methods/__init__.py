@@ -1,0 +1,1 @@
+"""Steps that any entry with a loss can take instead of its own."""

@@ -1,0 +1,1 @@
+"""Many processes: their start, what they tell each other, shares of the weights."""

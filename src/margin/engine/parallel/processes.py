@@ -1,0 +1,206 @@
+"""Several processes that train one model: what each takes of a batch, and what they tell each other.
+
+Every process holds the same data order, a function of the step, and takes its share of each batch. Sums
+go through torch.distributed, so that every mean is sum(w v) / sum(w) over all of them. Outside of a
+process group there is one process, and nothing here does anything.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Generator, Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from margin.core.catalog import Entry
+from margin.core.options import Training
+from margin.core.types import Batch, Objective
+from margin.data.examples import Share
+
+T = TypeVar("T")
+
+
+def share() -> Share:
+    """This process's rank and the number of processes."""
+    if dist.is_available() and dist.is_initialized():
+        return Share(dist.get_rank(), dist.get_world_size())
+    return Share()
+
+
+@contextmanager
+def group(rank: int, size: int, address: str, device: str) -> Iterator[None]:
+    """Join ``size`` processes for a while.
+
+    Args:
+        rank: This process's number, from 0.
+        size: How many there are.
+        address: Where they meet: ``file:///...`` on one machine, ``env://`` under torchrun.
+        device: Where the model goes; CUDA talks through NCCL, all else through gloo.
+    """
+    backend = "nccl" if device.startswith("cuda") else "gloo"
+    dist.init_process_group(backend, init_method=address, rank=rank, world_size=size)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def gathered(device: str) -> Iterator[None]:
+    """Join the processes that torchrun has started; do nothing where it has not."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if "TORCHELASTIC_RUN_ID" not in os.environ or size == 1:
+        yield
+        return
+    with group(int(os.environ["RANK"]), size, "env://", device):
+        yield
+
+
+PER_CPU = 8
+"""How many threads or processes a training may ask for, for each CPU; far more crash the machine."""
+
+
+def check_counts(training: Training) -> None:
+    """Refuse more threads or processes than this machine could bear.
+
+    Raises:
+        ValueError: There are too many.
+    """
+    cpus = os.cpu_count() or 1
+    for name in ("threads", "workers", "processes"):
+        if name == "processes" and share().size > 1:
+            continue  # torchrun has started them, perhaps on many machines
+        number = getattr(training, name) or 0
+        if number > PER_CPU * cpus:
+            raise ValueError(
+                f"{name} must be at most {PER_CPU * cpus}, {PER_CPU} for each of the {cpus} CPUs here: "
+                f"got {number}"
+            )
+
+
+@contextmanager
+def threads(number: int | None) -> Iterator[None]:
+    """So many threads of the CPU for a while; None: torch's own choice, divided by the processes here."""
+    before = torch.get_num_threads()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", share().size))
+    torch.set_num_threads(number or max(1, before // here))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def wait() -> None:
+    """Wait until every process is here."""
+    if share().size > 1:
+        dist.barrier()
+
+
+def summed(values: Tensor) -> Tensor:
+    """The sum of the values over all processes; the values themselves where there is one."""
+    if share().size > 1:
+        values = values.clone()
+        dist.all_reduce(values)
+    return values
+
+
+def summed_later(values: Tensor) -> Callable[[], Tensor]:
+    """Begin to sum the values over all processes; the function that is returned waits for the sum."""
+    if share().size == 1:
+        return lambda: values
+    values = values.clone()
+    work = dist.all_reduce(values, async_op=True)
+
+    def wait_for_sum() -> Tensor:
+        work.wait()
+        return values
+
+    return wait_for_sum
+
+
+def told_by_first(make: Callable[[], T]) -> T:
+    """What process 0 makes, in every process; what it raises is raised in every one."""
+    if share().size == 1:
+        return make()
+    told: list[object] = [None, None]
+    if share().rank == 0:
+        try:
+            told = [make(), None]
+        except (ValueError, OSError) as error:
+            told = [None, error]
+    dist.broadcast_object_list(told, 0)
+    if isinstance(told[1], Exception):
+        raise told[1]
+    return told[0]  # type: ignore[return-value]
+
+
+def averaged_number(value: float, device: torch.device) -> float:
+    """The mean of a number over all processes."""
+    return summed(torch.tensor(value, dtype=torch.float64, device=device)).item() / share().size
+
+
+def averaged_gradients(grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The mean of each gradient over all processes; None where it is None."""
+    size = share().size
+    return [None if grad is None else summed(grad) / size for grad in grads]
+
+
+class Asked(nn.Module):
+    """A model whose forward pass is the objective: what DistributedDataParallel can wrap."""
+
+    def __init__(self, objective: Objective, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+
+    def forward(self, batch: Batch, generator: Generator) -> Tensor:
+        """The loss of each term."""
+        return self.objective(self.model, batch, generator)
+
+
+class Spread:
+    """The objective behind DistributedDataParallel: its backward pass averages the gradients.
+
+    The whole objective is wrapped, whatever methods of the model it calls.
+
+    Args:
+        objective: The loss of each term.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self._wrapped: DistributedDataParallel | None = None
+
+    def wrapped(self, model: nn.Module) -> DistributedDataParallel:
+        """The model behind DistributedDataParallel, made once."""
+        if self._wrapped is None:
+            # gradients are views of what is sent: nothing is copied
+            self._wrapped = DistributedDataParallel(
+                Asked(self.objective, model), gradient_as_bucket_view=True
+            )
+        return self._wrapped
+
+    def __call__(self, model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+        """The loss of each term of this process's share."""
+        return self.wrapped(model)(batch, generator)
+
+
+def check_divisible(model: nn.Module, entry: Entry, device: str) -> None:
+    """Refuse several processes where shares of a batch do not give what the whole one gives.
+
+    Raises:
+        ValueError: The entry's step needs the whole batch, or the model normalizes by the statistics of
+            its batch on a device for which torch has no synchronized normalization.
+    """
+    if not entry.parallel:
+        raise ValueError(f"{entry.name} cannot divide a batch between processes: set --processes 1")
+    normalized = [key for key, module in model.named_modules() if isinstance(module, _BatchNorm)]
+    if normalized and device != "cuda":
+        raise ValueError(
+            f"batch normalization over several processes needs CUDA: {entry.name} normalizes on {device} "
+            f"(in {normalized[0]}): set --processes 1"
+        )

@@ -1,0 +1,1 @@
+"""What sums of ridges approximate, and how well."""

@@ -1,0 +1,1 @@
+"""Piecewise-linear functions of one variable as networks."""

@@ -1,0 +1,1 @@
+"""The drawing kit: SVG of figures, ticks and digits, colors, frames."""

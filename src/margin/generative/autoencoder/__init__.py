@@ -1,0 +1,1 @@
+"""Codes and what is restored from them, variational ones too."""

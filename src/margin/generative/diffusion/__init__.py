@@ -1,0 +1,1 @@
+"""Diffusion and flow matching: from noise to data by small steps."""

@@ -1,0 +1,125 @@
+"""The denoising network of points: a residual perceptron whose layers are told the time and the class."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from margin.nn.unet.time_features import time_features
+
+Told = Float[Tensor, "batch embedding"]
+
+FREQUENCIES = (1.5, 3.0, 6.0)
+"""Of the sinusoids of a standardized coordinate: a perceptron is slow to learn what varies faster."""
+
+
+def subdue(layer: nn.Linear) -> None:
+    """Let an affine map begin near 0, not at it: else nothing before it would get a gradient."""
+    with torch.no_grad():
+        layer.weight.mul_(0.01)
+        nn.init.zeros_(layer.bias)
+
+
+class Block(nn.Module):
+    """A residual layer h + B silu(A (g * norm(h) + b)), g - 1 and b affine in what the layer is told.
+
+    B begins near 0, and the layer near the identity.
+
+    Args:
+        width: Numbers of h.
+        embedding: Numbers of what it is told.
+    """
+
+    def __init__(self, width: int, embedding: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.told = nn.Linear(embedding, 2 * width)
+        self.A = nn.Linear(width, width)
+        self.B = nn.Linear(width, width)
+        subdue(self.B)
+
+    def forward(self, h: Float[Tensor, "batch width"], told: Told) -> Float[Tensor, "batch width"]:
+        """The layer's output."""
+        gain, shift = self.told(told).chunk(2, 1)
+        return h + self.B(F.silu(self.A((1 + gain) * self.norm(h) + shift)))
+
+
+class Denoiser(nn.Module):
+    r"""What a network of residual layers predicts at x_t, of the time t and, if there are any, the class.
+
+    .. math:: h^0 = W (x, \sin \omega x, \cos \omega x)_\omega + w, \qquad
+        h^l = \mathrm{block}_l(h^{l-1}, e), \qquad f = C\, \mathrm{norm}(h^L) + c
+
+    .. math:: e = \mathrm{silu}(V_2\, \mathrm{silu}(V_1\, \mathrm{sinusoids}(t) + v_1) + v_2 + E_y)
+
+    with the sinusoids of each coordinate at three frequencies.
+
+    C begins near 0 and c at 0: an untrained network predicts almost 0, whose squared error is 1 a number.
+
+    Args:
+        in_features: Numbers d of a point.
+        num_classes: Classes; there is one label more, ``num_classes``, of no class. 0: no labels are read.
+        hidden: Width of the layers.
+        depth: Number L of residual layers.
+        embedding: Numbers that a layer is told, even.
+
+    Raises:
+        ValueError: A size is out of range.
+
+    Reference:
+        Ho, Jain and Abbeel 2020, Appendix B (the time); Ho and Salimans 2021, Section 3.2 (the class and
+        the label of none); Tancik et al. 2020, Section 5 (the coordinates); a perceptron, not a U-Net.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        *,
+        num_classes: int = 0,
+        hidden: int = 128,
+        depth: int = 3,
+        embedding: int = 64,
+    ) -> None:
+        super().__init__()
+        if min(in_features, hidden, depth) < 1 or num_classes < 0:
+            raise ValueError(
+                "in_features, hidden and depth must be at least 1, num_classes at least 0: got "
+                f"{in_features}, {hidden}, {depth}, {num_classes}"
+            )
+        time_features(torch.zeros(1), embedding)  # raises of an odd width
+        self.embedding = embedding
+        self.time = nn.Sequential(nn.Linear(embedding, embedding), nn.SiLU(), nn.Linear(embedding, embedding))
+        self.classes = nn.Embedding(num_classes + 1, embedding) if num_classes else None
+        self.enter = nn.Linear((1 + 2 * len(FREQUENCIES)) * in_features, hidden)
+        self.blocks = nn.ModuleList(Block(hidden, embedding) for _ in range(depth))
+        self.norm = nn.LayerNorm(hidden)
+        self.leave = nn.Linear(hidden, in_features)
+        subdue(self.leave)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch dim"],
+        t: Float[Tensor, " batch"],
+        label: Int64[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch dim"]:
+        """The prediction for each row.
+
+        Args:
+            x: Noisy points.
+            t: Their times, from 0 to T.
+            label: Their classes, or ``num_classes`` for none; exactly where the network has classes.
+
+        Raises:
+            ValueError: A label is lacking, or given to a network without classes.
+        """
+        if (label is None) != (self.classes is None):
+            got = "none" if label is None else "one"
+            raise ValueError(f"a label must be given exactly where there are classes: got {got}")
+        told = self.time(time_features(t, self.embedding))
+        if self.classes is not None:
+            told = told + self.classes(label)
+        waves = [wave(omega * x) for omega in FREQUENCIES for wave in (torch.sin, torch.cos)]
+        told, h = F.silu(told), self.enter(torch.cat((x, *waves), 1))
+        for block in self.blocks:
+            h = block(h, told)
+        return self.leave(self.norm(h))

@@ -1,0 +1,1 @@
+"""Densities by invertible or autoregressive maps."""

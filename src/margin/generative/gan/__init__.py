@@ -1,0 +1,1 @@
+"""Generators that a critic judges."""

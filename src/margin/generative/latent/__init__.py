@@ -1,0 +1,1 @@
+"""Hidden classes, factors, features and units."""

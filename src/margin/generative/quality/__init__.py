@@ -1,0 +1,1 @@
+"""What samples are worth: distances, coverage, memorization."""

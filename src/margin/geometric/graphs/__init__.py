@@ -1,0 +1,1 @@
+"""Graphs by messages along their edges."""

@@ -1,0 +1,1 @@
+"""Sets and clouds of points."""

@@ -1,0 +1,1 @@
+"""Graphs by the spectrum of their Laplacian."""

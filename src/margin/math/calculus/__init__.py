@@ -1,0 +1,1 @@
+"""Derivatives of maps of several variables, and what they approximate."""

@@ -1,0 +1,1 @@
+"""Convex functions, Lipschitz constants, multipliers, landscapes to descend on."""

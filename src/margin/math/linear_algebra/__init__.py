@@ -1,0 +1,1 @@
+"""Matrices, norms, contractions, layouts of arrays."""

@@ -1,0 +1,1 @@
+"""Laws, moments, inequalities and information."""

@@ -1,0 +1,1 @@
+"""A U-Net that is told a time."""

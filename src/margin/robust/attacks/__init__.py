@@ -1,0 +1,1 @@
+"""Perturbations that are found: what a model loses at least."""

@@ -1,0 +1,1 @@
+"""Perturbations that are excluded: what a model keeps at least."""

@@ -1,0 +1,269 @@
+"""Interval rules of torch's layers and functions (Gowal et al., 2018), by the calculus of boxes.
+
+Each takes the arguments of the function it stands for, with a box where the tensor was.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from margin.robust.certificates.interval_arithmetic import (
+    ULPS,
+    Affine,
+    Box,
+    NoIntervalRule,
+    Normalized,
+    Squashed,
+    add,
+    endpointwise,
+    joined,
+    linear_map,
+    monotone,
+    multiply,
+    resized,
+    scale_shift,
+    subtract,
+    valley,
+    weighted_mean,
+)
+
+Rule = Callable[..., Any]
+
+NEXT_TO_0 = 1e-30
+"""Up to here a floor under probabilities moves no margin by more than its rounding."""
+
+GELU_BOTTOM = {"none": -0.7517915246935645, "tanh": -0.7524614220710163}
+SILU_BOTTOM = -1.2784645427610738
+MISH_BOTTOM = -1.1924312145154952
+
+
+def linear(x: Box, weight: Tensor, bias: Tensor | None = None) -> Box:
+    """The layer x W' + b, remembered so that margins of its outputs can be bounded with the rows merged."""
+    box = linear_map(F.linear, x, weight, bias, weight.shape[-1])
+    return Box(box.low, box.high, box.arithmetic, Affine(x, weight, bias))
+
+
+def convolution(function: Callable[..., Tensor], transposed: bool) -> Rule:
+    """A convolution, or its transpose; the kernel's entries count the products of a sum."""
+
+    def _rule(x: Box, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Box:
+        def apply(image: Tensor, kernel: Tensor) -> Tensor:
+            return function(image, kernel, None, *args, **kwargs)
+
+        terms = math.prod(weight.shape[2:]) * weight.shape[0 if transposed else 1]
+        shift = None if bias is None else bias.reshape(-1, *(1,) * (weight.ndim - 2))
+        return linear_map(apply, x, weight, shift, terms)
+
+    return _rule
+
+
+def matmul(a: Box | Tensor, b: Box | Tensor) -> Box:
+    """A matrix product of a box and a constant matrix."""
+    if isinstance(a, Box) and isinstance(b, Tensor):
+        return linear_map(torch.matmul, a, b, None, a.low.shape[-1])
+    if isinstance(b, Box) and isinstance(a, Tensor):
+        return linear_map(lambda x, weight: torch.matmul(weight, x), b, a, None, a.shape[-1])
+    raise NoIntervalRule("a matrix product of two intervals")
+
+
+# Eight parameters, because they are torch's.
+def batch_norm(
+    x: Box,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Box:
+    """Batch normalization with its running statistics, an affine map of each channel."""
+    if training or running_mean is None or running_var is None:
+        raise NoIntervalRule("the statistics of a batch depend on its other examples")
+    one = torch.ones_like(running_var)
+    scale = (one if weight is None else weight) / (running_var + eps).sqrt()
+    shift = torch.zeros_like(running_mean) if bias is None else bias
+    shape = (1, -1) + (1,) * (x.low.ndim - 2)
+    size = (running_mean * scale).abs() + shift.abs()
+    shift = shift - running_mean * scale
+    return scale_shift(x, scale.reshape(shape), shift.reshape(shape), size.reshape(shape))
+
+
+def dropout(x: Box, p: float | int = 0.5, training: bool = True) -> Box:
+    """The identity in evaluation mode."""
+    if training and p > 0:
+        raise NoIntervalRule("it draws at random in evaluation mode")
+    return x
+
+
+def average_pool(function: Callable[..., Tensor], axes: int) -> Rule:
+    """A mean over windows."""
+
+    def _rule(x: Box, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Box:
+        kernel = (kernel_size,) * axes if isinstance(kernel_size, int) else kernel_size
+        terms = math.prod(kernel) ** (axes if len(kernel) == 1 else 1)
+        return weighted_mean(lambda end: function(end, kernel_size, *args, **kwargs), x, terms)
+
+    return _rule
+
+
+def over_all(function: Callable[..., Tensor]) -> Rule:
+    """A mean or sum over axes."""
+
+    def _rule(x: Box, *args: Any, **kwargs: Any) -> Box:
+        def apply(end: Tensor) -> Tensor:
+            return function(end, *args, **kwargs)
+
+        return weighted_mean(apply, x, max(1, x.low.numel() // max(1, apply(x.low).numel())))
+
+    return _rule
+
+
+def adaptive_average(function: Callable[..., Tensor]) -> Rule:
+    """A mean over windows that cover the image."""
+
+    def _rule(x: Box, output_size: Any) -> Box:
+        return weighted_mean(lambda end: function(end, output_size), x, math.prod(x.low.shape[2:]))
+
+    return _rule
+
+
+def pool(function: Callable[..., Tensor]) -> Rule:
+    """A maximum over windows."""
+
+    def _rule(x: Box, *args: Any, return_indices: bool = False, **kwargs: Any) -> Box:
+        if return_indices:
+            raise NoIntervalRule("the indices of a pooling")
+        return endpointwise(lambda end: function(end, *args, **kwargs), x)
+
+    return _rule
+
+
+def interpolate(
+    x: Box,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Box:
+    """Resizing by weights that are not negative."""
+    if mode not in ("nearest", "nearest-exact", "linear", "bilinear", "trilinear"):
+        raise NoIntervalRule(f"resizing by mode {mode!r}")
+    options = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    # With antialiasing each axis is averaged over at most its whole length, else over two pixels.
+    terms = sum(x.low.shape[2:]) if antialias else ULPS
+    return resized(lambda end: F.interpolate(end, *options), x, terms)
+
+
+def pad(x: Box, pad: Sequence[int], mode: str = "constant", value: float | int | None = None) -> Box:
+    """Padding by a constant or by coordinates of the box."""
+    box = endpointwise(lambda end: F.pad(end, pad, mode, value), x)
+    return box.to(box.low, box.high, ULPS * box.unit * box.magnitude) if value else box
+
+
+def softplus(x: Box, beta: float | int = 1.0, threshold: float | int = 20.0) -> Box:
+    """log(1 + exp(beta x)) / beta, which the implementation replaces by x above the threshold."""
+    jump = math.log1p(math.exp(-threshold)) / beta
+    return monotone(lambda end: torch.logaddexp(beta * end, torch.zeros_like(end)) / beta, x, jump=jump)
+
+
+def moving(function: Callable[..., Any]) -> Rule:
+    """An exact map that moves or selects coordinates."""
+    return lambda x, *args, **kwargs: endpointwise(lambda end: function(end, *args, **kwargs), x)
+
+
+def joining(function: Callable[..., Tensor]) -> Rule:
+    """An exact map of several tensors to one."""
+    return lambda parts, *args, **kwargs: joined(lambda ends: function(ends, *args, **kwargs), parts)
+
+
+def rising(function: Callable[..., Tensor], size: float = 1.0) -> Rule:
+    """A non-decreasing function; see :func:`monotone` for ``size``."""
+    return lambda x, *args, **kwargs: monotone(lambda end: function(end, *args, **kwargs), x, size)
+
+
+def exponential(function: Callable[..., Tensor]) -> Rule:
+    """A function a (exp(x / a) - 1) left of 0 and x right of it, which rises if a > 0."""
+
+    def _rule(x: Box, alpha: float | int = 1.0) -> Box:
+        if alpha <= 0:
+            raise NoIntervalRule(f"alpha={alpha} does not rise")
+        return monotone(lambda end: function(end, alpha), x, 1 + alpha)
+
+    return _rule
+
+
+def clamp(x: Box, min: Any = None, max: Any = None) -> Box:
+    """Clamping to constant ends; of probabilities, to what is next to 0, their margins keep their sign."""
+    box = monotone(lambda end: torch.clamp(end, min, max), x, size=0.0)
+    kept = max is None and isinstance(min, float) and 0 <= min <= NEXT_TO_0
+    return Box(box.low, box.high, box.arithmetic, _shares(x) if kept else None)
+
+
+def logarithm(x: Box) -> Box:
+    """The logarithm, -inf where x may be 0; margins of logarithms are those of probabilities at least."""
+    low, high = x.low.clamp_min(0.0).log(), x.high.clamp_min(0.0).log()
+    size = torch.maximum(*(end.abs().nan_to_num(posinf=0.0) for end in (low, high)))
+    box = x.to(low, high, ULPS * x.unit * (1 + size))
+    return Box(box.low, box.high, box.arithmetic, _shares(x))
+
+
+def _shares(x: Box) -> Normalized | Squashed | None:
+    """What made the probabilities that a box holds."""
+    made_by = x.made_by
+    shares = isinstance(made_by, Squashed) or (isinstance(made_by, Normalized) and not made_by.log)
+    return made_by if shares and isinstance(made_by, Normalized | Squashed) else None
+
+
+def gelu(x: Box, approximate: str = "none") -> Box:
+    """The function x Phi(x), which falls up to -0.75 and rises after it."""
+    return valley(lambda end: F.gelu(end, approximate=approximate), x, GELU_BOTTOM[approximate])
+
+
+def power(x: Box, exponent: Any) -> Box:
+    """The square; other powers have no rule."""
+    if exponent != 2:
+        raise NoIntervalRule(f"the power {exponent}")
+    return valley(torch.square, x, 0.0)
+
+
+def scaled_sum(a: Any, b: Any, alpha: float | int = 1.0) -> Box:
+    """The sum a + alpha b."""
+    return add(a, b if alpha == 1 else multiply(b, alpha))
+
+
+def scaled_difference(a: Any, b: Any, alpha: float | int = 1.0) -> Box:
+    """The difference a - alpha b."""
+    return subtract(a, b if alpha == 1 else multiply(b, alpha))
+
+
+def conversion(
+    x: Box | Tensor,
+    *target: Any,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+) -> Box | Tensor:
+    """A change of type or device: of a constant, to the bounds' type; of a box, none.
+
+    A type that is coarser than the model's own would round without being covered. Where the values are
+    put does not change them.
+    """
+    del device, non_blocking, copy
+    if isinstance(x, Tensor):
+        return x.to(next(value for value in target if isinstance(value, Box)).low)
+    if any(isinstance(value, Tensor | Box) for value in target):
+        raise NoIntervalRule("a conversion to another tensor's type")
+    kinds = [value for value in (*target, dtype) if isinstance(value, torch.dtype)]
+    own = torch.finfo(x.arithmetic or torch.float64).eps
+    if any(not kind.is_floating_point or torch.finfo(kind).eps > own for kind in kinds):
+        raise NoIntervalRule(f"a conversion to {kinds[0]}")
+    return replace(x)

@@ -1,0 +1,372 @@
+"""Interval bound propagation: bounds on a model's outputs over a box of inputs (Gowal et al., 2018).
+
+The model's own forward is run on a tensor that stands for a box, so any module is followed by what it
+calls, whatever its structure; a function without a rule stops the run and is named with its layer.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from margin.core.types import Labels
+from margin.engine.asking import asking
+from margin.robust.certificates.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed
+from margin.robust.certificates.interval_table import facts, in_place, rules, views
+
+RULES = rules()
+FACTS = facts()
+VIEWS = views()
+IN_PLACE = in_place()
+TYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]  # a slot, as torch names it to a subclass
+LOWER = "the model computes in lower precision than its parameters"
+
+
+class Trail:
+    """The layers that are being run, outermost first."""
+
+    def __init__(self) -> None:
+        self.layers: list[tuple[str, str]] = []
+
+    def refusal(self, reason: str) -> NoIntervalRule:
+        """The error that names the innermost layer."""
+        path, kind = self.layers[-1] if self.layers else ("", "what reads its outputs")
+        where = f"layer {path!r}" if path else "the model itself"
+        return NoIntervalRule(f"no interval rule for {where} ({kind}): {reason}")
+
+
+class Interval(Tensor):
+    """A tensor that stands for every tensor of a box; torch functions act on it by the table of rules.
+
+    It has no storage: an operation that the table does not know cannot read a value from it.
+
+    Args:
+        box: The set it stands for.
+        trail: Names the layer in messages.
+    """
+
+    box: Box
+    trail: Trail
+    shared: bool
+
+    @staticmethod
+    def __new__(cls: type["Interval"], box: Box, trail: Trail) -> "Interval":
+        """A tensor of the box's shape, type and device, without storage."""
+        low = box.low
+        return Tensor._make_wrapper_subclass(cls, low.shape, dtype=low.dtype, device=low.device)
+
+    def __init__(self, box: Box, trail: Trail) -> None:
+        self.box = box
+        self.trail = trail
+        # Whether other tensors may be views of it: overwriting one would then have to change the others.
+        self.shared = False
+
+    def __repr__(self) -> str:  # type: ignore[override]  # torch passes itself an argument that is not used
+        return f"Interval(shape={tuple(self.box.low.shape)})"
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Apply the rule of ``func``."""
+        kwargs = dict(kwargs or {})
+        first = next(value for value in _leaves((args, kwargs)) if isinstance(value, Interval))
+        if func == TYPE:  # a branch on it must go the way that it goes in the model
+            return first.box.arithmetic or first.box.low.dtype
+        if func in FACTS and not any(isinstance(value, Interval) for value in _leaves((args[1:], kwargs))):
+            return func(first.box.low, *args[1:], **kwargs)
+        overwrites = bool(kwargs.pop("inplace", False)) or func in IN_PLACE
+        first._refuse_autocast()
+        rule = IN_PLACE.get(func) or RULES.get(func)
+        if rule is None or kwargs.get("out") is not None:
+            name = getattr(func, "__name__", str(func))
+            raise first.trail.refusal(name if rule is None else f"{name} into a given tensor")
+        dtype = first.box.low.dtype
+        try:
+            result = rule(*_boxes(args, dtype), **_boxes(kwargs, dtype))
+        except NoIntervalRule as error:
+            raise first.trail.refusal(str(error)) from None
+        return (first._overwrite if overwrites else first._wrap)(func, args, result)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # the stub leaves out that it is a class method
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Refuse: nothing reaches this below the table of rules."""
+        raise NoIntervalRule(f"{func} met an interval below torch's functions")
+
+    def _refuse_autocast(self) -> None:
+        """Refuse a region in which the model rounds to a coarser type: float64 bounds would not follow it."""
+        device, arithmetic = self.box.low.device.type, self.box.arithmetic
+        if arithmetic is None or not torch.is_autocast_enabled(device):
+            return
+        coarse = torch.get_autocast_dtype(device)
+        if torch.finfo(coarse).eps > torch.finfo(arithmetic).eps:
+            raise self.trail.refusal(f"{LOWER}: autocast to {coarse}")
+
+    def _wrap(self, func: Any, args: Any, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple(self._wrap(func, args, part) for part in result)
+        if not isinstance(result, Box):
+            return result
+        inputs = [value for value in _leaves(args) if isinstance(value, Interval)]
+        for value in inputs:
+            if value.box is result:
+                return value
+        made = Interval(result, self.trail)
+        if func in VIEWS:
+            for value in (made, *inputs):
+                value.shared = True
+        return made
+
+    def _overwrite(self, func: Any, args: Any, result: Box) -> "Interval":
+        target = args[0]
+        if not isinstance(target, Interval) or target.shared:
+            raise self.trail.refusal(f"{func.__name__} overwrites a tensor of which there are views")
+        target.box = result
+        return target
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _boxes(value: Any, dtype: torch.dtype) -> Any:
+    """The arguments with boxes for tensors that stand for them, real constants in the bounds' type."""
+    if isinstance(value, dict):
+        return {key: _boxes(part, dtype) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_boxes(part, dtype) for part in value)
+    if isinstance(value, Interval):
+        return value.box
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+@contextmanager
+def _following(model: nn.Module, trail: Trail) -> Iterator[None]:
+    """Write each layer that is entered to the trail; its hooks are taken off again."""
+
+    def enter(path: str) -> Callable[..., None]:
+        return lambda module, args: trail.layers.append((path, type(module).__name__))
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        trail.layers.pop()
+
+    handles = []
+    for path, module in model.named_modules():
+        handles += [module.register_forward_pre_hook(enter(path)), module.register_forward_hook(leave)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def propagate(
+    model: nn.Module,
+    box: Box,
+    read: Callable[[Any], Any] = lambda outputs: outputs,
+) -> Box:
+    """The box of a model's outputs over a box of its inputs, differentiable by the model's parameters.
+
+    Args:
+        model: Any module of one input; run as it stands, in its own mode, its constants as they are.
+        box: The inputs.
+        read: Applied to the outputs, by the same rules.
+
+    Raises:
+        NoIntervalRule: A layer or function has no rule; the message names it.
+    """
+    trail = Trail()
+    with _following(model, trail):
+        try:
+            outputs = read(model(Interval(box, trail)))
+        except NoIntervalRule:
+            raise
+        except Exception as error:
+            line = (str(error).splitlines() or [""])[0]
+            raise trail.refusal(f"its forward cannot be followed: {type(error).__name__}: {line}") from error
+    if not isinstance(outputs, Interval):
+        raise trail.refusal("the output does not depend on the input by functions with a rule")
+    return outputs.box
+
+
+def bounds(
+    model: nn.Module,
+    low: Float[Tensor, "batch ..."],
+    high: Float[Tensor, "batch ..."],
+    read: Callable[[Any], Any] = lambda outputs: outputs,
+) -> Box:
+    """Bounds on a model's outputs over low <= x <= high, computed in float64 from a copy of the model.
+
+    They hold for exact arithmetic and for the model's own: each rule widens its result by what rounding
+    in the coarsest type of the model's parameters and buffers can do
+    (:mod:`margin.robust.certificates.interval_arithmetic`). Where the model rounds more coarsely than that,
+    under autocast
+    or by a flag of torch, it is refused; see also :func:`check_copy`.
+
+    Args:
+        model: Any module of one input; left as it is, its copy is asked in evaluation mode.
+        low: Least value of each coordinate.
+        high: Largest value of each coordinate.
+        read: Applied to the outputs, by the same rules.
+
+    Returns:
+        The box of the outputs, in float64.
+
+    Raises:
+        NoIntervalRule: A layer or function has no rule, the model cannot be copied, or it computes in lower
+            precision than its parameters.
+        ValueError: low exceeds high somewhere.
+
+    Reference: Gowal et al. (2018), "On the effectiveness of interval bound propagation for training
+    verifiably robust models", Equations 6-7.
+    """
+    if low.shape != high.shape or not bool((low <= high).all()):
+        raise ValueError("an interval needs ends of one shape with low <= high")
+    try:
+        # Its constants stay in its own type until they meet a box: what it computes of its parameters, such
+        # as a normalized weight, is then rounded as the model rounds it, and known without error.
+        own = copy.deepcopy(model)
+    except Exception as error:
+        raise NoIntervalRule(f"the model cannot be copied: {type(error).__name__}") from error
+    if isinstance(own, torch.jit.ScriptModule) and not isinstance(own, torch.jit._trace.TopLevelTracedModule):
+        raise NoIntervalRule("the model is a script, whose layers torch does not show")
+    arithmetic = coarsest_type(model)
+    if arithmetic == torch.float32 and (flag := _reduced(low.device)):
+        raise NoIntervalRule(f"{LOWER}: {flag}")
+    with torch.no_grad(), asking(own):
+        return propagate(own, Box(low.double(), high.double(), arithmetic), read)
+
+
+def coarsest_type(model: nn.Module) -> torch.dtype:
+    """The real type of a module's parameters and buffers that rounds the most; float32 where it has none."""
+    kinds = {tensor.dtype for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()}
+    return max(kinds, key=lambda kind: torch.finfo(kind).eps, default=torch.float32)
+
+
+def _reduced(device: torch.device) -> str:
+    """The flag by which torch multiplies float32 matrices in a coarser type, or ""."""
+    if (precision := torch.get_float32_matmul_precision()) != "highest":
+        return f"torch.set_float32_matmul_precision({precision!r}); set 'highest'"
+    if device.type == "cuda" and torch.backends.cudnn.allow_tf32:
+        return "convolutions in TF32; set torch.backends.cudnn.allow_tf32 = False"
+    return ""
+
+
+@torch.no_grad()
+def check_copy(
+    model: nn.Module,
+    x: Float[Tensor, "batch ..."],
+    classes: Callable[[Any], Any] = lambda outputs: outputs,
+) -> None:
+    """Refuse a model whose outputs do not lie in the bounds of their own inputs.
+
+    It may compute in a coarser type than that of its parameters, where no function shows it.
+
+    Args:
+        model: Any module of one input.
+        x: Points at which both are asked.
+        classes: ``outputs -> what is compared``.
+
+    Raises:
+        NoIntervalRule: An output lies outside the bounds of its own input, or has none.
+    """
+    box = bounds(model, x, x, classes)
+    with asking(model):
+        own = classes(model(x))
+    if own.shape != box.low.shape:
+        raise NoIntervalRule(f"bounds and outputs of the model must have one shape: got {tuple(own.shape)}")
+    outside = (own < box.low) | (own > box.high)
+    if bool(outside.any()):
+        center, radius = (box.low + box.high) / 2, (box.high - box.low) / 2
+        at = ((own - center).abs() / radius).nan_to_num(torch.inf).argmax()
+        off, rounding = ((own - center).abs().flatten()[at], radius.flatten()[at])
+        raise NoIntervalRule(
+            f"{LOWER}: an output is off by {off.item():.2g} from that in float64, where rounding in "
+            f"{coarsest_type(model)} explains {rounding.item():.2g}"
+        )
+
+
+@torch.no_grad()
+def margin_bounds(
+    model: nn.Module,
+    low: Float[Tensor, "batch ..."],
+    high: Float[Tensor, "batch ..."],
+    labels: Labels,
+    classes: Callable[[Any], Any] = lambda outputs: outputs,
+) -> Float[Tensor, "batch classes"]:
+    """Lower bounds on f_y - f_j over low <= x <= high, for each class j; 0 at j = y.
+
+    Where the scores come straight from a linear layer w a + b, the rows are merged first: the bound is that
+    of (w_y - w_j) a + b_y - b_j, which is never worse and exact for a linear model. Margins of a final
+    softmax, its logarithm, or sigmoid have the signs of those of its argument.
+
+    Args:
+        model: Any module of one input; left as it is.
+        low: Least value of each coordinate.
+        high: Largest value of each coordinate.
+        labels: The class y of each example.
+        classes: ``outputs -> one score per class``.
+
+    Raises:
+        NoIntervalRule: A layer or function has no rule, or the scores are no matrix.
+        ValueError: low exceeds high somewhere.
+
+    Reference: Gowal et al. (2018), Section 3 and Equation 8 (elision of the last layer).
+    """
+    scores = bounds(model, low, high, classes)
+    if scores.low.ndim != 2 or len(scores.low) != len(labels):
+        raise NoIntervalRule(f"margins need one score per class: got shape {tuple(scores.low.shape)}")
+    return _margins(scores, labels).scatter(1, labels[:, None], 0.0)
+
+
+def _margins(scores: Box, labels: Labels) -> Float[Tensor, "batch classes"]:
+    """Lower bounds on the margins, of the scores as such or by the layer that made them."""
+    own = labels[:, None]
+    plain = scores.low.gather(1, own) - scores.high
+    made_by, slack = scores.made_by, 4 * ULPS * scores.unit
+    if isinstance(made_by, Affine):
+        return _merged(made_by, labels)
+    if made_by is None or made_by.scores.low.ndim != 2:
+        return plain
+    below = _margins(made_by.scores, labels)
+    if isinstance(made_by, Squashed):
+        # sigmoid(z) - sigmoid(z - d) has one hill in z: its least value is at an end of z.
+        ends = [end.gather(1, own) for end in (made_by.scores.low, made_by.scores.high)]
+        gains = [end.sigmoid() - (end - below).sigmoid() for end in ends]
+        return torch.maximum(plain, torch.where(below > 0, torch.minimum(*gains) - slack, plain))
+    # Where y is the largest, both are off by a few roundings of log p; elsewhere by more.
+    sure = below - slack * (1 + math.log(below.shape[1]) + below.abs())
+    first = (sure.scatter(1, own, torch.inf) > 0).all(1, keepdim=True)
+    # Of K its probability is then 1/K at least: p_y - p_j = p_y (1 - exp(-d)).
+    gain = sure if made_by.log else -(1 - slack) * torch.expm1(-sure) / below.shape[1]
+    return torch.maximum(plain, torch.where(first, gain, plain))
+
+
+def _merged(layer: Affine, labels: Labels) -> Float[Tensor, "batch classes"]:
+    """The bound of w_y a - w_j a + b_y - b_j, each with the rounding of its two sums."""
+    inputs, weight = layer.inputs, layer.weight
+    bias = torch.zeros_like(weight[:, 0]) if layer.bias is None else layer.bias
+    center, radius = (inputs.high + inputs.low) / 2, (inputs.high - inputs.low) / 2
+    gamma = inputs.gamma(weight.shape[1])
+    rounding = gamma * (inputs.magnitude @ weight.abs().T + bias.abs())
+    scores = center @ weight.T + bias
+    below = torch.empty_like(scores)
+    for label in labels.unique():
+        rows = labels == label
+        difference = (weight[label] - weight).abs()
+        own = (scores[rows, label] - rounding[rows, label])[:, None]
+        below[rows] = own - scores[rows] - rounding[rows] - radius[rows] @ difference.T
+    return below

@@ -1,0 +1,1 @@
+"""Trainings against perturbations."""

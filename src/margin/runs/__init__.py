@@ -1,0 +1,1 @@
+"""From a name to a run, and what one does with it."""

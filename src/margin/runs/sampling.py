@@ -1,0 +1,212 @@
+"""Drawing from a run whose model can be sampled: texts, sounds, points, in the user's units.
+
+A model that can be sampled has a method ``sample(count, *, generator, ...)`` that returns ``count`` samples
+in its own units; its other keyword-only parameters are the user's options.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from margin.core.catalog import check_options, chosen, find, models, resolve
+from margin.data.files.writing import whole_file, write_whole
+from margin.data.formats.audio.wave import write_wave
+from margin.data.formats.text.sources import decode, encode_prompt
+from margin.data.preprocess import Standardize
+from margin.data.transforms.mu_law import mu_law_decode
+from margin.data.transforms.sample_sheet import has_picture, write_picture
+from margin.engine.asking import asking
+from margin.engine.loading import load
+from margin.engine.runs import Run
+from margin.engine.state import core_of
+
+Verb = Literal["sample", "interpolate"]
+
+ENDS = {"unit": (0.0, 1.0), "symmetric": (-1.0, 1.0)}
+"""The model's values of black and white under a scale that knows them."""
+
+OWN = ("generator", "prefix")
+"""Parameters of ``sample`` that are not given as options."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """What was drawn from a run.
+
+    Args:
+        values: In the user's units; the first axis is the sample. Tokens begin with the prefix.
+        texts: The same as text, where the samples are tokens of text.
+        rate: Samples a second, where they are sounds; else 0.
+        span: The values that are shown as black and white, where they are known.
+    """
+
+    values: Tensor
+    texts: tuple[str, ...] = ()
+    rate: int = 0
+    span: tuple[float, float] | None = None
+
+    @property
+    def text(self) -> str:
+        """The texts one below the other; several are headed by a line that counts them."""
+        count = len(self.texts)
+        if count < 2:
+            return "".join(self.texts)
+        return "\n".join(f"--- {k} of {count} ---\n{text}" for k, text in enumerate(self.texts, 1))
+
+    def write(self, path: Path) -> Path:
+        """Write them: ``.npy`` any, ``.png`` images or points of the plane, ``.txt`` texts, ``.wav`` sounds.
+
+        Raises:
+            ValueError: The ending is none of these, or does not fit the samples.
+        """
+        written = {
+            ".npy": True,
+            ".png": has_picture(self.values),
+            ".txt": bool(self.texts),
+            ".wav": bool(self.rate),
+        }
+        if not written.get(path.suffix):
+            fits = ", ".join(ending for ending, fit in written.items() if fit)
+            raise ValueError(f"--out must end in {fits} for these samples: got {path.name}")
+        if path.suffix == ".npy":
+            with whole_file(path) as file:
+                np.save(file, self.values.numpy())
+        elif path.suffix == ".png":
+            write_picture(path, self.values, self.span)
+        elif path.suffix == ".txt":
+            write_whole(path, f"{self.text}\n".encode())
+        else:
+            write_wave(path, self.values.flatten(), self.rate)
+        return path
+
+
+def sampler_of(run: Run, verb: Verb = "sample") -> Callable[..., Tensor]:
+    """The method by which a run's model is sampled, or by which a path is drawn between two samples, unbound.
+
+    Raises:
+        ValueError: It has none.
+    """
+    name = run.record["recipe"]["model"]
+    build = resolve(find(models(), name, "model").build)
+    made = build if isinstance(build, type) else inspect.signature(build, eval_str=True).return_annotation
+    method: Callable[..., Tensor] | None = getattr(made, verb, None)
+    if method is None:
+        lacking = "cannot be sampled" if verb == "sample" else "has no path between two samples"
+        raise ValueError(f"{name} {lacking}")
+    return method
+
+
+def options_of(sampler: Callable[..., Tensor]) -> tuple[str, ...]:
+    """The options of a sampler that the user chooses."""
+    return tuple(name for name in chosen(sampler) if name not in OWN)
+
+
+def sample(
+    run: str | Path | Run,
+    count: int,
+    *,
+    seed: int = 0,
+    prefix: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> Samples:
+    """Draw samples from a run's model.
+
+    Args:
+        run: The run or its directory.
+        count: How many, at least 1.
+        seed: Seed of what is drawn; the same seed gives the same samples.
+        prefix: How a text begins; it is part of each sample.
+        options: The options of the model's method ``sample``.
+
+    Raises:
+        ValueError: The model cannot be sampled, or an option does not fit.
+    """
+    given = dict(options or {})
+    if prefix:
+        run = Run(run.path if isinstance(run, Run) else run)
+        encoding = run.record["data"]["encoding"]
+        if "prefix" not in chosen(sampler_of(run)) or encoding["format"] != "text":
+            raise ValueError(f"{run.record['recipe']['model']} continues no text: leave out the prefix")
+        given["prefix"] = encode_prompt(prefix, encoding)
+    return _drawn(run, "sample", count, seed, given)
+
+
+def interpolate(
+    run: str | Path | Run, count: int, *, seed: int = 0, options: Mapping[str, Any] | None = None
+) -> Samples:
+    """Draw two samples of a run's model and the samples on the path between them, where it begins and ends.
+
+    Args:
+        run: The run or its directory.
+        count: How many in all, both ends included, at least 2.
+        seed: Seed of what is drawn.
+        options: The options of the model's method ``interpolate``.
+
+    Raises:
+        ValueError: The model knows no such path, or an option does not fit.
+    """
+    if count < 2:
+        raise ValueError(f"a path needs at least 2 samples, its ends: got {count}")
+    return _drawn(run, "interpolate", count, seed, dict(options or {}))
+
+
+def _drawn(run: str | Path | Run, verb: Verb, count: int, seed: int, options: Mapping[str, Any]) -> Samples:
+    run = Run(run.path if isinstance(run, Run) else run)
+    sampler = sampler_of(run, verb)
+    if count < 1:
+        raise ValueError(f"the number of samples must be at least 1: got {count}")
+    check_options(sampler, options, f"{verb} of {run.record['recipe']['model']}")
+    return draw_from(load(run), run.record, count, verb=verb, seed=seed, options=options)
+
+
+def draw_from(
+    model: Any,
+    record: Mapping[str, Any],
+    count: int,
+    *,
+    verb: Verb = "sample",
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> Samples:
+    """Samples of a run's module, in the user's units; leaves no trace.
+
+    Args:
+        model: The module behind its preprocessing.
+        record: The run's.
+        count: How many.
+        verb: Samples, or the path between two.
+        seed: Seed of what is drawn.
+        options: Of the model's method; a prefix is put before what is drawn.
+    """
+    given = options or {}
+    with torch.no_grad(), asking(model):
+        draw = getattr(core_of(model), verb)
+        values = draw(count, generator=Generator().manual_seed(seed), **given)
+        if (prefix := given.get("prefix")) is not None:
+            values = torch.cat((prefix.to(values).expand(len(values), -1), values), 1)
+        return _read(values, model.preprocess, record)
+
+
+def _read(values: Tensor, preprocess: Any, record: Mapping[str, Any]) -> Samples:
+    """Samples in the user's units: tokens as texts or sounds, rows in the shape of an example."""
+    encoding = record["data"]["encoding"]
+    if encoding["task"] == "tokens" and encoding["format"] == "text":
+        return Samples(values, tuple(decode(one, encoding) for one in values))
+    if encoding["task"] == "tokens" and encoding["format"] == "audio":
+        return Samples(mu_law_decode(values), rate=int(encoding["rate"]))
+    shape = tuple(encoding.get("shape") or ())
+    if values.ndim == 2 and math.prod(shape) == values.shape[1]:
+        values = values.reshape(len(values), *shape)
+    if not isinstance(preprocess, Standardize):
+        return Samples(values)
+    ends = ENDS.get(record["arguments"]["training"].get("scale"))
+    box = None if ends is None else preprocess.inverse(torch.tensor(ends)[:, None, None, None])
+    span = None if box is None else (float(box.min()), float(box.max()))
+    return Samples(preprocess.inverse(values), span=span)

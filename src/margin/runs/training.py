@@ -1,0 +1,363 @@
+"""From a name and data to a run: train, resume."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from margin.auditing.subject.modules import read_weights
+from margin.core.catalog import Entry, check_options, completed, find, models, resolve, rules, sources
+from margin.core.options import Training
+from margin.data.examples import Data
+from margin.data.files.writing import going_on
+from margin.data.forms import whole_path
+from margin.data.opening import open_data
+from margin.data.scaling import rescaled
+from margin.engine.interruption import INTERRUPTED, interruptible
+from margin.engine.loading import load, rebuilt
+from margin.engine.locks import Lock, held
+from margin.engine.other_runs import check_same_others, digests, located, run_at
+from margin.engine.parallel.launching import WorkerDiedError, launch
+from margin.engine.parallel.processes import check_counts, share, threads, told_by_first, wait
+from margin.engine.plan import Plan, check_task, factory_of, plan_of
+from margin.engine.recipes import start
+from margin.engine.recorders import recording
+from margin.engine.records import check_resumable, record_of
+from margin.engine.runs import Run
+from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of, fit
+from margin.engine.target_scaling import with_outcome, with_precision
+from margin.engine.transfer import transfer, unwrapped
+from margin.engine.unused import refuse_unused
+from margin.engine.watching import NOT_FINITE, asked_on, caught_up, ended, has_row, is_over, watching
+from margin.runs.filming import check_pictures, filming
+from margin.runs.using import reopen_data
+
+Progress = Callable[[Run, int, int], Hook]
+"""``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
+
+
+def train(
+    model: str,
+    data: Any,
+    options: Mapping[str, Any] | None = None,
+    training: Training | None = None,
+    *,
+    step: Mapping[str, Any] | None = None,
+    rule: str = "",
+    out: str | Path | None = None,
+) -> Run:
+    """Train an entry of the catalog on data, and leave a run.
+
+    Args:
+        model: Name of the entry, ``area/topic`` or the topic alone.
+        data: A source's name, a file or a folder, arrays ``(x, y)``, a DataFrame, a torch Dataset or
+            DataLoader, or Data; a reader's options go through ``margin.open_source(data, {...})``.
+        options: The model's own options: keyword-only parameters of its constructor.
+        training: Options common to all trainings.
+        step: Options of the entry's step, or of the rule's.
+        rule: Name of a rule whose step replaces the entry's own.
+        out: Directory of the run; it must not exist. ``runs/<model>-<number>`` if not given.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ValueError: A name, an option or the data do not fit.
+        FileExistsError: ``out`` exists.
+        NonFiniteError: The loss or a gradient stopped being finite; the last good checkpoint is kept.
+        KeyboardInterrupt: Ctrl-C; the state is saved, and ``margin train --resume`` goes on.
+    """
+    if not isinstance(model, str):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise ValueError(
+            f"train takes the name of a model of the catalog, as 'mlp' (see margin.models()): got {kind}; a "
+            "module of your own is trained by your own loop, and margin.audit(module, (x, y)) judges it"
+        )
+    arguments = {"options": dict(options or {}), "step": dict(step or {}), "rule": rule}
+    return finish(prepare(model, open_source(data, {}), arguments, training or Training(), out))
+
+
+def resume(run: str | Path | Run, data: Any = None, training: Training | None = None) -> Run:
+    """Go on with a run from its last checkpoint; a run that ended stays as it is.
+
+    Args:
+        run: The run or its directory.
+        data: Needed only for data that lay in memory.
+        training: Options that change, for instance a larger ``epochs``.
+
+    Raises:
+        ValueError: The data are not those that the run began with.
+    """
+    return finish(reopen(run, data, training or Training()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """A training that is ready to go: its run, its state, its plan, data that lie in memory, what to tell.
+
+    Until it ends it holds the run, so that no other writes there; of several processes one does for all.
+    """
+
+    run: Run
+    state: State
+    plan: Plan
+    data: Data | None
+    notes: tuple[str, ...] = ()
+    lock: Lock | None = None
+
+
+def prepare(
+    model: str, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+) -> Job:
+    """Resolve the options by the entry's defaults, then begin."""
+    entry = find(models(), model, "model")
+    return begin(entry, data, arguments, training.over(entry.defaults), out)
+
+
+def begin(
+    entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+) -> Job:
+    """Check every argument of a resolved training, then make the run's directory and its first state."""
+    training = in_group(training)
+    check_counts(training)
+    check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
+    check_task(entry, data)
+    data = rescaled(data, training.scale)
+    training, said = with_precision(data, training)
+    data, scaled = with_outcome(data, entry, training)
+    rule = find(rules(), arguments["rule"], "rule") if arguments["rule"] else None
+    refuse_unused(entry, rule, factory_of(entry, arguments["rule"]), arguments["step"], training)
+    if not data.resumable and ((training.processes or 1) > 1 or training.workers):
+        raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
+    options = completed(resolve(entry.build), arguments["options"])
+    step = completed(factory_of(entry, arguments["rule"]), arguments["step"])
+    record = record_of(entry, data, {**arguments, "options": options, "step": step}, training)
+    notes: list[str] = [*said, *scaled]
+    state = start(record, data, training, partial(taken_over, training=training, notes=notes))
+    plan = plan_of(entry, data, record["arguments"], training, state)
+    record["arguments"]["training"] = located(training.as_json())  # messages name a run as the user did
+    record["others"] = digests(training)
+    if "samples" in (training.log or ()):
+        check_pictures(state.core, data.encoding)
+    path = told_by_first(lambda: Run.create(out if out is not None else free_path(entry.name), record).path)
+    run, lock = Run(path), held(path)
+    try:
+        run.start(state)
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)  # without its first weights it is no run
+        raise
+    return Job(run, state, plan, None if data.origin else data, tuple(notes), lock)
+
+
+def taken_over(model: nn.Module, training: Training, notes: list[str]) -> None:
+    """Give a model the weights of the run, or of the file, that it begins with, and say what was taken."""
+    if not training.init_from:
+        return
+    place = Path(training.init_from)
+    if place.is_file():
+        source, told = unwrapped(read_weights(place), model.state_dict())
+        notes.extend([told] if told else [])
+    else:
+        source = core_of(load(run_at(training.init_from, "init_from"))).state_dict()
+    found = transfer(model, source)
+    if training.init and not found.left:
+        raise ValueError(f"every tensor begins with the values of {training.init_from}: leave out --init")
+    left = f"; as drawn: {', '.join(found.left)}" if found.left else ""
+    notes.append(f"{len(found.taken)} tensors begin with the values of {training.init_from}{left}")
+
+
+def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
+    """A run's job, where its last checkpoint left it.
+
+    Raises:
+        RunBusyError: Another process is training it.
+        ValueError: The data or the options are not those that the run began with.
+    """
+    path = Run(run.path if isinstance(run, Run) else run).path
+    lock = held(path)
+    return replace(_reopened(path, data, training), lock=lock)
+
+
+def _reopened(path: Path, data: Any, training: Training) -> Job:
+    """The job of a run that is held already."""
+    run = Run(path)
+    record = run.record
+    recorded = Training.recorded(record["arguments"]["training"])
+    opened = rescaled(reopen_data(record, data), recorded.scale)
+    if not opened.resumable:
+        raise ValueError("a stream comes in its own order: a run on it cannot be resumed")
+    arguments = record["arguments"]
+    training = Training(**located(in_group(training).changing(recorded).as_json()))
+    check_counts(training)
+    check_resumable(located(recorded.as_json()), training)
+    check_same_others(record, training)
+    notes: list[str] = []
+    if record.get("outcome"):
+        opened, _ = with_outcome(opened, find(models(), arguments["model"], "model"), training)
+    change = (lambda model: None) if run.begun else partial(taken_over, training=training, notes=notes)
+    state = start(record, opened, training, change, partial(rebuilt, run))
+    plan = plan_of(find(models(), arguments["model"], "model"), opened, arguments, training, state)
+    run.start(state)
+    run.restore(state)
+    before = recorded.as_json()
+    changed = {name: value for name, value in training.as_json().items() if value != before[name]}
+    if asked_on(run, state, plan.total, changed):
+        run.reopen()  # before the record is amended: a kill in between leaves a run that goes on
+    if is_over(run, state, plan):
+        why = run.marks["reason"]  # ``run.reason`` says of a run that is held that it is being trained
+        more = "; a larger --epochs or --max_steps goes on" if why == "max_steps" else ""
+        notes.append(f"{run.path} is finished after {state.step} steps ({why}): nothing is changed{more}")
+    elif changed:
+        run.amend(training.as_json())
+    return Job(run, state, plan, None if opened.origin or arguments["data"] else opened, tuple(notes))
+
+
+def in_group(training: Training) -> Training:
+    """The options of a training; in a group of processes their number is the group's."""
+    size = share().size
+    return replace(training, processes=size) if size > 1 else training
+
+
+def open_source(source: Any, options: Mapping[str, Any]) -> Data:
+    """The data of a source, with how to open it again where it is a name or a file."""
+    data = open_data(source, options)
+    if not isinstance(source, str | Path):
+        return data
+    name = str(source).removeprefix("data/")
+    place = name if name in sources() else whole_path(source)
+    named = [key for key, value in options.items() if key.endswith("_file") and value]
+    files = {key: str(Path(options[key]).resolve()) for key in named}
+    return replace(data, origin={"source": place, "options": {**options, **files}})
+
+
+def finish(
+    job: Job,
+    *,
+    progress: Progress | None = None,
+    hooks: Sequence[Hook] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> Run:
+    """Train a job to its end, and judge the weights that it hands out.
+
+    Args:
+        job: What :func:`prepare` or :func:`reopen` made.
+        progress: Makes the hook that shows how it goes; of several processes in the first.
+        hooks: Further hooks, called after the run's own; of several processes in each.
+        stop: Asked after each step whether to stop as after Ctrl-C.
+
+    Raises:
+        NonFiniteError: The loss or a gradient is not finite.
+        KeyboardInterrupt: It was interrupted, and saved.
+        WorkerDiedError: One of several processes was killed; the last checkpoint is whole.
+    """
+    try:
+        if is_over(job.run, job.state, job.plan):
+            return job.run
+        if share().size == 1 and (job.plan.training.processes or 1) > 1:
+            return spread(job, progress, hooks)
+        with going_on(_later(job)):
+            return _finished(job, progress, hooks, stop)
+    finally:
+        if job.lock:
+            job.lock.release()
+
+
+def _finished(job: Job, progress: Progress | None, hooks: Sequence[Hook], stop: Callable[[], bool]) -> Run:
+    """Train a job in this process, as :func:`finish` does."""
+    run, state, plan = job.run, job.state, job.plan
+    (run.path / "metrics.json").unlink(missing_ok=True)  # it judges the weights that are about to change
+    training = plan.training
+    with (
+        _discarding(run, state),
+        threads(training.threads),
+        interruptible(stop) as interrupted,
+        recording(run, training.log or ()) as copying,
+    ):
+        leads = share().rank == 0
+        shown = [progress(run, plan.total, plan.per_epoch)] if progress and leads else []
+        pictures = [filming(run)] if leads and "samples" in (training.log or ()) else []
+        evaluating, keeping, stops = watching(run, plan, interrupted.until_asked)
+        watched: list[Hook] = [evaluating, *keeping, copying, *pictures]
+        reason = _advance(job, [*watched, *stops], [*shown, *hooks, interrupted])
+        if reason != INTERRUPTED and not has_row(run, state):
+            evaluating.row(state)
+            for hook in (keeping[-1], copying, *pictures):
+                hook(state, {})
+            reason = INTERRUPTED if interrupted.left else reason
+        if run.marks.get("last") != state.step:
+            run.save(state, best=False)
+    run.end(state, reason)
+    if reason == INTERRUPTED:
+        raise KeyboardInterrupt(f"saved after {state.step} of {plan.total} steps: {_later(job)}")
+    wait()  # until the checkpoint that is judged lies there
+    run.judge(plan.judge(load(run).to(device_of(state.model))))
+    return run
+
+
+def _later(job: Job) -> str:
+    """How to go on with a job that has stopped."""
+    streamed = job.data is not None and not job.data.resumable
+    return "a stream cannot be resumed" if streamed else f"go on with margin train --resume {job.run.path}"
+
+
+@contextmanager
+def _discarding(run: Run, state: State) -> Iterator[None]:
+    """Leave no directory of a training that was refused at its first step, so that its name is free again."""
+    try:
+        yield
+    except ValueError:
+        if state.step == 0 and not run.marks and share().size == 1:
+            shutil.rmtree(run.path)
+        raise
+
+
+def _advance(job: Job, watched: Sequence[Hook], hooks: Sequence[Hook]) -> str:
+    """Advance the state to its end, under the hooks that look at the run's own, then others; why it ended."""
+    run, state, plan = job.run, job.state, job.plan
+    state.history = run.history
+    every = [*watched, *hooks]
+    try:
+        if reason := ended(run, state) or caught_up(run, state, watched):
+            return reason
+        return fit(state, plan.batches, plan.step, max_steps=plan.total, hooks=every)
+    except NonFiniteError as error:
+        run.end(state, f"{NOT_FINITE}: {error}")
+        raise
+    finally:
+        plan.feed.close()
+
+
+def spread(job: Job, progress: Progress | None, hooks: Sequence[Hook]) -> Run:
+    """Train a job by new processes, each of which reopens its run."""
+    path, training = job.run.path, job.plan.training
+    try:
+        launch(work, int(training.processes or 1), str(training.device), (path, job.data, progress, hooks))
+    except WorkerDiedError as error:
+        raise WorkerDiedError(f"{error}; go on with margin train --resume {path}") from None
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(str(error) or f"go on with margin train --resume {path}") from None
+    return Run(path)
+
+
+def work(
+    stop: Callable[[], bool],
+    path: Path,
+    data: Data | None,
+    progress: Progress | None,
+    hooks: Sequence[Hook],
+) -> None:
+    """What each of several processes does: reopen the run and train it to its end."""
+    # whoever started this process holds the run for it
+    finish(_reopened(path, data, Training()), progress=progress, hooks=hooks, stop=stop)
+
+
+def free_path(name: str) -> Path:
+    """``runs/<topic>-<number>``, the first that is not taken."""
+    topic = name.rpartition("/")[2]
+    return next(path for i in count(1) if not (path := Path("runs") / f"{topic}-{i}").exists())

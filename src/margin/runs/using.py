@@ -1,0 +1,262 @@
+"""Using a run: its data, its predictions, the loss of each example that it held out."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from margin.core.catalog import find, models, resolve, sources
+from margin.core.tasks import CODES, DENSITY, TOKENS, Task
+from margin.core.types import Batch
+from margin.data.examples import Data, InOrder, evaluation_batch, is_independent, judged
+from margin.data.formats.audio.sources import sound_files
+from margin.data.formats.images.folders import image_files
+from margin.data.formats.text.pairs import decode
+from margin.data.forms import form_of, without_prefix
+from margin.data.opening import encode, open_data
+from margin.data.preprocess import Standardize
+from margin.engine.asking import asking, expand_weight, terms_of
+from margin.engine.loading import load
+from margin.engine.plan import cut_of, objective_of
+from margin.engine.runs import Run
+from margin.engine.state import core_of, dtype_of, features_of
+from margin.theory.prediction.held_out import Terms
+
+
+def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
+    """The data that a run was trained on, opened again and checked against its fingerprint."""
+    origin = record["arguments"]["data"]
+    if data is None and not origin:
+        raise ValueError("this run was trained on data in memory: hand them over again")
+    opened = open_data(data, {}) if data is not None else open_data(origin["source"], origin["options"])
+    if opened.fingerprint != record["data"]["fingerprint"]:
+        raise ValueError(
+            f"the data {opened.name} have changed since the run began: their fingerprint differs"
+        )
+    return opened
+
+
+def is_own(run: Run, data: Any) -> bool:
+    """Whether ``data`` names the source that the run was trained on: then its held-out part is meant."""
+    own = run.record["arguments"]["data"].get("source")
+    if own is None or not isinstance(data, str | Path):
+        return False
+    if own in sources():
+        return str(data).removeprefix("data/") == own
+    path = str(Path(without_prefix(data)).resolve())
+    return path in (own, own.partition(":")[2])
+
+
+def held_out(run: Run) -> Any:
+    """The test part that a run held out, else its validation part.
+
+    Raises:
+        ValueError: It held nothing out, its data have changed, or they lay in memory.
+    """
+    splits = reopen_data(run.record).splits
+    if not judged(splits):
+        raise ValueError(f"{run.path} held nothing out")
+    return splits[judged(splits)]
+
+
+def predictions(
+    run: Run,
+    data: Any,
+    *,
+    width: int = 1,
+    longest: int = 100,
+    tell: Callable[[str], None] = lambda note: None,
+) -> dict[str, list[Any]]:
+    """A run's predictions for data, as columns with class names in place of labels.
+
+    Args:
+        run: A training with at least one checkpoint.
+        data: Read by the run's own encoding; targets are not needed. Of a set by name, the part that the
+            run held out is taken; of a file, every row.
+        width: Of a model that translates, the width of the beam; 1 takes the likeliest token each time.
+        longest: Of a model that translates, tokens at most.
+        tell: Is given what was assumed in reading the data, a sentence each: gaps in time, cells filled in.
+
+    Raises:
+        ValueError: The data do not fit the run, or an option is not of its model.
+    """
+    record = run.record
+    model, entry = load(run), find(models(), record["recipe"]["model"], "model")
+    task, encoding = resolve(entry.task), record["data"]["encoding"]
+    names = encoding.get("classes") or encoding.get("vocabulary", [])
+    columns: dict[str, list[Any]] = {}
+    named = is_own(run, data) and not Path(without_prefix(data)).exists()
+    examples = held_out(run) if named else encode(data, encoding)
+    for note in getattr(examples, "notes", ()):
+        tell(note)
+    if not named and isinstance(data, str | Path):
+        if encoding["format"] == "audio":
+            columns["file"] = [str(path) for path in sound_files(Path(without_prefix(data)), "none")[0]]
+        elif form_of(data) in ("folder", "image"):
+            columns["file"] = [str(path) for path in image_files(data)]
+    if not named and hasattr(examples, "ahead"):
+        examples = examples.ahead()
+    columns |= {key: list(values) for key, values in getattr(examples, "rows", {}).items()}
+    translate = getattr(core_of(model), "translate", None)
+    if translate is None and (width, longest) != (1, 100):
+        raise ValueError(f"width and longest are of models that translate: {entry.name} does not")
+    with torch.no_grad(), asking(model):
+        for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
+            if translate is not None:
+                found = translate(*batch.inputs[:2], width=width, longest=longest)
+                shown = translated(found, encoding)
+            else:
+                outputs = closing(model(*batch.inputs), batch, task)
+                if task is DENSITY:
+                    outputs = outputs - log_volume(model, batch)
+                shown = predicted(task, outputs, None if is_independent(examples) else batch.weight, names)
+                shown |= bounded(model, batch) if task is CODES else {}
+            for name, values in shown.items():
+                columns.setdefault(of_target(name, encoding.get("targets", ())), []).extend(values)
+    return columns
+
+
+def log_volume(model: Any, batch: Batch) -> Tensor:
+    """What the log-densities of a batch lose from the model's units to the user's, in nats."""
+    x = batch.inputs[0]
+    known = isinstance(model.preprocess, Standardize)
+    return model.preprocess.log_volume(x) if known else x.new_zeros(())
+
+
+def bounded(model: Any, batch: Batch) -> dict[str, list[float]]:
+    """A lower bound of each example's log-density, of a model that knows one: an estimate, in nats.
+
+    Each example meets the same draws, whichever others are asked about.
+    """
+    core, x = core_of(model), batch.inputs[0]
+    if not hasattr(core, "bound"):
+        return {}
+    rows = [core.bound(z, generator=Generator().manual_seed(0)) for z in features_of(model, x).split(1)]
+    bound = torch.cat(rows)
+    if getattr(core, "discrete", False):
+        return {"log probability, at least": bound.tolist()}
+    return {"log density, at least": (bound - log_volume(model, batch)).tolist()}
+
+
+def of_target(column: str, targets: Sequence[str]) -> str:
+    """A column of a forecast by the name of its target: ``value of 2 +1`` as ``load +1``."""
+    return re.sub(r"^value(?: of (\d+))?(?= \+)", lambda found: targets[int(found[1] or 1) - 1], column)
+
+
+def predicted(task: Task, outputs: Any, weight: Tensor | None, names: Sequence[str]) -> dict[str, list[Any]]:
+    """What a user is shown of outputs; where a batch holds nodes of other parts, weight 0 leaves out."""
+    columns = task.predict(outputs)
+    kept = {name: found if weight is None else found[weight != 0] for name, found in columns.items()}
+    return {
+        name: named_classes(found.tolist(), names) if name == "class" else found.tolist()
+        for name, found in kept.items()
+    }
+
+
+def translated(found: Any, encoding: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Decoded targets as text, how probable each is, and whether it came to an end."""
+    return {
+        "translation": [decode(row, encoding) for row in found.tokens.tolist()],
+        "log probability": found.log_probability.tolist(),
+        "ended": found.ended.tolist(),
+    }
+
+
+def closing(outputs: Any, batch: Batch, task: Task) -> Any:
+    """Outputs that end with what is predicted: of tokens that are filled up, each example's own last place.
+
+    A sequence of length 0 keeps its first place.
+    """
+    if task is not TOKENS:
+        return outputs
+    if len(batch.inputs) == 2:
+        lengths = batch.inputs[1]
+    elif batch.weight is not None:  # the last block of a text
+        lengths = batch.weight.count_nonzero(1)
+    else:
+        return outputs
+    last = (lengths - 1).clamp_min(0)
+    return outputs[torch.arange(len(last)), last][:, None]
+
+
+def named_classes(labels: list[Any], names: Sequence[str]) -> list[Any]:
+    """Labels, or lists of labels, by the names of the classes where there are names."""
+    if not names:
+        return labels
+    return [named_classes(one, names) if isinstance(one, list) else names[one] for one in labels]
+
+
+class HeldOut(NamedTuple):
+    """What a run's weights make of the part that it held out.
+
+    Args:
+        terms: The loss and the scores, by name, term by term; ``example`` counts what errors are over.
+        examples: Held-out examples that count: of the nodes of a graph those of the held-out part, of
+            examples in groups the groups.
+        blocks: Blocks of neighboring windows, which overlap, of which ``example`` is one: 1 where there are
+            too few windows for an error; 0 where it is an example.
+        loss: Which loss the terms of that name are: those of two runs may be compared where it is one.
+    """
+
+    terms: dict[str, Terms]
+    examples: int
+    blocks: int
+    loss: str = ""
+
+
+def held_out_terms(run: Run) -> HeldOut:
+    """The loss and scores of each held-out term under a run's weights, and the example it belongs to.
+
+    The test part is taken, else the validation part.
+
+    Raises:
+        ValueError: The run held nothing out, or its data have changed.
+    """
+    record = run.record
+    model, part = load(run), held_out(run)
+    entry = find(models(), record["recipe"]["model"], "model")
+    task = resolve(entry.task)
+    objective = objective_of(entry, task)
+    if objective is None:
+        raise ValueError(f"{entry.name} has no loss that could be compared")
+    examples, first = cut_of(entry)(part), 0
+    found: dict[str, list[tuple[Tensor, ...]]] = {}
+    with torch.no_grad(), asking(model) as generator:
+        for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
+            count = 0
+            for name, values in terms_of(model, batch, task, objective, generator).items():
+                weight = expand_weight(torch.ones_like(values), batch.weight).double().flatten()
+                count, own = len(values), values[:1].numel()
+                example = torch.arange(first, first + count).repeat_interleave(own)
+                kept = weight != 0
+                columns = (values.double().flatten()[kept], weight[kept], example[kept])
+                found.setdefault(name, []).append(columns)
+            first += count
+    terms = {name: Terms(*(torch.cat(c) for c in zip(*rows, strict=True))) for name, rows in found.items()}
+    if (
+        groups := getattr(examples, "groups", None)
+    ) is not None:  # rows of one group are no independent draws
+        terms = {name: t._replace(example=groups[t.example]) for name, t in terms.items()}
+    blocks, counted = 0, max(len(each.example.unique()) for each in terms.values())
+    if horizon := getattr(examples, "horizon", 0):  # windows of a series have one, and overlap
+        from margin.sequence.forecast.backtest import (
+            blocks_of,  # with polars, which no run but of a series needs
+        )
+
+        try:
+            blocks = blocks_of(first, horizon)
+        except ArithmeticError:  # too few windows: one block, whose mean has no known error
+            blocks = 1
+        terms = {name: t._replace(example=t.example * blocks // first) for name, t in terms.items()}
+    return HeldOut(terms, counted, blocks, loss_named(entry.objective, task))
+
+
+def loss_named(objective: str | None, task: Task) -> str:
+    """Which loss a run states: its entry's own objective, -log of a stated probability, or its task's."""
+    if objective:
+        return objective
+    # one logit, or one for each class: -log of the probability of the label, in nats
+    return "-log probability of the label" if task.probabilities is not None else f"loss of {task.name}"

@@ -1,0 +1,134 @@
+"""Dilated causal convolutions over time (van den Oord et al. 2016): y_t reads x_t and what came before."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, without_padding
+
+
+def causal_conv1d(
+    x: Float[Tensor, "batch time channels"],
+    weight: Float[Tensor, "outputs channels kernel"],
+    bias: Float[Tensor, " outputs"],
+    past: Float[Tensor, "batch reach channels"],
+    *,
+    dilation: int,
+) -> Float[Tensor, "batch time outputs"]:
+    r"""The dilated causal convolution of sequences, one matrix product over the k steps an output reads.
+
+    .. math:: y_t = b + \sum_{j=0}^{k-1} W_j \, x_{t - (k-1-j) d}
+
+    It is ``torch.nn.functional.conv1d`` of the sequence with (k-1) d steps on its left and none on its right.
+
+    Args:
+        x: The sequences x_1 .. x_T.
+        weight: W, laid out as torch.nn.Conv1d's; its last tap reads x_t itself.
+        bias: b.
+        past: The (k-1) d steps before x_1, the oldest first; zeros where the sequence begins.
+        dilation: d, steps between two taps.
+
+    Reference:
+        van den Oord, Dieleman, Zen, Simonyan, Vinyals, Graves, Kalchbrenner, Senior and Kavukcuoglu 2016,
+        Section 2.1.
+    """
+    time = x.shape[1]
+    whole = torch.cat((past, x), 1)
+    taps = [whole[:, j * dilation : j * dilation + time] for j in range(weight.shape[2])]
+    return F.linear(torch.cat(taps, 2), weight.transpose(1, 2).flatten(1), bias)
+
+
+def newest(whole: Tensor, reach: int, lengths: Tensor | None) -> Tensor:
+    """The last ``reach`` steps of each example, in a tensor of its ``reach`` earlier steps and its own.
+
+    Args:
+        whole: Earlier steps and own steps, padding behind, of shape (batch, reach + time, channels).
+        reach: How many steps are kept.
+        lengths: Own steps of each example; None is all.
+    """
+    if lengths is None:
+        return whole[:, whole.shape[1] - reach :]
+    index = lengths.long()[:, None] + torch.arange(reach, device=whole.device)
+    return whole[torch.arange(len(whole), device=whole.device)[:, None], index]
+
+
+class CausalConv1d(Recurrence):
+    r"""A dilated causal convolution: y_t is an affine map of x_t, x_{t-d}, .. x_{t-(k-1)d}.
+
+    .. math:: y_t = b + \sum_{j=0}^{k-1} W_j \, x_{t - (k-1-j) d}, \qquad x_s = 0 \text{ for } s < 1
+
+    As a recurrence its state are the last (k-1) d inputs, so a stream is convolved a step at a time. Its
+    parameters have the shapes, and by default the distribution, of ``torch.nn.Conv1d``.
+
+    Args:
+        input_size: n, numbers of x_t.
+        output_size: m, numbers of y_t.
+        kernel: k, inputs that an output reads, at least 1.
+        dilation: d, steps between two of them, at least 1.
+
+    Raises:
+        ValueError: A size, the kernel or the dilation is below 1.
+
+    Reference:
+        van den Oord et al. 2016 (WaveNet), Section 2.1; LeCun et al. 1989 (shared weights).
+    """
+
+    def __init__(self, input_size: int, output_size: int, *, kernel: int = 2, dilation: int = 1) -> None:
+        super().__init__(input_size, output_size)
+        if kernel < 1 or dilation < 1:
+            raise ValueError(f"kernel and dilation must be at least 1: got {kernel} and {dilation}")
+        self.kernel = kernel
+        self.dilation = dilation
+        self.weight = nn.Parameter(torch.empty(output_size, input_size, kernel))
+        self.bias = nn.Parameter(torch.empty(output_size))
+        bound = (input_size * kernel) ** -0.5
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    @property
+    def reach(self) -> int:
+        """(k-1) d: how many steps before its own an output reads."""
+        return (self.kernel - 1) * self.dilation
+
+    @property
+    def receptive_field(self) -> int:
+        """1 + (k-1) d: from the oldest step that an output reads to its own, both counted."""
+        return 1 + self.reach
+
+    def initial(self, x: Tensor) -> State:
+        """The inputs before the first step: zeros."""
+        return (x.new_zeros(x.shape[0], self.reach, self.input_size),)
+
+    def forward(
+        self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
+    ) -> tuple[Sequences, State]:
+        """The outputs of all steps, 0 at padding, and each example's last (k-1) d inputs.
+
+        Raises:
+            ValueError: The lengths are not one a sequence, or not in 0 .. time.
+        """
+        x = without_padding(x, lengths)
+        (past,) = self.initial(x) if state is None else state
+        y, window = self.convolved(x, past, lengths)
+        return without_padding(y, lengths), (window,)
+
+    def convolved(self, x: Sequences, past: Tensor, lengths: Lengths | None) -> tuple[Sequences, Tensor]:
+        """The outputs of all steps, those at padding too, and each example's last (k-1) d inputs.
+
+        What a layer inside others does: no step reads the padding, which stands behind all steps.
+
+        Args:
+            x: The sequences, finite at padding.
+            past: The (k-1) d inputs before them.
+            lengths: Steps of each example; None is all of them.
+        """
+        y = causal_conv1d(x, self.weight, self.bias, past, dilation=self.dilation)
+        return y, newest(torch.cat((past, x), 1), self.reach, lengths)
+
+    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
+        """The output of one step, and the window of inputs moved by one."""
+        y, state = self(x[:, None], None, state)
+        return y[:, 0], state

@@ -1,0 +1,110 @@
+"""WaveNet (van den Oord et al. 2016): the next of a sound's samples, by gated causal convolutions."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
+
+from margin.nn.language import continued, drawn
+from margin.nn.recurrence import Lengths, State, without_padding
+from margin.sequence.convolution.gated_convolutions import GatedConvolutions
+from margin.sequence.convolution.wavenet_generation import CachedSteps
+
+
+class WaveNet(nn.Module):
+    r"""The distribution of the next token given those before it, by gated dilated causal convolutions.
+
+    .. math:: p(w_{t+1} | w_{1:t}) = \mathrm{softmax}(A_2 \varphi(A_1 \varphi(y_t))), \qquad
+        y = \textstyle\sum_l S^l z^l, \qquad z^l = \tanh(W_f^l * x^{l-1}) \odot \sigma(W_g^l * x^{l-1})
+
+    with phi = ReLU, affine A_1 and A_2, x^0 a vector for each token and x^l = x^{l-1} + V^l z^l. For sound
+    the tokens are the 256 levels of the mu-law. The prediction at t is that of token t + 1, so it reads
+    w_{t+1-R} .. w_t; the paper shifts its input by one instead, and what it calls output t, which sees
+    x_{<t}, is the output t - 1 here. The first token of a sequence is given, not predicted.
+
+    Args:
+        vocab_size: Number V of tokens.
+        width: Numbers of each x_t and units of each z_t.
+        skip: Numbers of y_t and of the hidden layer behind it.
+        layers: Layers of a stack, with dilations 1, 2, .. 2^(layers-1).
+        stacks: How often the stack is repeated.
+        kernel: Taps k of every convolution; R = 1 + stacks (k-1) (2^layers - 1), 1,024 by default.
+
+    Raises:
+        ValueError: A number is below 1.
+
+    Reference:
+        van den Oord, Dieleman, Zen, Simonyan, Vinyals, Graves, Kalchbrenner, Senior and Kavukcuoglu 2016,
+        Equations 1 and 2, Section 2. Their first causal convolution, before the layers, is of one tap here,
+        which makes the receptive field of ten layers 1,024; they do not condition the initial token either.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        width: int = 32,
+        skip: int = 64,
+        layers: int = 10,
+        stacks: int = 1,
+        kernel: int = 2,
+    ) -> None:
+        super().__init__()
+        self.vocab_size = vocab_size
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.trunk = GatedConvolutions(width, skip=skip, layers=layers, stacks=stacks, kernel=kernel)
+        self.head = nn.Sequential(nn.ReLU(), nn.Linear(skip, skip), nn.ReLU(), nn.Linear(skip, vocab_size))
+
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
+    ) -> Float[Tensor, "batch time vocab"]:
+        """The logits of the token after each; 0 at padding."""
+        y, _ = self.trunk(self.embedding(tokens), lengths)
+        return without_padding(self.head(y), lengths)
+
+    def initial(self, tokens: Int[Tensor, " batch *rest"]) -> State:
+        """The state before the first token."""
+        return self.trunk.initial(self.embedding.weight.new_empty(len(tokens), 0))
+
+    def step(self, token: Int[Tensor, " batch"], state: State) -> tuple[Float[Tensor, "batch vocab"], State]:
+        """The logits of the token after this one, and the new state; the old one stays as it was."""
+        y, state = self.trunk.step(self.embedding(token), state)
+        return self.head(y), state
+
+    @torch.no_grad()
+    def sample(
+        self,
+        count: int,
+        *,
+        generator: Generator,
+        length: int = 8000,
+        prefix: Int[Tensor, " prefix"] | None = None,
+        temperature: float = 1.0,
+        top_k: int = 0,
+    ) -> Int[Tensor, "count length"]:
+        """Continuations drawn from the model, token by token, by :class:`CachedSteps`.
+
+        Args:
+            count: How many, at least 1.
+            generator: Where the draws come from.
+            length: Tokens of each, at least 0.
+            prefix: What they continue; None begins with the middle level, which is silence, not returned.
+            temperature: 0 takes the likeliest token each time, 1 samples the model.
+            top_k: Of how many of the likeliest tokens is drawn; 0 is all.
+
+        Raises:
+            ValueError: The count is below 1, or an option is out of range.
+        """
+        if count < 1 or length < 0:
+            raise ValueError(f"sampling needs count >= 1 and length >= 0: got {count} and {length}")
+        start = torch.tensor([self.vocab_size // 2]) if prefix is None or not len(prefix) else prefix
+        start = start.to(self.embedding.weight.device).expand(count, -1)
+        _, state = self.trunk(self.embedding(start[:, :-1]))
+        steps = CachedSteps(self.trunk, state)
+
+        def step(token: Tensor, state: State) -> tuple[Tensor, State]:
+            return self.head(steps(self.embedding(token))), state
+
+        def draw(logits: Tensor) -> Tensor:
+            return drawn(logits, generator, temperature=temperature, top_k=top_k)
+
+        return continued(step, (), start[:, -1:], length, draw)[0]

@@ -1,0 +1,1 @@
+"""What is asked of any recurrence: contraction, spectrum, gradients by lag, padding."""

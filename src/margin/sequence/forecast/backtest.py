@@ -1,0 +1,202 @@
+"""Rolling-origin back-tests (Tashman 2000): a forecast made at many times, judged by what then followed."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
+
+from margin.core.tasks import LEVELS
+from margin.data.formats.series.sources import Windows
+from margin.engine.asking import asking
+from margin.sequence.forecast.baselines import repeated
+
+MOST_BLOCKS = 20
+FEWEST_BLOCKS = 4
+"""With fewer blocks their spread says next to nothing of the mean's."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Backtest:
+    """Forecasts from one origin after another, beside the truth and beside forecasts without a model.
+
+    Args:
+        origins: The first row that each forecast foretells.
+        forecast: What was foretold, in the series' units; of quantiles the median.
+        truth: What followed.
+        band: The lowest and the highest quantile, (.1, .9), where the model states quantiles.
+        baselines: The forecasts of no change and of a season ago, by name.
+        context: The rows that the last forecast read, of the targets.
+    """
+
+    origins: Int[Tensor, " origins"]
+    forecast: Float[Tensor, "origins horizon targets"]
+    truth: Float[Tensor, "origins horizon targets"]
+    band: tuple[Float[Tensor, "origins horizon targets"], Float[Tensor, "origins horizon targets"]] | None
+    baselines: Mapping[str, Float[Tensor, "origins horizon targets"]]
+    context: Float[Tensor, "context targets"]
+
+    def squared(self, name: str = "") -> Float[Tensor, "origins horizon targets"]:
+        """The squared error of the model (""), or of a baseline."""
+        return (self._of(name) - self.truth).square()
+
+    def absolute(self, name: str = "") -> Float[Tensor, "origins horizon targets"]:
+        """The absolute error of the model (""), or of a baseline."""
+        return (self._of(name) - self.truth).abs()
+
+    @property
+    def covered(self) -> Float[Tensor, "origins horizon targets"]:
+        """1 where the truth lies in the band, its ends included.
+
+        Raises:
+            ValueError: The model states no quantiles.
+        """
+        if self.band is None:
+            raise ValueError("coverage is that of a band: the model states no quantiles")
+        low, high = self.band
+        return ((self.truth >= low) & (self.truth <= high)).to(self.truth.dtype)
+
+    def _of(self, name: str) -> Tensor:
+        return self.baselines[name] if name else self.forecast
+
+
+@torch.no_grad()
+def backtest(model: nn.Module, windows: Windows, *, every: int = 1, period: int = 1) -> Backtest:
+    """Forecast from every so many-th origin of a part; the model is not fitted again between them.
+
+    Args:
+        model: From contexts in the series' units to forecasts (batch, horizon, targets), or quantiles with
+            the levels .1, .5, .9 as one axis more.
+        windows: A part of a series, in order of time, with what followed.
+        every: Windows from an origin to the next.
+        period: Rows of a season, of the forecast of a season ago; 1 leaves it out.
+
+    Raises:
+        ValueError: ``every`` is below 1, what followed is not known, or a context has no whole season.
+    """
+    if every < 1:
+        raise ValueError(f"every must be at least 1 window: got {every}")
+    if not windows.known:
+        raise ValueError("a back-test compares with what followed: the windows end at the last row")
+    columns = list(windows.columns)
+    outputs, truths, naive, seasonal = [], [], [], []
+    chosen = torch.arange(0, len(windows), every)
+    context = torch.empty(0)
+    with asking(model):
+        for index in chosen.split(windows.evaluation_batch):
+            batch = windows.take(index, Generator())
+            x, truth = batch.inputs[0], batch.targets
+            if truth is None:
+                raise ValueError("a back-test compares with what followed: these windows have no targets")
+            outputs.append(model(x))
+            truths.append(truth)
+            context = x[:, :, columns]
+            naive.append(repeated(context, windows.horizon, 1))
+            seasonal.append(repeated(context, windows.horizon, period))
+    out, truth = torch.cat(outputs), torch.cat(truths)
+    quantiles = out.ndim == truth.ndim + 1
+    seasons = {f"{period} rows ago": torch.cat(seasonal)} if period > 1 else {}
+    return Backtest(
+        origins=windows.origins[chosen],
+        forecast=out[..., LEVELS.index(0.5)] if quantiles else out,
+        truth=truth,
+        band=(out[..., 0], out[..., -1]) if quantiles else None,
+        baselines={"last value": torch.cat(naive), **seasons},
+        context=context[-1],
+    )
+
+
+def blocks_of(origins: int, horizon: int) -> int:
+    """How many blocks of neighboring origins are compared: each at least ``horizon`` long, 20 at most.
+
+    Forecasts of neighboring origins foretell the same rows, so their errors are nearly one. Between blocks of
+    that length only the ends share rows.
+
+    Raises:
+        ArithmeticError: There are not 4 such blocks.
+    """
+    count = min(MOST_BLOCKS, origins // horizon)
+    if count < FEWEST_BLOCKS:
+        raise ArithmeticError(
+            f"an interval needs {FEWEST_BLOCKS} blocks of {horizon} origins: there are {origins} origins"
+        )
+    return count
+
+
+def block_means(values: Float[Tensor, " origins *rest"], blocks: int) -> Float[Tensor, " blocks *rest"]:
+    """The mean over each block of neighboring origins; the blocks differ by one origin at most."""
+    return torch.stack([part.mean(0) for part in values.double().tensor_split(blocks)])
+
+
+def block_interval(
+    values: Float[Tensor, " origins *rest"], horizon: int, *, error: float = 0.05
+) -> tuple[Float[Tensor, "*rest"], Float[Tensor, "*rest"]]:
+    r"""A confidence interval of a mean over origins, from the spread of the means of blocks.
+
+    .. math:: \bar v \pm t_{k-1, 1 - \epsilon / 2}\, s / \sqrt k
+
+    with k blocks of mean square deviation s^2. It holds where blocks are independent, of one expectation, and
+    long enough to be about normal.
+
+    Args:
+        values: One value an origin, in order of time.
+        horizon: Steps that each forecast foretells, in origins.
+        error: Probability that the interval misses.
+
+    Returns:
+        Its ends.
+
+    Raises:
+        ArithmeticError: There are too few origins (see :func:`blocks_of`).
+
+    Reference:
+        Conway 1963, Section 5 (batch means); Law 2015, Section 9.5.3.
+    """
+    from scipy.special import stdtrit
+
+    means = block_means(values, blocks_of(len(values), horizon))
+    count = len(means)
+    half = float(stdtrit(count - 1, 1 - error / 2)) * means.std(0) / math.sqrt(count)
+    return means.mean(0) - half, means.mean(0) + half
+
+
+def neighbor_correlation(values: Float[Tensor, " origins"], horizon: int) -> float:
+    """The correlation of the means of neighboring blocks: near 0 where blocks are independent."""
+    means = block_means(values, blocks_of(len(values), horizon))
+    z = means - means.mean()
+    return float((z[1:] * z[:-1]).sum() / z.square().sum())
+
+
+def skill(
+    error: Float[Tensor, "origins targets"], base: Float[Tensor, "origins targets"], horizon: int
+) -> tuple[float, float]:
+    r"""How much of a baseline's squared error a forecast saves, and the standard error of that.
+
+    .. math:: 1 - \frac1m \sum_j \bar e_j / \bar b_j
+
+    over the m targets: 1 is a perfect forecast, 0 the baseline's, and below 0 it is worse. The standard error
+    is the jackknife's over blocks of neighboring origins.
+
+    Args:
+        error: Mean squared error of the forecast from each origin, of each target.
+        base: That of the baseline.
+        horizon: Steps that each forecast foretells, in origins.
+
+    Raises:
+        ArithmeticError: There are too few origins, or the baseline makes no error.
+
+    Reference:
+        Murphy 1988, Equation 4; Efron 1982, Chapter 3 (jackknife).
+    """
+    count = blocks_of(len(error), horizon)
+    parts = torch.stack((error.double(), base.double())).tensor_split(count, 1)
+    sums = torch.stack([part.sum(1) for part in parts])
+    whole = sums.sum(0)
+    if not bool((whole[1] > 0).all()):
+        raise ArithmeticError("the skill is relative to the baseline's error, which is 0 for a target")
+    without = whole - sums
+    each = (without[:, 0] / without[:, 1]).mean(1)
+    stderr = ((count - 1) / count * (each - each.mean()).square().sum()).sqrt()
+    return 1 - float((whole[0] / whole[1]).mean()), float(stderr)

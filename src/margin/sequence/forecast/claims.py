@@ -1,0 +1,195 @@
+"""What is asked of a forecast: how often its band holds the truth, and what it saves against no change."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from margin.core.findings import Finding, Premise, Subject
+from margin.core.tasks import LEVELS, QUANTILES
+from margin.core.types import Batch
+from margin.engine.asking import asking
+from margin.engine.descent import risk
+from margin.engine.state import core_of
+from margin.sequence.forecast.backtest import block_interval, blocks_of, neighbor_correlation, skill
+from margin.sequence.forecast.baselines import repeated
+
+PROMISED = LEVELS[-1] - LEVELS[0]
+"""The probability between the lowest and the highest quantile."""
+
+ROOM = 0.05
+"""How far a coverage may be from the promised one and still be called it."""
+
+MISSES = 6.3e-5
+"""Probability that an interval misses: that of four standard errors."""
+
+
+def is_forecast(subject: Subject) -> bool:
+    """Whether outputs are values, or quantiles, of columns of the input at the next steps."""
+    return subject.task.name in ("series", "quantiles") and _columns(subject) is not None
+
+
+def is_quantile_forecast(subject: Subject) -> bool:
+    """Whether outputs are quantiles of columns of the input at the next steps."""
+    return subject.task.name == "quantiles" and is_forecast(subject)
+
+
+def _columns(subject: Subject) -> list[int] | None:
+    """The columns that are foretold: those that the model names, or all where there is a target for each."""
+    if not subject.test or subject.test[0].targets is None:
+        return None
+    scale = getattr(core_of(subject.model), "scale", None)
+    if scale is not None and hasattr(scale, "columns"):
+        return [int(k) for k in scale.columns]
+    x, targets = subject.test[0].inputs[0], subject.test[0].targets
+    same = x.ndim == targets.ndim == 3 and x.shape[2] == targets.shape[2]
+    return list(range(x.shape[2])) if same else None
+
+
+@torch.no_grad()
+def _asked(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, truth, and contexts of the columns that are foretold, of all origins in order of time."""
+    columns = _columns(subject)
+    if columns is None:
+        raise ValueError("this is asked of forecasts of columns of the input")
+    outputs, truths, contexts = [], [], []
+    with asking(subject.model):
+        for batch in subject.test:
+            if batch.targets is None:
+                raise ValueError("a forecast is judged by what followed: a batch has no targets")
+            outputs.append(subject.model(*batch.inputs).cpu())
+            truths.append(batch.targets.cpu())
+            contexts.append(batch.inputs[0][:, :, columns].cpu())
+    return torch.cat(outputs).double(), torch.cat(truths).double(), torch.cat(contexts).double()
+
+
+def coverage(subject: Subject) -> Finding:
+    """How often what followed lay between the quantiles .1 and .9, beside the promised share of 80 %.
+
+    The interval is over blocks of neighboring origins, for neighboring forecasts foretell the same rows; it
+    is cut to [0, 1], where every share lies.
+
+    Args:
+        subject: A forecast of quantiles, its held-out windows in order of time, one row apart.
+    """
+    outputs, truth, context = _asked(subject)
+    inside = ((truth >= outputs[..., 0]) & (truth <= outputs[..., -1])).double()
+    whole = not bool(outputs.isnan().any())
+    inside = inside if whole else torch.full_like(inside, math.nan)
+    horizon, each = truth.shape[1], inside.mean((1, 2))
+    interval, failure, premises = None, "", [_same_law(), _best_quantiles()]
+    try:
+        low, high = block_interval(each, horizon, error=MISSES)
+        interval = low.clamp(0, 1), high.clamp(0, 1)
+        premises.append(_independent(each, horizon))
+    except ArithmeticError as error:
+        failure = str(error)
+    return Finding(
+        statement=f"Of what followed, the share between the quantiles {LEVELS[0]:g} and {LEVELS[-1]:g}, over "
+        f"{len(truth):,} origins and {horizon} steps ahead, is what they promise.",
+        value=each.mean(),
+        unit="1",
+        range=(0.0, 1.0),
+        kind="estimate",
+        interval=interval,
+        low=torch.tensor(PROMISED, dtype=torch.float64),
+        high=torch.tensor(PROMISED, dtype=torch.float64),
+        scope="limit",
+        tolerance=ROOM,
+        premises=tuple(premises),
+        reference="Koenker and Bassett 1978, Theorem 3.4",
+        failure=failure,
+        curves=_fan(outputs, truth, context) | {"coverage by step": inside.mean((0, 2))},
+    )
+
+
+def _same_law() -> Premise:
+    text = "what follows has the distribution, given its past, that it had in training"
+    return Premise(text, "assumed", "held-out rows come later than the training part")
+
+
+def _best_quantiles() -> Premise:
+    text = "the quantiles are those of least pinball loss among all functions of the context"
+    return Premise(text, "assumed", "a trained network reaches them in the limit of much data at best")
+
+
+def _independent(each: Tensor, horizon: int) -> Premise:
+    blocks, r = blocks_of(len(each), horizon), neighbor_correlation(each, horizon)
+    text = "blocks of neighboring origins are independent"
+    return Premise(text, "assumed", f"{blocks} blocks, neighbors' correlation {r:.2g}")
+
+
+def _fan(outputs: Tensor, truth: Tensor, context: Tensor) -> dict[str, Tensor]:
+    """The forecast from the middle origin of the first target, with what it read and what followed."""
+    k = len(truth) // 2
+    past = context[k, -3 * truth.shape[1] :, 0]
+    drawn = {"past": past, "truth": truth[k, :, 0]}
+    if outputs.ndim == truth.ndim:
+        return drawn | {"forecast": outputs[k, :, 0]}
+    low, middle, high = (outputs[k, :, 0, LEVELS.index(q)] for q in LEVELS)
+    return drawn | {"forecast": middle, "band low": low, "band high": high}
+
+
+def forecast_skill(subject: Subject) -> Finding:
+    """How much of the squared error of the forecast of no change is saved: 1 - error / its error.
+
+    Of quantiles the median is judged. Each target counts alike, whatever its unit.
+
+    Args:
+        subject: A forecast, its held-out windows in order of time, one row apart.
+    """
+    outputs, truth, context = _asked(subject)
+    middle = outputs if outputs.ndim == truth.ndim else outputs[..., LEVELS.index(0.5)]
+    error = (middle - truth).square()
+    base = (repeated(context, truth.shape[1], 1) - truth).square()
+    value, stderr, failure = math.nan, None, ""
+    premises: tuple[Premise, ...] = ()
+    try:
+        value, spread = skill(error.mean(1), base.mean(1), truth.shape[1])
+        stderr = torch.tensor(spread, dtype=torch.float64)
+        premises = (_independent((error.mean(1) / base.mean((0, 1))).mean(1), truth.shape[1]),)
+    except ArithmeticError as problem:
+        failure = str(problem)
+    # Of quantiles the coverage shows a forecast
+    drawn = _fan(outputs, truth, context) if outputs.ndim == truth.ndim else {}
+    unit = base.mean((0, 1)).clamp(min=torch.finfo(torch.float64).tiny)
+    return Finding(
+        statement=f"Of the squared error of the forecast of no change, over {len(truth):,} origins and "
+        f"{truth.shape[1]} steps ahead, this forecast saves this share.",
+        value=torch.tensor(value, dtype=torch.float64),
+        unit="1",
+        range=(-math.inf, 1.0),
+        kind="estimate",
+        stderr=stderr,
+        premises=premises,
+        reference="Murphy 1988, Equation 4",
+        failure=failure,
+        curves={
+            "steps ahead": torch.arange(1, truth.shape[1] + 1),
+            "this forecast": (error.mean(0) / unit).mean(1).sqrt(),
+            "last value": (base.mean(0) / unit).mean(1).sqrt(),
+        }
+        | drawn,
+    )
+
+
+class _Bell(nn.Module):
+    """The quantiles of independent rows of a normal distribution, whatever came before."""
+
+    def __init__(self, horizon: int) -> None:
+        super().__init__()
+        self.horizon = horizon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same three numbers at every step ahead."""
+        normal = torch.distributions.Normal(x.new_tensor(5.0), x.new_tensor(2.0))
+        each = normal.icdf(x.new_tensor(LEVELS))
+        return each.expand(len(x), self.horizon, x.shape[2], len(LEVELS))
+
+
+def demo() -> Subject:
+    """White noise N(5, 4) under its own quantiles: 80 % lie between, half the squared error is saved."""
+    rows = 5 + 2 * torch.randn(6003, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    windows = rows.unfold(0, 4, 1).transpose(1, 2)
+    batch = Batch((windows[:, :2],), windows[:, 2:])
+    return Subject(model=_Bell(2), test=[batch], task=QUANTILES, objective=risk(QUANTILES))

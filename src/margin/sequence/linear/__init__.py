@@ -1,0 +1,1 @@
+"""Recurrences linear in the state, by a parallel scan."""

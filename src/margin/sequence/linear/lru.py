@@ -1,0 +1,309 @@
+"""The linear recurrent unit (Orvieto et al. 2023): a diagonal complex recurrence, stable by its form."""
+
+import math
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+
+from margin.nn.recurrence import (
+    Lengths,
+    Recurrence,
+    Sequences,
+    State,
+    Steps,
+    kept,
+    wide_type,
+    without_padding,
+)
+from margin.nn.scan import scan
+from margin.sequence.linear.linear_blocks import LinearStack, Norm
+from margin.sequence.recurrent.readouts import LanguageModel, Pool, SequenceClassifier, SequenceRegressor
+
+Units = Float[Tensor, " units"]
+
+
+def wide(x: Tensor) -> Tensor:
+    """Numbers in float32 at least: no complex number that is computed with has 16 bits."""
+    return x.to(wide_type(x.dtype))
+
+
+def eigenvalues(nu: Units, phi: Units) -> Complex[Tensor, " units"]:
+    r"""The eigenvalues :math:`\lambda = \exp(-e^\nu + i\varphi)`, of modulus below 1 for every nu and phi.
+
+    Reference: Orvieto et al. 2023, Section 3.3.
+    """
+    return torch.polar(torch.exp(-wide(nu).exp()), wide(phi))
+
+
+def normalization(nu: Units) -> Units:
+    r"""The gain :math:`\gamma = \sqrt{1 - |\lambda|^2} = \sqrt{-\mathrm{expm1}(-2 e^\nu)}` of each input.
+
+    White input of variance 1 then gives a state of stationary variance ||B_i||^2. The form by expm1 keeps its
+    digits where |lambda| is near 1 and 1 - |lambda|^2 has none.
+
+    Reference: Orvieto et al. 2023, Section 3.4.
+    """
+    return (-torch.expm1(-2 * wide(nu).exp())).sqrt()
+
+
+def ring(u: Units, r_min: float, r_max: float) -> Units:
+    r"""The nu of eigenvalues that lie uniformly in the area of a ring, from u uniform in [0, 1].
+
+    .. math:: \nu = \log\left(-\tfrac12 \log(u\,(r_{\max}^2 - r_{\min}^2) + r_{\min}^2)\right)
+
+    Then |lambda|^2, not |lambda|, is uniform, as it is for a large matrix of independent entries of variance
+    1 / size, whose eigenvalues fill the disc evenly (the circular law): their mean modulus is 2/3.
+
+    Args:
+        u: Numbers in (0, 1).
+        r_min: Inner radius, at least 0.
+        r_max: Outer radius, above r_min and at most 1.
+
+    Raises:
+        ValueError: The radii are not 0 <= r_min < r_max <= 1.
+
+    Reference: Orvieto et al. 2023, Lemma 3.2.
+    """
+    if not 0 <= r_min < r_max <= 1:
+        raise ValueError(f"a ring needs 0 <= r_min < r_max <= 1: got r_min={r_min:g}, r_max={r_max:g}")
+    return (-0.5 * (u * (r_max**2 - r_min**2) + r_min**2).log()).log()
+
+
+class LRU(Recurrence):
+    r"""A linear recurrence of complex diagonal gate.
+
+    .. math:: \zeta_t = \lambda \odot \zeta_{t-1} + \gamma \odot (B x_t), \qquad
+        y_t = \mathrm{Re}(C \zeta_t) + d \odot x_t
+
+    with :math:`\lambda = \exp(-e^\nu + i\varphi)` and :math:`\gamma = \sqrt{1 - |\lambda|^2}`. All steps are
+    one scan; a state is its complex zeta, of float32 pairs where the parameters have 16 bits.
+
+    Args:
+        width: Numbers of x_t and of y_t.
+        states: Number m of complex states.
+        r_min: Inner radius of the ring in whose area the eigenvalues begin.
+        r_max: Outer radius.
+        max_phase: Their phases begin uniform in [0, max_phase], in radians, in (0, 2 pi].
+
+    Raises:
+        ValueError: A size is below 1, or the radii or the phase are out of range.
+
+    Reference:
+        Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Sections 3.2 to 3.4. There gamma is
+        learned from this beginning and the phase is the exponential of a parameter; here gamma stays what
+        keeps the variance, and the phase is itself the parameter.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        states: int = 64,
+        r_min: float = 0.9,
+        r_max: float = 0.999,
+        max_phase: float = 2 * math.pi,
+    ) -> None:
+        super().__init__(width, width)
+        if states < 1:
+            raise ValueError(f"states must be at least 1: got {states}")
+        if not 0 < max_phase <= 2 * math.pi:
+            raise ValueError(f"max_phase must be in (0, 2 pi]: got {max_phase:g}")
+        self.ring = (r_min, r_max, max_phase)
+        dtype = torch.get_default_dtype()
+        # in float64, for a float32 u of 0 would be met once in 2^24 draws and has no nu
+        u, v = torch.rand(2, states, dtype=torch.float64)
+        self.nu = nn.Parameter(ring(u, r_min, r_max).to(dtype))
+        self.phi = nn.Parameter((max_phase * v).to(dtype))
+        self.B = nn.Parameter(torch.randn(states, 2, width) / math.sqrt(2 * width))
+        self.C = nn.Parameter(torch.randn(width, states, 2) / math.sqrt(states))
+        self.d = nn.Parameter(torch.randn(width))
+
+    @property
+    def eigenvalues(self) -> Complex[Tensor, " states"]:
+        """The lambda of each state."""
+        return eigenvalues(self.nu, self.phi)
+
+    def driven(self, x: Float[Tensor, "*batch width"]) -> Complex[Tensor, "*batch states"]:
+        """What each step adds to the state, gamma B x_t."""
+        weight = (normalization(self.nu)[:, None, None] * self.B).flatten(0, 1).to(self.B.dtype)
+        pairs = F.linear(x, weight).unflatten(-1, (-1, 2))
+        return torch.view_as_complex(pairs.to(wide(self.nu).dtype))
+
+    def read(
+        self, zeta: Complex[Tensor, "*batch states"], x: Float[Tensor, "*batch width"]
+    ) -> Float[Tensor, "*batch width"]:
+        """The outputs Re(C zeta) + d x."""
+        weight = torch.stack((self.C[..., 0], -self.C[..., 1]), -1).flatten(1)
+        return F.linear(torch.view_as_real(zeta).flatten(-2).to(weight.dtype), weight) + self.d * x
+
+    def initial(self, x: Tensor) -> State:
+        """The state 0."""
+        dtype = wide(self.nu).dtype.to_complex()
+        return (torch.zeros(x.shape[0], len(self.nu), dtype=dtype, device=x.device),)
+
+    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
+        """One step: the output and the new state."""
+        zeta = self.eigenvalues * state[0] + self.driven(x)
+        return self.read(zeta, x), (zeta,)
+
+    def forward(
+        self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
+    ) -> tuple[Sequences, State]:
+        """All steps by a scan; outputs 0 at padding and each example's state after its own last step."""
+        start = self.initial(x)[0] if state is None else state[0]
+        x = without_padding(x, lengths)
+        if x.shape[1] == 0:
+            return torch.zeros_like(x), (start,)
+        zeta = scan(self.eigenvalues, self.driven(x), None if state is None else start)
+        y = without_padding(self.read(zeta, x), lengths)
+        return y, (last_state(zeta, start, lengths),)
+
+
+def last_state(
+    zeta: Complex[Tensor, "batch time states"],
+    start: Complex[Tensor, "batch states"],
+    lengths: Lengths | None,
+) -> Complex[Tensor, "batch states"]:
+    """The state after each example's own last step; of length 0, the one it came with."""
+    if lengths is None:
+        return zeta[:, -1]
+    index = (lengths.long() - 1).clamp_min(0)
+    return kept(lengths > 0, zeta[torch.arange(len(zeta), device=zeta.device), index], start)
+
+
+def recurrence(
+    input_size: int,
+    *,
+    width: int,
+    states: int,
+    layers: int,
+    dropout: float,
+    norm: Norm,
+    reach: tuple[float, float, float],
+) -> LinearStack:
+    """The stack of blocks whose linear recurrence is an :class:`LRU`.
+
+    Args:
+        input_size: n, numbers of x_t.
+        width: Numbers of each step between the blocks.
+        states: Complex states of each block.
+        layers: Number of blocks.
+        dropout: Probability with which a number is dropped in training.
+        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
+            steps of a batch, or none.
+        reach: r_min, r_max and max_phase of :class:`LRU`.
+    """
+    r_min, r_max, max_phase = reach
+    core = partial(LRU, states=states, r_min=r_min, r_max=r_max, max_phase=max_phase)
+    return LinearStack(input_size, core, width=width, layers=layers, dropout=dropout, norm=norm)
+
+
+# a constructor's parameters: they are the model's options
+def classifier(
+    input_size: int,
+    num_classes: int,
+    *,
+    width: int = 64,
+    states: int = 64,
+    layers: int = 2,
+    dropout: float = 0.0,
+    norm: Norm = "layer",
+    pool: Pool = "mean",
+    r_min: float = 0.9,
+    r_max: float = 0.999,
+    max_phase: float = 2 * math.pi,
+) -> SequenceClassifier:
+    """Blocks of linear recurrent units, to class logits of a sequence.
+
+    Args:
+        input_size: Numbers a step.
+        num_classes: Number of logits.
+        width: Numbers of each step between the blocks.
+        states: Complex states of each block.
+        layers: Number of blocks.
+        dropout: Probability with which a number is dropped in training, in [0, 1).
+        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
+            steps of a batch, or none: batch where few steps count.
+        pool: What the logits read: the mean output, or the last.
+        r_min: Inner radius of the ring in which the eigenvalues begin.
+        r_max: Outer radius: a state of eigenvalue r forgets to 1/e in -1 / log r steps.
+        max_phase: Largest phase at the beginning, in radians: small ones look for slow change.
+    """
+    reach = (r_min, r_max, max_phase)
+    stack = recurrence(
+        input_size, width=width, states=states, layers=layers, dropout=dropout, norm=norm, reach=reach
+    )
+    return SequenceClassifier(stack, num_classes, pool=pool)
+
+
+# a constructor's parameters: they are the model's options
+def regressor(
+    input_size: int,
+    *,
+    width: int = 64,
+    states: int = 64,
+    layers: int = 2,
+    dropout: float = 0.0,
+    norm: Norm = "layer",
+    pool: Pool = "last",
+    r_min: float = 0.9,
+    r_max: float = 0.999,
+    max_phase: float = 2 * math.pi,
+) -> SequenceRegressor:
+    """Blocks of linear recurrent units, to one real number of a sequence.
+
+    Args:
+        input_size: Numbers a step.
+        width: Numbers of each step between the blocks.
+        states: Complex states of each block.
+        layers: Number of blocks.
+        dropout: Probability with which a number is dropped in training, in [0, 1).
+        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
+            steps of a batch, or none: batch where few steps count.
+        pool: What the number is read from: the last output, or the mean.
+        r_min: Inner radius of the ring in which the eigenvalues begin.
+        r_max: Outer radius.
+        max_phase: Largest phase at the beginning, in radians.
+    """
+    reach = (r_min, r_max, max_phase)
+    stack = recurrence(
+        input_size, width=width, states=states, layers=layers, dropout=dropout, norm=norm, reach=reach
+    )
+    return SequenceRegressor(stack, pool=pool)
+
+
+# a constructor's parameters: they are the model's options
+def language(
+    vocab_size: int,
+    *,
+    width: int = 128,
+    states: int = 128,
+    layers: int = 2,
+    dropout: float = 0.0,
+    norm: Norm = "layer",
+    r_min: float = 0.0,
+    r_max: float = 0.99,
+    max_phase: float = 2 * math.pi,
+) -> LanguageModel:
+    """Blocks of linear recurrent units over token vectors, to the logits of the next token.
+
+    Args:
+        vocab_size: Number of tokens.
+        width: Numbers of a token vector and of each step between the blocks.
+        states: Complex states of each block.
+        layers: Number of blocks.
+        dropout: Probability with which a number is dropped in training, in [0, 1).
+        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
+            steps of a batch, or none: batch where few steps count.
+        r_min: Inner radius of the ring in which the eigenvalues begin.
+        r_max: Outer radius.
+        max_phase: Largest phase at the beginning, in radians.
+    """
+    reach = (r_min, r_max, max_phase)
+    stack = recurrence(
+        width, width=width, states=states, layers=layers, dropout=dropout, norm=norm, reach=reach
+    )
+    return LanguageModel(vocab_size, stack, dropout=dropout)

@@ -1,0 +1,119 @@
+"""The minimal LSTM (Feng et al. 2024): two gates that read the input alone, normalized to sum to 1."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, gate_bias, without_padding
+from margin.sequence.linear.gated_average import averaged, gated_step
+from margin.sequence.recurrent.readouts import Pool, SequenceClassifier
+from margin.sequence.recurrent.stacked import Stacked, widths
+
+
+def kept_logit(
+    forget: Float[Tensor, "*batch hidden"], write: Float[Tensor, "*batch hidden"]
+) -> Float[Tensor, "*batch hidden"]:
+    r"""The logit of the normalized forget gate, :math:`\log(f / i) = \log \sigma(l) - \log \sigma(w)`.
+
+    Args:
+        forget: l, the logit of f.
+        write: w, the logit of i.
+
+    Reference: Feng et al. 2024, Section 3.2 (f' = f / (f + i)); logarithms keep its digits.
+    """
+    return F.logsigmoid(forget) - F.logsigmoid(write)
+
+
+class MinLSTM(Recurrence):
+    r"""A recurrence that averages its input over time, with two gates that the input sets, normalized.
+
+    .. math:: f_t = \sigma(F x_t + c), \quad i_t = \sigma(I x_t + d), \qquad
+        z_t = \frac{f_t}{f_t + i_t} \odot z_{t-1} + \frac{i_t}{f_t + i_t} \odot (V x_t + b)
+
+    Args:
+        input_size: n, numbers of a step.
+        hidden: m, units, at least 1.
+        memory: Steps that the longest memories last at the beginning (c = log u = -d, u uniform in
+            [1, memory - 1]), at least 2; 0 leaves torch's draw, with which they last about 2 steps.
+
+    Raises:
+        ValueError: A size is below 1, or the memory is 1 or negative.
+
+    Reference:
+        Feng, Tung, Ahmed, Bengio and Hajimirsadeghi 2024, Section 3.2; its biases are optional. Tallec and
+        Ollivier 2018, Section 2 (memory).
+    """
+
+    def __init__(self, input_size: int, *, hidden: int = 64, memory: int = 0) -> None:
+        super().__init__(input_size, hidden)
+        self.forget = nn.Linear(input_size, hidden)
+        self.write = nn.Linear(input_size, hidden)
+        self.candidate = nn.Linear(input_size, hidden)
+        if memory:
+            with torch.no_grad():
+                self.forget.bias.copy_(gate_bias(memory, hidden))
+                self.write.bias.copy_(-self.forget.bias)
+
+    def logits(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch hidden"]:
+        """The logit of the share of the old state that x keeps."""
+        return kept_logit(self.forget(x), self.write(x))
+
+    def initial(self, x: Tensor) -> State:
+        """The state 0."""
+        return (x.new_zeros(x.shape[0], self.output_size),)  # len(x) would be fixed in an export
+
+    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
+        """One step: the new state, twice."""
+        z = gated_step(self.logits(x), self.candidate(x), state[0])
+        return z, (z,)
+
+    def forward(
+        self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
+    ) -> tuple[Sequences, State]:
+        """All steps by one scan; outputs 0 at padding and each example's state after its own last step."""
+        x = without_padding(x, lengths)
+        start = (self.initial(x) if state is None else state)[0]
+        return averaged(self.logits(x), self.candidate(x), start, lengths)
+
+
+def recurrence(
+    input_size: int, *, hidden: int = 64, layers: int = 1, dropout: float = 0.0, memory: int = 0
+) -> Stacked:
+    """Minimal LSTMs on top of each other.
+
+    Args:
+        input_size: n, numbers of a step.
+        hidden: Units of each layer, at least 1.
+        layers: Layers on top of each other, at least 1.
+        dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
+        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
+    """
+    sizes = widths(input_size, hidden, layers)
+    return Stacked([MinLSTM(n, hidden=hidden, memory=memory) for n in sizes], dropout=dropout)
+
+
+def classifier(
+    input_size: int,
+    num_classes: int,
+    *,
+    hidden: int = 64,
+    layers: int = 1,
+    dropout: float = 0.0,
+    pool: Pool = "last",
+    memory: int = 0,
+) -> SequenceClassifier:
+    """Minimal LSTMs to class logits.
+
+    Args:
+        input_size: Numbers of a step.
+        num_classes: Number of logits.
+        hidden: Units of each layer, at least 1.
+        layers: Layers on top of each other, at least 1.
+        dropout: Probability with which a number is dropped in training, between two layers and of what is
+            read, in [0, 1).
+        pool: What is read: the last output, or the mean over the steps.
+        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
+    """
+    core = recurrence(input_size, hidden=hidden, layers=layers, dropout=dropout, memory=memory)
+    return SequenceClassifier(core, num_classes, pool=pool, dropout=dropout)

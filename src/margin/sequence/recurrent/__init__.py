@@ -1,0 +1,1 @@
+"""Recurrences with a nonlinear step, and their training through time."""

@@ -1,0 +1,199 @@
+"""What is read from a recurrence: a class, a number, the next token (many to one, many to many)."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
+
+from margin.core.types import ClassScores, PerExample
+from margin.nn.language import continued, drawn
+from margin.nn.recurrence import (
+    Lengths,
+    Recurrence,
+    Sequences,
+    State,
+    Steps,
+    check_dropout,
+    mean,
+    without_padding,
+)
+
+Pool = Literal["last", "mean"]
+Readout = Literal["own", "tied"]
+
+
+def pooled(recurrence: Recurrence, x: Tensor, lengths: Tensor | None, pool: Pool) -> Steps:
+    """One vector a sequence: the output that has read all of it, or the mean output; 0 for length 0."""
+    outputs, _ = recurrence(x, lengths)
+    return recurrence.final(outputs, lengths) if pool == "last" else mean(outputs, lengths)
+
+
+def known(pool: Pool) -> Pool:
+    """The pool, unless it is none."""
+    if pool not in ("last", "mean"):
+        raise ValueError(f"pool must be 'last' or 'mean': got {pool!r}")
+    return pool
+
+
+class SequenceClassifier(nn.Module):
+    r"""Class logits of a sequence, an affine map of a recurrence's last or mean output.
+
+    .. math:: f(x_{1:T}) = W y_T + b \quad \text{or} \quad W \tfrac1T \textstyle\sum_t y_t + b
+
+    A sequence of length 0 gets the logits b.
+
+    Args:
+        recurrence: The recurrence y = R(x), of m outputs.
+        num_classes: Number K of logits.
+        pool: The output that has read the whole sequence, or the mean over its steps.
+        dropout: Probability with which a number of what is read is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: The pool is neither, or the dropout is not in [0, 1).
+
+    Reference:
+        Goodfellow, Bengio and Courville 2016, Section 10.2 (Figure 10.5).
+    """
+
+    def __init__(
+        self, recurrence: Recurrence, num_classes: int, *, pool: Pool = "last", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.recurrence = recurrence
+        self.pool: Pool = known(pool)
+        self.dropout = nn.Dropout(check_dropout(dropout))
+        self.head = nn.Linear(recurrence.output_size, num_classes)
+
+    def forward(self, x: Sequences, lengths: Lengths | None = None) -> ClassScores:
+        """The logits of each sequence."""
+        return self.head(self.dropout(pooled(self.recurrence, x, lengths, self.pool)))
+
+
+class SequenceRegressor(nn.Module):
+    """One real number of a sequence, an affine map of a recurrence's last or mean output.
+
+    Args:
+        recurrence: The recurrence, of m outputs.
+        pool: The output that has read the whole sequence, or the mean over its steps.
+        dropout: Probability with which a number of what is read is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: The pool is neither, or the dropout is not in [0, 1).
+
+    Reference:
+        Goodfellow, Bengio and Courville 2016, Section 10.2 (Figure 10.5).
+    """
+
+    def __init__(self, recurrence: Recurrence, *, pool: Pool = "last", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.recurrence = recurrence
+        self.pool: Pool = known(pool)
+        self.dropout = nn.Dropout(check_dropout(dropout))
+        self.head = nn.Linear(recurrence.output_size, 1)
+
+    def forward(self, x: Sequences, lengths: Lengths | None = None) -> PerExample:
+        """The value of each sequence."""
+        return self.head(self.dropout(pooled(self.recurrence, x, lengths, self.pool))).squeeze(-1)
+
+
+class LanguageModel(nn.Module):
+    r"""The distribution of the next token given all before it, by a recurrence over token vectors.
+
+    .. math:: p(w_{t+1} | w_{1:t}) = \mathrm{softmax}(W y_t + b), \qquad y = R(E[w_1], \dots, E[w_T])
+
+    Args:
+        vocab_size: Number V of tokens.
+        recurrence: The recurrence R; the token vectors have its input size. It must be causal.
+        readout: "own" learns W; "tied" takes W = E, which needs input size = output size.
+        dropout: Probability with which a number of E[w] and of y is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: The recurrence is not causal, the readout is another, the sizes of a tied one differ, or
+            the dropout is not in [0, 1).
+
+    Reference:
+        Mikolov, Karafiat, Burget, Cernocky and Khudanpur 2010, Section 2; Press and Wolf 2017 (tied).
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        recurrence: Recurrence,
+        *,
+        readout: Readout = "own",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not recurrence.causal:
+            raise ValueError("a language model needs a causal recurrence: got one that reads the future")
+        if readout not in ("own", "tied"):
+            raise ValueError(f"readout must be 'own' or 'tied': got {readout!r}")
+        if readout == "tied" and recurrence.input_size != recurrence.output_size:
+            raise ValueError(
+                "a tied readout needs input_size = output_size: "
+                f"got {recurrence.input_size} and {recurrence.output_size}"
+            )
+        self.vocab_size = vocab_size
+        self.embedding = nn.Embedding(vocab_size, recurrence.input_size)
+        self.recurrence = recurrence
+        self.head = nn.Linear(recurrence.output_size, vocab_size)
+        self.dropout = nn.Dropout(check_dropout(dropout))
+        if readout == "tied":
+            # E has rows of variance 1: as a readout they would make logits of variance m
+            nn.init.normal_(self.embedding.weight, std=recurrence.output_size**-0.5)
+            self.head.weight = self.embedding.weight
+
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
+    ) -> Float[Tensor, "batch time vocab"]:
+        """The logits of the token after each; 0 at padding."""
+        outputs, _ = self.recurrence(self.dropout(self.embedding(tokens)), lengths)
+        return without_padding(self.head(self.dropout(outputs)), lengths)
+
+    def initial(self, tokens: Int[Tensor, " batch *rest"]) -> State:
+        """The state before the first token."""
+        return self.recurrence.initial(self.embedding.weight.new_empty(tokens.shape[0], 0))
+
+    def step(self, token: Int[Tensor, " batch"], state: State) -> tuple[Float[Tensor, "batch vocab"], State]:
+        """The logits of the token after this one, and the new state."""
+        y, state = self.recurrence.step(self.dropout(self.embedding(token)), state)
+        return self.head(self.dropout(y)), state
+
+    @torch.no_grad()
+    def sample(
+        self,
+        count: int,
+        *,
+        generator: Generator,
+        length: int = 200,
+        prefix: Int[Tensor, " prefix"] | None = None,
+        temperature: float = 1.0,
+        top_k: int = 0,
+    ) -> Int[Tensor, "count length"]:
+        """Continuations drawn from the model, token by token, each in constant time.
+
+        Args:
+            count: How many, at least 1.
+            generator: Where the draws come from.
+            length: Tokens of each, at least 0.
+            prefix: What they continue; None begins with a token drawn evenly, which is the first of each.
+            temperature: 0 takes the likeliest token each time, 1 samples the model.
+            top_k: Of how many of the likeliest tokens is drawn; 0 is all.
+
+        Raises:
+            ValueError: The count is below 1, or an option is out of range.
+        """
+        if count < 1 or length < 0:
+            raise ValueError(f"sampling needs count >= 1 and length >= 0: got {count} and {length}")
+        device = self.embedding.weight.device
+
+        def draw(logits: Tensor) -> Tensor:
+            return drawn(logits, generator, temperature=temperature, top_k=top_k)
+
+        if prefix is not None and len(prefix):
+            start = prefix.to(device).expand(count, -1)
+            return continued(self.step, self.initial(start), start, length, draw)[0]
+        start = torch.randint(self.vocab_size, (count, 1), generator=generator, device=device)
+        rest, _ = continued(self.step, self.initial(start), start, max(length - 1, 0), draw)
+        return torch.cat((start, rest), 1)[:, :length]

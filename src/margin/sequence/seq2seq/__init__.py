@@ -1,0 +1,1 @@
+"""From a sequence to another."""

@@ -1,0 +1,364 @@
+"""The Hessian of the empirical risk as a linear map: products with it cost two gradients, not its square.
+
+Pearlmutter (1994): H v is the gradient of (gradient of the risk) . v. The risk is sum(w loss) / sum(w) over
+all examples; chunks of them are differentiated one after the other, so memory is bounded by a chunk.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _NormBase
+
+from margin.core.findings import NotAsked
+from margin.core.types import Batch, Objective
+from margin.engine.asking import asking, weighted_sum
+from margin.math.seeds import mix
+from margin.theory.curvature.lanczos import SEED, random_direction
+
+MEMORY = 2**29
+"""Bytes that the graphs of one chunk may hold, about: half a gibibyte."""
+
+CACHED = 2**25
+"""Bytes of a chunk's graphs above which a product waits for memory: a processor's cache, about."""
+
+PROBED = 4
+"""Examples on which the memory of a graph is measured."""
+
+
+@runtime_checkable
+class SquareMap(Protocol):
+    """A linear map of parameter space into itself, as the estimators ask it."""
+
+    dim: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the products."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the products."""
+        ...
+
+    def __call__(self, v: Float[Tensor, " dim"]) -> Float[Tensor, " dim"]:
+        """The image of a vector."""
+        ...
+
+
+class RiskHessian:
+    r"""The symmetric linear map v -> H v, H the second derivative of sum(w loss) / sum(w) by the parameters.
+
+    Made by :func:`risk_hessian`, and usable inside its ``with`` alone. Where the graphs of the gradient fit
+    in memory they are kept and a product costs one backward pass through them; else each product
+    differentiates chunk by chunk and keeps nothing.
+
+    Args:
+        asked: The model, the examples, and how they are cut.
+        objective: The loss of each term.
+    """
+
+    def __init__(self, asked: "Asked", objective: Objective) -> None:
+        self.model, self.batches, self.chunk, self._keep = asked
+        self.objective = objective
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ValueError("a Hessian needs parameters that require a gradient: the model has none")
+        self.sizes = [p.numel() for p in self.parameters]
+        self.dim = sum(self.sizes)
+        self.finite = True  # whether every loss met so far was
+        self._kept: list[tuple[list[Tensor], Tensor]] | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the products: the first parameter's."""
+        return self.parameters[0].dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the products: the first parameter's."""
+        return self.parameters[0].device
+
+    def __call__(self, v: Float[Tensor, " dim"]) -> Float[Tensor, " dim"]:
+        """H v, of the dtype of ``v``."""
+        pieces = v.split(self.sizes)
+        direction = [piece.view_as(p).to(p) for piece, p in zip(pieces, self.parameters, strict=True)]
+        total, weight = torch.zeros_like(v), torch.zeros((), dtype=torch.float64)
+        for gradient, count in self._gradients():
+            total += self._product(gradient, direction).to(v)
+            weight += count.double().cpu()
+        return total / float(weight)
+
+    def gradient(self, batch: Batch) -> Float[Tensor, " dim"]:
+        """The gradient of sum(w loss) / sum(w) over one batch."""
+        parts, weight = self._gradient(batch, 0)
+        if not parts:
+            return torch.zeros(self.dim, dtype=self.dtype, device=self.device)
+        return torch.cat([part.detach().reshape(-1).to(self.parameters[0]) for part in parts]) / weight
+
+    def risk_gradient(self) -> Float[Tensor, " dim"]:
+        """The gradient of the risk; it costs nothing where the graph is kept."""
+        total, weight = self._summed_gradient()
+        return total / weight
+
+    def _summed_gradient(self) -> tuple[Tensor, float]:
+        total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
+        weight = torch.zeros((), dtype=torch.float64)
+        for gradient, count in self._gradients():
+            weight += count.double().cpu()
+            if gradient:
+                total += torch.cat([part.detach().reshape(-1).to(total) for part in gradient])
+        return total, float(weight)
+
+    def start(self, seed: int = SEED) -> Float[Tensor, " dim"]:
+        """A start for the Lanczos process: a random direction plus the gradient's, each of norm 1.
+
+        The gradient leans on the ends of the spectrum and costs nothing where the graph is kept; the random
+        half keeps the chance that an end is missed small, whatever the gradient.
+        """
+        random = random_direction(self.dim, dtype=self.dtype, device=self.device, seed=seed)
+        total, _ = self._summed_gradient()
+        norm = total.norm()
+        unit = random / random.norm()
+        return unit + total / norm if bool(norm.isfinite()) and norm > 0 else unit
+
+    def release(self) -> None:
+        """Let go of the graph that is kept between products."""
+        self._kept = None
+
+    def _gradients(self) -> Iterator[tuple[list[Tensor], Tensor]]:
+        """The gradient of each chunk's summed loss, differentiable, with its summed weight."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        chunks = enumerate(pieces_of(self.batches, self.chunk))
+        if self._keep:
+            self._kept = [self._gradient(batch, number) for number, batch in chunks]
+            yield from self._kept
+            return
+        for number, batch in chunks:
+            yield self._gradient(batch, number)
+
+    def _gradient(self, batch: Batch, number: int) -> tuple[list[Tensor], Tensor]:
+        # A loss that draws must draw the same in every product, or H is not one matrix.
+        seed = mix(number, 11)
+        torch.default_generator.manual_seed(seed)
+        values = self.objective(
+            self.model, batch.to(dtype=self.dtype, device=self.device), Generator().manual_seed(seed)
+        )
+        total, weight = weighted_sum(real_terms(values), batch.weight)
+        self.finite &= bool(total.isfinite())
+        if not total.requires_grad:
+            return [], weight
+        gradient = list(
+            torch.autograd.grad(
+                total, self.parameters, create_graph=True, allow_unused=True, materialize_grads=True
+            )
+        )
+        if number == 0:
+            check_twice(gradient)
+        return gradient, weight
+
+    def _product(self, gradient: list[Tensor], direction: list[Tensor]) -> Tensor:
+        # A gradient without a graph is constant: its row of the Hessian is 0.
+        pairs = [(g, d) for g, d in zip(gradient, direction, strict=False) if g.requires_grad]
+        if not pairs:
+            return torch.zeros(self.dim, dtype=self.dtype, device=self.device)
+        rows = torch.autograd.grad(
+            [g for g, _ in pairs],
+            self.parameters,
+            [d for _, d in pairs],
+            retain_graph=self._keep,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        return torch.cat([row.reshape(-1).to(self.parameters[0]) for row in rows])
+
+
+def check_twice(gradient: Sequence[Tensor]) -> None:
+    """Refuse a gradient whose derivative is marked as an error, which torch passes by as if it were 0.
+
+    Raises:
+        NotAsked: A backward of the model's own is marked ``once_differentiable``.
+    """
+    seen: set[Any] = set()
+    nodes = [g.grad_fn for g in gradient if g.grad_fn is not None]
+    while nodes:
+        node = nodes.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.name() == "torch::autograd::Error":
+            raise NotAsked(
+                "the model has no second derivative: a backward of its own is marked once_differentiable"
+            )
+        nodes += [before for before, _ in node.next_functions if before is not None]
+
+
+def pieces_of(batches: Sequence[Batch], size: int | None) -> Iterator[Batch]:
+    """The batches, cut into pieces of at most ``size`` examples; None leaves them whole."""
+    for batch in batches:
+        length = len(batch.inputs[0])
+        if size is None or length <= size:
+            yield batch
+            continue
+        for start in range(0, length, size):
+            part = slice(start, start + size)
+            yield Batch(
+                tuple(x[part] for x in batch.inputs),
+                None if batch.targets is None else batch.targets[part],
+                None if batch.weight is None else batch.weight[part],
+            )
+
+
+def graph_bytes(model: nn.Module, batch: Batch, objective: Objective) -> int:
+    """Bytes that the graph of a batch's gradient holds, the parameters themselves not counted."""
+    held: dict[int, int] = {}
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    own = {p.data_ptr() for p in parameters}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in own:
+            held[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        values = objective(model, batch, Generator().manual_seed(0))
+        total, _ = weighted_sum(real_terms(values), batch.weight)
+        kept = total.requires_grad and torch.autograd.grad(
+            total, parameters, create_graph=True, allow_unused=True
+        )
+    del kept
+    return sum(held.values())
+
+
+def chunks_within(
+    model: nn.Module, batches: Sequence[Batch], objective: Objective, *memory: int
+) -> list[int]:
+    """Examples whose graphs fit in each of these numbers of bytes, at least 1, measured on a few of them."""
+    few = next(pieces_of(batches[:1], PROBED))
+    # Half is left for what a product computes on the way.
+    each = graph_bytes(model, few, objective) / len(few.inputs[0])
+    return [max(1, int(some / 2 / max(each, 1))) for some in memory]
+
+
+class Asked(NamedTuple):
+    """A model that can be differentiated twice, its examples, and how they are cut.
+
+    ``chunk`` is how many are differentiated at once; None: whole batches, because their examples depend on
+    each other. ``keep`` says whether the graphs of all chunks may be held between products.
+    """
+
+    model: nn.Module
+    batches: Sequence[Batch]
+    chunk: int | None
+    keep: bool
+
+
+@contextmanager
+def risk_hessian(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    objective: Objective,
+    *,
+    independent: bool = True,
+    chunk: int | None = None,
+    memory: int = MEMORY,
+) -> Iterator[RiskHessian]:
+    """The Hessian of a model's risk, for the length of a ``with``; leaves no trace in the model.
+
+    The model is asked in evaluation mode, so batch normalization uses its running statistics and dropout
+    is off. Attention runs under the backend that has second derivatives. A model with half-precision
+    parameters is copied to float32.
+
+    Args:
+        model: The module; its parameters that require a gradient are differentiated.
+        batches: The examples of the risk, all of them, on the model's device.
+        objective: ``(model, batch, generator) -> the loss of each term``; what it draws is drawn alike in
+            every product.
+        independent: Whether an example's loss is independent of the rest of its batch, so that batches may
+            be cut; if not, ``chunk`` and ``memory`` bound nothing.
+        chunk: Examples differentiated at once; None: as many as fit in ``memory``.
+        memory: Bytes that the graphs of a chunk may hold, about; above 0.
+
+    Raises:
+        ValueError: ``chunk`` or ``memory`` is below 1, there are no examples, or no parameter requires a
+            gradient.
+
+    Reference: Pearlmutter 1994, Section 2.
+    """
+    with differentiating(
+        model, batches, objective, independent=independent, chunk=chunk, memory=memory
+    ) as asked:
+        hessian = RiskHessian(asked, objective)
+        try:
+            yield hessian
+        finally:
+            hessian.release()
+
+
+@contextmanager
+def differentiating(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    objective: Objective,
+    *,
+    independent: bool = True,
+    chunk: int | None = None,
+    memory: int = MEMORY,
+) -> Iterator[Asked]:
+    """A model that can be differentiated twice, for the length of a ``with``; leaves no trace in it.
+
+    The arguments and errors are those of :func:`risk_hessian`. A batch stays whole where its examples depend
+    on each other, or are normalized by their own batch's statistics.
+    """
+    if memory < 1 or (chunk is not None and chunk < 1):
+        raise ValueError(f"chunk and memory must be at least 1: got chunk={chunk}, memory={memory}")
+    if not len(batches):
+        raise ValueError("a risk needs examples: got no batch")
+    half = any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters())
+    if half:
+        model = copy.deepcopy(model).float()
+        batches = [batch.to(dtype=torch.float32, device=batch.inputs[0].device) for batch in batches]
+    with ExitStack() as stack:
+        stack.enter_context(asking(model))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            # cuDNN's recurrent kernels have no second derivative.
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        lengths = [len(batch.inputs[0]) for batch in batches]
+        if not independent or _reads_its_batch(model):
+            few = len(lengths) == 1
+            keep = few or 2 * len(lengths) * graph_bytes(model, batches[0], objective) <= memory
+            yield Asked(model, batches, None, keep)
+        elif chunk is not None:
+            yield Asked(model, batches, chunk, sum(lengths) <= chunk)
+        else:
+            within, cached = chunks_within(model, batches, objective, memory, 2 * CACHED)
+            yield Asked(model, batches, min(within, cached), sum(lengths) <= within)
+
+
+def _reads_its_batch(model: nn.Module) -> bool:
+    """Whether a layer normalizes by the statistics of the batch, in evaluation mode too."""
+    layers = [m for m in model.modules() if isinstance(m, _NormBase)]
+    # Instance normalization reads one example alone.
+    return any(m.running_mean is None and "Instance" not in type(m).__name__ for m in layers)
+
+
+def real_terms(values: object) -> Tensor:
+    """The loss of each term, as an objective must return it.
+
+    Raises:
+        ValueError: It is no tensor of real numbers.
+    """
+    if isinstance(values, Tensor) and values.is_floating_point():
+        return values
+    kind = f"a tensor of {values.dtype}" if isinstance(values, Tensor) else type(values).__name__
+    raise ValueError(f"an objective returns the loss of each term, a tensor of real numbers: got {kind}")

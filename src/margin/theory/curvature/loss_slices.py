@@ -1,0 +1,239 @@
+r"""Slices of the loss about the weights: along its two sharpest directions, and along random ones.
+
+Goodfellow, Vinyals and Saxe (2015) draw the loss along a line, Li et al. (2018) along random directions of
+which every filter has the norm of the weights' own: else a network that does not mind its scale looks flat or
+sharp by that scale alone.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
+
+from margin.core.findings import Finding, Premise, Subject
+from margin.core.types import Batch, Objective
+from margin.engine.asking import asking, weighted_sum
+from margin.math.seeds import mix
+from margin.theory.curvature.hessian import MEMORY, real_terms
+from margin.theory.curvature.leading import ROWS, Pairs, leading_eigenpairs
+from margin.theory.curvature.trained_weights import NO_LOSS, differentiated, hessian_of, vectors_within
+from margin.theory.curvature.twice_differentiable import twice_differentiable
+
+SIDE = 17
+"""Places along each side of a plane; odd, so that one of them is where the weights are."""
+
+PLACES = torch.linspace(-1, 1, 21, dtype=torch.float64)
+SHOWN = (0.2, 0.5, 1.0)
+"""Distances at which the rise of the loss is stated, in norms of the weights: some of the places."""
+
+
+@torch.no_grad()
+def losses_at(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    objective: Objective,
+    moves: Float[Tensor, "places directions"],
+    directions: Float[Tensor, "directions dim"],
+) -> Float[Tensor, " places"]:
+    """The mean loss where the weights are moved by sums of directions; a copy of the model is moved.
+
+    Args:
+        model: The module; its parameters that require a gradient are moved. Asked in evaluation mode.
+        batches: The examples.
+        objective: The loss of each term; what it draws is drawn alike at every place.
+        moves: For each place, how far in each direction.
+        directions: One number for each moved parameter, in their order.
+    """
+    moved = copy.deepcopy(model)
+    # of a script torch's copies do not say what requires a gradient
+    both = zip(moved.parameters(), model.parameters(), strict=True)
+    parameters = [p for p, own in both if own.requires_grad]
+    centers = [p.clone() for p in parameters]
+    sizes = [p.numel() for p in parameters]
+    losses = []
+    for move in moves:
+        offset = move.to(directions) @ directions
+        for p, center, part in zip(parameters, centers, offset.split(sizes), strict=True):
+            p.copy_(center + part.view_as(p).to(p))
+        losses.append(_mean_loss(moved, batches, objective))
+    return torch.tensor(losses, dtype=torch.float64)
+
+
+def _mean_loss(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> float:
+    total, weight = 0.0, 0.0
+    with asking(model):
+        for number, batch in enumerate(batches):
+            torch.default_generator.manual_seed(mix(number, 23))
+            values = real_terms(objective(model, batch, Generator().manual_seed(mix(number, 23))))
+            value, count = weighted_sum(values.double(), batch.weight)
+            total, weight = total + float(value), weight + float(count)
+    return total / weight if weight else math.nan
+
+
+def filter_normalized(model: nn.Module, generator: Generator) -> Float[Tensor, " dim"]:
+    r"""A random direction whose every filter has the norm of the weights': :math:`d \leftarrow d |w| / |d|`.
+
+    A filter is what makes one output: a row of a matrix, a kernel of a convolution. Biases, gains and shifts
+    stay where they are.
+
+    Args:
+        model: Its parameters that require a gradient, in their order.
+        generator: Source of the direction, on the CPU.
+
+    Reference: Li, Xu, Taylor, Studer and Goldstein 2018, Section 4.
+    """
+    parts = []
+    for p in model.parameters():
+        if not p.requires_grad:
+            continue
+        if p.ndim < 2:
+            parts.append(torch.zeros(p.numel(), dtype=p.dtype, device=p.device))
+            continue
+        d = torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p)
+        norms = (p.detach().flatten(1).norm(dim=1) / d.flatten(1).norm(dim=1)).reshape(
+            -1, *[1] * (p.ndim - 1)
+        )
+        parts.append((d * norms).reshape(-1))
+    return torch.cat(parts)
+
+
+def plane(
+    subject: Subject,
+    *,
+    rise: float = 1.0,
+    side: int = SIDE,
+    examples: int | None = 1024,
+    memory: int = MEMORY,
+) -> Finding:
+    """How far the loss falls below that at the weights on the plane of the two sharpest directions.
+
+    Along each direction the plane reaches to where the quadratic of the Hessian has risen by ``rise``. The
+    statement says how far the loss itself has risen there: far from that, the quadratic does not describe it.
+
+    Args:
+        subject: A model with two parameters at least that require a gradient, and an objective.
+        rise: What the quadratic has risen by at the middle of a side, above 0, in units of the loss.
+        side: Places along each side, odd, at least 3.
+        examples: About how many examples the loss is taken over; None: all.
+        memory: Bytes that the graphs of a chunk of examples may hold, about, and the vectors.
+
+    Raises:
+        ValueError: An option is out of range, or the model has a single parameter.
+    """
+    if not rise > 0 or side < 3 or side % 2 == 0:
+        raise ValueError(f"rise must be above 0, side odd and at least 3: got rise={rise}, side={side}")
+    found, words, finite = _sharpest(subject, examples, memory)
+    premise = twice_differentiable(subject)
+    failure = "" if found.converged else "the two sharpest directions were not found"
+    failure = failure if finite else NO_LOSS
+    if not failure and float(found.values.min()) <= 0:
+        failure = f"the loss is curved upwards in fewer than two directions: {float(found.values.min()):.3g}"
+    if failure:
+        return _plane_finding(premise, words, found.values, rise, failure)
+    radius = (2 * rise / found.values).sqrt()
+    ticks = torch.linspace(-1, 1, side, dtype=torch.float64)
+    places = torch.cartesian_prod(ticks, ticks)
+    sample = differentiated(subject, examples)
+    losses = losses_at(
+        subject.model, sample.batches, subject.objective, places * radius, found.vectors
+    ).reshape(side, side)
+    return _plane_finding(premise, words, found.values, rise, "", (radius[:, None] * ticks, losses))
+
+
+def _sharpest(subject: Subject, examples: int | None, memory: int) -> tuple[Pairs, str, bool]:
+    with hessian_of(subject, examples, memory) as (hessian, sample):
+        if hessian.dim < 2:
+            raise ValueError("a plane needs two parameters that require a gradient: the model has one")
+        start = hessian.start()
+        rows = vectors_within(hessian.dim, memory, start.element_size(), least=4, most=ROWS)
+        found = leading_eigenpairs(hessian, start, 2, by="largest", tol=1e-2, rows=rows)
+        return found, sample.words, hessian.finite
+
+
+def _plane_finding(
+    premise: Premise,
+    words: str,
+    values: Tensor,
+    rise: float,
+    failure: str,
+    plane: tuple[Tensor, Tensor] | None = None,
+) -> Finding:
+    value, told = torch.tensor(math.nan, dtype=torch.float64), ""
+    ticks, losses = plane or (None, None)
+    if losses is not None:
+        middle = losses[losses.shape[0] // 2, losses.shape[1] // 2]
+        value = middle - losses[losses.isfinite()].min()
+        half = len(losses) // 2
+        edges = [losses[0, half], losses[-1, half], losses[half, 0], losses[half, -1]]
+        rises = ", ".join(f"{float(edge - middle):.3g}" for edge in edges)
+        told = (
+            f" Where the quadratic has risen by {rise:g} along each, to both sides, it has risen by {rises}."
+        )
+        failure = failure or ("" if bool(middle.isfinite()) else NO_LOSS)
+    curves = {}
+    if ticks is not None and losses is not None:
+        curves = {"first direction": ticks[0], "second direction": ticks[1], "loss on the plane": losses}
+    return Finding(
+        statement=f"How far the mean loss over {words} falls below its value at the weights on the plane of "
+        f"the two sharpest directions, of curvature {float(values[0]):.4g} and {float(values[1]):.4g}.{told}",
+        value=value,
+        unit="loss",
+        range=(0.0, math.inf),
+        premises=(premise,),
+        reference="Goodfellow, Vinyals and Saxe 2015, Section 3; Li et al. 2018, Section 4",
+        kind="lower",
+        failure=failure,
+        curves=curves,
+    )
+
+
+def has_filters(subject: Subject) -> bool:
+    """Whether a parameter of two axes or more requires a gradient."""
+    return any(p.requires_grad and p.ndim >= 2 for p in subject.model.parameters())
+
+
+def random_directions(
+    subject: Subject, *, directions: int = 8, seed: int = 2018, examples: int | None = 1024
+) -> Finding:
+    """How the loss rises on both sides along random directions of which every filter has the weights' norm.
+
+    Args:
+        subject: A model with parameters that require a gradient, and an objective.
+        directions: How many, at least 2.
+        seed: Of the directions.
+        examples: About how many examples the loss is taken over; None: all.
+
+    Raises:
+        ValueError: An option is out of range.
+    """
+    if directions < 2:
+        raise ValueError(f"a standard error needs two directions: got {directions}")
+    sample = differentiated(subject, examples)
+    generator = Generator().manual_seed(seed)
+    drawn = [filter_normalized(subject.model, generator) for _ in range(directions)]
+    lines = torch.stack(
+        [losses_at(subject.model, sample.batches, subject.objective, PLACES[:, None], d[None]) for d in drawn]
+    )
+    middle = len(PLACES) // 2
+    at = [int((PLACES - distance).abs().argmin()) for distance in SHOWN]
+    rises = torch.stack([(lines[:, i] + lines[:, -1 - i]) / 2 - lines[:, middle] for i in at], 1)
+    finite = bool(rises.isfinite().all())
+    failure = "" if finite else "the loss is not finite on a slice"
+    return Finding(
+        statement=f"How far the mean loss over {sample.words} rises from {float(lines[0, middle]):.4g} where "
+        "every filter is moved by this share of its norm in a random direction, the mean over both sides and "
+        f"{directions} directions.",
+        value=rises.mean(0),
+        unit="loss",
+        range=(-math.inf, math.inf),
+        premises=(),
+        reference="Li, Xu, Taylor, Studer and Goldstein 2018, Section 4",
+        kind="estimate",
+        stderr=rises.std(0) / math.sqrt(directions),
+        failure=failure,
+        labels=tuple(f"{distance:g} of the norm" for distance in SHOWN),
+        curves={"distance": PLACES} | {f"direction {i + 1}": line for i, line in enumerate(lines)},
+    )

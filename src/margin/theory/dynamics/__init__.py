@@ -1,0 +1,1 @@
+"""How a training moves: rates, noise, stability, shrinkage."""

@@ -1,0 +1,305 @@
+"""First-order methods on a model's own training loss, where it is convex in the weights, beside their bounds.
+
+Each question runs a method on a copy of the model, from the weights that the training began with where they
+are known, else from 0. The constants of the theorems come from the data, not from the run.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from margin.core.findings import Finding, Premise, Subject
+from margin.core.tasks import VALUES
+from margin.core.types import Batch
+from margin.engine.descent import risk
+from margin.optim.heavy_ball import HeavyBall
+from margin.optim.nesterov import Nesterov
+from margin.theory.curvature.trained_weights import Sample, differentiated
+from margin.theory.dynamics.convergence import Make, Path, follow
+from margin.theory.dynamics.rates import (
+    heavy_ball_bound,
+    heavy_ball_options,
+    linear_factor,
+    nesterov_bound,
+    stationary_bound,
+)
+from margin.theory.dynamics.weight_function import Curved, WeightFunction, curved, loss_of
+
+STEPS = (1, 10, 100)
+"""Steps after which the bounds are looked at."""
+
+FLAT = 1e-8
+"""Curvatures below this share of the largest are left out: along them the methods hardly move."""
+
+ROUNDING = 1e-9
+
+
+class Posed(NamedTuple):
+    """The mean loss of a subject, its constants, and where methods begin."""
+
+    h: WeightFunction
+    known: Curved
+    start: Float[Tensor, " dim"]
+    sample: Sample
+
+
+def posed(subject: Subject, examples: int | None) -> Posed:
+    """The mean loss over about so many training examples, with what is known of it.
+
+    Raises:
+        ValueError: The loss is not one whose curvature is known.
+    """
+    task = loss_of(subject)
+    if task is None:
+        raise ValueError("the question needs a squared error or a cross-entropy of the model's outputs")
+    sample = differentiated(subject, examples)
+    h = WeightFunction(subject.model, sample.batches, subject.objective)
+    start = torch.zeros_like(h.weights) if subject.initial is None else h.of(subject.initial)
+    return Posed(h, curved(h, task), start, sample)
+
+
+def _begins(subject: Subject) -> str:
+    return "from 0" if subject.initial is None else "from the weights that training began with"
+
+
+def _run(problem: Posed, steps: int, make: Make) -> Path | None:
+    return None if problem.known.failure else follow(problem.h, problem.start, make, steps)
+
+
+def descent(subject: Subject, *, examples: int | None = 4096) -> Finding:
+    r"""The least decrease of the loss by a step of gradient descent at 1/L, in units of \|g\|^2 / (2 L).
+
+    The descent lemma promises at least 1; convexity, that a step cannot gain more than 2.
+
+    Args:
+        subject: A model whose outputs are affine in its weights.
+        examples: About how many examples the loss is taken over; None: all.
+    """
+    problem = posed(subject, examples)
+    L = problem.known.L
+    path = _run(problem, 20, lambda ps: torch.optim.SGD(ps, lr=1 / L))
+    value, failure, curves = math.nan, problem.known.failure, {}
+    if path is not None:
+        promised = path.gradient_norms[:-1].square() / (2 * L)
+        told = promised > 1e-10 * path.values[:-1].abs()  # what is less drowns in the loss's rounding
+        ratios = (-path.values.diff() / promised)[told]
+        failure = "" if len(ratios) else "the gradient is 0 where the method begins"
+        value = float(ratios.min()) if len(ratios) else math.nan
+        curves = {"step": torch.arange(len(path.values)).double(), "loss": path.values.cpu()}
+    return Finding(
+        statement=f"The least decrease of the mean loss over {problem.sample.words} by a step of gradient "
+        f"descent at the rate 1/L, L = {L:.4g}, {_begins(subject)}, over |gradient|^2 / (2 L).",
+        value=torch.tensor(value, dtype=torch.float64),
+        unit="1",
+        range=(-math.inf, math.inf),
+        low=torch.tensor(1.0),
+        high=torch.tensor(2.0),
+        tolerance=1e-5,
+        premises=problem.known.premises,
+        reference="Nesterov 2018, Lemma 1.2.3 (below) and Equation 2.1.2 (above)",
+        failure=failure,
+        curves=curves,
+    )
+
+
+def stationary(subject: Subject, *, examples: int | None = 4096) -> Finding:
+    """The least squared gradient among the first T iterates of gradient descent, at most 2 L h_0 / T.
+
+    Args:
+        subject: A model whose outputs are affine in its weights.
+        examples: About how many examples the loss is taken over; None: all.
+    """
+    problem = posed(subject, examples)
+    L, value, high = problem.known.L, torch.full((len(STEPS),), math.nan, dtype=torch.float64), None
+    path = _run(problem, STEPS[-1], lambda ps: torch.optim.SGD(ps, lr=1 / L))
+    if path is not None:
+        squares = path.gradient_norms.square()
+        value = torch.stack([squares[:T].min() for T in STEPS]).cpu()
+        gap = float(path.values[0])  # no loss is negative
+        high = torch.tensor([stationary_bound(gap, L, T) for T in STEPS], dtype=torch.float64)
+    return Finding(
+        statement=f"The least squared gradient of the mean loss over {problem.sample.words} among the "
+        f"first T iterates of gradient descent at the rate 1/L, {_begins(subject)}: at most 2 L h_0 / T.",
+        value=value,
+        unit="loss^2 / weight^2",
+        range=(0.0, math.inf),
+        high=high,
+        tolerance=ROUNDING,
+        labels=tuple(f"T = {T}" for T in STEPS),
+        premises=(
+            *problem.known.premises,
+            Premise("no loss is negative", "proved", "it is a square or a cross-entropy of classes"),
+        ),
+        reference="Nesterov 2018, Section 1.2.3",
+        failure=problem.known.failure,
+    )
+
+
+class Quadratic(NamedTuple):
+    """A quadratic loss along the eigendirections that are not flat: their curvatures and the minimizer."""
+
+    problem: Posed
+    curvatures: Float[Tensor, " kept"]
+    basis: Float[Tensor, "dim kept"]
+    minimizer: Float[Tensor, " kept"]
+
+    def errors(self, path: Path) -> Float[Tensor, "iterates kept"]:
+        """Theta_t - theta* along the kept directions."""
+        return path.points.cpu() @ self.basis - self.minimizer
+
+
+def quadratic(problem: Posed) -> Quadratic:
+    """The eigendirections of a quadratic loss, and its minimizer along them."""
+    start = problem.start.cpu()
+    values, vectors = torch.linalg.eigh(problem.known.matrix)
+    kept = values > FLAT * values[-1]
+    curvatures, basis = values[kept], vectors[:, kept]
+    theta = problem.start.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(problem.h(theta), theta)
+    return Quadratic(problem, curvatures, basis, start @ basis - (slope.cpu() @ basis) / curvatures)
+
+
+class Compared(NamedTuple):
+    """What a method left after 1, 10 and 100 steps, and the bound on it."""
+
+    value: Tensor
+    high: Tensor | None
+    failure: str
+
+
+def _compared(problem: Posed) -> tuple[Quadratic | None, Compared]:
+    failure = problem.known.failure
+    found = None if failure else quadratic(problem)
+    if found is not None and not bool((problem.start.cpu() @ found.basis - found.minimizer).abs().max() > 0):
+        found, failure = None, "the method begins at the minimum"
+    return found, Compared(torch.full((len(STEPS),), math.nan, dtype=torch.float64), None, failure)
+
+
+def linear(subject: Subject, *, examples: int | None = 4096) -> Finding:
+    """The share of the gap left by T steps of gradient descent at 1/L, at most (1 - mu/L)^T.
+
+    mu is the least curvature that is not flat: the loss need not be strongly convex, only to satisfy the
+    condition of Polyak and Lojasiewicz.
+
+    Args:
+        subject: A model of few weights whose outputs are affine in them, with the squared error.
+        examples: About how many examples the loss is taken over; None: all.
+    """
+    problem = posed(subject, examples)
+    found, result = _compared(problem)
+    if found is not None:
+        mu, L = float(found.curvatures[0]), problem.known.L
+        path = follow(problem.h, problem.start, lambda ps: torch.optim.SGD(ps, lr=1 / L), STEPS[-1])
+        gaps = found.errors(path).square() @ found.curvatures / 2
+        high = torch.tensor([linear_factor(mu, L) ** T for T in STEPS], dtype=torch.float64)
+        result = Compared(gaps[list(STEPS)] / gaps[0], high, "")
+    return _finding(
+        subject,
+        problem,
+        result,
+        "The share of the gap to the least mean loss",
+        "gradient descent at 1/L",
+        "Polyak 1963; Karimi, Nutini and Schmidt 2016, Theorem 1",
+    )
+
+
+def accelerated(subject: Subject, *, examples: int | None = 4096) -> Finding:
+    r"""The gap left by t steps of Nesterov's method, in units of L \|theta_0 - theta*\|^2 / 2.
+
+    At most 4 / (t + 1)^2, whatever the condition number.
+
+    Args:
+        subject: A model of few weights whose outputs are affine in them, with the squared error.
+        examples: About how many examples the loss is taken over; None: all.
+    """
+    problem = posed(subject, examples)
+    found, result = _compared(problem)
+    if found is not None:
+        L = problem.known.L
+        path = follow(
+            problem.h, problem.start, lambda ps: Nesterov(ps, lr=1 / L, momentum="convex"), STEPS[-1]
+        )
+        errors = found.errors(path)
+        distance = float(errors[0].norm())
+        gaps = errors.square() @ found.curvatures / 2
+        unit = L * distance**2 / 2
+        high = torch.tensor([nesterov_bound(distance, L, t) / unit for t in STEPS], dtype=torch.float64)
+        result = Compared(gaps[list(STEPS)] / unit, high, "")
+    return _finding(
+        subject,
+        problem,
+        result,
+        "The gap to the least mean loss, over L |theta_0 - theta*|^2 / 2,",
+        "Nesterov's method at 1/L",
+        "Su, Boyd and Candes 2016, Equation 2; Beck and Teboulle 2009, Theorem 4.4",
+    )
+
+
+def heavy_ball(subject: Subject, *, examples: int | None = 4096) -> Finding:
+    r"""The share of \|theta_0 - theta*\| left by t steps of the best heavy ball, and its bound.
+
+    The bound is (1 + (1 + r) t) r^t with r = (sqrt k - 1) / (sqrt k + 1), k the condition number.
+
+    Args:
+        subject: A model of few weights whose outputs are affine in them, with the squared error.
+        examples: About how many examples the loss is taken over; None: all.
+    """
+    problem = posed(subject, examples)
+    found, result = _compared(problem)
+    if found is not None:
+        mu, L = float(found.curvatures[0]), problem.known.L
+        options = heavy_ball_options(mu, L)
+        path = follow(
+            problem.h,
+            problem.start,
+            lambda ps: HeavyBall(ps, lr=options.lr, momentum=options.momentum),
+            STEPS[-1],
+        )
+        distances = torch.linalg.vector_norm(found.errors(path), dim=1)
+        high = torch.tensor([heavy_ball_bound(1.0, mu, L, t) for t in STEPS], dtype=torch.float64)
+        result = Compared(distances[list(STEPS)] / distances[0], high, "")
+    return _finding(
+        subject,
+        problem,
+        result,
+        "The share of the distance to the minimizer",
+        "the heavy ball of best options",
+        "Polyak 1964; Lessard, Recht and Packard 2016, Section 2",
+    )
+
+
+# a finding's fields that the three questions about a quadratic share
+def _finding(
+    subject: Subject, problem: Posed, result: Compared, what: str, method: str, reference: str
+) -> Finding:
+    return Finding(
+        statement=f"{what} of {problem.sample.words} left by t steps of {method}, {_begins(subject)}, "
+        "along the eigendirections that are not flat.",
+        value=result.value,
+        unit="1",
+        range=(0.0, math.inf),
+        high=result.high,
+        tolerance=ROUNDING,
+        labels=tuple(f"t = {t}" for t in STEPS),
+        premises=(
+            *problem.known.premises,
+            Premise("the loss is quadratic", "proved", "a square of outputs that are affine in the weights"),
+        ),
+        reference=reference,
+        failure=result.failure,
+    )
+
+
+def demo() -> Subject:
+    """A line fitted to five points by least squares, from (0, 0): curvatures 2 and 4."""
+    x = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64)
+    y = torch.tensor([1.0, -1.0, 2.0, 1.0, 4.0], dtype=torch.float64)
+    batch = Batch((x[:, None],), y)
+    model = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1.0)
+    return Subject(model=model, test=[batch], train=[batch], task=VALUES, objective=risk(VALUES))

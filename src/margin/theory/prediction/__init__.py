@@ -1,0 +1,1 @@
+"""What predictions are worth: risk, margins, calibration, confusion, ranking, residuals."""

@@ -1,0 +1,1 @@
+"""The linear regions of a piecewise-linear network."""

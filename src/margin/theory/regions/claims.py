@@ -1,0 +1,342 @@
+"""How many linear pieces a network has where its data are: on planes and segments through examples.
+
+Montufar, Pascanu, Cho and Bengio (2014) show what depth makes possible, Serra, Tjandraatmadja and Ramalingam
+(2018) what no network exceeds, Hanin and Rolnick (2019) that networks as they are initialized and trained
+have far fewer pieces: along a line about as many as neurons.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from margin.core.findings import Finding, NotAsked, Premise, Subject
+from margin.core.tasks import VALUES
+from margin.core.types import Batch
+from margin.engine.asking import asking
+from margin.theory.regions.arrangements import most_regions
+from margin.theory.regions.bounds import folding_network, montufar_bound, product_bound
+from margin.theory.regions.chains import Chains
+from margin.theory.regions.followed import CannotFollow, NotPiecewiseLinear, follow
+from margin.theory.regions.picture import picture
+from margin.theory.regions.plane import PlaneRegions, plane_regions
+from margin.theory.regions.polygons import TooManyCells
+from margin.theory.regions.segments import Breakpoints, breakpoints
+from margin.theory.regions.square import ROOM, NoPlane, Square, looked_at, square_through
+
+BUDGET = 10_000
+"""Regions beyond which a claim does not count them: about a second."""
+
+SEGMENTS = 32
+SEED = 2019
+PIECEWISE = "the network is continuous and piecewise linear"
+WHOLE = 0.5
+"""Whole numbers within this are the same: their reals have a rounding."""
+
+
+def has_real_inputs(subject: Subject) -> bool:
+    """Whether the model takes one input, of real numbers, and there are examples."""
+    inputs = subject.test[0].inputs if len(subject.test) else ()
+    return len(inputs) == 1 and inputs[0].is_floating_point() and inputs[0].ndim > 1
+
+
+def has_plane(subject: Subject) -> bool:
+    """Whether the model takes one real input and some three held-out examples span a plane of inputs.
+
+    Examples that are no numbers count as such: they are the finding's to tell.
+    """
+    if not has_real_inputs(subject):
+        return False
+    try:
+        square_through(subject)
+    except NoPlane:
+        return False
+    except ArithmeticError:
+        return True
+    return True
+
+
+@torch.no_grad()
+def can_be_followed(subject: Subject) -> bool:
+    """Whether the model's forward is made of functions that are followed, or that refute what is asked.
+
+    Where there is no real input, or none that is a number, others say so.
+    """
+    if not has_plane(subject):
+        return True
+    point = subject.test[0].inputs[0][:1].double().cpu()
+    try:
+        with exact(subject.model) as model:
+            follow(model, torch.cat((point, point)), Chains(1))
+    except CannotFollow:
+        return False
+    except (NotPiecewiseLinear, ArithmeticError):
+        return True  # the finding tells it
+    return True
+
+
+@contextmanager
+def exact(model: nn.Module) -> Iterator[nn.Module]:
+    """A copy of the model in float64 on the CPU, in evaluation mode.
+
+    Raises:
+        CannotFollow: It cannot be copied.
+    """
+    try:
+        twin = copy.deepcopy(model).cpu().double().requires_grad_(False)
+    except Exception as error:
+        raise CannotFollow(f"the model cannot be copied to float64: {type(error).__name__}") from error
+    with asking(twin):
+        yield twin
+
+
+def in_plane(subject: Subject, *, budget: int = BUDGET) -> Finding:
+    """The number of activation and of linear regions in a square in the plane through three examples.
+
+    Exact: every region with an interior is found, as a polygon. No network whose layers have as many kinks
+    has more on a plane than the product over its layers of what so many lines cut.
+
+    Args:
+        subject: A model of one real input, continuous and piecewise linear.
+        budget: Regions beyond which it is not asked.
+
+    Raises:
+        NotAsked: There are more regions than the budget, or than fit in memory.
+    """
+    counted = _counted(subject, budget)
+    found, square = counted.regions, counted.square
+    value = torch.full((2,), math.nan, dtype=torch.float64)
+    high, words = None, ""
+    if found is not None and square is not None:
+        value = torch.tensor([found.activation_regions, found.linear_regions], dtype=torch.float64)
+        kinks = [count for _, count in found.layers]
+        # A layer that is passed by keeps no image from being a plane: each cuts in two dimensions.
+        high = _real(math.prod(most_regions(kink, 2) for kink in kinks))
+        side = 2 * float(square.first.norm())
+        words = (
+            f"; {sum(kinks):,} kinks in {len(kinks)} layers, a square of side {side:.3g} in the plane "
+            f"through the held-out examples {', '.join(map(str, square.examples))}"
+        )
+    return Finding(
+        statement="The activation regions of the network that a square in a plane of inputs meets, and the "
+        f"linear regions that are left when neighbors with the same affine map are merged{words}.",
+        value=value,
+        unit="regions",
+        range=(1, math.inf),
+        premises=counted.premises,
+        reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound); "
+        "Hanin and Rolnick 2019, Section 2 (both kinds of regions)",
+        failure=counted.failure,
+        high=high,
+        tolerance=WHOLE,
+        labels=("activation regions", "linear regions"),
+        curves=counted.curves(subject),
+    )
+
+
+def possible(subject: Subject, *, budget: int = BUDGET) -> Finding:
+    """The linear regions in a plane beside what some network of the same depth and width has there.
+
+    Args:
+        subject: A model of one real input, continuous and piecewise linear.
+        budget: Regions beyond which it is not asked.
+
+    Raises:
+        NotAsked: There are more regions than the budget, or than fit in memory.
+    """
+    counted = _counted(subject, budget)
+    value, low, words = torch.tensor(math.nan, dtype=torch.float64), None, ""
+    if counted.regions is not None:
+        value = torch.tensor(float(counted.regions.linear_regions), dtype=torch.float64)
+        kinks = [count for _, count in counted.regions.layers]
+        if kinks and min(kinks) >= 2:
+            low = _real(montufar_bound(2, min(kinks), len(kinks)))
+            words = f" ({len(kinks)} layers, the narrowest with {min(kinks):,} kinks)"
+    return Finding(
+        statement="The linear regions of the network that a square in a plane of inputs meets, beside the "
+        "number that some ReLU network of as many layers, each as wide as the narrowest, has on a plane"
+        f"{words}.",
+        value=value,
+        unit="regions",
+        range=(1, math.inf),
+        premises=counted.premises,
+        reference="Montufar, Pascanu, Cho and Bengio 2014, Theorem 5 (some weights reach it)",
+        failure=counted.failure,
+        low=low,
+        scope="exists",
+        tolerance=WHOLE,
+    )
+
+
+class Counted(NamedTuple):
+    """The regions on the square of a subject, or why there are none."""
+
+    square: Square | None
+    regions: PlaneRegions | None
+    premises: tuple[Premise, ...]
+    failure: str
+
+    def curves(self, subject: Subject) -> dict[str, Tensor]:
+        """What the picture of the regions is drawn from."""
+        if self.square is None or self.regions is None:
+            return {}
+        scores = None
+        if subject.task.classes is not None:
+            outputs = self.regions.outputs
+            # A single score has no axis of its own.
+            scores = subject.task.classes(outputs[:, 0] if outputs.shape[1] == 1 else outputs)
+            scores = scores.reshape(len(outputs), -1)  # of a single class
+        return picture(self.regions, scores) | {"examples": self.square.points, "labels": self.square.labels}
+
+
+def _counted(subject: Subject, budget: int) -> Counted:
+    try:
+        square = square_through(subject)
+        with exact(subject.model) as model:
+            found = plane_regions(model, square.origin, square.first, square.second, budget=budget)
+    except TooManyCells as error:
+        raise NotAsked(f"{error}: no more are counted") from error
+    except (NotPiecewiseLinear, CannotFollow, ArithmeticError) as error:
+        premise, failure = _refused(error)
+        return Counted(None, None, (premise,), failure)
+    counted = Premise(
+        "every region is counted once",
+        "proved",
+        f"the areas of the polygons sum to 4 within {abs(float(found.plane.areas().sum()) - 4):.1g}, "
+        f"V - E + F = {found.plane.euler()}, their patterns differ pairwise",
+    )
+    flaw = found.flaw()
+    premises = (_followed(found.layers), *(() if flaw else (counted,)))
+    return Counted(square, found, premises, flaw)
+
+
+def _refused(error: Exception) -> tuple[Premise, str]:
+    """What an error says of the premise, and why there is no number."""
+    if isinstance(error, NotPiecewiseLinear):
+        return Premise(PIECEWISE, "refuted", str(error)), ""
+    return Premise(PIECEWISE, "assumed", "not followed to its end"), str(error)
+
+
+def _followed(layers: list[tuple[str, int]]) -> Premise:
+    names = [name or "the model itself" for name, _ in layers]
+    shown = ", ".join(names if len(names) <= 6 else [*names[:3], "...", *names[-2:]])
+    return Premise(
+        PIECEWISE,
+        "proved",
+        f"its forward was followed through affine functions and the kinks of {shown or 'no layer'}",
+    )
+
+
+def on_segments(subject: Subject, *, segments: int = SEGMENTS) -> Finding:
+    """The breakpoints of the network on segments between pairs of examples, now and at initialization.
+
+    Exact: each is computed, none is looked for. Hanin and Rolnick (2019) prove that at initialization their
+    expected number on a segment is at most proportional to the number of neurons, whatever the depth, and
+    find it so after training; what no weights exceed is the product over the layers, which grows with depth
+    as a power.
+
+    Args:
+        subject: A model of one real input, continuous and piecewise linear.
+        segments: Pairs of held-out examples, drawn once.
+    """
+    if segments < 1:
+        raise ValueError(f"segments must be at least 1: got {segments}")
+    labels: list[str] = []
+    values: list[float] = []
+    curves: dict[str, Tensor] = {}
+    high, neurons, words, failure = None, 0, "", ""
+    try:
+        for name, found in _followed_segments(subject, segments):
+            counts = (found.activation_regions - 1).double()
+            labels += [f"mean, {name}", f"most, {name}"]
+            values += [float(counts.mean()), float(counts.max())]
+            curves |= {"share of segments": torch.linspace(0, 1, len(counts)).double()}
+            curves |= {f"breakpoints {name}": counts.sort().values}
+            neurons = sum(count for _, count in found.layers)
+            high = _real(product_bound(1, [count for _, count in found.layers]) - 1)
+            words += _per_neuron(name, counts, found, neurons)
+            premise = _followed(found.layers)
+    except (NotPiecewiseLinear, CannotFollow, ArithmeticError) as error:
+        premise, failure = _refused(error)
+    return Finding(
+        statement=f"Breakpoints of the network on segments between {segments} pairs of held-out examples, of "
+        f"{neurons:,} kinks{words}. At initialization their number grows as that of the neurons, not as a "
+        "power of the depth.",
+        value=torch.tensor(values or [math.nan], dtype=torch.float64),
+        unit="breakpoints",
+        range=(0, math.inf),
+        premises=(premise,),
+        reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound, for n = 1); "
+        "Hanin and Rolnick 2019, Section 3 (the growth)",
+        failure=failure,
+        high=high,
+        tolerance=WHOLE,
+        labels=tuple(labels),
+        curves=curves,
+    )
+
+
+def _followed_segments(subject: Subject, segments: int) -> Iterator[tuple[str, Breakpoints]]:
+    """The breakpoints of the model, and of the one that training began with where it is known."""
+    starts, ends = _pairs(subject, segments)
+    for name, model in (("now", subject.model), ("at initialization", subject.initial)):
+        if model is not None:
+            with exact(model) as twin:
+                yield name, breakpoints(twin, starts, ends)
+
+
+def _per_neuron(name: str, counts: Tensor, found: Breakpoints, neurons: int) -> str:
+    if not neurons:
+        return ""
+    bends = (found.linear_regions - 1).double().mean()
+    return (
+        f"; {name} {float(counts.mean()) / neurons:.3g} a kink in the mean, {float(bends):.4g} of "
+        f"{float(counts.mean()):.4g} felt by an output"
+    )
+
+
+def _pairs(subject: Subject, segments: int) -> tuple[Tensor, Tensor]:
+    inputs, _, _ = looked_at(subject)
+    generator = torch.Generator().manual_seed(SEED)
+    one = torch.randint(len(inputs), (segments,), generator=generator)
+    step = torch.randint(1, max(len(inputs), 2), (segments,), generator=generator)
+    other = (one + step) % len(inputs)
+    if not bool((inputs[one] != inputs[other]).flatten(1).any(1).all()):
+        keep = (inputs[one] != inputs[other]).flatten(1).any(1)
+        one, other = one[keep], other[keep]
+    if not len(one):
+        raise ArithmeticError("the held-out examples are all the same point: they span no segment")
+    return inputs[one], inputs[other]
+
+
+def _real(number: int) -> Tensor:
+    """A whole number of any size as a real one, infinite where it is too large for that."""
+    try:
+        return torch.tensor(float(number), dtype=torch.float64)
+    except OverflowError:
+        return torch.tensor(math.inf, dtype=torch.float64)
+
+
+def _asked(model: nn.Module, inputs: Tensor) -> Subject:
+    batch = Batch((inputs,), model(inputs).detach())
+    loss: Callable[..., Tensor] = lambda m, b, g: (m(*b.inputs) - b.targets).square().sum(1)
+    return Subject(model=model, test=[batch], task=VALUES, objective=loss)
+
+
+def demo() -> Subject:
+    """A folding network of two layers of four units: 44 regions on [0, 1]^2, as many as Montufar's bound.
+
+    The examples are so placed that the square around them is [0, 1]^2.
+    """
+    low, high = 0.5 - 0.5 / ROOM, 0.5 + 0.5 / ROOM
+    corners = torch.tensor([[low, low], [high, low], [low, high]], dtype=torch.float64)
+    return _asked(folding_network(2, 4, 2), corners)
+
+
+def segments_demo() -> Subject:
+    """A network with the kinks 1/8, 3/8, 5/8, 7/8 of one input, all of them between 0 and 1."""
+    return _asked(folding_network(1, 4, 1), torch.tensor([[0.0], [1.0]], dtype=torch.float64))

@@ -1,0 +1,1 @@
+"""How signals and gradients pass the layers."""

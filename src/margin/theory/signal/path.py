@@ -1,0 +1,196 @@
+"""The layers that a signal passes, in the order in which a model calls them, and whether they form a chain.
+
+A model is followed by running it: what its layers take and give tells how they are joined. A chain is a
+composition x -> F_L(... F_1(x)): each layer takes exactly what the one before gave.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from margin.core.findings import Subject
+from margin.engine.asking import asking
+from margin.engine.state import core_of, device_of, dtype_of
+
+Seen = Callable[["Call"], None]
+
+FEW = 2
+"""Examples on which a chain is followed."""
+
+
+class NotAChainError(ValueError):
+    """The layers of a model do not form a chain of affine maps and what may stand between; it says where."""
+
+
+class Stage(NamedTuple):
+    """An affine layer of a chain, the layers between it and the next one, and the shapes it took and gave."""
+
+    name: str
+    layer: nn.Linear | nn.Conv2d
+    after: tuple[tuple[str, nn.Module], ...]
+    taken: tuple[int, ...]
+    given: tuple[int, ...]
+
+    @property
+    def units(self) -> int:
+        """Outputs of the layer: units, or channels."""
+        return len(self.layer.weight)
+
+
+class Call(NamedTuple):
+    """One run of a layer; a version counts how often a tensor had been written to by then."""
+
+    name: str
+    module: nn.Module
+    given: Any
+    output: Any
+    given_version: int
+    output_version: int
+
+
+@contextmanager
+def watched(model: nn.Module, seen: Seen) -> Iterator[None]:
+    """Call ``seen`` after each run of a layer: a module without children, or with parameters of its own."""
+    versions: list[int] = []  # of what the layers took that are being run, outermost first
+
+    def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+        versions.append(_version(args[0]) if args else 0)
+
+    def leave(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+        return lambda module, args, output: seen(
+            Call(name, module, args[0] if args else None, output, versions.pop(), _version(output))
+        )
+
+    layers = [
+        (name, module)
+        for name, module in model.named_modules()
+        if not list(module.children()) or any(True for _ in module.parameters(recurse=False))
+    ]
+    handles = [module.register_forward_pre_hook(enter) for _, module in layers]
+    handles += [module.register_forward_hook(leave(name)) for name, module in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def chain_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Stage, ...]:
+    """The affine layers of a chain in order, each with what follows it; found by running the model.
+
+    What comes before the first affine layer (standardization, resizing) must have no parameters. What stands
+    between two affine layers is not judged here.
+
+    Args:
+        model: Any module.
+        inputs: What it is run on, a few examples.
+
+    Raises:
+        NotAChainError: A layer takes something else than the one before gave, is run twice, shares its
+            weights or computes them, or a parameter belongs to no layer of the chain; the message names it.
+    """
+    calls: list[Call] = []
+
+    def seen(call: Call) -> None:
+        if _is_affine(call.module) or not list(call.module.children()):
+            calls.append(call)
+
+    # The fused kernels of torch's transformer layers, which run no layer, are for no_grad alone.
+    with asking(model), watched(model, seen), torch.enable_grad():
+        outputs = model(*inputs)
+    first = next((i for i, call in enumerate(calls) if _is_affine(call.module)), None)
+    if first is None:
+        raise NotAChainError("a chain has an affine layer (Linear, Conv2d): the model has none")
+    calls = calls[first:]
+    for before, now in pairwise(calls):
+        if not _same(before, now):
+            raise NotAChainError(
+                f"layer {now.name!r} must take what layer {before.name!r} gave: something else is between"
+            )
+    _check_end(calls[-1], outputs)
+    _check_parameters(model, calls)
+    return _stages(calls)
+
+
+def _is_affine(module: nn.Module) -> bool:
+    # A subclass may compute something else; torch's parametrizations make one.
+    return type(module) in (nn.Linear, nn.Conv2d) or parametrize.is_parametrized(module, "weight")
+
+
+def _version(tensor: Any) -> int:
+    return tensor._version if isinstance(tensor, Tensor) and not tensor.is_inference() else 0
+
+
+def _same(before: Call, now: Call) -> bool:
+    """Whether a layer takes what the one before gave: the same numbers in memory, not written to since."""
+    gave, given = before.output, now.given
+    if not (isinstance(gave, Tensor) and isinstance(given, Tensor)):
+        return False
+    if now.given_version != before.output_version:
+        return False
+    # A backward hook hands on a view.
+    return given is gave or (
+        given.data_ptr() == gave.data_ptr() and given.shape == gave.shape and given.stride() == gave.stride()
+    )
+
+
+def _check_end(last: Call, outputs: Any) -> None:
+    gave = last.output
+    same = isinstance(outputs, Tensor) and isinstance(gave, Tensor) and outputs.numel() == gave.numel()
+    untouched = same and _version(gave) == last.output_version
+    if not (untouched and torch.equal(outputs.flatten().nan_to_num(), gave.flatten().nan_to_num())):
+        raise NotAChainError(f"the model must answer what its last layer {last.name!r} gave: it answers more")
+
+
+def _check_parameters(model: nn.Module, calls: Sequence[Call]) -> None:
+    modules = [call.module for call in calls]
+    for name, module, *_ in calls:
+        stateless = not any(True for _ in (*module.parameters(), *module.buffers()))
+        if modules.count(module) > 1 and not stateless:  # one ReLU may serve everywhere
+            raise NotAChainError(f"layer {name!r} must be run once: it is run {modules.count(module)} times")
+        if _is_affine(module) and "weight" not in module._parameters:
+            raise NotAChainError(f"the weights of layer {name!r} must be parameters: they are computed")
+    owned = [id(p) for module in modules for p in module.parameters(recurse=False)]
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        count = owned.count(id(parameter))
+        if count != 1:
+            where = "belongs to no layer of the chain" if not count else "belongs to several layers"
+            raise NotAChainError(f"the parameter {name!r} {where}")
+
+
+def _stages(calls: Sequence[Call]) -> tuple[Stage, ...]:
+    stages: list[Stage] = []
+    for name, module, given, output, *_ in calls:
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            stages.append(Stage(name, module, (), tuple(given.shape), tuple(output.shape)))
+        else:
+            stages[-1] = stages[-1]._replace(after=(*stages[-1].after, (name, module)))
+    return tuple(stages)
+
+
+def few_inputs(subject: Subject) -> tuple[Tensor, ...]:
+    """The first examples of a subject; the whole first batch where examples read each other."""
+    inputs = subject.test[0].inputs
+    return tuple(x[:FEW] for x in inputs) if subject.independent else inputs
+
+
+def probe(model: nn.Module) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """A model without its preprocessing, and inputs for it, where its first affine layer is a Linear.
+
+    Raises:
+        NotAChainError: The first layer with weights is no Linear: what it takes is not known.
+    """
+    core: nn.Module = core_of(model)
+    first = next((m for m in core.modules() if list(m.parameters(recurse=False))), None)
+    if not isinstance(first, nn.Linear):
+        kind = type(first).__name__ if first is not None else "none"
+        raise NotAChainError(
+            f"give inputs to follow the layers: the first with weights is no Linear but {kind}"
+        )
+    x = torch.linspace(-1, 1, FEW * first.in_features, dtype=dtype_of(core), device=device_of(core))
+    return core, (x.reshape(FEW, -1),)

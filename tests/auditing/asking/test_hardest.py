@@ -1,0 +1,130 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from margin.auditing.asking.hardest import _of_examples, _together, hardest
+from margin.auditing.report.pictures import examples, picture
+from margin.core.findings import Subject
+from margin.core.tasks import CLASSES, HALFSPACE, SERIES, TOKENS, VALUES
+from margin.core.types import Batch
+
+
+def stated(outputs, targets, task=CLASSES, weight=None, size=2):
+    def objective(model, batch, generator):
+        return task.loss(model(*batch.inputs), batch.targets)
+
+    cut = []
+    for i in range(0, len(outputs), size):
+        part = slice(i, i + size)
+        cut.append(Batch((outputs[part],), targets[part], None if weight is None else weight[part]))
+    return Subject(model=nn.Identity(), test=cut, task=task, objective=objective)
+
+
+LOGITS = torch.tensor([[5.0, 0.0], [0.0, 3.0], [1.0, 0.0], [0.0, 9.0], [2.0, 2.0]])
+LABELS = torch.tensor([0, 0, 1, 0, 0])
+
+
+def test_the_largest_losses_come_first_across_batches():
+    found = hardest(stated(LOGITS, LABELS), count=3)
+    # losses: log(1 + exp(-5)), log(1 + e^3), log(1 + e), log(1 + e^9), log 2
+    assert found.index.tolist() == [3, 1, 2]
+    expected = torch.log1p(torch.exp(torch.tensor([9.0, 3.0, 1.0], dtype=torch.float64)))
+    torch.testing.assert_close(found.losses, expected, rtol=1e-6, atol=0)
+    assert found.margins.tolist() == [-9.0, -3.0, -1.0]
+    assert found.predictions["class"].tolist() == [1, 1, 0]
+    assert torch.equal(found.inputs, LOGITS[[3, 1, 2]])
+
+
+def test_nan_is_the_hardest_of_all():
+    logits = LOGITS.clone()
+    logits[2] = float("nan")
+    assert hardest(stated(logits, LABELS), count=2).index.tolist() == [2, 3]
+
+
+def test_ties_of_the_loss_go_by_the_margin():
+    score = torch.tensor([3.0, 0.5, 2.0, -1.0])  # perceptron losses 0, 0, 0, 1
+    found = hardest(stated(score, torch.tensor([1, 1, 1, 1]), HALFSPACE), count=4)
+    assert found.index.tolist() == [3, 1, 2, 0]
+
+
+def test_an_example_of_weight_0_does_not_count():
+    found = hardest(stated(LOGITS, LABELS, weight=torch.tensor([1.0, 1, 1, 0, 1])), count=9)
+    assert found.index.tolist() == [1, 2, 3, 0]  # positions among those that count
+
+
+def test_values_have_no_margin_and_several_terms_are_averaged():
+    outputs = torch.tensor([[1.0, 1.0], [0.0, 3.0], [2.0, 2.0]])
+    found = hardest(stated(outputs, torch.zeros(3, 2), VALUES), count=3)
+    assert found.index.tolist() == [1, 2, 0]
+    assert found.losses.tolist() == [4.5, 4.0, 1.0]
+    assert found.margins is None
+
+
+def test_a_loss_that_belongs_to_no_example_has_no_hardest():
+    subject = replace(stated(LOGITS, LABELS), objective=lambda m, b, g: m(*b.inputs).mean())
+    assert hardest(subject) is None
+    without = replace(subject, test=[Batch((LOGITS,))])
+    assert hardest(without) is None
+
+
+def test_count_must_be_positive():
+    with pytest.raises(ValueError, match="count must be at least 1: got 0"):
+        hardest(stated(LOGITS, LABELS), count=0)
+
+
+def decoded(uri):
+    import base64
+    import io
+
+    from PIL import Image
+
+    with Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))) as image:
+        return torch.tensor(np.array(image.convert("RGB"))).long()
+
+
+def test_a_picture_is_scaled_by_the_span_and_channels_are_colors():
+    gray = decoded(picture(torch.tensor([[[0.0, 16.0], [8.0, 4.0]]]), (0.0, 16.0)))
+    assert gray[..., 0].tolist() == [[0, 255], [128, 64]]
+    assert torch.equal(gray[..., 0], gray[..., 2])
+    color = torch.zeros(3, 2, 2)
+    color[0] = 1
+    assert decoded(picture(color, (0.0, 1.0)))[0, 0].tolist() == [255, 0, 0]
+
+
+def test_a_large_picture_is_averaged_down_and_a_flat_one_does_not_divide_by_0():
+    assert decoded(picture(torch.rand(1, 300, 150), None)).shape == (96, 48, 3)
+    assert decoded(picture(torch.full((1, 2, 2), float("nan")), None)).sum() == 0
+
+
+def test_examples_are_named_and_rows_of_a_table_show_their_features():
+    shown = examples(hardest(stated(LOGITS, LABELS), count=1), class_names=("cat", "dog"))
+    assert (shown[0].target, shown[0].prediction) == ("cat", "dog (1)")
+    assert shown[0].features == ("0", "9")
+    assert shown[0].picture == ""
+
+
+def test_terms_of_a_padded_example_count_as_its_weights_say() -> None:
+    losses = torch.tensor([[1.0, 3.0, math.nan], [2.0, 2.0, 5.0]])
+    weight = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+    assert _of_examples(losses, weight).tolist() == [2.0, 3.0]
+    assert _of_examples(losses[:, 0], None).tolist() == [1.0, 2.0]
+
+
+def test_batches_of_other_lengths_are_joined() -> None:
+    short, long = torch.ones(1, 2, 3), torch.ones(2, 4, 3)
+    both = _together(short, long)
+    assert both.shape == (3, 4, 3)
+    assert both[0, 2:].abs().sum() == 0
+    assert both[1:].equal(long)
+    assert _together(torch.zeros(1), torch.ones(2)).tolist() == [0, 1, 1]
+
+
+def test_a_class_at_each_place_or_several_steps_are_in_no_table() -> None:
+    """Texts and forecasts: numbers in a row would say neither where nor of what."""
+    texts = stated(torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.long), TOKENS)
+    assert hardest(texts) is None
+    assert hardest(stated(torch.zeros(2, 4, 3), torch.zeros(2, 4, 3), SERIES)) is None

@@ -1,0 +1,111 @@
+"""The subject of a run: which examples judge it, which it was trained on, and what had to be assumed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import margin
+from margin import Run, Training
+from margin.auditing.subject.runs import subject_of_run
+from margin.data.examples import Data
+from margin.data.opening import open_data
+
+SHORT = Training(max_steps=1)
+
+
+def inputs_of(batches) -> torch.Tensor:
+    return torch.cat([batch.inputs[0] for batch in batches])
+
+
+def memory(**shares: float) -> Data:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(80, 3, generator=generator)
+    return open_data((x, (x[:, 0] > 0).long()), shares)
+
+
+def test_a_run_is_judged_on_its_test_part(tmp_path: Path) -> None:
+    run = margin.train("logistic_regression", "iris", training=SHORT, out=tmp_path / "r")
+    subject, data = subject_of_run(run), open_data("iris", {})
+    assert torch.equal(inputs_of(subject.test), data.splits["test"].inputs[0])
+    assert torch.equal(inputs_of(subject.train), data.splits["train"].inputs[0])
+    assert subject.class_names == tuple(data.encoding["classes"])
+    assert not any("validation part" in text for text in subject.assumed)
+    assert torch.equal(inputs_of(subject_of_run(Run(run.path), "iris").test), inputs_of(subject.test))
+
+
+def test_without_a_test_part_the_validation_part_stands_in_and_is_named(tmp_path: Path) -> None:
+    data = memory(test=0.0, val=0.25)
+    run = margin.train("logistic_regression", data, training=SHORT, out=tmp_path / "r")
+    subject = subject_of_run(run, data)
+    assert torch.equal(inputs_of(subject.test), data.splits["val"].inputs[0])
+    assert torch.equal(inputs_of(subject.train), data.splits["train"].inputs[0])
+    assert any("the validation part, on which weights were chosen" in text for text in subject.assumed)
+
+
+def test_where_nothing_judges_a_run_it_is_refused(tmp_path: Path) -> None:
+    data = memory(test=0.0, val=0.0)
+    run = margin.train("logistic_regression", data, training=SHORT, out=tmp_path / "r")
+    with pytest.raises(ValueError, match="the run held nothing out"):
+        subject_of_run(run, data)
+    with pytest.raises(ValueError, match="trained on data in memory: hand them over"):
+        subject_of_run(run)
+    x, y = torch.zeros(4, 3), torch.tensor([0, 1, 0, 1])
+    subject = subject_of_run(run, (x, y))
+    assert torch.equal(inputs_of(subject.test), x)
+    assert len(subject.train) == 0
+
+
+def test_a_subject_knows_how_its_training_went(tmp_path: Path) -> None:
+    run = margin.train("mlp", memory(test=0.25), training=Training(epochs=2), out=tmp_path / "r")
+    subject = subject_of_run(run, memory(test=0.25))
+    assert [row["step"] for row in subject.history] == [row["step"] for row in run.history] != []
+    first, initial = margin.load(run, "initial"), subject.initial
+    assert initial is not None and subject.beside is None
+    x = inputs_of(subject.test)
+    assert torch.equal(initial(x), first(x)) and not torch.equal(initial(x), subject.model(x))
+
+
+def test_beside_a_run_goes_one_of_the_same_recipe(tmp_path: Path) -> None:
+    data = memory(test=0.25)
+    a, b = (
+        margin.train("mlp", data, training=Training(epochs=1, seed=seed), out=tmp_path / str(seed))
+        for seed in (0, 1)
+    )
+    subject = subject_of_run(a, data, b)
+    x = inputs_of(subject.test)
+    assert subject.beside is not None
+    assert torch.equal(subject.beside(x), margin.load(b)(x)) and not torch.equal(
+        subject.model(x), margin.load(b)(x)
+    )
+    wide = margin.train("mlp", data, {"hidden": (3,)}, SHORT, out=tmp_path / "w")
+    with pytest.raises(ValueError, match=r"beside must be a run of the same model.*hidden \[3\]"):
+        subject_of_run(a, data, wide)
+    assert margin.audit(a, data, beside=b, claims="theory/risk*").as_json()["facts"]["beside"] == str(b.path)
+    with pytest.raises(ValueError, match="beside a run goes a run"):
+        margin.audit(a, data, beside=margin.load(b))
+
+
+def test_beside_a_module_goes_one_with_the_same_parameters() -> None:
+    x, y = torch.randn(8, 2), torch.arange(8) % 2
+    one, other = (torch.nn.Linear(2, 2) for _ in range(2))
+    margin.audit(one, (x, y), beside=other, claims="theory/risk*")
+    with pytest.raises(ValueError, match="they differ in weight"):
+        margin.audit(one, (x, y), beside=torch.nn.Linear(2, 3))
+    with pytest.raises(ValueError, match="beside a module goes a module"):
+        margin.audit(one, (x, y), beside="run")
+
+
+def test_an_audit_of_other_data_says_so_and_keeps_the_training_datas_notes_out(tmp_path: Path) -> None:
+    for name, count in (("own", 90), ("other", 12)):
+        rows = [f"{i % 7},{i % 5},{(i % 7) > 3}" for i in range(count)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,target", *rows]))
+    own, other = tmp_path / "own.csv", tmp_path / "other.csv"
+    run = margin.train("logistic_regression", own, training=SHORT, out=tmp_path / "r")
+    (note,) = run.record["data"]["notes"]
+    found = [margin.audit(run, data, claims="theory/risk.accuracy") for data in (None, own, other)]
+    assert [audit.title.rpartition(" on ")[2] for audit in found] == ["own.csv", "own.csv", "other.csv"]
+    assert ["audited on" in audit.facts for audit in found] == [False, False, True]
+    assert found[2].facts["audited on"] == "other.csv"
+    notes = [note in subject_of_run(run, data).assumed for data in (own, other)]
+    assert notes == [True, False]

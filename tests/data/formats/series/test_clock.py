@@ -1,0 +1,218 @@
+"""Times off the grid, other rates, dates of two readings: named, refused, allowed or resampled by option."""
+
+import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from margin.cli import main
+from margin.data.formats.series.clock import Clock
+from margin.data.formats.series.sources import encode_series, read_series
+from margin.data.formats.series.step import off_grid, on_grid
+from margin.data.formats.series.table import load_steps
+
+START = datetime.datetime(2024, 1, 1)
+
+
+def stamped(path: Path, minutes, form: str = "%Y-%m-%d %H:%M:%S") -> Path:
+    """A row at each of so many minutes after the start, whose value is its number."""
+    rows = [f"{START + datetime.timedelta(minutes=float(m)):{form}},{k}" for k, m in enumerate(minutes)]
+    path.write_text("\n".join(("date,x", *rows)) + "\n")
+    return path
+
+
+MINUTES_THEN_HOURS = [*range(140), *(139 + 60 * k for k in range(1, 200))]
+HOURS_THEN_MINUTES = [*(60 * k for k in range(200)), *(60 * 199 + k for k in range(1, 140))]
+MOSTLY_MINUTES = [*range(140), *(139 + 60 * k for k in range(1, 20))]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "row", "texts"),
+    [
+        (MINUTES_THEN_HOURS, 3, ("2024-01-01 00:01:00 is off the grid", "1 minute after", "1 hour is usual")),
+        (
+            MOSTLY_MINUTES,
+            142,
+            ("2024-01-01 03:19:00 begins another rate", "1 hour after", "1 minute is usual"),
+        ),
+        (HOURS_THEN_MINUTES, 202, ("2024-01-09 07:01:00 is off the grid",)),
+        ([0, 60, 120, 150, 240, 300], 5, ("2024-01-01 02:30:00 is off the grid", "30 minutes after")),
+        ([0, 60, 120, 210, 270, 330], 5, ("2024-01-01 03:30:00 is off the grid", "1.5 hours after")),
+    ],
+    ids=["minutes, then hours", "mostly minutes", "hours, then minutes", "early", "late"],
+)
+def test_what_leaves_the_grid_is_refused_with_row_and_stamp(tmp_path, refused, minutes, row, texts) -> None:
+    path = stamped(tmp_path / "a.csv", minutes)
+    with refused(f"a.csv, row {row}, column 'date': ", "--data.irregular last", "or read", *texts):
+        load_steps(path)
+    read = load_steps(path, clock=Clock(irregular="read"))
+    assert read.values[:, 0].tolist() == list(range(len(minutes)))
+    assert any(f"row {row}" in note and "are read one after another" in note for note in read.notes)
+
+
+def test_resampling_takes_the_last_row_that_is_not_later(tmp_path) -> None:
+    minutes = [0, 60, 120, 150, 240, 300, 420, 480]
+    steps = load_steps(stamped(tmp_path / "a.csv", minutes), clock=Clock(irregular="last"))
+    times = [START + datetime.timedelta(hours=k) for k in range(9)]
+    # by hand: at 3:00 the row of 2:30 is the last, at 6:00 that of 5:00
+    assert steps.values[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 5, 6, 7]
+    assert steps.times == tuple(str(time) for time in times)
+    assert any("8 hours" in note or "9 rows of 8" in note for note in steps.notes)
+
+
+def test_the_rows_of_a_grid_are_those_of_brute_force() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        times = np.cumsum(rng.integers(1, 5, 30)) * 0.5
+        grid = np.arange(times[0], times[-1] + 1e-9, 1.5)
+        expected = [max(k for k in range(30) if times[k] <= t) for t in grid]
+        assert on_grid(times, 1.5).tolist() == expected
+
+
+def test_gaps_of_whole_steps_stay_a_note_with_their_row(tmp_path) -> None:
+    business = [1440 * day for day in range(60) if day % 7 < 5]
+    steps = load_steps(stamped(tmp_path / "a.csv", business))
+    (note,) = steps.notes
+    assert "gaps in time" in note
+    assert "2024-01-05 00:00:00 to 2024-01-08 00:00:00 (row 7)" in note
+
+
+def test_clocks_that_are_not_exact_are_on_the_grid() -> None:
+    usual = np.full(9, 60.0)
+    assert off_grid(usual + 7.0 * (-1) ** np.arange(9), 60.0, calendar=False) is None  # within 12 %
+    assert off_grid(np.append(usual, 68.0), 60.0, calendar=False) == (9, "is off the grid of times")
+    assert off_grid(np.append(usual, 127.0), 60.0, calendar=False) is None  # a gap of 2, 7 seconds late
+    months = np.array([31.0, 29, 31, 30, 31, 59, 365, 31, 30])  # days; a gap of two and one of twelve
+    assert off_grid(months, 31.0, calendar=True) is None
+
+
+HOUR, DAY = 60, 1440
+DATES = [START + datetime.timedelta(days=k) for k in range(3000)]
+LAST_DAYS = [k for k in range(2999) if DATES[k].month != DATES[k + 1].month]
+WEEKDAYS = [k for k in range(2999) if DATES[k].weekday() < 5]
+LAST_WEEKDAYS = [a for a, b in pairwise(WEEKDAYS) if DATES[a].month != DATES[b].month]
+HONEST = {
+    "weekdays": [DAY * k for k in WEEKDAYS],
+    "weekdays and holidays": [
+        DAY * k for k in WEEKDAYS if (DATES[k].month, DATES[k].day) not in {(1, 1), (12, 25)}
+    ],
+    "last days of months": [DAY * k for k in LAST_DAYS],
+    "last weekdays of months": [DAY * k for k in LAST_WEEKDAYS],
+    "hours, one left out each spring": [
+        HOUR * k for k in range(24 * 800) if k not in {24 * 90 + 2, 24 * 454 + 2}
+    ],
+    "days that begin at another hour in summer": [
+        DAY * k - HOUR * (90 <= k % 365 < 300) for k in range(1500)
+    ],
+    "office hours": [HOUR * k for k in range(24 * 300) if 9 <= k % 24 < 17 and k // 24 % 7 < 5],
+    "minutes while a market is open": [
+        m for m in range(DAY * 20) if 570 <= m % DAY <= 960 and m // DAY % 7 < 5
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_calendars_are_read_and_their_gaps_said(tmp_path, name) -> None:
+    steps = load_steps(stamped(tmp_path / "a.csv", HONEST[name]))
+    assert len(steps.values) == len(HONEST[name])
+    assert any("gaps in time" in note for note in steps.notes) == (
+        "month" not in name and "summer" not in name
+    )
+
+
+@pytest.mark.parametrize("lost", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("burst", [False, True])
+def test_random_dropouts_of_1_to_5_rows_are_gaps(tmp_path, lost, burst) -> None:
+    """A false refusal has probability 1e-4 a series and length; rows are lost everywhere or in a tenth."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        steps = np.where(rng.random(2000) < lost, rng.integers(2, 7, 2000), 1)
+        if burst:
+            steps[:1800] = 1
+        assert off_grid(60.0 * steps, 60.0, calendar=False) is None, seed
+    steps = load_steps(stamped(tmp_path / "a.csv", np.cumsum(steps)))
+    assert any("gaps in time" in note for note in steps.notes)
+
+
+@pytest.mark.parametrize("times", [2, 3, 60])
+@pytest.mark.parametrize("lost", [0.0, 0.3])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_change_of_rate_is_refused_also_among_dropouts(times, lost, late) -> None:
+    rng = np.random.default_rng(0)
+    steps = np.where(rng.random(400) < lost, rng.integers(2, 7, 400), 1)
+    slow = np.full(30, times)
+    where, how = off_grid(60.0 * (np.r_[steps, slow] if late else np.r_[slow, steps]), 60.0, calendar=False)
+    assert how == "begins another rate"
+    assert where == (0 if not late else 400 - (steps[-1] == times))
+
+
+def test_a_run_of_gaps_is_another_rate_where_lost_rows_would_hardly_bring_it() -> None:
+    usual = np.ones(100)
+    # By hand: 106 steps .1^7 = 1.07e-5 < 1e-4 < 105 .1^5
+    assert off_grid(np.r_[usual, [2.0] * 5], 1.0, calendar=False) is None
+    assert off_grid(np.r_[usual, [2.0] * 7], 1.0, calendar=False) == (100, "begins another rate")
+    # A fifth of the other steps are of the length: p = 21 / 102, and 107 p^7 = 1.7e-3
+    fifth = np.tile([1.0, 1, 1, 1, 2], 20)
+    assert off_grid(np.r_[fifth, 1, [2.0] * 7], 1.0, calendar=False) is None
+    assert off_grid(np.r_[fifth, 1, [2.0] * 10], 1.0, calendar=False) == (101, "begins another rate")
+
+
+def test_a_lying_stamp_does_not_ask_for_memory(tmp_path, refused) -> None:
+    (tmp_path / "a.csv").write_text("t,x\n0,1\n1,2\n2,3\n2.5,3\n3,3\n4,3\n1e15,4\n")
+    with refused("a.csv", "must not become more than", "correct the times of column 't'"):
+        load_steps(tmp_path / "a.csv", time_column="t", clock=Clock(irregular="last"))
+
+
+DAY_FIRST, US = "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"
+
+
+@pytest.mark.parametrize("form", [DAY_FIRST, US, "%d.%m.%Y", "%m-%d-%Y %H:%M:%S"])
+def test_dates_of_two_readings_need_a_word_and_the_refusal_names_it(tmp_path, refused, form) -> None:
+    day = 1440 if " " not in form else 60
+    path = stamped(tmp_path / "a.csv", [day * k for k in range(40)], form)
+    for options in ({}, {"time_column": "date"}):
+        with refused("a.csv", "--data.time_format", f"'{form}'"):
+            load_steps(path, **options)
+    steps = load_steps(path, clock=Clock(form))
+    assert steps.time_column == "date"
+    assert steps.step.length == 60 * day
+    plain = load_steps(stamped(tmp_path / "b.csv", [day * k for k in range(40)]))
+    assert torch.equal(steps.values, plain.values)
+
+
+def test_a_form_that_is_not_the_files_is_refused(tmp_path, refused) -> None:
+    path = stamped(tmp_path / "a.csv", [1440 * k for k in range(40)], "%d/%m/%Y")
+    with refused(
+        "row 14, column 'date': a time must be written as time_format says, %m/%d/%Y", "'13/01/2024'"
+    ):
+        load_steps(path, time_column="date", clock=Clock("%m/%d/%Y"))
+
+
+def test_a_run_reads_new_rows_as_it_read_its_own_and_tells_their_gaps(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    stamped(tmp_path / "a.csv", [60 * k for k in range(200)], DAY_FIRST)
+    window = ["--data.context=8", "--data.horizon=2"]
+    words = ["train", "linear_forecaster", "series:a.csv", *window, f"--data.time_format={DAY_FIRST}"]
+    assert main([*words, "--data.missing=last", "--epochs=1", "--out=run"]) == 0
+    minutes = [60 * k for k in range(30) if k != 20]
+    text = stamped(tmp_path / "b.csv", minutes, DAY_FIRST).read_text()
+    (tmp_path / "b.csv").write_text(text.replace(",5\n", ",\n"))
+    capsys.readouterr()
+    assert main(["predict", "run", "b.csv"]) == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert any("gaps in time" in note and "(row 22)" in note for note in notes)
+    assert any("1 missing cells get the last value" in note for note in notes)
+    stamped(tmp_path / "c.csv", [*range(0, 60 * 20, 60), 60 * 20 - 30, 60 * 21], DAY_FIRST)
+    assert main(["predict", "run", "c.csv"]) == 2
+    assert "is off the grid of times" in capsys.readouterr().err
+
+
+def test_a_record_without_a_clock_reads_rows_as_they_come(tmp_path) -> None:
+    data = read_series(stamped(tmp_path / "a.csv", [60 * k for k in range(200)]), context=8, horizon=2)
+    assert data.encoding["clock"] == ["", "error"]
+    old = {key: value for key, value in data.encoding.items() if key != "clock"}
+    late = stamped(tmp_path / "b.csv", [*(60 * k for k in range(30)), 60 * 30 + 20])
+    assert any("are read one after another" in note for note in encode_series(late, old).notes)

@@ -1,0 +1,157 @@
+"""Times that fall, come twice or leave gaps, cells that are missing: named by row, column and time."""
+
+from pathlib import Path
+
+import pytest
+
+from margin.data.formats.series.table import load_steps
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def days(path, *lines):
+    return write(path, "\n".join(("date,x,y", *lines)) + "\n")
+
+
+FINE = ("2020-01-01,1,10", "2020-01-02,2,20", "2020-01-03,3,30", "2020-01-04,4,40")
+
+
+def test_rows_are_numbers_in_order_of_time(tmp_path):
+    steps = load_steps(days(tmp_path / "a.csv", *FINE))
+    assert steps.values.tolist() == [[1, 10], [2, 20], [3, 30], [4, 40]]
+    assert steps.columns == ("x", "y")
+    assert steps.spacing == "2020-01-01 to 2020-01-04, 1 day a row"
+
+
+def test_a_missing_cell_is_named_by_row_column_and_time(tmp_path, refused):
+    file = days(tmp_path / "a.csv", FINE[0], "2020-01-02,,20", *FINE[2:])
+    with refused(
+        "a.csv, row 3",
+        "'x'",
+        "2020-01-02",
+        "fill it in, train with --data.missing last, or train with --data.ignore 'x'",
+    ):
+        load_steps(file)
+    steps = load_steps(file, missing="last")
+    assert steps.values[:, 0].tolist() == [1, 1, 3, 4]
+    assert any("1 missing" in note for note in steps.notes)
+
+
+def test_nothing_stands_before_the_first_value(tmp_path, refused):
+    with refused("row 2", "'x'", "first value"):
+        load_steps(days(tmp_path / "a.csv", "2020-01-01,NaN,10", *FINE[1:]), missing="last")
+
+
+def test_times_that_fall_or_come_twice_are_refused(tmp_path, refused):
+    with refused("row 4", "order of time", "2020-01-02", "2020-01-03"):
+        load_steps(days(tmp_path / "a.csv", FINE[0], FINE[2], FINE[1], FINE[3]))
+    with refused("row 3", "2020-01-01", "comes twice", "train with --data.time_column", "--data.ignore"):
+        load_steps(days(tmp_path / "b.csv", FINE[0], *FINE))
+
+
+def test_a_time_that_is_no_number_is_refused(tmp_path, refused):
+    file = write(tmp_path / "a.csv", "t,x\n1,5\nnan,6\n3,7\n")
+    with refused("a.csv, row 3", "'t'", "a time must be a date"):
+        load_steps(file, time_column="t")
+
+
+def test_gaps_are_named(tmp_path):
+    steps = load_steps(days(tmp_path / "a.csv", *FINE, "2020-01-09,5,50", "2020-01-10,6,60"))
+    assert any("2020-01-04 to 2020-01-09" in note for note in steps.notes)
+    assert steps.spacing.endswith("1 gap")
+
+
+def test_months_are_no_gaps(tmp_path):
+    lines = [f"2020-{month:02d},{month}" for month in range(1, 13)]
+    steps = load_steps(write(tmp_path / "a.csv", "\n".join(("month,x", *lines)) + "\n"))
+    assert steps.notes == ()
+    digits = [f"2020{month:02d}01,{month}" for month in range(1, 13)]
+    steps = load_steps(write(tmp_path / "b.csv", "\n".join(("date,x", *digits)) + "\n"))
+    assert steps.notes == ()
+    assert "31 days" in steps.spacing
+
+
+def test_a_column_of_times_can_be_named_or_left_out(tmp_path, refused):
+    file = write(tmp_path / "a.csv", "when,x\n1,5\n2,6\n3,7\n")
+    assert load_steps(file).columns == ("when", "x")
+    assert load_steps(file, time_column="when").columns == ("x",)
+    assert load_steps(file, ignore="when").columns == ("x",)
+    with refused("no column 'then'"):
+        load_steps(file, time_column="then")
+    with refused("no column 'then'"):
+        load_steps(file, ignore="then")
+    with refused("none is left"):
+        load_steps(file, time_column="when", ignore="x")
+
+
+def test_a_year_that_repeats_may_be_left_out(tmp_path):
+    file = write(tmp_path / "a.csv", "year,x\n2000,5\n2000,6\n2001,7\n")
+    with pytest.raises(ValueError, match="comes twice"):
+        load_steps(file)
+    assert load_steps(file, ignore="year").time_column is None
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (
+            "1e300",
+            "got 1e300; correct the cell, leave it empty and train with --data.missing last, or train ",
+        ),
+        (
+            "x",
+            "'x' is not a number, and 11 of the column's 12 values are; correct the cell, leave it empty",
+        ),
+    ],
+)
+def test_a_wrong_cell_is_refused_with_the_options_of_a_series(cell, message, tmp_path, refused):
+    lines = [f"2020-01-{day:02d},{day},{cell if day == 5 else day}" for day in range(1, 13)]
+    file = days(tmp_path / "a.csv", *lines)
+    with refused("a.csv, row 6, column 'y'", message, "train with --data.missing last", "--data.ignore 'y'"):
+        load_steps(file)
+
+
+def test_new_rows_are_refused_without_options_that_a_run_does_not_take(tmp_path):
+    file = days(tmp_path / "a.csv", FINE[0], "2020-01-02,1e300,20")
+    with pytest.raises(ValueError, match=r"row 3, column 'x': .*: got 1e300; correct the cell$"):
+        load_steps(file, wanted=("x", "y"))
+
+
+def test_a_column_without_a_cell_is_refused_with_the_options_of_a_series(tmp_path, refused):
+    file = days(tmp_path / "a.csv", "2020-01-01,,10", "2020-01-02,,20")
+    with refused("column 'x': every cell is missing; train with --data.ignore 'x'"):
+        load_steps(file)
+
+
+def test_text_is_no_series(tmp_path, refused):
+    file = write(tmp_path / "a.csv", "x,kind\n1,red\n2,blue\n")
+    with refused("'kind'", "'red'", "--data.ignore"):
+        load_steps(file)
+    with refused("row 3", "a time must be", "'later'"):
+        load_steps(write(tmp_path / "b.csv", "t,x\n1,5\nlater,6\n"), time_column="t")
+
+
+def test_parquet_with_dates_is_read(tmp_path):
+    import datetime
+
+    import polars as pl
+
+    frame = pl.DataFrame({"date": [datetime.date(2020, 1, k) for k in (1, 2, 3)], "x": [1.0, 2.0, 3.0]})
+    frame.write_parquet(tmp_path / "a.parquet")
+    steps = load_steps(tmp_path / "a.parquet")
+    assert steps.columns == ("x",)
+    assert "1 day a row" in steps.spacing
+
+
+@pytest.mark.parametrize(
+    "form", ["{}T00:00:00.250000", "{} 00:00:00.25", "{}T00:00:00Z", "{}T00:00:00+02:00"]
+)
+def test_times_may_have_parts_of_seconds_and_a_zone(tmp_path: Path, form: str) -> None:
+    rows = [f"{form.format(f'2020-01-0{k}')},{k}" for k in (1, 2, 3)]
+    (tmp_path / "x.csv").write_text("\n".join(["time,a", *rows]))
+    steps = load_steps(tmp_path / "x.csv")
+    assert steps.time_column == "time"
+    assert str(steps.step) == "1 day"

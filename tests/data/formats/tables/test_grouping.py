@@ -1,0 +1,102 @@
+"""Splits by group: no group in two parts, shares kept, the record says so."""
+
+import json
+from collections import Counter
+
+import polars as pl
+import pytest
+import torch
+
+from margin.data.description import describe, lines
+from margin.data.formats.tables.grouping import group_parts
+from margin.data.formats.tables.tables import read_frame, read_table
+from margin.data.opening import encode
+from margin.data.splits import Split
+
+
+def drawn(seed: int, count: int = 400, groups: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    codes = torch.randint(groups, (count,), generator=generator)
+    codes = codes.unique(return_inverse=True)[1]
+    return codes, torch.randint(3, (count,), generator=generator)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_are_a_partition_that_cuts_through_no_group(seed: int) -> None:
+    groups, labels = drawn(seed)
+    parts = group_parts(groups, labels, Split(seed=seed))
+    assert torch.cat(list(parts.values())).sort().values.tolist() == list(range(400))
+    of_part = [set(groups[index].tolist()) for index in parts.values()]
+    assert not (of_part[0] & of_part[1] or of_part[0] & of_part[2] or of_part[1] & of_part[2])
+    for name, share in {"train": 0.6, "val": 0.15, "test": 0.25}.items():
+        assert abs(len(parts[name]) / 400 - share) < 0.04  # a group is 2.5 % of the rows
+        for k in range(3):
+            assert abs(float((labels[parts[name]] == k).sum() / (labels == k).sum()) - share) < 0.08
+
+
+def test_the_seed_decides_and_repeats() -> None:
+    groups, labels = drawn(0)
+    first, again, other = (group_parts(groups, labels, Split(seed=s))["test"].tolist() for s in (1, 1, 2))
+    assert first == again != other
+
+
+def test_values_are_split_by_the_number_of_rows() -> None:
+    groups, _ = drawn(3)
+    parts = group_parts(groups, None, Split(val=0.0, test=0.5))
+    assert abs(len(parts["test"]) - 200) <= 10
+    assert set(parts) == {"train", "test"}
+
+
+def test_one_group_a_part_is_enough_and_fewer_are_refused(refused) -> None:
+    groups = torch.tensor([0] * 97 + [1] * 2 + [2])
+    parts = group_parts(groups, None, Split())
+    assert sorted(len(index) for index in parts.values()) == [1, 2, 97]
+    with refused("every part (train, val, test) needs a group of its own: there are 2 groups"):
+        group_parts(groups.clamp(max=1), None, Split())
+
+
+def test_a_class_that_lies_in_one_group_must_be_trained_on(refused) -> None:
+    groups = torch.arange(10).repeat_interleave(10)
+    labels = (groups == 0).long()
+    assert 0 in group_parts(groups, labels, Split(val=0.0))["train"].tolist()
+    with refused("the training part needs an example of every class: all groups of class '1' are held out"):
+        group_parts(groups, labels, Split(test=0.9, val=0.0))
+
+
+def test_a_table_by_patients(csv, refused, tmp_path) -> None:
+    rows = [(f"p{k % 30:02}", k % 7, "xy"[k % 2]) for k in range(300)]
+    path = csv("patient,a,y\n" + "".join(f"{p},{a},{y}\n" for p, a, y in rows))
+    data = read_table(path, group="patient", target="y")
+    assert [column["name"] for column in data.encoding["columns"]] == ["a"]
+    kept = data.encoding["group"]
+    assert json.loads(json.dumps(kept)) == kept
+    assert kept["column"] == "patient"
+    assert sum(kept["counts"].values()) == 30
+    assert any("no group of 'patient' lies in two parts" in line for line in lines(describe(data)))
+    assert len(encode(csv("a\n3\n", "new.csv"), data.encoding)) == 1  # a group is not asked of new rows
+    counts = Counter({name: len(part) for name, part in data.splits.items()})
+    assert counts["train"] == 10 * kept["counts"]["train"]
+    frame = pl.read_csv(path)
+    same = read_frame(frame, group="patient", target="y")
+    assert same.fingerprint == data.fingerprint
+    with refused("the group must be a column beside the target"):
+        read_table(path, group="y", target="y")
+    with refused("no column 'patients'"):
+        read_table(path, group="patients", target="y")
+    with refused("row 3, column 'patient': every row needs its group"):
+        read_table(csv("patient,a,y\np1,1,x\n,2,y\n" + "p2,1,x\n" * 9), group="patient", target="y")
+
+
+def test_a_test_file_of_its_own_shares_no_group(csv, refused) -> None:
+    head = "patient,a,y\n"
+    path = csv(head + "".join(f"p{k % 20:02},{k % 7},{'xy'[k % 2]}\n" for k in range(200)))
+    other = csv(head + "07,1,x\n7,2,y\n07,3,x\nq,4,y\n", "other.csv")
+    data = read_table(path, group="patient", target="y", test_file=str(other))
+    test = data.splits["test"]
+    assert test.groups.tolist() == [0, 1, 0, 2]  # 07 and 7 are two patients
+    assert data.encoding["group"]["counts"]["test"] == 3
+    shared = csv(head + "q,1,x\np07,2,y\np07,3,x\n", "shared.csv")
+    with refused("shared.csv, row 3, column 'patient': no group may lie in two parts: 'p07' is in"):
+        read_table(path, group="patient", target="y", test_file=str(shared))
+    with refused("no column 'patient'"):
+        read_table(path, group="patient", target="y", test_file=str(csv("a,y\n1,x\n", "bare.csv")))

@@ -1,0 +1,266 @@
+"""How a table is written: separators, decimal marks, missing cells, zeros in front, indices, large ids."""
+
+import csv as library
+import io
+import random
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from margin.data.arrays import from_arrays
+from margin.data.formats.tables.delimited import Writing, load_table
+from margin.data.formats.tables.delimited_form import decimal_of, separator_of
+from margin.data.formats.tables.tables import read_frame, read_table
+from margin.data.opening import encode
+
+
+def classes_of(data) -> list[str]:
+    return data.encoding["classes"]
+
+
+def test_labels_with_leading_zeros_keep_their_characters(csv) -> None:
+    names = ["007", "7", "012"]
+    path = csv("a,y\n" + "".join(f"{k},{names[k % 3]}\n" for k in range(60)))
+    data = read_table(path)
+    assert classes_of(data) == ["007", "012", "7"]
+    assert "column 'y' holds whole numbers with leading zeros" in " ".join(data.notes)
+    new = encode(path, data.encoding)
+    assert [classes_of(data)[k] for k in new.targets[:3].tolist()] == names
+
+
+def test_a_feature_with_leading_zeros_is_text_in_every_reading(csv) -> None:
+    codes = ["01", "1", "10"]
+    rows = "".join(f"{codes[k % 3]},{'pq'[k % 2]}\n" for k in range(60))
+    data = read_table(csv("zip,y\n" + rows))
+    assert data.encoding["columns"][0]["categories"] == ["01", "1", "10"]
+    # a file of new rows where nothing tells that the column is text
+    new = encode(csv("zip\n1\n10\n", "new.csv"), data.encoding)
+    assert new.inputs[0].tolist() == [[0, 1, 0], [0, 0, 1]]
+
+
+def test_categories_that_look_like_numbers_keep_their_characters(csv) -> None:
+    rows = "".join(f"{('1.10', '1.1', 'dev')[k % 3]},{'pq'[k % 2]}\n" for k in range(60))
+    data = read_table(csv("version,y\n" + rows))
+    new = encode(csv("version,z\n1.10,0\n1.1,0\n", "new.csv"), data.encoding)
+    assert data.encoding["columns"][0]["categories"] == ["1.1", "1.10", "dev"]
+    assert new.inputs[0].tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+IDS = [2**53, 2**53 + 1, 2**64 - 1]
+
+
+def of_ids(tmp_path: Path, form: str):
+    labels = [IDS[k % 3] for k in range(60)]
+    frame = pl.DataFrame({"a": [float(k) for k in range(60)], "y": pl.Series(labels, dtype=pl.UInt64)})
+    if form == "polars":
+        return read_frame(frame, task="classes"), frame
+    if form == "pandas":
+        pandas = pytest.importorskip("pandas")
+        made = pandas.DataFrame({"a": frame["a"].to_numpy(), "y": np.array(labels, np.uint64)})
+        return read_frame(made, task="classes"), made
+    path = tmp_path / f"d.{form}"
+    frame.write_csv(path) if form == "csv" else frame.write_parquet(path)
+    return read_table(path, task="classes"), path
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "polars", "pandas"])
+def test_class_ids_of_any_size_are_exact(form: str, tmp_path: Path) -> None:
+    data, source = of_ids(tmp_path, form)
+    assert classes_of(data) == [str(i) for i in IDS]
+    new = encode(source, data.encoding)
+    assert new.targets[:3].tolist() == [0, 1, 2]
+
+
+def test_class_ids_in_arrays_and_floats_are_refused_by_name(refused, tmp_path: Path) -> None:
+    labels = np.array([IDS[k % 3] for k in range(60)], np.uint64)
+    with refused("labels must be 0 .. K-1", "18446744073709551615"):
+        from_arrays(np.zeros((60, 2)), labels)
+    frame = pl.DataFrame({"a": range(60), "y": [float(2**53 + 2 * (k % 2)) for k in range(60)]})
+    with refused("row 1, column 'y'", "below 2^53", "9007199254740992"):
+        read_frame(frame, task="classes")
+
+
+def test_a_feature_of_large_whole_numbers_is_noted(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"id": [2**63 + k for k in range(60)], "y": ["p", "q"] * 30})
+    assert "column 'id' holds whole numbers of 2^53 and more" in " ".join(read_frame(frame).notes)
+
+
+@pytest.mark.parametrize("name", ["Unnamed: 0", "__index_level_0__", ""])
+def test_an_index_is_named_and_left_out(name: str, csv, tmp_path: Path) -> None:
+    rows = "".join(f"{k},{k % 7},{'pq'[k % 2]}\n" for k in range(60))
+    path = csv(f"{name},a,y\n{rows}")
+    data = read_table(path)
+    assert [column["name"] for column in data.encoding["columns"]] == ["a"]
+    assert any("is the index of a data frame: it is left out" in note for note in data.notes)
+    if name:
+        kept = read_table(path, index="keep")
+        assert [column["name"] for column in kept.encoding["columns"]] == [name, "a"]
+        parquet = tmp_path / "d.parquet"
+        pl.read_csv(path).write_parquet(parquet)
+        assert [column["name"] for column in read_table(parquet).encoding["columns"]] == ["a"]
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("header", ["first", "none"])
+def test_semicolons_and_decimal_commas_are_recognized(header: str, mark: str, csv) -> None:
+    rows = "".join(f"{k},25;{2 * k},5;{'hi' if k % 2 else 'lo'}\n" for k in range(40))
+    path = csv(mark + ("a;b;y\n" if header == "first" else "") + rows)
+    target = "y" if header == "first" else "column_3"
+    data = read_table(path, target=target, header=header)
+    assert classes_of(data) == ["hi", "lo"]
+    assert data.encoding["shape"] == [2]
+    assert "cells are divided by a semicolon, numbers are written with a decimal comma" in data.notes
+    new = encode(path, data.encoding)
+    assert new.inputs[0][:3].tolist() == [[0.25, 0.5], [1.25, 2.5], [2.25, 4.5]]
+
+
+def test_tabs_are_recognized_and_the_form_can_be_said(csv, refused) -> None:
+    rows = "".join(f"{k},500\t{'pq'[k % 2]}\n" for k in range(40))
+    path = csv("a\ty\n" + rows)
+    with refused("written with a point", "set --data.decimal ','"):
+        read_table(path)
+    data = read_table(path, decimal=",", separator="\t")
+    assert data.splits["train"].inputs[0].max() < 40
+    with refused("separator and decimal must be two characters"):
+        read_table(path, decimal=",", separator=",")
+    with refused("separator must be one character"):
+        read_table(path, separator="::")
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "decimal"),
+    [
+        ("a,b\n1,2\n", ",", "."),
+        ("a;b;y\n1,5;2,5;hi\n0,5;1,25;lo\n", ";", ","),
+        ("1,5;2,5;hi\n0,5;1,25;lo\n", ";", ","),
+        ('a,b\n1,"x;y"\n2,"z;w"\n', ",", "."),
+        ("a,b;c\n1,2;3\n4,5;6\n", ";", ","),  # names with commas, decimal commas
+        ("a|b\n1.5|x\n", "|", "."),
+        ("a;b\n1.5;1,5\n", ";", "."),
+        ("a;b\n1,500;x\n", ";", "."),  # thousands or thousandths: nothing tells
+        ("a\tb\n1,5\t2\n", "\t", ","),
+    ],
+)
+def test_separator_and_decimal_mark(text: str, separator: str, decimal: str) -> None:
+    assert separator_of(text) == separator
+    assert decimal_of(text, separator) == decimal
+
+
+WORDS = ["NA", "None", "null", "?"]
+
+
+def test_typed_text_is_what_it_is_in_every_reading(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a": [WORDS[k % 4] for k in range(80)], "y": [WORDS[k // 20] for k in range(80)]})
+    path = tmp_path / "d.parquet"
+    frame.write_parquet(path)
+    data = read_table(path, test_file=str(path))
+    assert data.encoding["columns"][0]["categories"] == sorted(WORDS)
+    assert classes_of(data) == sorted(WORDS)
+    new = encode(path, data.encoding)
+    assert new.targets.tolist() == data.splits["test"].targets.tolist()
+    assert [classes_of(data)[k] for k in new.targets[::20].tolist()] == WORDS
+    assert new.inputs[0].sum(0).tolist() == [20] * 4
+    # the same rows as text: the run says what is missing
+    frame.write_csv(tmp_path / "d.csv")
+    text = encode(tmp_path / "d.csv", data.encoding)
+    assert text.targets.tolist() == new.targets.tolist()
+
+
+def test_missing_values_are_named(tmp_path: Path, csv, refused) -> None:
+    rows = "".join(f"{'-' if k == 3 else k},{('NA', 'no')[k % 2]}\n" for k in range(40))
+    path = csv("a,y\n" + rows)
+    data = read_table(path, missing_values="-", missing="mean")
+    assert classes_of(data) == ["NA", "no"]
+    assert data.encoding["columns"][0]["missing"] == 1
+    assert len(encode(path, data.encoding)) == 40
+    with refused("row 5, column 'a': '-' means a missing value"):
+        read_table(path, missing_values="-")
+    frame = pl.DataFrame({"a": [-999 if k == 3 else k for k in range(40)], "y": ["p", "-"] * 20})
+    found = read_frame(frame, missing_values=["-999"], missing="median")
+    assert found.encoding["columns"][0]["missing"] == 1
+    assert len(encode(frame, found.encoding)) == 40
+    with refused("column 'y'"):
+        read_frame(frame, missing_values=["-"])
+
+
+def rows_by_library(text: str, separator: str) -> list[list[str]]:
+    reader = library.reader(
+        io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True
+    )
+    return [record for record in reader if len(record) > 1 or (record and record[0].strip())]
+
+
+CELLS = [
+    "1",
+    "-2.5",
+    "+3",
+    "007",
+    "x",
+    "é",
+    "a b",
+    '"q"',
+    '"a, b"',
+    '"say ""no"""',
+    '"two\nlines"',
+    "NA",
+    "",
+    "1e3",
+]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_fast_reader_reads_what_the_library_reads(seed: int, tmp_path: Path) -> None:
+    """Random files, quoted and ragged at the edges: equal to csv of the standard library, cell by cell."""
+    draw = random.Random(seed)
+    separator, end = draw.choice([",", ";", "\t"]), draw.choice(["\n", "\r\n"])
+    kinds = draw.sample(CELLS, draw.choice([2, 4, len(CELLS)]))
+    kinds = [cell.replace(",", separator) for cell in kinds]
+    lines = ["a" + separator + "b" + separator + "c"]
+    lines += [separator.join(draw.choice(kinds) for _ in range(3)) for _ in range(draw.randrange(2, 12))]
+    if draw.random() < 0.2:
+        lines.insert(2, "")
+    text = end.join(lines) + end * draw.choice([0, 1, 3])
+    path = tmp_path / "d.csv"
+    path.write_bytes(text.encode())
+    expected = rows_by_library(text, separator)[1:]
+    table = load_table(path, writing=Writing(separator=separator))
+    assert [list(row) for row in table.frame.iter_rows()] == expected
+    typed = load_table(path, writing=Writing(separator=separator, text=("b",)))
+    for name, cells in zip("abc", zip(*expected, strict=True), strict=True):
+        column = typed.frame[name]
+        if column.dtype == pl.String:
+            assert column.to_list() == list(cells)
+        else:
+            assert name != "b"
+            assert column.dtype.is_float() or all("00" not in cell for cell in cells)
+            missing = [cell in typed.missing for cell in cells]
+            found = [None if gone else float(cell) for gone, cell in zip(missing, cells, strict=True)]
+            assert column.to_list() == found
+    assert list(typed.rows) == list(table.rows)
+
+
+def test_ragged_rows_whose_cells_add_up_are_found(csv, refused) -> None:
+    with refused("row 3", "must have 3 cells", "got 2"):
+        read_table(csv("a,b,y\n1,2,p\n1,2\n1,2,p,4\n" + "1,2,q\n" * 20))
+
+
+def test_a_cell_is_named_as_it_is_written(csv, refused) -> None:
+    rows = "".join(f"{'NA' if k == 20 else k / 8},{'pq'[k % 2]}\n" for k in range(40))
+    with refused("row 22, column 'a': 'NA' means a missing value"):
+        read_table(csv("a,y\n" + rows))
+
+
+def test_a_first_row_of_numbers_is_said(csv, refused) -> None:
+    rows = "".join(f"{k},5;{k % 3},25;{k % 2}\n" for k in range(20))
+    with refused("if the first row is data, set --data.header none"):
+        read_table(csv("0,5;0,25;hi\n" + rows))
+    named = read_table(csv("0,5;0,25;7\n" + rows), target="7", task="classes")
+    assert any("taken for names" in note and "--data.header none" in note for note in named.notes)
+    path = csv("0,5;0,25;1\n" + rows)
+    whole = read_table(path, header="none", target="column_3", task="classes")
+    assert sum(map(len, whole.splits.values())) == 21
+    assert not any("taken for names" in note for note in whole.notes)
+    years = read_table(csv("2000,2001,y\n" + "1,2,a\n3,4,b\n" * 9), target="y")
+    assert not any("taken for names" in note for note in years.notes)

@@ -1,0 +1,170 @@
+"""Coverage and skill of forecasts whose answer is known; too few origins, NaN and other models."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from margin.core.catalog import claims
+from margin.core.findings import Subject, Verdict
+from margin.core.tasks import CLASSES, QUANTILES, SERIES
+from margin.core.types import Batch
+from margin.engine.descent import risk
+from margin.sequence.forecast.claims import coverage, demo, forecast_skill, is_forecast, is_quantile_forecast
+
+
+class Band(nn.Module):
+    """mean + width (-1, 0, 1) at every step."""
+
+    def __init__(self, mean, width, horizon):
+        super().__init__()
+        self.mean, self.width, self.horizon = mean, width, horizon
+
+    def forward(self, x):
+        each = self.mean + self.width * x.new_tensor([-1.0, 0.0, 1.0])
+        return each.expand(len(x), self.horizon, x.shape[2], 3)
+
+
+class Copy(nn.Module):
+    """The last value, moved by ``shift``."""
+
+    def __init__(self, horizon, shift=0.0):
+        super().__init__()
+        self.horizon, self.shift = horizon, shift
+
+    def forward(self, x):
+        return x[:, -1:].expand(-1, self.horizon, -1) + self.shift
+
+
+def subject(model, task=QUANTILES, rows=6003, horizon=2, walk=False):
+    x = torch.randn(rows, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = x.cumsum(0) if walk else x
+    windows = x.unfold(0, 2 + horizon, 1).transpose(1, 2)
+    batches = [Batch((w[:, :2],), w[:, 2:]) for w in windows.split(1000)]
+    return Subject(model=model, test=batches, task=task, objective=risk(task))
+
+
+def test_the_true_quantiles_cover_what_they_promise():
+    finding = coverage(demo())
+    assert finding.verdict is Verdict.HOLDS
+    assert finding.value.item() == pytest.approx(0.8, abs=0.02)
+    assert len(finding.assuming) == 3
+
+
+def test_a_band_of_one_deviation_covers_what_a_normal_law_says_and_breaks_nothing():
+    finding = coverage(subject(Band(0.0, 1.0, 2)))
+    expected = math.erf(1 / math.sqrt(2))  # 0.6827
+    assert finding.value.item() == pytest.approx(expected, abs=4 * math.sqrt(0.22 / 3000))
+    assert finding.verdict is Verdict.MEASURED  # a promise in the limit is never violated
+    low, high = finding.reach
+    assert low < expected < high
+
+
+def test_the_ends_of_a_band_are_inside():
+    finding = coverage(subject(Band(0.0, 0.0, 2)))
+    assert finding.value.item() == 0
+    exact = Subject(
+        model=Band(1.0, 0.0, 2),
+        test=[Batch((torch.ones(40, 2, 1).double(),), torch.ones(40, 2, 1).double())],
+        task=QUANTILES,
+        objective=risk(QUANTILES),
+    )
+    assert coverage(exact).value.item() == 1
+
+
+@pytest.mark.parametrize("wrong", [2, 38])
+def test_no_share_is_below_0_or_above_1(wrong):
+    """Of 40 origins so many lie outside, in one block: t of 19 degrees leads past the end."""
+    truth = torch.ones(40, 1, 1).double()
+    truth[:wrong] = 5.0
+    batch = Batch((torch.ones(40, 2, 1).double(),), truth)
+    model, task = Band(1.0, 0.5, 1), risk(QUANTILES)
+    finding = coverage(Subject(model=model, test=[batch], task=QUANTILES, objective=task))
+    low, high = finding.interval
+    assert (low.item(), high.item())[wrong == 2] == (1.0 if wrong == 2 else 0.0)
+    assert 0 <= low < finding.value < high <= 1
+
+
+def test_too_few_origins_give_no_interval():
+    finding = coverage(subject(Band(0.0, 1.28, 4), rows=20, horizon=4))
+    assert finding.verdict is Verdict.FAILED
+    assert "4 blocks of 4 origins" in finding.failure
+    assert forecast_skill(subject(Copy(4), SERIES, rows=20, horizon=4)).verdict is Verdict.FAILED
+
+
+def test_nan_fails():
+    assert coverage(subject(Band(math.nan, 1.0, 2))).verdict is Verdict.FAILED
+    assert forecast_skill(subject(Copy(2, math.nan), SERIES)).verdict is Verdict.FAILED
+
+
+def test_the_mean_of_noise_saves_half_of_what_the_last_value_costs():
+    # E (x' - x)^2 = 2 against E x'^2 = 1
+    finding = forecast_skill(demo())
+    assert finding.value.item() == pytest.approx(0.5, abs=0.03)
+    low, high = finding.reach
+    assert low < 0.5 < high
+    assert finding.verdict is Verdict.MEASURED
+
+
+def test_no_change_saves_nothing_and_on_a_walk_a_shift_loses():
+    same = forecast_skill(subject(Copy(2), SERIES, walk=True))
+    assert same.value.item() == 0
+    # error 1 + s^2 and 2 + s^2 against 1 and 2: with s = 1 it is 2.5 / 1.5
+    worse = forecast_skill(subject(Copy(2, 1.0), SERIES, walk=True))
+    assert worse.value.item() == pytest.approx(1 - 2.5 / 1.5, abs=0.1)
+
+
+def test_it_is_asked_of_forecasts_alone():
+    found = demo()
+    assert is_forecast(found)
+    assert is_quantile_forecast(found)
+    assert not is_quantile_forecast(subject(Copy(2), SERIES))
+    assert is_forecast(subject(Copy(2), SERIES))
+    assert not is_forecast(replace(found, task=CLASSES))
+    assert not is_forecast(replace(found, test=[Batch(found.test[0].inputs)]))
+    wide = [Batch((torch.zeros(4, 2, 3),), torch.zeros(4, 2, 1))]  # whose column is not known
+    assert not is_forecast(replace(found, test=wide))
+
+
+def test_asking_leaves_no_trace_and_the_rows_name_the_needs():
+    found = demo()
+    found.model.train()
+    coverage(found)
+    assert found.model.training
+    for name in ("sequence/forecast.coverage", "sequence/forecast.skill"):
+        assert claims()[name].refusal(found) == ""
+        assert claims()[name].refusal(replace(found, task=CLASSES)).startswith("is asked only of forecasts")
+
+
+def test_curves_hold_a_forecast_beside_what_followed():
+    curves = coverage(demo()).curves
+    assert curves["truth"].shape == curves["forecast"].shape == curves["band low"].shape == (2,)
+    assert bool((curves["band low"] < curves["band high"]).all())
+    by_step = forecast_skill(demo()).curves
+    assert by_step["steps ahead"].tolist() == [1, 2]
+    assert by_step["last value"].mean().item() == pytest.approx(1, abs=0.01)
+
+
+def test_the_skill_of_a_forecast_of_values_shows_one():
+    curves = forecast_skill(subject(Copy(2, 1.0), SERIES)).curves
+    k = len(curves["truth"])
+    assert curves["forecast"].shape == (k,) == curves["steps ahead"].shape
+    # the copy of the last value that was read, less nothing but its shift
+    assert torch.allclose(curves["forecast"], (curves["past"][-1] + 1.0).expand(k))
+    assert "forecast" not in forecast_skill(demo()).curves
+
+
+def test_coverage_by_step_stands_in_the_order_of_the_steps():
+    class Widening(nn.Module):
+        """Bands of 1/2, 1 and 2 deviations, 1, 2 and 3 steps ahead."""
+
+        def forward(self, x):
+            half = x.new_tensor([0.5, 1.0, 2.0])[:, None, None] * x.new_tensor([-1.0, 0.0, 1.0])
+            return half.expand(len(x), 3, x.shape[2], 3)
+
+    made = subject(Widening(), horizon=3)
+    found = coverage(made).curves["coverage by step"].tolist()
+    # Of a normal law within k deviations: erf(k / sqrt 2) = .3829, .6827, .9545; 5 sd of 6,000 draws.
+    assert found == pytest.approx([math.erf(k / math.sqrt(2)) for k in (0.5, 1.0, 2.0)], abs=0.033)
