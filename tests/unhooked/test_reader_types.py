@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_choice_that_a_folder_does_not_have(folder: Path, options: dict, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         open_data(folder, options)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"{folder}: {message}"
 
 
 def test_a_choice_that_a_dataset_does_not_have() -> None:

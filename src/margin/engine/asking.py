@@ -77,11 +77,14 @@ def asking(model: nn.Module, seed: int = 0) -> Iterator[Generator]:
     generator.
     """
     flags = [(module, module.training) for module in model.modules()]
-    grads = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
+    leaves = [
+        parameter for parameter in model.parameters() if parameter.is_leaf
+    ]  # not those of a script's copy
+    grads = [(parameter, parameter.grad, parameter.requires_grad) for parameter in leaves]
     kept = Kept(model)
     before = torch.get_rng_state()
     model.eval()
-    for parameter in model.parameters():
+    for parameter in leaves:
         parameter.grad = None  # a backward pass would otherwise add to the caller's tensor in place
     try:
         yield Generator().manual_seed(mix(seed, 7))

@@ -69,10 +69,10 @@ def ended(run: Run, state: State) -> str:
     return reason if early and marks.get("ended") == state.step else ""
 
 
-ENDING = ("epochs", "max_steps", "until", "patience")
-"""The options that say when a training ends."""
+EARLY = ("until", "patience")
+"""The options by which a training ends before its steps are done."""
 
 
 def asked_on(run: Run, state: State, total: int, changed: Mapping[str, Any]) -> bool:
-    """Whether a training that stopped here of its own accord was asked to go on, by options that changed."""
-    return state.step < total and bool(ended(run, state)) and any(name in changed for name in ENDING)
+    """Whether a training that stopped here of its own accord was asked to go on: what ended it changed."""
+    return state.step < total and bool(ended(run, state)) and any(name in changed for name in EARLY)

@@ -1,5 +1,7 @@
 """Strangers by how they are called and kept: with a memory, in a wrapper, as a script, without gradients."""
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 
@@ -81,8 +83,11 @@ def answers_in_float64() -> Stranger:
 
 
 def scripted() -> Stranger:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch advises against scripts; people have them
+        model = torch.jit.script(_net())
     return Stranger(
-        model=torch.jit.script(_net()), data=_held(), options=BOX, claims=(),
+        model=model, data=_held(), options=BOX, claims=(),
         cannot=("stateless API", "not supported on ScriptModules"),
     )  # fmt: skip
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine.process_server import divisible
 
+from engine.parallel.process_server import divisible
 from margin.core.options import Training
 from margin.data.examples import Arrays, Share
 from margin.engine.parallel.launching import _sendable

@@ -139,10 +139,10 @@ def _join(processes: Sequence[BaseProcess]) -> list[int]:
 
 
 def _check_alive(codes: Sequence[int | None], excused: Container[int]) -> None:
-    for rank, code in enumerate(codes):
-        if code is not None and code < 0 and rank not in excused:
-            name = signal.Signals(-code).name
-            raise WorkerDiedError(f"process {rank} of {len(codes)} was ended by {name}")
+    dead = [(rank, -code) for rank, code in enumerate(codes) if code and code < 0 and rank not in excused]
+    if dead:  # a process that has lost another may abort: the other is the cause
+        rank, number = min(dead, key=lambda one: (one[1] == signal.SIGABRT, one[0]))
+        raise WorkerDiedError(f"process {rank} of {len(codes)} was ended by {signal.Signals(number).name}")
 
 
 @contextmanager

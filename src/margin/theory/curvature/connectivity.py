@@ -169,7 +169,6 @@ def renormalize(model: nn.Module, batches: Sequence[Batch]) -> None:
     layers = _with_statistics(model)
     if not layers:
         return
-    momenta = [layer.momentum for layer in layers]
     with asking(model):
         for layer in layers:
             layer.reset_running_stats()
@@ -177,8 +176,11 @@ def renormalize(model: nn.Module, batches: Sequence[Batch]) -> None:
             layer.train()
         for batch in batches:
             model(*batch.inputs)
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum = momentum
+        found = [[buffer.clone() for buffer in layer.buffers()] for layer in layers]
+    # what is asked leaves no trace, these statistics too: they are written here
+    for layer, values in zip(layers, found, strict=True):
+        for buffer, value in zip(layer.buffers(), values, strict=True):
+            buffer.copy_(value)
 
 
 @torch.no_grad()

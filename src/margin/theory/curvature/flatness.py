@@ -111,7 +111,7 @@ def _loss_and_gradient(
     batches: Sequence[Batch],
     objective: Objective,
     chunk: int | None,
-    parameters: list[nn.Parameter],
+    parameters: Sequence[Tensor],
 ) -> tuple[float, list[Tensor]]:
     total, weight = 0.0, 0.0
     sums = [torch.zeros_like(p) for p in parameters]

@@ -191,8 +191,9 @@ def _plane_finding(
 
 
 def has_filters(subject: Subject) -> bool:
-    """Whether a parameter of two axes or more requires a gradient."""
-    return any(p.requires_grad and p.ndim >= 2 for p in subject.model.parameters())
+    """Whether a parameter of two axes or more requires a gradient, and all that do are real."""
+    trained = [p for p in subject.model.parameters() if p.requires_grad]
+    return any(p.ndim >= 2 for p in trained) and not any(p.is_complex() for p in trained)
 
 
 def random_directions(

@@ -85,7 +85,7 @@ def gradient_predictiveness(
 
 
 def _gradient(
-    model: nn.Module, parameters: list[nn.Parameter], objective: Objective, batch: Batch
+    model: nn.Module, parameters: Sequence[Tensor], objective: Objective, batch: Batch
 ) -> list[Tensor]:
     torch.default_generator.manual_seed(0)  # a loss that draws must draw the same every time
     values = objective(model, batch, Generator(device=batch.inputs[0].device).manual_seed(0))

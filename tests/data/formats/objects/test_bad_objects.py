@@ -265,7 +265,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no such folder": (lambda f: f.rename(f.with_name("other")), "no such file: {}"),
     "text": (
         lambda f: (f / "b/3.png").write_text("x"),
-        "{}/b/3.png: the image does not decode: not an image that Pillow can read",
+        "{}/b/3.png: the image does not decode: not an image that Pillow can read; "
+        "save it anew, or leave it out",
     ),
     "sizes": (
         lambda f: picture(f / "b/7.png", 6),
