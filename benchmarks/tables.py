@@ -18,7 +18,11 @@ from margin.data.formats.tables.tables import read_table
 
 SHAPES, ROUNDS = ((1_000_000, 20), (80, 20_000)), 3
 
-PEAK = "import resource, sys; {load}; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)"
+# VmHWM begins anew with a program; ru_maxrss would be that of the process that started it
+PEAK = (
+    "import re, sys; {load}; status = open('/proc/self/status').read(); "
+    "print(int(re.findall(r'VmHWM:\\s+(\\d+)', status)[0]) / 2**10)"
+)
 LOADS = {
     "ours": "from margin.data.formats.tables.tables import read_table; read_table(sys.argv[1], target='y')",
     "polars": "import polars; frame = polars.read_csv(sys.argv[1])",
