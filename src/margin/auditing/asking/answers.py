@@ -23,6 +23,7 @@ from margin.auditing.report.table import BY_NAME, INTERRUPTED, row_verdicts
 from margin.auditing.subject.copies import lacking
 from margin.core.catalog import Claim, nearest, resolve
 from margin.core.findings import Finding, NotAsked, Subject, Verdict
+from margin.engine.chosen import counts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -328,12 +329,7 @@ def facts_of(subject: Subject) -> dict[str, Fact]:
 
 def _examples(batches: Iterable[Any]) -> int:
     """Examples that count: a batch's rows, less those of weight 0."""
-    count = 0
-    for batch in batches:
-        rows = len(batch.inputs[0])
-        weight = batch.weight
-        count += rows if weight is None else int((weight.reshape(len(weight), -1) > 0).any(1).sum())
-    return count
+    return sum(int(counts(batch).sum()) for batch in batches)
 
 
 def _fingerprint(batches: Iterable[Any]) -> str:
