@@ -2,13 +2,14 @@
 
 A row is text: a name, one line of summary, a reference, and dotted paths (``"package.module:name"``)
 to what it names, resolved only when used. Reading every table therefore imports neither torch nor
-numpy. The areas are reached by name alone.
+numpy. A package names its families (``FAMILIES``); each holds its own rows, and a path in them that
+begins with a dot (``".module:name"``) is relative to the family. The areas are reached by name alone.
 """
 
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -50,18 +51,18 @@ def resolve(path: str) -> Any:
     return target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A named model: how it is built, its task, how it learns, how it cuts data into examples.
 
     Args:
         name: ``area/topic``.
-        summary: One line: which mathematical object it is.
         build: Path of the constructor: positional parameters are dictated by the data, keyword-only
             ones are the user's.
         task: Path of its task.
-        reference: Author, year and section, equation or theorem.
         tiny: Path of a function without arguments that returns the smallest Data it trains on.
+        summary: One line: which mathematical object it is.
+        reference: Author, year and section, equation or theorem.
         takes: The kind of data it takes, where the spec of another kind reads the same; "" is any.
         objective: Path of its objective; "" takes the task's loss.
         step: Path of a step factory; "" descends on the objective.
@@ -75,11 +76,12 @@ class Entry:
     """
 
     name: str
-    summary: str
     build: str
     task: str
-    reference: str
     tiny: str
+    summary: str
+    reference: str
+    _: KW_ONLY
     takes: str = ""
     objective: str = ""
     step: str = ""
@@ -92,14 +94,14 @@ class Entry:
     covers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A step that any entry with a loss can take instead of its own.
 
     Args:
         name: ``area/topic``.
-        summary: One line: what the step minimizes or advances.
         step: Path of the step factory.
+        summary: One line: what the step minimizes or advances.
         reference: Author, year and section, equation or theorem.
         unused: Training options that have no effect under it.
         last: Whether its result are the weights of the last step, however good others were on the way: then
@@ -109,33 +111,35 @@ class Rule:
     """
 
     name: str
-    summary: str
     step: str
+    summary: str
     reference: str
+    _: KW_ONLY
     unused: tuple[str, ...] = ()
     last: bool = False
     replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     covers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """Something of the catalog that is no model: a layer, a loss, a source of data, a measure, a fact.
 
     Args:
         name: ``area/topic``.
-        summary: One line: what it is.
         kind: layer, loss, optimizer, source, measure, fact, ...
         target: Path of our object or the library's (``"torch.nn:GELU"``).
+        summary: One line: what it is.
         reference: Author, year and section, equation or theorem; for a source, where it is from.
         covers: Identifiers of the specification that it covers.
     """
 
     name: str
-    summary: str
     kind: str
     target: str
+    summary: str
     reference: str
+    _: KW_ONLY
     covers: tuple[str, ...] = ()
 
 
@@ -147,11 +151,13 @@ class Need:
         text: What is needed.
         met: Path of ``(subject) -> bool``.
         of: Whether it is asked of the subject as a whole, or of the kind of its model.
+        model: In place of ``met``, the path of a class: the model must be one.
     """
 
     text: str
-    met: str
+    met: str = ""
     of: Literal["subject", "model"] = "subject"
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,31 +175,35 @@ class Cost:
     limit: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A named question that returns a finding.
 
     Args:
         name: ``area/topic.name``.
-        summary: One line: the question.
         ask: Path of ``(subject) -> Finding``.
         demo: Path of a function without arguments that returns a subject whose answer is known.
+        summary: One line: the question.
         reference: Author, year and section, equation or theorem.
         needs: What it needs of a subject.
         cost: What it costs, for an audit that has so many minutes.
         by_name: Why an audit of everything leaves it out, or "": the answer is known before, as of an
             identity, which teaches the theorem more than it tells of the model; or it takes long.
+        figure: Path of ``(axes, finding) -> what is shown, in words``, "" where this finding has not the
+            curves of it; without a figure the report draws them as lines.
         covers: Identifiers of the specification that it covers.
     """
 
     name: str
-    summary: str
     ask: str
     demo: str
+    summary: str
     reference: str
+    _: KW_ONLY
     needs: tuple[Need, ...] = ()
     cost: Cost = Cost()
     by_name: str = ""
+    figure: str = ""
     covers: tuple[str, ...] = ()
 
     def refusal(self, subject: Any) -> str:
@@ -201,8 +211,8 @@ class Claim:
 
         The kind of model comes first: what else is needed may be a question to that kind alone.
         """
-        kinds = [need for need in self.needs if need.of == "model"]
-        others = [need for need in self.needs if need.of == "subject"]
+        kinds = [need for need in self.needs if need.model or need.of == "model"]
+        others = [need for need in self.needs if need not in kinds]
         if lacking := _unmet(kinds, subject):
             return f"{OTHER_MODELS} {lacking}"
         # a claim about a kind of model knows what it may ask of it
@@ -211,7 +221,13 @@ class Claim:
 
 
 def _unmet(needs: Iterable[Need], subject: Any) -> str:
-    return " and ".join(need.text for need in needs if not resolve(need.met)(subject))
+    return " and ".join(need.text for need in needs if not _is_met(need, subject))
+
+
+def _is_met(need: Need, subject: Any) -> bool:
+    if need.model:
+        return isinstance(resolve("margin.engine.state:core_of")(subject.model), resolve(need.model))
+    return bool(resolve(need.met)(subject))
 
 
 OTHER_MODELS = "is asked only of"
@@ -242,9 +258,17 @@ T = TypeVar("T")
 
 @cache
 def _modules() -> tuple[Any, ...]:
-    """Our packages, then the modules that other installed packages add, by name."""
+    """Our packages, then the modules that other installed packages add, by name, each before its families."""
     added = sorted({point.value for point in entry_points(group=GROUP)})
-    return tuple(import_module(name) for name in (*(f"margin.{package}" for package in PACKAGES), *added))
+    packages = [import_module(name) for name in (*(f"margin.{package}" for package in PACKAGES), *added)]
+    return tuple(
+        module
+        for package in packages
+        for module in (
+            package,
+            *(import_module(f"{package.__name__}.{family}") for family in getattr(package, "FAMILIES", ())),
+        )
+    )
 
 
 @cache
@@ -254,8 +278,15 @@ def _table(kind: str) -> Mapping[str, Any]:
         for row in getattr(module, kind, ()):
             if row.name in rows:
                 raise ValueError(f"two rows of {kind} are named {row.name}")
-            rows[row.name] = row
+            rows[row.name] = _absolute(row, module.__name__)
     return rows
+
+
+def _absolute(row: Any, package: str) -> Any:
+    """The row with its relative paths, ``".module:name"``, in the package that holds it."""
+    given = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "_"}
+    relative = {name: v for name, v in given.items() if isinstance(v, str) and v.startswith(".")}
+    return replace(row, **{name: package + path for name, path in relative.items()}) if relative else row
 
 
 def models() -> Mapping[str, Entry]:

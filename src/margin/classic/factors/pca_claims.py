@@ -24,16 +24,6 @@ def has_linear_codes(subject: Subject) -> bool:
     return isinstance(core_of(subject.model), PCA | LinearAutoencoder)
 
 
-def is_linear_autoencoder(subject: Subject) -> bool:
-    """Whether the model is the catalog's linear autoencoder."""
-    return isinstance(core_of(subject.model), LinearAutoencoder)
-
-
-def is_ppca(subject: Subject) -> bool:
-    """Whether the model is the catalog's probabilistic PCA."""
-    return isinstance(core_of(subject.model), PPCA)
-
-
 def shaped(subject: Subject, rows: Float[Tensor, "count features"]) -> Tensor:
     """Rows of features in the shape of an input: images where the inputs are images."""
     return rows.reshape(len(rows), *subject.train[0].inputs[0].shape[1:])

@@ -21,11 +21,6 @@ MOST_ROWS = 1000
 DOUBLE = torch.finfo(torch.float64).eps
 
 
-def is_least_squares(subject: Subject) -> bool:
-    """Whether the model is the catalog's linear regression."""
-    return isinstance(core_of(subject.model), LinearRegression)
-
-
 def solution(subject: Subject) -> tuple[Tensor, Tensor, float]:
     """The w and b of an affine model in float64, and the rounding of its type."""
     core = core_of(subject.model)

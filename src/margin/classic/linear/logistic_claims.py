@@ -18,11 +18,6 @@ from margin.engine.state import State, core_of, dtype_of
 from margin.theory.prediction.held_out import held_out_answers, stated, unanswered, weighted_mean
 
 
-def is_softmax(subject: Subject) -> bool:
-    """Whether the model is the catalog's softmax regression."""
-    return isinstance(core_of(subject.model), SoftmaxRegression)
-
-
 def is_binary_logistic(subject: Subject) -> bool:
     """Whether the model is the catalog's logistic regression of two classes."""
     core = core_of(subject.model)

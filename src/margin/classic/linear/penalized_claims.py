@@ -26,16 +26,6 @@ from margin.engine.descent import risk
 from margin.engine.state import core_of
 
 
-def is_ridge(subject: Subject) -> bool:
-    """Whether the model is the catalog's ridge regression."""
-    return isinstance(core_of(subject.model), Ridge)
-
-
-def is_lasso(subject: Subject) -> bool:
-    """Whether the model is the catalog's lasso."""
-    return isinstance(core_of(subject.model), Lasso)
-
-
 def ridge_stationarity(subject: Subject) -> Finding:
     """Whether the gradient of the stated penalized loss is 0 at the model's coefficients.
 

@@ -311,11 +311,6 @@ def run_rule(
     return Course(len(whole), whole, torch.cat(length), len(made) == 0)
 
 
-def is_perceptron(subject: Subject) -> bool:
-    """Whether the model is the catalog's perceptron."""
-    return isinstance(core_of(subject.model), Perceptron)
-
-
 def is_halfspace(subject: Subject) -> bool:
     """Whether the model is one of the catalog's halfspaces: the perceptron, the averaged, the widest."""
     return isinstance(core_of(subject.model), Perceptron | AveragedPerceptron | MaximumMargin)

@@ -62,11 +62,6 @@ def optimality(subject: Subject) -> Finding:
     )
 
 
-def is_maximum_margin(subject: Subject) -> bool:
-    """Whether the model is the catalog's maximum-margin separator."""
-    return isinstance(core_of(subject.model), MaximumMargin)
-
-
 @torch.no_grad()
 def demo() -> Subject:
     """The widest separator of forty points whose largest margin is 0.2."""

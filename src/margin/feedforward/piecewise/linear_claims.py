@@ -44,11 +44,6 @@ def is_one_output_relu(subject: Subject) -> bool:
     return bool(affine) and affine[-1].out_features == 1
 
 
-def is_interpolant(subject: Subject) -> bool:
-    """Whether the model is the catalog's interpolant."""
-    return isinstance(core_of(subject.model), PiecewiseLinearInterpolant)
-
-
 def pieces(subject: Subject) -> Finding:
     """How many affine pieces the network has on the whole line: at most the product of m + 1 over its layers.
 

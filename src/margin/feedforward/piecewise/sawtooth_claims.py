@@ -18,11 +18,6 @@ DRAWN = 1024
 """Corners that are drawn: of more, the first."""
 
 
-def is_sawtooth(subject: Subject) -> bool:
-    """Whether the model is the catalog's sawtooth."""
-    return isinstance(core_of(subject.model), Sawtooth)
-
-
 def count(subject: Subject) -> Finding:
     """Whether the L-fold tent map has exactly 2^L pieces on [0, 1], with two units a layer.
 

@@ -1,1 +1,165 @@
 """Diffusion and flow matching: from noise to data by small steps."""
+
+from margin.core.catalog import KNOWN, TRAINING, Claim, Cost, Entry, Need, Part
+
+DENOISING = {
+    "max_steps": 10_000,
+    "batch_size": 128,
+    "lr": 2e-3,
+    "schedule": "cosine",
+    "average": 0.995,
+    "evaluate_every": 500,
+    "clip": 1.0,
+    "optimizer_options": {"weight_decay": 0.0},
+}
+"""A diffusion's loss is mostly the noise it draws: many steps, whose average counts."""
+
+DENOISING_IMAGES = {
+    **DENOISING,
+    "max_steps": 4000,
+    "batch_size": 64,
+    "lr": 1e-3,
+    "average": 0.995,
+    "scale": "symmetric",
+}
+"""What a U-Net learns of small images in minutes; the chain's last step is about pixels in [-1, 1]."""
+
+DIFFUSION = Need("a diffusion", model="margin.generative.diffusion.model:Diffusion")
+
+MIDDLE = Need(
+    "a diffusion of two steps or more, with some of the data left after the second",
+    "margin.generative.diffusion.claims:has_middle",
+)
+
+NOISED = Cost(passes=9, limit=512)
+HO_2021 = "Ho and Salimans 2021, Algorithm 1"
+LIPMAN_2023 = "Lipman et al. 2023, Equation 23; Liu, Gong and Liu 2023, Equation 1"
+HO_2020 = "Ho, Jain and Abbeel 2020, Equations 6, 7 and 11"
+HO_2020_A = "Ho, Jain and Abbeel 2020, Algorithm 2"
+SONG_2021 = "Song, Meng and Ermon 2021, Equation 7; Ho, Jain and Abbeel 2020, Equation 7"
+EFRON_2011 = "Efron 2011, Section 1; Vincent 2011, Section 4.2"
+
+# fmt: off
+
+MODELS: tuple[Entry, ...] = (
+    Entry("generative/diffusion",
+        ".points:points", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:values",
+        "A chain that turns rows into noise, and a network that learns to turn them back",
+        "Ho, Jain and Abbeel 2020, Algorithm 1", objective=".denoising_loss:denoising_loss",
+        defaults=DENOISING, covers=("diff.eps_loss", "diff.ddpm_sampling")),
+    Entry("generative/conditional_diffusion",
+        ".points:conditional_points", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:moons",
+        "A diffusion that is told the class, and sometimes none, so that it can be guided", HO_2021,
+        objective=".denoising_loss:conditional_denoising_loss", defaults=DENOISING, covers=("diff.cfg",)),
+    Entry("generative/image_diffusion",
+        ".image_diffusion:images", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:images",
+        "A chain that turns images into noise, and a U-Net that learns to turn them back",
+        "Ho, Jain and Abbeel 2020, Algorithm 1 and Appendix B", objective=".denoising_loss:denoising_loss",
+        defaults=DENOISING_IMAGES, covers=("diff.eps_loss", "diff.ddpm_sampling")),
+    Entry("generative/conditional_image_diffusion",
+        ".image_diffusion:conditional_images", "margin.core.tasks:DENSITY",
+        "margin.data.sets.tiny.tables:images",
+        "A diffusion of images whose U-Net is told the class, and sometimes none", HO_2021,
+        objective=".denoising_loss:conditional_denoising_loss", defaults=DENOISING_IMAGES,
+        covers=("diff.cfg",)),
+    Entry("generative/flow_matching",
+        ".flow_matching_points:points", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:values",
+        "A flow from noise to rows, whose velocity is learned along straight paths", LIPMAN_2023,
+        objective=".denoising_loss:denoising_loss", defaults=DENOISING, covers=("flow.change_of_variables",)),
+    Entry("generative/conditional_flow_matching",
+        ".flow_matching_points:conditional_points", "margin.core.tasks:DENSITY",
+        "margin.data.sets.tiny.tables:moons",
+        "A flow from noise to rows that is told the class, and sometimes none",
+        "Lipman et al. 2023, Equation 23; Ho and Salimans 2021, Algorithm 1",
+        objective=".denoising_loss:conditional_denoising_loss", defaults=DENOISING, covers=("diff.cfg",)),
+    Entry("generative/image_flow_matching",
+        ".flow_matching_images:images", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:images",
+        "A flow from noise to images, whose velocity is a U-Net", LIPMAN_2023,
+        objective=".denoising_loss:denoising_loss", defaults=DENOISING_IMAGES,
+        covers=("flow.change_of_variables",)),
+)
+
+PARTS: tuple[Part, ...] = (
+    Part("generative/unet.from_diffusers", "function", ".diffusers_names:from_diffusers",
+        "A UNet2DModel of the library diffusers as our U-Net: the same function of the same tensors",
+        "von Platen et al. 2022, diffusers, UNet2DModel, Section Parameters"),
+    Part("generative/forward_process", "function", ".forward_process:chain",
+        "Noise added step by step, or at once: x_t given x_0", "Ho, Jain and Abbeel 2020, Equations 2 and 4",
+        covers=("diff.forward",)),
+    Part("generative/diffusion_posterior", "function", ".forward_process:posterior",
+        "The law of an earlier step given a later one and the data, in three forms", HO_2020,
+        covers=("diff.posterior",)),
+    Part("generative/noise_schedule", "function", ".schedules:schedule_of",
+        "The variances of a chain to noise: linear, cosine, with or without a rest of the data",
+        "Ho, Jain and Abbeel 2020, Section 4; Nichol and Dhariwal 2021, Equation 17",
+        covers=("diff.forward",)),
+    Part("generative/diffusion_weights", "loss", ".loss:weights",
+        "What the error of the noise, the data or v counts in the evidence bound, step by step",
+        "Ho, Jain and Abbeel 2020, Equation 12; Salimans and Ho 2022, Section 4",
+        covers=("diff.elbo", "diff.eps_loss")),
+    Part("generative/ddpm", "function", ".ddpm:ddpm",
+        "The learned reverse chain, step by step or by strides", HO_2020_A, covers=("diff.ddpm_sampling",)),
+    Part("generative/ddim", "function", ".ddim:ddim",
+        "The chain back over any subsequence of its steps, with as much noise as is asked, or none",
+        "Song, Meng and Ermon 2021, Equations 12 and 16", covers=("diff.ddim",)),
+    Part("generative/reverse_sde", "function", ".reverse_sde:reverse_sde",
+        "The reverse stochastic equation of diffusion by the method of Euler and Maruyama",
+        "Song et al. 2021, Equation 6", covers=("diff.sde",)),
+    Part("generative/probability_flow", "function", ".probability_flow:euler",
+        "The probability-flow equation of diffusion by Euler's method in the chain's time",
+        "Song et al. 2021, Equation 13", covers=("diff.sde",)),
+    Part("generative/probability_flow.heun", "function", ".probability_flow:heun",
+        "The probability-flow equation of diffusion by Heun's method in the noise-to-signal ratio",
+        "Karras, Aittala, Aila and Laine 2022, Algorithm 1", covers=("diff.sde",)),
+    Part("generative/probability_flow.multistep", "function", ".probability_flow:multistep",
+        "The probability-flow equation of diffusion by DPM-Solver++ (2M)",
+        "Lu, Zhou, Bao, Chen, Li and Zhu 2022, Algorithm 2", covers=("diff.sde",)),
+    Part("generative/linear_gaussian_law", "fact", ".linear_gaussian_law:law_of",
+        "The law of each sampler's samples for Gaussian data and the exact denoiser", SONG_2021,
+        covers=("diff.ddpm_sampling", "diff.ddim", "diff.sde")),
+    Part("generative/exact_denoiser", "fact", ".gaussian_denoiser:Mixture",
+        "The best denoiser and the score of noisy data where the law is a mixture of Gaussians", EFRON_2011,
+        covers=("diff.score", "diff.eps_loss")),
+    Part("generative/guidance", "function", ".guidance:guided",
+        "A class's noise, pushed away from that of no class", "Ho and Salimans 2021, Equation 6",
+        covers=("diff.cfg",)),
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("generative/diffusion.energy", ".claims:conservation", ".claims:demo",
+        "Do noisy examples have the energy that the chain promises?", "Ho, Jain and Abbeel 2020, Equation 2",
+        needs=(DIFFUSION,), cost=NOISED, by_name=KNOWN, covers=("diff.energy_conservation",)),
+    Claim("generative/diffusion.end", ".claims:end", ".claims:demo",
+        "What does the end of the chain still tell of an example?",
+        "Ho, Jain and Abbeel 2020, Section 4; Lin, Liu, Li and Yang 2024, Section 3.1", needs=(DIFFUSION,),
+        covers=("diff.forward", "diff.elbo")),
+    Claim("generative/diffusion.posterior", ".claims:posteriors", ".claims:demo",
+        "Do three forms of the posterior agree?", HO_2020, needs=(DIFFUSION, MIDDLE), by_name=KNOWN,
+        covers=("diff.posterior",)),
+    Claim("generative/diffusion.weights", ".claims:divergences", ".claims:demo",
+        "Is the weighted error of a prediction a divergence of Gaussians?",
+        "Ho, Jain and Abbeel 2020, Equation 12", needs=(DIFFUSION, MIDDLE), cost=NOISED, by_name=KNOWN,
+        covers=("diff.eps_loss", "diff.elbo")),
+    Claim("generative/diffusion.entropy", ".claims:entropy", ".claims:demo",
+        "Is a step back no less certain than a step forth?",
+        "Sohl-Dickstein, Weiss, Maheswaranathan and Ganguli 2015, Section 2.6", needs=(DIFFUSION, MIDDLE),
+        covers=("diff.entropy_bound",)),
+    Claim("generative/diffusion.bound", ".denoising_claims:bound", ".claims:demo",
+        "What is the evidence bound of held-out examples, and what are its terms?",
+        "Ho, Jain and Abbeel 2020, Equation 5", needs=(DIFFUSION,), cost=Cost(passes=16, limit=512),
+        covers=("diff.elbo",)),
+    Claim("generative/diffusion.affine", ".denoising_claims:affine", ".claims:demo",
+        "Does the network err less than the best affine map of noisy examples?", EFRON_2011,
+        needs=(DIFFUSION, TRAINING), cost=NOISED, covers=("diff.eps_loss", "diff.score")),
+    Claim("generative/sampler.recursion", ".sampler_claims:recursion", ".claims:demo",
+        "Is each sampler, on Gaussian data of the examples' moments, its known affine map?", SONG_2021,
+        needs=(DIFFUSION,), by_name=KNOWN, covers=("diff.ddim", "diff.sde", "diff.ddpm_sampling")),
+    Claim("generative/sampler.steps", ".sampler_claims:steps", ".claims:demo",
+        "How far are samples moved by the length of a sampler's steps?",
+        "Song et al. 2021, Equation 13; Karras, Aittala, Aila and Laine 2022, Algorithm 1",
+        needs=(DIFFUSION,), cost=Cost(passes=650, limit=128), covers=("diff.ddim", "diff.sde")),
+    Claim("generative/diffusion.film", ".denoising_claims:film", ".claims:demo",
+        "Do samples have the energy of noisy examples on the way back from noise?", HO_2020_A,
+        needs=(DIFFUSION,), cost=Cost(passes=200, limit=256), covers=("diff.ddpm_sampling",)),
+)
+# fmt: on

@@ -27,11 +27,6 @@ DRAWN = 20_000
 """Numbers of noise by which an energy is measured, at least."""
 
 
-def is_diffusion(subject: Subject) -> bool:
-    """Whether the model is a diffusion."""
-    return isinstance(core_of(subject.model), Diffusion)
-
-
 def has_middle(subject: Subject) -> bool:
     """Whether the model is a diffusion with a step, not the first, that leaves something of the data."""
     core = core_of(subject.model)

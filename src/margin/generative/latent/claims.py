@@ -28,16 +28,6 @@ ZERO = torch.zeros((), dtype=torch.float64)
 NAN = torch.full((), math.nan, dtype=torch.float64)
 
 
-def is_mixture(subject: Subject) -> bool:
-    """Whether the model is a mixture of Gaussians learned by EM."""
-    return isinstance(core_of(subject.model), GaussianMixture)
-
-
-def is_nmf(subject: Subject) -> bool:
-    """Whether the model is a nonnegative factorization."""
-    return isinstance(core_of(subject.model), NMF)
-
-
 def is_small_rbm(subject: Subject) -> bool:
     """Whether the model is a Boltzmann machine with a layer so small that all its states can be summed."""
     core = core_of(subject.model)

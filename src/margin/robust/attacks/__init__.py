@@ -1,1 +1,31 @@
 """Perturbations that are found: what a model loses at least."""
+
+from margin.core.catalog import Part
+
+DUCHI = "Duchi, Shalev-Shwartz, Singer & Chandra (2008), Figure 1"
+MADRY_2018 = "Madry et al. (2018), Section 2.1"
+
+# fmt: off
+
+PARTS: tuple[Part, ...] = (
+    Part("robust/threat_model", "attack", ".threat_models:Threat",
+        "The ball around an input, cut by the domain, in which an adversary may move it",
+        "Madry et al. (2018), Equation 2.1", covers=("adv.threat_model",)),
+    Part("robust/fgsm", "attack", ".gradient:fgsm",
+        "The maximizer of the linearized loss over the ball, by one signed step",
+        "Goodfellow, Shlens & Szegedy (2015), Section 4", covers=("adv.fgsm",)),
+    Part("robust/pgd", "attack", ".gradient:pgd",
+        "The best point met by projected gradient ascent on the loss in the ball", MADRY_2018,
+        covers=("adv.pgd",)),
+    Part("robust/project_linf", "projection", ".projections:project_linf",
+        "The nearest point of an l-infinity ball: each coordinate clamped",
+        DUCHI.replace("Figure 1", "Section 1"), covers=("proj.linf",)),
+    Part("robust/project_l2", "projection", ".projections:project_l2",
+        "The nearest point of a Euclidean ball: scaled to its length", MADRY_2018, covers=("proj.l2",)),
+    Part("robust/project_l1", "projection", ".projections:project_l1",
+        "The nearest point of an l1 ball, by sorting and thresholding",
+        "Duchi, Shalev-Shwartz, Singer & Chandra (2008), Section 4", covers=("proj.l1",)),
+    Part("robust/project_simplex", "projection", ".projections:project_simplex",
+        "The nearest point of a simplex, by sorting and thresholding", DUCHI, covers=("proj.simplex",)),
+)
+# fmt: on

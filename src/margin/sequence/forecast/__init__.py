@@ -1,1 +1,89 @@
 """Forecasts of series, and their back-test."""
+
+from margin.core.catalog import Claim, Entry, Need, Part
+
+FORECAST = Need(
+    "forecasts of columns of its own input", "margin.sequence.forecast.claims:is_forecast", of="model"
+)
+
+QUANTILE_FORECAST = Need(
+    "forecasts that state quantiles", "margin.sequence.forecast.claims:is_quantile_forecast", of="model"
+)
+
+TRAINING_A = {"epochs": 30, "batch_size": 32, "lr": 0.001, "clip": 1.0, "patience": 5}
+TRAINING_B = {"epochs": 1, "batch_size": 512}
+HYNDMAN_2021 = "Hyndman and Athanasopoulos 2021, Section 5.2"
+
+# fmt: off
+
+MODELS: tuple[Entry, ...] = (
+    Entry("sequence/lstm_forecaster",
+        ".gated_forecasters:lstm_forecaster", "margin.core.tasks:SERIES",
+        "margin.data.sets.tiny.series:waves",
+        "The next values of each column of a series, by an LSTM that has read the last ones",
+        "Hochreiter and Schmidhuber 1997, Section 4; Wen et al. 2017, Section 3",
+        objective=".loss:scaled_error", defaults=TRAINING_A),
+    Entry("sequence/gru_forecaster",
+        ".gated_forecasters:gru_forecaster", "margin.core.tasks:SERIES",
+        "margin.data.sets.tiny.series:waves",
+        "The next values of each column of a series, by a GRU that has read the last ones",
+        "Cho et al. 2014, Section 2.3; Wen et al. 2017, Section 3", objective=".loss:scaled_error",
+        defaults=TRAINING_A),
+    Entry("sequence/gru_quantiles",
+        ".gated_forecasters:gru_quantiles", "margin.core.tasks:QUANTILES",
+        "margin.data.sets.tiny.series:waves",
+        "The quantiles .1, .5 and .9 of the next values of a series, by a GRU; they never cross",
+        "Wen, Torkkola, Narayanaswamy and Madeka 2017, Section 3", objective=".loss:scaled_error",
+        defaults=TRAINING_A),
+    Entry("sequence/mingru_forecaster",
+        ".mingru_forecasters:mingru_forecaster", "margin.core.tasks:SERIES",
+        "margin.data.sets.tiny.series:waves",
+        "The next values of each column of a series, by minimal gated recurrent units",
+        "Feng et al. 2024, Section 3.1; Wen et al. 2017, Section 3", objective=".loss:scaled_error",
+        defaults=TRAINING_A),
+    Entry("sequence/lru_forecaster",
+        ".lru_forecasters:lru_forecaster", "margin.core.tasks:SERIES", "margin.data.sets.tiny.series:waves",
+        "The next values of each column of a series, by linear recurrent units",
+        "Orvieto et al. 2023, Section 3; Wen et al. 2017, Section 3", objective=".loss:scaled_error",
+        defaults=TRAINING_A),
+    Entry("sequence/tcn_forecaster",
+        ".convolutional_forecasters:tcn_forecaster", "margin.core.tasks:SERIES",
+        "margin.data.sets.tiny.series:waves",
+        "The next values of each column of a series, by dilated causal convolutions",
+        "Bai, Kolter and Koltun 2018, Section 3", objective=".loss:scaled_error", defaults=TRAINING_A),
+    Entry("sequence/last_value",
+        ".baselines:LastValue", "margin.core.tasks:SERIES", "margin.data.sets.tiny.series:waves",
+        "The forecast of no change: the last value of each column, the baseline of every other", HYNDMAN_2021,
+        objective=".loss:scaled_error", step=".baselines:nothing_to_learn", optimizers=(), parallel=False,
+        weighted=False, defaults=TRAINING_B),
+    Entry("sequence/seasonal_naive",
+        ".baselines:SeasonalNaive", "margin.core.tasks:SERIES", "margin.data.sets.tiny.series:waves",
+        "The forecast of one season ago: the last period of each column, again and again", HYNDMAN_2021,
+        objective=".loss:scaled_error", step=".baselines:nothing_to_learn", optimizers=(), parallel=False,
+        weighted=False, defaults=TRAINING_B),
+    Entry("sequence/linear_forecaster",
+        ".baselines:LinearForecaster", "margin.core.tasks:SERIES", "margin.data.sets.tiny.series:waves",
+        "One linear map of the last values of each column to its next, by an exact solve",
+        "Zeng, Chen, Zhang and Xu 2023, Section 4.1", objective=".loss:scaled_error",
+        step=".baselines:exact_forecast", optimizers=(), parallel=False, whole=True, weighted=False,
+        defaults={"epochs": 1, "batch_size": "all"}),
+)
+
+PARTS: tuple[Part, ...] = (
+    Part("sequence/backtest", "measure", ".backtest:backtest",
+        "Forecasts from one origin after another, judged by what followed, beside naive ones",
+        "Tashman 2000, Section 2; Conway 1963, Section 5 (intervals over blocks)"),
+    Part("sequence/backtest_picture", "function", ".backtest_picture:backtest_picture",
+        "A forecast with its band beside what followed, and the errors by steps ahead with intervals",
+        "Hyndman and Athanasopoulos 2021, Section 5.10"),
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("sequence/forecast.coverage", ".claims:coverage", ".claims:demo",
+        "Does what followed lie between the quantiles .1 and .9 as often as they promise?",
+        "Koenker and Bassett 1978, Theorem 3.4", needs=(QUANTILE_FORECAST,)),
+    Claim("sequence/forecast.skill", ".claims:forecast_skill", ".claims:demo",
+        "How much of the squared error of the forecast of no change does this one save?",
+        "Murphy 1988, Equation 4", needs=(FORECAST,)),
+)
+# fmt: on

@@ -16,7 +16,7 @@ from margin.engine.descent import risk
 from margin.engine.state import core_of, features_of
 from margin.nn.recurrence import valid
 from margin.sequence.seq2seq.additive_attention import AttentionSeq2Seq
-from margin.sequence.seq2seq.encoder_decoder import BEGIN, END, Seq2Seq
+from margin.sequence.seq2seq.encoder_decoder import BEGIN, END
 from margin.theory.prediction.held_out import (
     Estimate,
     Terms,
@@ -38,16 +38,6 @@ ROUNDING = 1e-9
 """In float64, where thousands of probabilities are added."""
 
 ZERO = torch.zeros((), dtype=torch.float64)
-
-
-def is_seq2seq(subject: Subject) -> bool:
-    """Whether the model is an encoder-decoder of the catalog."""
-    return isinstance(core_of(subject.model), Seq2Seq)
-
-
-def has_alignment(subject: Subject) -> bool:
-    """Whether the model is the catalog's encoder-decoder with additive attention."""
-    return isinstance(core_of(subject.model), AttentionSeq2Seq)
 
 
 class Aligned(NamedTuple):
