@@ -5,8 +5,10 @@ import re
 import pytest
 import torch
 
-from margin.auditing.report.panels import components, halfspace, recall
 from margin.auditing.report.plots import plot
+from margin.classic.factors.figures import components
+from margin.classic.memory.figures import recall
+from margin.classic.perceptron.figures import halfspace
 from margin.figures.svg import drawing
 
 
@@ -75,12 +77,12 @@ def test_a_halfspace_is_its_points_boundary_and_parallels(finding) -> None:
         assert width == pytest.approx(height)  # a right angle is seen as one
 
 
-def test_curves_choose_their_drawing_whatever_the_claim_is_called(finding) -> None:
-    drawn = plot("third/party.claim", finding(curves=curves_of_recall(4)), "plot")
+def test_a_drawing_without_its_curves_is_lines(finding) -> None:
+    drawn = plot("margin.classic.memory.figures:recall", finding(curves=curves_of_recall(4)), "plot")
     assert re.search('aria-label="5 states from the stimulus', drawn)
-    assert plot("third/party.claim", finding(curves={"stimulus": torch.ones(3)}), "plot").count(
-        "curves: stimulus"
-    )
+    assert plot(
+        "margin.classic.memory.figures:recall", finding(curves={"stimulus": torch.ones(3)}), "plot"
+    ).count("curves: stimulus")
     with drawing() as (_, axes):
         for draw in (recall, components, halfspace):
             assert draw(axes, finding(curves={"energy": torch.ones(3)})) == ""

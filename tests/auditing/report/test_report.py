@@ -7,9 +7,9 @@ import torch
 from margin.auditing.asking.answers import Answer, Audit
 from margin.auditing.asking.hardest import Hardest
 from margin.auditing.asking.requirements import Judgment, judged, requirement_of
-from margin.auditing.report.plots import DRAWINGS, learning_curves, plot
+from margin.auditing.report.plots import learning_curves, plot
 from margin.auditing.report.report import breakable, page, topics, typeset, write_report
-from margin.core.catalog import Claim
+from margin.core.catalog import Claim, claims
 from margin.figures.svg import drawing
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr", "path", "line", "rect", "circle", "use"}
@@ -86,6 +86,11 @@ CURVES = {
     "theory/curvature.trace": curves(quadratic_forms=[1.0, 2.0, 3.0]),
     "other/claim.own": {EVIL: torch.arange(5.0), "a $b$": torch.arange(5.0)},
 }  # fmt: skip
+
+
+def figure_of(name: str) -> str:
+    """The path of the drawing that the claim of that name states; "" of one that is in no table."""
+    return claims()[name].figure if name in claims() else ""
 
 
 @pytest.fixture(scope="module")
@@ -170,24 +175,29 @@ def test_the_fragment_for_a_notebook_is_well_formed(audit):
 
 @pytest.mark.parametrize("name", CURVES)
 def test_every_drawing_draws_in_the_colors_of_the_page(finding, name):
-    svg = plot(name, finding(curves=CURVES[name]), "one")
+    svg = plot(figure_of(name), finding(curves=CURVES[name]), "one")
     checked(svg)
     assert "var(--series-" in svg
     assert not re.search(r"#[0-9a-f]{6}", svg.replace("#000000", ""))
-    assert plot(name, finding(curves=CURVES[name]), "one") == svg  # the same to the byte
+    assert plot(figure_of(name), finding(curves=CURVES[name]), "one") == svg  # the same to the byte
     assert set(re.findall(r' id="([^-"]*)', svg)) <= {"one"}
 
 
 def test_a_dollar_is_a_dollar(finding):
-    svg = plot("other/claim.own", finding(curves={"x": torch.arange(3.0), "a $b$": torch.ones(3)}), "one")
+    svg = plot(
+        figure_of("other/claim.own"), finding(curves={"x": torch.arange(3.0), "a $b$": torch.ones(3)}), "one"
+    )
     assert ">a $b$</text>" in svg
 
 
-@pytest.mark.parametrize("name", DRAWINGS)
+@pytest.mark.parametrize("name", CURVES)
 def test_a_drawing_without_its_curves_falls_back_to_lines(finding, name):
-    assert "<svg" in plot(name, finding(curves={"something": torch.arange(4.0)}), "one")
-    assert plot(name, finding(curves={}), "one") == ""
-    assert plot(name, finding(curves={"empty": torch.empty(0), "square": torch.ones(2, 2)}), "one") == ""
+    assert "<svg" in plot(figure_of(name), finding(curves={"something": torch.arange(4.0)}), "one")
+    assert plot(figure_of(name), finding(curves={}), "one") == ""
+    assert (
+        plot(figure_of(name), finding(curves={"empty": torch.empty(0), "square": torch.ones(2, 2)}), "one")
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,14 +205,16 @@ def test_a_drawing_without_its_curves_falls_back_to_lines(finding, name):
 )
 def test_what_is_counted_has_whole_ticks(finding, x, fractions):
     curves = {"window": torch.tensor(x), "loss": torch.tensor([1.0, 2.0, 3.0])}
-    svg = plot("other/topic.name", finding(curves=curves), "p")
+    svg = plot(figure_of("other/topic.name"), finding(curves=curves), "p")
     ticks = re.findall(r">(−?[\d.]+)</text>", svg.partition("window</text>")[0])
     assert len(ticks) > 1
     assert any("." in tick for tick in ticks) == fractions
 
 
 def test_margins_are_divided_at_0(finding):
-    svg = plot("theory/margins.distribution", finding(curves=CURVES["theory/margins.distribution"]), "one")
+    svg = plot(
+        figure_of("theory/margins.distribution"), finding(curves=CURVES["theory/margins.distribution"]), "one"
+    )
     assert "2 above 0, 2 at or below" in svg
     assert "right: 2" in svg
     assert "wrong or tied: 2" in svg
@@ -210,8 +222,8 @@ def test_margins_are_divided_at_0(finding):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_margin_is_lost_and_no_bar_mixes_right_and_wrong(finding, seed):
-    from margin.auditing.report.plots import margins
     from margin.figures.svg import drawing
+    from margin.theory.prediction.figures import margins
 
     values = torch.randn(50, generator=torch.Generator().manual_seed(seed)) * 10.0 ** (seed % 5 - 2)
     with drawing() as (_, axes):
@@ -227,7 +239,7 @@ def test_no_margin_is_lost_and_no_bar_mixes_right_and_wrong(finding, seed):
 
 
 def confusion_axes(finding, cells, labels):
-    from margin.auditing.report.matrix import confusion
+    from margin.theory.prediction.figures import confusion
 
     occurring = int((torch.tensor(cells).sum(1) > 0).sum())
     found = finding(
@@ -287,7 +299,7 @@ def test_counts_are_written_for_up_to_20_classes(finding, classes, counted, larg
     cells = torch.eye(classes).double() * 12345 + 1
     found = finding(value=torch.zeros(classes).double(), labels=tuple(map(str, range(classes))),
                     curves={"confusion": cells})  # fmt: skip
-    svg = plot("theory/confusion.recall", found, "one")
+    svg = plot(figure_of("theory/confusion.recall"), found, "one")
     assert svg.count(">12346</text>") == (classes if counted else 0)
     assert ("data:image/png" in svg) == (not counted)
     assert ('class="large" style="--width: ' in svg) == large
@@ -295,7 +307,7 @@ def test_counts_are_written_for_up_to_20_classes(finding, classes, counted, larg
 
 
 def test_the_roc_curve_encloses_the_area_that_is_measured():
-    from margin.auditing.report.plots import roc
+    from margin.theory.prediction.figures import roc
     from margin.theory.prediction.ranking_claims import area, demo
 
     found = area(demo())
@@ -309,7 +321,8 @@ def test_the_roc_curve_encloses_the_area_that_is_measured():
 
 
 def test_predictions_stand_against_what_was_observed(finding):
-    from margin.auditing.report.plots import MOST_DOTS, agreement
+    from margin.figures.frames import MOST_DOTS
+    from margin.theory.prediction.figures import agreement
 
     x = torch.arange(5001.0).double()
     found = finding(curves={"observed": x, "predicted": x.flip(0) / 2})

@@ -85,7 +85,7 @@ def test_stimulus_trajectory_and_memory_have_the_shape_of_an_input() -> None:
     assert torch.equal(curves["trajectory"][0], curves["stimulus"])
     assert torch.equal(curves["trajectory"][-1], curves["retrieved"])
     assert len(curves["energy"]) == len(curves["step"])
-    assert "energy" in plot("classic/hopfield.energy", claims.falling_energy(subject), "a")
+    assert "energy" in plot("margin.classic.memory.figures:recall", claims.falling_energy(subject), "a")
 
 
 @pytest.mark.parametrize("ties", ["up", "keep"])

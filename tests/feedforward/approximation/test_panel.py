@@ -5,7 +5,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.feedforward.approximation import barron_claims
-from margin.feedforward.approximation.panel import MOST_MARKS, approximation
+from margin.feedforward.approximation.figures import MOST_MARKS, approximation
 from margin.feedforward.piecewise import error_claims as error_claims
 from margin.feedforward.piecewise import linear_claims as piecewise_linear_claims
 from margin.feedforward.piecewise import sawtooth_claims
@@ -86,7 +86,7 @@ def test_a_rate_is_drawn_on_logarithms(finding) -> None:
     ],
 )
 def test_the_claims_are_drawn(ask, demo, words: str) -> None:
-    drawn = plot("some/claim", ask(demo()), "plot")
+    drawn = plot("margin.feedforward.approximation.figures:approximation", ask(demo()), "plot")
     assert words in drawn.replace("&#x27;", "'")
     assert "nan" not in drawn
 

@@ -109,7 +109,7 @@ def test_the_film_of_the_exact_network_has_the_energies_of_the_chain_forth() -> 
     assert found.curves["film times"].tolist()[-1] == 0
     near = (shown[-1][:, None] - torch.tensor([[-1.0, 0.0], [1.0, 0.0]]).double()).norm(dim=2).amin(1)
     assert float((near < 0.5).double().mean()) > 0.95
-    assert "<svg" in plot("generative/diffusion.film", found, "p")
+    assert "<svg" in plot("margin.generative.diffusion.figures:film", found, "p")
 
 
 def test_the_film_of_a_silent_network_strays() -> None:

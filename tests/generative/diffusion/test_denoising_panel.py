@@ -3,7 +3,7 @@
 import torch
 
 from margin.figures.svg import drawing
-from margin.generative.diffusion.denoising_panel import film
+from margin.generative.diffusion.figures import film
 
 TIMES = torch.tensor([9.0, 4.0, 0.0])
 

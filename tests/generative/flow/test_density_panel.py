@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from margin.figures.svg import drawing
-from margin.generative.flow.density_panel import SHARES, density, levels_of
+from margin.generative.flow.figures import SHARES, density, levels_of
 
 
 def curves() -> dict[str, torch.Tensor]:

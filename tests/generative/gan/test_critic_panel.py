@@ -7,7 +7,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.generative.gan.critic_panel import critics
+from margin.generative.gan.figures import critics
 
 
 def test_both_are_drawn_over_one_range(finding) -> None:
@@ -24,7 +24,7 @@ def test_both_are_drawn_over_one_range(finding) -> None:
             assert float(values.sum()) == pytest.approx(1.0)
             assert (float(edges[0]), float(edges[-1])) == (-4.0, 4.0)
         assert float(steps["samples"][0][0]) == pytest.approx(1.0)
-    assert "<svg" in plot("generative/gan.divergence", found, "p")
+    assert "<svg" in plot("margin.generative.gan.figures:critics", found, "p")
 
 
 def test_numbers_that_are_all_the_same_are_drawn_too(finding) -> None:

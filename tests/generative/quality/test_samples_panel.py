@@ -5,7 +5,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.generative.quality.samples_panel import colors, sample_images, sample_points
+from margin.generative.quality.figures import colors, sample_images, sample_points
 
 
 def test_points_are_drawn_over_the_data(finding) -> None:
@@ -50,7 +50,7 @@ def test_other_curves_are_left_to_others(finding) -> None:
         assert sample_points(axes, finding(curves={"sample points": torch.ones(3, 2)})) == ""
         assert sample_images(axes, finding(curves={"sample images": torch.ones(3, 1, 2, 2)})) == ""
     shown = plot(
-        "any/claim.at_all",
+        "margin.generative.quality.figures:samples",
         finding(curves={"sample points": torch.rand(3, 2), "held-out points": torch.rand(3, 2)}),
         "a",
     )

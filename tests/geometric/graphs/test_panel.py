@@ -4,7 +4,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import INK, drawing
-from margin.geometric.graphs.panel import graph, layout
+from margin.geometric.graphs.figures import graph, layout
 
 CURVES = {
     "graph edges": torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 1, 4]]),
@@ -31,7 +31,7 @@ def test_nodes_edges_and_mistakes(finding) -> None:
         words == "a graph drawn, 6 nodes, by the class predicted; "
         "of 3 that are judged 1 are wrong, with a dark ring"
     )
-    assert "<svg" in plot("geometric/graph.homophily", finding(curves=CURVES), "p")
+    assert "<svg" in plot("margin.geometric.graphs.figures:graph", finding(curves=CURVES), "p")
 
 
 def test_attention_is_thickness_from_the_attending_end(finding) -> None:

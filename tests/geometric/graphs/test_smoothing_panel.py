@@ -4,7 +4,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.geometric.graphs.smoothing_panel import smoothing
+from margin.geometric.graphs.figures import smoothing
 
 COLORS = torch.stack((torch.tensor([[1.0, 0.0, 0.5]] * 4), torch.full((4, 3), 0.5)))
 CURVES = {"smoothing colors": COLORS, "smoothing depths": torch.tensor([0, 64])}
@@ -18,12 +18,12 @@ def test_rows_are_depths_and_words_say_how_grey(finding) -> None:
         assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "64"]
     assert "depth, 0 to 64" in words
     assert "from 0.67 to 0.00" in words
-    assert "<svg" in plot("geometric/smoothing.rate", finding(curves=CURVES), "p")
+    assert "<svg" in plot("margin.geometric.graphs.figures:smoothing", finding(curves=CURVES), "p")
 
 
 def test_it_comes_before_the_lines_of_the_same_finding(finding) -> None:
     both = CURVES | {"propagations": torch.arange(3.0), "left": torch.tensor([1.0, 0.5, 0.2])}
-    assert "grey where" in plot("geometric/smoothing.rate", finding(curves=both), "p")
+    assert "grey where" in plot("margin.geometric.graphs.figures:smoothing", finding(curves=both), "p")
 
 
 def test_other_curves_and_nan_are_left_to_others(finding) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.geometric.sets.cloud_panel import LARGE, SMALL, cloud, seen
+from margin.geometric.sets.figures import LARGE, SMALL, cloud, seen
 
 
 def curves() -> dict[str, torch.Tensor]:
@@ -45,4 +45,4 @@ def test_points_are_projected_along_one_direction():
 def test_other_curves_are_left_to_others(finding):
     with drawing() as (_, axes):
         assert cloud(axes, finding(curves={"cloud points": torch.ones(3, 3)})) == ""
-    assert "critical" in plot("geometric/pointnet.critical_set", finding(curves=curves()), "a")
+    assert "critical" in plot("margin.geometric.sets.figures:cloud", finding(curves=curves()), "a")

@@ -7,8 +7,8 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
+from margin.geometric.spectral.figures import BINS, graph_spectrum
 from margin.geometric.spectral.filter_claims import demo, passed
-from margin.geometric.spectral.graph_spectrum_panel import BINS, graph_spectrum
 from margin.geometric.spectral.laplacian_claims import frequency
 
 
@@ -30,7 +30,7 @@ def test_bars_and_energies_are_drawn() -> None:
             y = line.get_ydata()
             assert abs(float(y[-1]) - 1) < 1e-9  # all energy is somewhere
             assert all(a <= b + 1e-12 for a, b in pairwise(y))
-    assert "<svg" in plot("geometric/fourier.frequency", finding, "a")
+    assert "<svg" in plot("margin.geometric.spectral.figures:graph_spectrum", finding, "a")
 
 
 def test_responses_are_drawn_in_parts_of_the_largest() -> None:

@@ -4,7 +4,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.sequence.dynamics.eigenvalue_panel import eigenvalues
+from margin.sequence.dynamics.figures import eigenvalues
 
 NOW = {"real part now": torch.tensor([0.5, 0.0]), "imaginary part now": torch.tensor([0.0, -2.0])}
 BEGUN = {
@@ -28,7 +28,7 @@ def test_dots_are_the_eigenvalues_and_the_circle_is_the_unit_circle(finding) -> 
         assert axes.get_xlim()[1] > 2
     assert words.startswith("2 eigenvalues in the complex plane")
     assert "modulus .5 to 2" in words
-    assert "<svg" in plot("sequence/eigenvalues", found, "p")
+    assert "<svg" in plot("margin.sequence.dynamics.figures:eigenvalues", found, "p")
 
 
 def test_the_beginning_may_be_unknown_and_other_curves_are_left_to_others(finding) -> None:

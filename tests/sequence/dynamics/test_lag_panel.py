@@ -7,7 +7,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.sequence.dynamics.lag_panel import by_lag
+from margin.sequence.dynamics.figures import by_lag
 
 LAG = torch.arange(1, 5)
 
@@ -31,7 +31,7 @@ def test_norms_are_drawn_by_lag_and_the_bound_dashed(finding) -> None:
         low, high = axes.get_ylim()
         assert 1e-4 < low < 1e-3 and high > 1
     assert words == "norm of the gradient over 4 lags of r, dashed the bound"
-    assert "<svg" in plot("sequence/gradient.by_lag", found, "p")
+    assert "<svg" in plot("margin.sequence.dynamics.figures:by_lag", found, "p")
 
 
 def test_what_is_zero_or_tiny_does_not_stretch_the_axis(finding) -> None:
@@ -46,7 +46,9 @@ def test_what_is_zero_or_tiny_does_not_stretch_the_axis(finding) -> None:
 
 def test_lags_are_whole(finding) -> None:
     svg = plot(
-        "sequence/gradient.by_lag", finding(curves={"lag": LAG, **curves("r", [0.8, 0.5, 0.2, 0.1])}), "p"
+        "margin.sequence.dynamics.figures:by_lag",
+        finding(curves={"lag": LAG, **curves("r", [0.8, 0.5, 0.2, 0.1])}),
+        "p",
     )
     ticks = re.findall(r">([\d.]+)</text>", svg.partition("lag (steps)</text>")[0])
     assert ticks == ["1", "2", "3", "4"]

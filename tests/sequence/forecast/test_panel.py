@@ -6,7 +6,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.sequence.forecast.panel import fan, forecast_and_errors, over_steps_ahead
+from margin.sequence.forecast.figures import fan, forecast_and_errors, over_steps_ahead
 
 
 def test_a_forecast_follows_its_past(finding):
@@ -38,9 +38,9 @@ def test_errors_are_lines_over_the_steps_ahead(finding):
 
 def test_steps_ahead_are_whole(finding):
     curves = {"steps ahead": torch.arange(1, 4), "this forecast": torch.tensor([1.0, 2.0, 3.0])}
-    ahead = plot("sequence/forecast.skill", finding(curves=curves), "a")
+    ahead = plot("margin.sequence.forecast.figures:skill", finding(curves=curves), "a")
     past = {"past": torch.arange(1.0), "truth": torch.arange(2.0), "forecast": torch.arange(2.0)}
-    for svg in (ahead, plot("sequence/forecast.coverage", finding(curves=past), "b")):
+    for svg in (ahead, plot("margin.sequence.forecast.figures:fan", finding(curves=past), "b")):
         ticks = re.findall(r">(−?[\d.]+)</text>", svg.partition("steps ahead</text>")[0])
         assert len(ticks) > 2
         assert all("." not in tick for tick in ticks)
@@ -54,7 +54,7 @@ def test_other_curves_are_left_to_others(finding):
 
 def test_the_report_draws_them(finding):
     curves = {"steps ahead": torch.arange(1, 4), "this forecast": torch.tensor([1.0, 2.0, 3.0])}
-    assert "steps ahead" in plot("sequence/forecast.skill", finding(curves=curves), "a")
+    assert "steps ahead" in plot("margin.sequence.forecast.figures:skill", finding(curves=curves), "a")
 
 
 def test_a_forecast_of_values_is_drawn_over_its_errors(finding):

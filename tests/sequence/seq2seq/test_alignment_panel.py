@@ -6,9 +6,9 @@ import torch
 from margin.auditing.report.plots import plot
 from margin.core.findings import Finding
 from margin.figures.svg import drawing
-from margin.sequence.seq2seq.alignment_panel import alignment
 from margin.sequence.seq2seq.claims import alignment as ask
 from margin.sequence.seq2seq.claims import demo
+from margin.sequence.seq2seq.figures import alignment
 
 
 def finding(weights: torch.Tensor | None) -> Finding:
@@ -52,9 +52,9 @@ def test_nothing_is_drawn_of_nothing(weights: torch.Tensor | None) -> None:
 
 @pytest.mark.parametrize("size", [1, 9, 60])
 def test_the_report_has_it(size: int) -> None:
-    text = plot("sequence/attention_seq2seq.alignment", finding(torch.eye(size)), "p")
+    text = plot("margin.sequence.seq2seq.figures:alignment", finding(torch.eye(size)), "p")
     assert f"attention of {size} target tokens" in text
 
 
 def test_the_claim_is_drawn() -> None:
-    assert "attention of" in plot("sequence/attention_seq2seq.alignment", ask(demo()), "p")
+    assert "attention of" in plot("margin.sequence.seq2seq.figures:alignment", ask(demo()), "p")

@@ -7,7 +7,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.theory.curvature.landscape_panel import contours, landscape, paths, rates, slices, stability
+from margin.theory.curvature.figures import contours, landscape, paths, rates, slices, stability
 
 T = torch.linspace(0, 1, 5).double()
 PATHS = {
@@ -112,4 +112,4 @@ def test_a_flat_plane_or_one_of_no_finite_loss_is_not_drawn(finding):
 
 @pytest.mark.parametrize("curves", [PATHS, PLANE, SLICES, RATES, EDGE])
 def test_a_report_takes_the_drawing_by_the_curves(finding, curves):
-    assert plot("theory/some.claim", finding(curves=curves), "p1").startswith("<svg")
+    assert plot("margin.theory.curvature.figures:landscape", finding(curves=curves), "p1").startswith("<svg")

@@ -7,7 +7,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.theory.curvature.spectrum_panel import DECADES, spectrum_density
+from margin.theory.curvature.figures import DECADES, spectrum_density
 
 
 def curves(scale: float = 1.0) -> dict[str, torch.Tensor]:
@@ -45,5 +45,5 @@ def test_nothing_is_drawn_of_curves_that_are_absent_or_not_finite(finding, name:
 
 
 def test_a_report_takes_the_drawing_by_the_curves(finding) -> None:
-    svg = plot("theory/curvature.density", finding(curves=curves()), "p1")
+    svg = plot("margin.theory.curvature.figures:spectrum_density", finding(curves=curves()), "p1")
     assert "density of the spectrum of the Hessian, from -1.5 to 7.25" in svg.replace("−", "-")

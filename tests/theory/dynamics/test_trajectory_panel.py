@@ -8,7 +8,7 @@ import torch
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
 from margin.math.convexity.landscapes import landscape
-from margin.theory.dynamics.trajectory_panel import draw, trajectories
+from margin.theory.dynamics.figures import draw, trajectories
 
 
 def curves():
@@ -51,7 +51,9 @@ def test_a_flat_surface_is_drawn_without_contours(finding):
 
 
 def test_a_report_takes_the_drawing_by_the_curves(finding):
-    assert "the paths of first, second" in plot("theory/rates.paths", finding(curves=curves()), "p1")
+    assert "the paths of first, second" in plot(
+        "margin.theory.dynamics.figures:trajectories", finding(curves=curves()), "p1"
+    )
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])

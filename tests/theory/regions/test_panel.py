@@ -6,7 +6,7 @@ from margin.auditing.report.plots import plot
 from margin.core.findings import Finding
 from margin.figures.svg import drawing
 from margin.theory.regions.claims import demo, in_plane
-from margin.theory.regions.panel import regions
+from margin.theory.regions.figures import regions
 
 
 def finding(curves):
@@ -16,7 +16,7 @@ def finding(curves):
 
 
 def test_polygons_are_an_image_and_words_say_how_many():
-    svg = plot("theory/regions.in_plane", in_plane(demo()), "one")
+    svg = plot("margin.theory.regions.figures:regions", in_plane(demo()), "one")
     assert "44 polygons of 44 linear regions, by the class decided there" in svg
     assert svg.count("<image") == 1 and len(svg) < 400_000
     assert "along the first two examples" in svg

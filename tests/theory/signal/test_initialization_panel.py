@@ -5,7 +5,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.theory.signal.initialization_panel import gains
+from margin.theory.signal.figures import gains
 
 CURVES = {
     "map": torch.tensor([1.0, 2.0]),
@@ -33,7 +33,7 @@ def test_dots_errors_and_levels_are_those_of_the_curves(finding) -> None:
         assert [bar[1][1] - bar[0][1] for bar in bars] == pytest.approx([0.1 * 1.959964, 0.2 * 1.959964])
         assert axes.get_yscale() == "log"
     assert words.startswith("n Var W of 2 affine maps (at the beginning, now)")
-    assert "<svg" in plot("theory/initialization.variance", found, "p")
+    assert "<svg" in plot("margin.theory.signal.figures:gains", found, "p")
 
 
 def test_curves_of_something_else_and_gains_of_0_are_left_to_others(finding) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from margin.auditing.report.plots import plot
 from margin.figures.svg import drawing
-from margin.theory.signal.panel import over_depth
+from margin.theory.signal.figures import over_depth
 
 
 def curves(**more):
@@ -43,7 +43,9 @@ def test_where_nothing_passes_no_point_is_drawn(finding):
 )
 def test_a_tick_is_a_layer(finding, layers, ticks):
     depth = torch.arange(1, layers + 1).double()
-    drawn = plot("third/party.claim", finding(curves={"depth": depth, "now": depth}), "plot")
+    drawn = plot(
+        "margin.theory.signal.figures:over_depth", finding(curves={"depth": depth, "now": depth}), "plot"
+    )
     assert all(f">{tick}</text>" in drawn for tick in ticks)
 
 
@@ -53,7 +55,9 @@ def test_one_layer_is_a_dot(finding):
         assert axes.lines[0].get_marker() == "o"
 
 
-def test_curves_choose_it_whatever_the_claim_is_called(finding):
-    assert 'aria-label="now over 4 layers' in plot("third/party.claim", finding(curves=curves()), "plot")
+def test_the_report_draws_it(finding):
+    assert 'aria-label="now over 4 layers' in plot(
+        "margin.theory.signal.figures:over_depth", finding(curves=curves()), "plot"
+    )
     with drawing() as (_, axes):
         assert over_depth(axes, finding(curves={"step": torch.arange(3), "now": torch.ones(3)})) == ""

@@ -201,7 +201,7 @@ def _section(audit: Audit, position: int, notes: Sequence[str], whole: bool) -> 
         rows=shown,
         window=window,
         bars=bars,
-        plot=Markup(plot(answer.claim.name, finding, f"plot-{position}") if whole else ""),
+        plot=Markup(plot(answer.claim.figure, finding, f"plot-{position}") if whole else ""),
         notes=[word for word in words if word],
         short=unmet(judgments),
     )

@@ -55,14 +55,14 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("classic/pca.eckart_young", ".pca_claims:eckart_young", ".pca_claims:pca_demo",
         "Is no map of the codes' rank better at reconstructing the training examples?",
         "Eckart and Young 1936; Mirsky 1960, Theorem 2", needs=(CODER, TRAINING), cost=SOLVE,
-        covers=("eckart_young", "pca")),
+        covers=("eckart_young", "pca"), figure=".figures:components"),
     Claim("classic/linear_autoencoder.subspace", ".pca_claims:subspace", ".pca_claims:autoencoder_demo",
         "How far is the decoder's subspace from that of PCA, where training tends?",
         "Baldi and Hornik 1989, Section 2", needs=(AUTOENCODER, TRAINING), cost=SOLVE,
-        covers=("linear_autoencoder",)),
+        covers=("linear_autoencoder",), figure=".figures:components"),
     Claim("classic/ppca.likelihood", ".pca_claims:likelihood", ".pca_claims:ppca_demo",
         "Is no probabilistic PCA of as many components more likely?",
         "Tipping and Bishop 1999, Equations 7 and 8, Appendix A", needs=(PPCA, TRAINING), cost=SOLVE,
-        covers=("ppca",)),
+        covers=("ppca",), figure=".figures:components"),
 )
 # fmt: on

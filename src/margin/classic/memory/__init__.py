@@ -71,7 +71,7 @@ PARTS: tuple[Part, ...] = (
 CLAIMS: tuple[Claim, ...] = (
     Claim("classic/hopfield.energy", ".hopfield_claims:falling_energy", ".hopfield_claims:demo",
         "Does no asynchronous update raise the energy?", HOPFIELD_1982, needs=(HOPFIELD,),
-        cost=Cost(20, limit=4), covers=("hopfield.energy", "hopfield.dynamics")),
+        cost=Cost(20, limit=4), covers=("hopfield.energy", "hopfield.dynamics"), figure=".figures:recall"),
     Claim("classic/hopfield.crosstalk", ".hopfield_claims:crosstalk_criterion", ".hopfield_claims:demo",
         "Are the stored patterns that last those that the cross-talk does not outweigh?", HERTZ_1991,
         needs=(HOPFIELD,), covers=("hopfield.crosstalk",)),
@@ -106,7 +106,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("classic/modern_hopfield.energy",
         ".associative_memory_claims:falling_continuous_energy", ".associative_memory_claims:demo_continuous",
         "Does no update raise the energy?", "Ramsauer et al. 2021, Theorem 1", needs=(CONTINUOUS,),
-        cost=Cost(20, limit=64), covers=("hopfield.modern",)),
+        cost=Cost(20, limit=64), covers=("hopfield.modern",), figure=".figures:recall"),
     Claim("classic/modern_hopfield.retrieval",
         ".associative_memory_claims:retrieval_error", ".associative_memory_claims:demo_continuous",
         "Does one update leave a stored pattern where it is, to within an exponentially small error?",

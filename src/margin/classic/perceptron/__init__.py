@@ -86,7 +86,7 @@ CLAIMS: tuple[Claim, ...] = (
         "How wide is the margin of the training examples, and how wide could it be?",
         "Cortes and Vapnik 1995, Section 2; Bennett and Bredensteiner 2000, Section 2",
         needs=(LABELS, TRAINING, HALFSPACE), cost=Cost(part="train"),
-        covers=("perceptron.margin", "perceptron.max_margin")),
+        covers=("perceptron.margin", "perceptron.max_margin"), figure=".figures:halfspace"),
     Claim("classic/perceptron.scale", ".claims:scale", ".claims:trained_demo",
         "Does a positive factor of (w, b) change a side or a margin?", "Cortes and Vapnik 1995, Section 2",
         needs=(LABELS, TRAINING, HALFSPACE), cost=Cost(part="train"), covers=("perceptron.model",)),

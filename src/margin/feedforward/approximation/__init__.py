@@ -42,6 +42,6 @@ PARTS: tuple[Part, ...] = (
 CLAIMS: tuple[Claim, ...] = (
     Claim("feedforward/barron.greedy", ".barron_claims:greedy_bound", ".barron_claims:demo",
         "Does a greedy net of m sigmoids keep the mean squared error (2 r C_f)^2 / m on a ball?", BARRON_1993,
-        needs=(GREEDY,), covers=("approx.barron",)),
+        needs=(GREEDY,), covers=("approx.barron",), figure=".figures:approximation"),
 )
 # fmt: on

@@ -93,10 +93,11 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("generative/codes.reconstruction", ".code_claims:reconstruction", ".code_claims:demo",
         "Which share of the variance is lost on the way through the code, beside PCA's?",
         "Hinton and Salakhutdinov 2006, Figure 2; Eckart and Young 1936, Section 3", needs=(RESTORES,),
-        cost=Cost(passes=2, limit=1000), covers=("ae.autoencoder",)),
+        cost=Cost(passes=2, limit=1000), covers=("ae.autoencoder",), figure=".figures:reconstructions"),
     Claim("generative/codes.traversal", ".code_claims:traversal", ".code_claims:bent_demo",
         "How far does each coordinate of the code move what is decoded?",
         "Kingma and Welling 2014, Figure 4; Higgins et al. 2017, Figure 1", needs=(CODER,),
-        cost=Cost(passes=2, limit=1000), covers=("ae.autoencoder", "vae.model")),
+        cost=Cost(passes=2, limit=1000), covers=("ae.autoencoder", "vae.model"),
+        figure=".figures:traversals"),
 )
 # fmt: on

@@ -160,6 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(DIFFUSION,), cost=Cost(passes=650, limit=128), covers=("diff.ddim", "diff.sde")),
     Claim("generative/diffusion.film", ".denoising_claims:film", ".claims:demo",
         "Do samples have the energy of noisy examples on the way back from noise?", HO_2020_A,
-        needs=(DIFFUSION,), cost=Cost(passes=200, limit=256), covers=("diff.ddpm_sampling",)),
+        needs=(DIFFUSION,), cost=Cost(passes=200, limit=256), covers=("diff.ddpm_sampling",),
+        figure=".figures:film"),
 )
 # fmt: on

@@ -64,7 +64,7 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(
             Need("a density of the plane that can be sampled",
                  "margin.generative.flow.plane_claims:is_plane"),),
-        cost=Cost(passes=500, limit=400), covers=("flow.change_of_variables",)),
+        cost=Cost(passes=500, limit=400), covers=("flow.change_of_variables",), figure=".figures:density"),
     Claim("generative/density.gain", ".plane_claims:gain", ".plane_claims:demo",
         "How many nats more than a Gaussian does the density give held-out examples?",
         "Theis, van den Oord and Bethge 2016, Section 3.1",

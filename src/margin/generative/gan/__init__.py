@@ -89,7 +89,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("generative/gan.divergence", ".claims:divergence", ".claims:demo",
         "How far is the generator's law from the data's at least, by what its critic tells apart?",
         GOODFELLOW_2014, needs=(ADVERSARY, ITS_CLASSES), cost=Cost(passes=2, limit=8192),
-        covers=("gan.objective", "gan.optimal_discriminator", "gan.js")),
+        covers=("gan.objective", "gan.optimal_discriminator", "gan.js"), figure=".figures:critics"),
     Claim("generative/gan.distance", ".claims:distance", ".claims:demo",
         "Is the critic's gap over its slope below the Wasserstein distance of examples and samples?",
         "Arjovsky, Chintala and Bottou 2017, Equation 2; Gulrajani et al. 2017, Proposition 1",

@@ -133,10 +133,10 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(CONVOLUTIONS,), cost=Cost(3), by_name=KNOWN, covers=("gnn.gcn_norm",)),
     Claim("geometric/smoothing.rate", ".oversmoothing_claims:contraction", ".coupling_claims:small_gcn",
         "How fast do propagations on this graph make its nodes alike?", LI_2018, needs=(GRAPHS,),
-        cost=Cost(20), covers=("gnn.oversmoothing",)),
+        cost=Cost(20), covers=("gnn.oversmoothing",), figure=".figures:smoothing"),
     Claim("geometric/smoothing.energy", ".oversmoothing_claims:energy", ".coupling_claims:small_gcn",
         "How alike has each layer made neighbors, and what does a propagation leave of it?", CAI_2020,
-        needs=(PASSING,), cost=Cost(20), covers=("gnn.oversmoothing",)),
+        needs=(PASSING,), cost=Cost(20), covers=("gnn.oversmoothing",), figure=".figures:smoothing"),
     Claim("geometric/squashing.jacobian", ".oversquashing_claims:jacobian", ".oversquashing_claims:demo",
         "How strongly does a node depend on another so many edges away, and how strongly can it?",
         "Topping, Di Giovanni, Chamberlain, Dong and Bronstein 2022, Lemma 1", needs=(PASSING,),
@@ -155,6 +155,6 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(LABELS, PASSING), cost=Cost(30), covers=("gnn.wl_bound", "graph.wl")),
     Claim("geometric/graph.homophily", ".homophily_claims:share", ".homophily_claims:demo",
         "How often does an edge join nodes of one class, as labeled and as predicted?",
-        "Zhu et al. 2020, Definition 1", needs=(CLASSIFIED,), cost=Cost(2)),
+        "Zhu et al. 2020, Definition 1", needs=(CLASSIFIED,), cost=Cost(2), figure=".figures:graph"),
 )
 # fmt: on

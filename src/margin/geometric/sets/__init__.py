@@ -104,7 +104,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("geometric/pointnet.critical_set", ".pointnet_claims:critical_set", ".pointnet_claims:demo",
         "Do the points that attain a maximum decide alone, and how many are they?",
         "Qi, Su, Mo and Guibas 2017, Theorem 2", needs=(SETS, MAXIMA), cost=Cost(3, limit=16),
-        covers=("geo.pointnet",)),
+        covers=("geo.pointnet",), figure=".figures:cloud"),
     Claim("geometric/pointnet.orthogonality", ".pointnet_claims:orthogonality", ".pointnet_claims:demo",
         "How much do the learned transforms stretch, and does the penalty bound it?",
         "Qi, Su, Mo and Guibas 2017, Equation 2; Horn and Johnson 2013, Theorem 4.3.1",

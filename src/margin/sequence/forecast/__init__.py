@@ -81,9 +81,9 @@ PARTS: tuple[Part, ...] = (
 CLAIMS: tuple[Claim, ...] = (
     Claim("sequence/forecast.coverage", ".claims:coverage", ".claims:demo",
         "Does what followed lie between the quantiles .1 and .9 as often as they promise?",
-        "Koenker and Bassett 1978, Theorem 3.4", needs=(QUANTILE_FORECAST,)),
+        "Koenker and Bassett 1978, Theorem 3.4", needs=(QUANTILE_FORECAST,), figure=".figures:fan"),
     Claim("sequence/forecast.skill", ".claims:forecast_skill", ".claims:demo",
         "How much of the squared error of the forecast of no change does this one save?",
-        "Murphy 1988, Equation 4", needs=(FORECAST,)),
+        "Murphy 1988, Equation 4", needs=(FORECAST,), figure=".figures:skill"),
 )
 # fmt: on

@@ -41,7 +41,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("sequence/attention_seq2seq.alignment", ".claims:alignment", ".claims:demo",
         "How often is the source token that is read most at the target token's own place?",
         "Bahdanau, Cho and Bengio 2015, Section 5.2.1 and Figure 3", needs=(ALIGNING,), cost=Cost(limit=200),
-        covers=("seq2seq.attention",)),
+        covers=("seq2seq.attention",), figure=".figures:alignment"),
     Claim("sequence/seq2seq.normalization", ".claims:normalization", ".claims:demo",
         "Do the probabilities of all targets of a source sum to 1?",
         "Sutskever, Vinyals and Le 2014, Section 2, Equation 1", needs=(SEQ2SEQ,), cost=Cost(limit=1),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import Finding
-from margin.figures.fills import FILLS
+from margin.figures.frames import FILLS
 from margin.figures.svg import GRID, MUTED, SERIES, sized
 
 if TYPE_CHECKING:

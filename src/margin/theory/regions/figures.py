@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from margin.core.findings import Finding
 from margin.figures.digits import exact
-from margin.figures.fills import FILLS
+from margin.figures.frames import FILLS
 from margin.figures.svg import INK, sized
 
 if TYPE_CHECKING:

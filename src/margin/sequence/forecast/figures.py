@@ -10,7 +10,6 @@ from margin.figures.svg import MUTED, SERIES, exact_ticks, sized, whole_ticks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 FAN = ("past", "truth", "forecast", "band low", "band high")
 """The curves of one forecast."""
 
@@ -75,3 +74,8 @@ def over_steps_ahead(axes: "Axes", finding: Finding) -> str:
     whole_ticks(axes.xaxis)
     axes.legend()
     return f"root mean squared error of {' and '.join(curves)} by steps ahead"
+
+
+def skill(axes: "Axes", finding: Finding) -> str:
+    """The errors by steps ahead, under a forecast where the finding has one."""
+    return forecast_and_errors(axes, finding) or over_steps_ahead(axes, finding)

@@ -1,4 +1,8 @@
-"""The loss over paths and slices of the weights: lines along paths, contours on a plane, a rising rate.
+"""The density of a Hessian's spectrum, on a logarithmic axis, between its extreme eigenvalues.
+
+Most of a network's eigenvalues lie about 0 and few are large: on a linear axis only the first are seen.
+
+The loss over paths and slices of the weights: lines along paths, contours on a plane, a rising rate.
 
 Sharpness beside its limit of stability belongs here too: both are the loss's landscape seen by a training.
 """
@@ -11,10 +15,40 @@ from torch import Tensor
 
 from margin.core.findings import Finding
 from margin.figures.digits import exact
+from margin.figures.frames import curve
 from margin.figures.svg import INK, SERIES, sized
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+DECADES = 6
+"""Powers of ten below the highest density that are drawn."""
+
+
+def spectrum_density(axes: "Axes", finding: Finding) -> str:
+    """Density against eigenvalue with its error over the probes, and the extreme eigenvalues marked."""
+    names = ("eigenvalue", "density", "extreme eigenvalues")
+    curves = [finding.curves[name].detach().cpu().double() for name in names if name in finding.curves]
+    if len(curves) < len(names) or not all(len(c) and bool(c.isfinite().all()) for c in curves):
+        return ""
+    x, y, ends = curves
+    floor = float(y.max()) * 10.0**-DECADES
+    if floor == 0:
+        return ""
+    error = finding.curves.get("density error", torch.zeros_like(y)).detach().cpu().double()
+    if bool((error > 0).any()):
+        below, above = (y - error).clamp(min=floor), (y + error).clamp(min=floor)
+        axes.fill_between(x, below, above, color=SERIES[0], alpha=0.2, linewidth=0)
+    axes.plot(x, y.clamp(min=floor), color=SERIES[0], label="density")
+    low, high = float(ends.min()), float(ends.max())
+    axes.scatter([low, high], [floor, floor], color=SERIES[2], s=22, marker="^", zorder=3, clip_on=False)
+    axes.plot([], [], color=SERIES[2], marker="^", linestyle="", markersize=5, label="extreme eigenvalues")
+    axes.axvline(0, color=INK, linewidth=0.9)
+    axes.set_yscale("log")
+    axes.set(xlabel="eigenvalue of the Hessian", ylabel="density", ylim=(floor, 3 * float(y.max())))
+    axes.legend()
+    return f"density of the spectrum of the Hessian, from {exact(low)} to {exact(high)}"
+
 
 PATH, LOSS, MISTAKES, ERROR = "place on the path", "loss: ", "mistakes: ", ", error"
 LEVELS = 9
@@ -145,3 +179,37 @@ def stability(axes: "Axes", finding: Finding) -> str:
         axes.set_yscale("log")
     axes.legend()
     return "sharpness of the training loss by step, beside the limit of stability"
+
+
+def spectrum(axes: "Axes", finding: Finding) -> str:
+    """Ritz values of the Hessian with the weight that Lanczos gives each."""
+    ritz = curve(finding, "ritz values", "ritz", "eigenvalues")
+    if ritz is None:
+        return ""
+    weight = curve(finding, "weights")
+    if weight is None or weight.shape != ritz.shape:
+        weight = torch.ones_like(ritz)
+    shown = (weight > 0) & ritz.isfinite()
+    ritz, weight = ritz[shown], weight[shown]
+    axes.vlines(
+        ritz, torch.full_like(weight, float(weight.min()) / 3), weight, color=SERIES[0], linewidth=1.1
+    )
+    axes.scatter(ritz, weight, color=SERIES[0], s=10, zorder=3)
+    if float(weight.max()) > 30 * float(weight.min()):
+        axes.set_yscale("log")
+    axes.axvline(0, color=INK, linewidth=0.9)
+    axes.set(xlabel="eigenvalue of the Hessian (Ritz value)", ylabel="weight")
+    least, largest = (exact(float(end)) for end in (ritz.min(), ritz.max()))
+    return f"spectrum of the Hessian: {len(ritz)} Ritz values from {least} to {largest}"
+
+
+def draws(axes: "Axes", finding: Finding) -> str:
+    """The single draws of which an estimate is the mean."""
+    forms = curve(finding, "quadratic forms")
+    if forms is None or not bool(forms.isfinite().all()):
+        return ""
+    axes.scatter(range(1, len(forms) + 1), forms, color=SERIES[0], s=14)
+    axes.axhline(float(forms.mean()), color=SERIES[2], linewidth=1.2, label="mean")
+    axes.set(xlabel="probe", ylabel=finding.unit.replace("^2", "²"))
+    axes.legend()
+    return f"{len(forms)} draws beside their mean"

@@ -82,3 +82,8 @@ def _box(x: float, y: float, image: Tensor) -> tuple[float, float, float, float]
     height, width = image.shape[1:]
     side = 0.94 * CELL / max(height, width)
     return x, x + side * width, y + side * height, y
+
+
+def samples(axes: "Axes", finding: Finding) -> str:
+    """Samples as images, or as points of the plane."""
+    return sample_images(axes, finding) or sample_points(axes, finding)

@@ -1,0 +1,190 @@
+"""Predictions drawn: reliability, margins, ROC curves, predicted against observed.
+
+The confusion matrix as a picture: what each class is taken for, the shade a cell's share of its row.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from margin.core.findings import Finding
+from margin.figures.digits import exact
+from margin.figures.frames import MOST_DOTS, curve
+from margin.figures.svg import GRID, INK, MUTED, SERIES, sized
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def reliability(axes: "Axes", finding: Finding) -> str:
+    """Frequency against stated probability, bin by bin: on the diagonal, the model means what it says."""
+    readings = [name.removesuffix("confidence") for name in finding.curves if name.endswith("confidence")]
+    readings = [r for r in readings if f"{r}accuracy" in finding.curves]
+    if not readings:
+        return ""
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label="calibrated")
+    for reading, color in zip(readings, SERIES, strict=False):
+        x, y = (finding.curves[f"{reading}{name}"].double() for name in ("confidence", "accuracy"))
+        count = finding.curves.get(f"{reading}count", torch.ones_like(x)).double()
+        full = (count > 0) & x.isfinite() & y.isfinite()
+        x, y, share = x[full], y[full], count[full] / count[full].sum()
+        axes.vlines(x, x, y, color=color, linewidth=1.2, alpha=0.6)
+        label = reading.removesuffix(": ") or "bins (area: examples)"
+        axes.scatter(x, y, s=8 + 140 * share, color=color, label=label, zorder=3)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.05), xlabel="stated probability", ylabel="frequency")
+    axes.legend(loc="upper left", markerscale=0.7)
+    return "frequency against stated probability, bin by bin, beside the diagonal of a calibrated model"
+
+
+def margins(axes: "Axes", finding: Finding) -> str:
+    """How the output margins are distributed: left of 0 are the mistakes."""
+    values = curve(finding, "margins", "margin")
+    if values is None or not bool(values.isfinite().any()):
+        return ""
+    values = values[values.isfinite()]
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    width = (high - low) / 40
+    # A bin begins at 0, so that no bar mixes right and wrong.
+    first, last = math.floor(low / width), math.ceil(high / width)
+    edges = [width * i for i in range(first - 1, last + 2)]  # rounding may put an end just outside
+    wrong, right = values[values <= 0].tolist(), values[values > 0].tolist()
+    axes.hist(right, edges, color=SERIES[0], label=f"right: {len(right):,}")
+    if wrong:
+        axes.hist(wrong, edges, color=SERIES[2], label=f"wrong or tied: {len(wrong):,}")
+    axes.axvline(0, color=INK, linewidth=0.9)
+    axes.set(xlabel=f"margin ({finding.unit})", ylabel="examples")
+    axes.legend()
+    return f"histogram of the margins: {len(right)} above 0, {len(wrong)} at or below"
+
+
+def roc(axes: "Axes", finding: Finding) -> str:
+    """True against false positive rate over every threshold; on the diagonal, scores tell nothing."""
+    x, y = curve(finding, "false positive rate"), curve(finding, "true positive rate")
+    if x is None or y is None or x.shape != y.shape:
+        return ""
+    sized(axes, 0.68, 0.48, 3.3, 3.3)
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label="chance")
+    axes.plot(x, y, color=SERIES[0], label="scores", clip_on=False)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positive rate", ylabel="true positive rate")
+    axes.legend(loc="lower right")
+    return "ROC curve: true against false positive rate, beside the diagonal of scores that tell nothing"
+
+
+def agreement(axes: "Axes", finding: Finding) -> str:
+    """Predicted against observed value, a dot an example: on the diagonal, the prediction is right."""
+    from matplotlib.ticker import MaxNLocator
+
+    x, y = curve(finding, "observed"), curve(finding, "predicted")
+    if x is None or y is None or x.shape != y.shape:
+        return ""
+    finite = x.isfinite() & y.isfinite()
+    x, y = x[finite], y[finite]
+    if not len(x):
+        return ""
+    keep = torch.linspace(0, len(x) - 1, min(len(x), MOST_DOTS)).round().long()
+    low, high = float(torch.minimum(x, y).min()), float(torch.maximum(x, y).max())
+    room = 0.04 * (high - low) or 1.0
+    ends = (low - room, high + room)
+    sized(axes, 0.68, 0.48, 3.3, 3.3)
+    axes.plot(ends, ends, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label="predicted = observed")
+    size = 4.0 if len(keep) < 200 else 2.5
+    axes.plot(x[keep], y[keep], "o", color=SERIES[0], markersize=size, markeredgewidth=0, alpha=0.5)
+    axes.set(xlim=ends, ylim=ends, xlabel="observed", ylabel="predicted")
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.legend(loc="upper left")
+    shown = f"{len(keep):,} of {len(x):,}" if len(keep) < len(x) else f"{len(x):,}"
+    return f"predicted against observed value of {shown} examples, beside the line where both agree"
+
+
+MOST_NAMED = 20
+"""Classes whose names and counts are written; with more, the shade alone is shown."""
+
+MOST_SMALL = 8
+"""Classes that fit beside the text; with more, the picture is as wide as the page."""
+
+FAINTEST, DARKEST = 0.08, 0.5
+"""Opacity of a cell that is hardly filled, and of one that holds its row; ink stays legible on it."""
+
+SHADE = (0x5B, 0x8F, 0xC4)
+"""The color of a picture without counts, seen on white and on black paper."""
+
+LONGEST_NAME = 14
+"""Characters of a class's name; of a longer one the middle is left out, so that its number stays."""
+
+
+def confusion(axes: "Axes", finding: Finding) -> str:
+    """What each class is taken for: true class by row, predicted by column, mistakes in another color."""
+    cells = finding.curves.get("confusion")
+    if cells is None or cells.ndim != 2 or cells.shape[0] != cells.shape[1] or not bool(cells.sum() > 0):
+        return ""
+    cells = cells.detach().cpu().double()
+    share = (cells / cells.sum(1, keepdim=True)).nan_to_num()
+    count = len(cells)
+    axes.grid(visible=False)
+    axes.set(xlabel="predicted class (shade: share of the row)", ylabel="true class")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    if count > MOST_NAMED:
+        _shaded(axes, share)
+    else:
+        _counted(axes, cells, share, class_names(finding, cells))
+    right = exact(float(f"{float(cells.trace() / cells.sum()):.3g}"))
+    return f"confusion matrix of {count} classes: {right} of the examples lie on the diagonal"
+
+
+def class_names(finding: Finding, cells: Tensor) -> list[str]:
+    """A name for each class: the finding's labels are of those that occur, in order."""
+    names = [f"class {k}" for k in range(len(cells))]
+    occurring = cells.sum(1).nonzero().flatten().tolist()
+    if len(finding.labels) == len(occurring):
+        for k, label in zip(occurring, finding.labels, strict=True):
+            names[k] = label
+    if all(name == f"class {k}" for k, name in enumerate(names)):
+        return [str(k) for k in range(len(names))]
+    start, end = LONGEST_NAME // 2, LONGEST_NAME // 2 - 1
+    return [
+        name if len(name) <= LONGEST_NAME else f"{name[:start].rstrip()}…{name[-end:].lstrip()}"
+        for name in names
+    ]
+
+
+def _counted(axes: "Axes", cells: Tensor, share: Tensor, names: list[str]) -> None:
+    """Cells with their counts, and names on both axes."""
+    from matplotlib.patches import Rectangle
+
+    count, longest = len(cells), max(map(len, names))
+    side = 3.0 if count <= MOST_SMALL else min(0.34 * count, 6.2)
+    step = 72 * side / count
+    upright = 5.5 * longest > 0.95 * step
+    left = 0.45 + 0.08 * longest
+    sized(axes, left, 0.42 + (0.08 * longest if upright else 0.12), side, side)
+    written = {(i, j): exact(float(f"{cells[i, j]:.6g}")) for i, j in cells.nonzero().tolist()}
+    size = min(9.0, 0.9 * step / (0.62 * max(map(len, written.values()))))
+    for (i, j), text in written.items():
+        color = SERIES[0] if i == j else SERIES[2]
+        opacity = FAINTEST + (DARKEST - FAINTEST) * float(share[i, j])
+        cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=color, alpha=opacity, edgecolor="none")
+        axes.add_patch(cell)
+        axes.text(j, i, text, ha="center", va="center_baseline", fontsize=size, color=INK)
+    edges = [k - 0.5 for k in range(count + 1)]
+    axes.hlines(edges, -0.5, count - 0.5, color=GRID, linewidth=0.7)
+    axes.vlines(edges, -0.5, count - 0.5, color=GRID, linewidth=0.7)
+    axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5))
+    small = min(9.0, 0.8 * step)
+    axes.set_xticks(range(count), names, rotation=90 if upright else 0, fontsize=small, color=INK)
+    axes.set_yticks(range(count), names, fontsize=small, color=INK)
+
+
+def _shaded(axes: "Axes", share: Tensor) -> None:
+    """The shares as one image whose opacity they are."""
+    count = len(share)
+    sized(axes, 0.62, 0.5, 5.2, 5.2)
+    alpha = torch.where(share > 0, FAINTEST + (1 - FAINTEST) * share, 0)
+    color = torch.tensor(SHADE, dtype=torch.float64) / 255
+    image = torch.cat((color.expand(count, count, 3), alpha[:, :, None]), 2)
+    axes.imshow(image.numpy(), aspect="auto")
+    axes.spines[:].set(visible=True, color=MUTED)

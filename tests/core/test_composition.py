@@ -1,0 +1,69 @@
+"""A body and a head make one constructor whose options are those of both."""
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from margin.core.composition import headed
+
+
+def body(width: int, *, hidden: int = 8, dropout: float = 0.25) -> nn.Module:
+    """Layers.
+
+    Args:
+        width: Numbers of an input.
+        hidden: Units, at least 1;
+            each is a rectifier.
+        dropout: Share that is dropped within.
+    """
+    return nn.Sequential(nn.Linear(width, hidden), nn.Dropout(dropout))
+
+
+def head(inner: nn.Module, num_classes: int, *, bias: bool = True, dropout: float = 0.0) -> nn.Module:
+    """A readout.
+
+    Args:
+        inner: What is read.
+        num_classes: Number of logits.
+        bias: Whether logits have a bias.
+        dropout: Share that is dropped of what is read.
+    """
+    return nn.Sequential(inner, nn.Dropout(dropout), nn.Linear(inner[0].out_features, num_classes, bias=bias))
+
+
+def test_what_is_dictated_and_chosen_is_that_of_both() -> None:
+    build = headed(body, head, "A network to logits.", defaults={"hidden": 5})
+    assert str(inspect.signature(build)) == (
+        "(width: int, num_classes: int, *, hidden: int = 5, dropout: float = 0.0, bias: bool = True)"
+    )
+    model = build(3, 2, dropout=0.5, bias=False)
+    inner, outer, last = model
+    assert (inner[0].in_features, inner[0].out_features, inner[1].p, outer.p) == (3, 5, 0.5, 0.5)
+    assert last.out_features == 2
+    assert last.bias is None
+    assert model(torch.ones(4, 3)).shape == (4, 2)
+
+
+def test_the_sentences_are_those_of_body_and_head() -> None:
+    text = inspect.getdoc(headed(body, head, "A network to logits.")) or ""
+    assert text.splitlines()[0] == "A network to logits."
+    assert "    hidden: Units, at least 1; each is a rectifier." in text
+    assert "    dropout: Share that is dropped within." in text
+    assert "inner" not in text
+
+
+def test_the_size_of_the_body_may_be_an_option() -> None:
+    build = headed(body, head, "Tokens.", body_size="embedding", defaults={"embedding": 7})
+    assert str(inspect.signature(build)).startswith(
+        "(num_classes: int, *, embedding: int = 7, hidden: int = 8"
+    )
+    assert build(2)[0][0].in_features == 7
+    with pytest.raises(TypeError):
+        build(2, width=3)
+
+
+def test_a_default_of_no_option_is_refused() -> None:
+    with pytest.raises(ValueError, match="options of body or head: got nothing"):
+        headed(body, head, "A network.", defaults={"nothing": 1})
