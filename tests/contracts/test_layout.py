@@ -43,7 +43,7 @@ ARROWS = (
 CROWDED = {
     "margin": 22,
     "margin.cli": 16,
-    "margin.engine": 37,
+    "margin.engine": 38,
     "margin.generative.diffusion": 24,
     "margin.geometric.graphs": 34,
     "margin.sequence.recurrent": 17,
@@ -57,7 +57,7 @@ THIN = {
     "classic": 4,
     "cli": 6,
     "data": 3,
-    "engine": 4,
+    "engine": 5,
     "feedforward": 1,
     "generative": 11,
     "geometric": 6,
