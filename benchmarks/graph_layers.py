@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from benchmarks.record import interleaved, ratio, record
 from margin.data.sets.named_graphs import amazon_photo, cora
-from margin.geometric.graphs.gat import gat
+from margin.geometric.graphs.attention import gat
 from margin.geometric.graphs.gcn import GCN
 
 EDGES, DEGREE, WIDTH, HEADS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000), 20, 64, 8

@@ -3,9 +3,8 @@
 import torch
 
 from benchmarks.record import record
-from margin.classic.memory.dense_associative_memory import DenseAssociativeMemory
+from margin.classic.memory.dense_associative_memory import DenseAssociativeMemory, ModernHopfield
 from margin.classic.memory.hopfield import Hopfield
-from margin.classic.memory.modern_hopfield import ModernHopfield
 from margin.data.opening import open_data
 
 COUNTS, SEEDS, NOISE = (2, 5, 10, 29, 100, 300), range(5), 0.1

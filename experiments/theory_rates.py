@@ -14,8 +14,7 @@ from torch import Tensor
 from benchmarks.record import record
 from margin.data.sets.bundled import breast_cancer
 from margin.math.convexity.landscapes import valley
-from margin.optim.heavy_ball import HeavyBall
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import HeavyBall, Nesterov
 from margin.theory.dynamics.convergence import Make, fitted_exponent, fitted_rate, follow
 from margin.theory.dynamics.rates import best_step, heavy_ball_options, nesterov_options
 from margin.theory.dynamics.stochastic_rates import moments, noise_floor, stochastic_descent

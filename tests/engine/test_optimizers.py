@@ -13,8 +13,8 @@ from margin.engine.interruption import INTERRUPTED
 from margin.engine.optimizers import optimizer_names, optimizer_of
 from margin.engine.state import State, fit
 from margin.engine.wrappers import scheduled
-from margin.optim.heavy_ball import HeavyBall
-from margin.optim.lion import Lion
+from margin.optim.momentum import HeavyBall
+from margin.optim.sign import Lion
 from margin.runs.training import finish, prepare, reopen
 from margin.testing import check_same_run
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from margin.nn.distillation import distillation_excess, distillation_loss
+from margin.nn.losses import distillation_excess, distillation_loss
 
 
 def logits(seed, n=6, k=5, scale=2.0):

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from margin.nn.label_smoothing import smoothed_cross_entropy, term_weight
+from margin.nn.losses import smoothed_cross_entropy, term_weight
 
 
 def sample(n=13, k=5, seed=0):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.nn.activations import ACTIVATIONS
-from margin.nn.residual import Residual, projected_residual_layer, residual_layer
+from margin.nn.dense import Residual, projected_residual_layer, residual_layer
 
 DEPTH, WIDTH = 100, 64
 

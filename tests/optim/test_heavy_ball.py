@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.optim.heavy_ball import HeavyBall, gain
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import HeavyBall, Nesterov, gain
 
 
 def rosenbrock(x):

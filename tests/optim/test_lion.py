@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.optim.lion import Lion
+from margin.optim.sign import Lion
 
 
 def grads(steps=40):
@@ -41,7 +41,7 @@ def test_it_is_the_published_algorithm(b1, b2, decay):
 
 
 def test_with_equal_betas_and_no_memory_it_is_sign_descent():
-    from margin.optim.sign_descent import SignDescent
+    from margin.optim.sign import SignDescent
 
     x = nn.Parameter(torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64))
     signs = SignDescent([x], lr=0.01)

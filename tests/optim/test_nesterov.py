@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import Nesterov
 
 
 def logistic(seed=0):

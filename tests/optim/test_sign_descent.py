@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.optim.sign_descent import SignDescent
+from margin.optim.sign import SignDescent
 
 GRADS = torch.tensor(
     [[3.0, -0.01, 0.0], [-1.0, -0.01, 0.0], [0.5, 5.0, -2.0], [0.1, -1.0, 1.0]], dtype=torch.float64

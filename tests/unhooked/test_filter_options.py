@@ -3,7 +3,7 @@
 import pytest
 
 from margin.geometric.spectral.chebnet import ChebConv
-from margin.geometric.spectral.filter import SpectralConv
+from margin.geometric.spectral.filters import SpectralConv
 from margin.geometric.spectral.polynomial_filter import PolynomialConv
 
 

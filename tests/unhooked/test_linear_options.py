@@ -2,8 +2,7 @@
 
 import pytest
 
-from margin.classic.linear.kernel_ridge import KernelRidge
-from margin.classic.linear.ridge import Ridge
+from margin.classic.linear.ridge import KernelRidge, Ridge
 
 
 def test_an_unknown_scaling_is_refused() -> None:

@@ -9,7 +9,7 @@ from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch, Objective
 from margin.engine.asking import expand_weight
 from margin.engine.descent import Risk
-from margin.nn.label_smoothing import check_smoothing, smoothed_cross_entropy
+from margin.nn.losses import check_smoothing, smoothed_cross_entropy
 
 
 def smoothed(

@@ -24,7 +24,7 @@ from margin.engine.other_runs import run_at
 from margin.engine.parallel.processes import share
 from margin.engine.state import dtype_of
 from margin.engine.wrappers import autocast
-from margin.nn.label_smoothing import check_smoothing
+from margin.nn.losses import check_smoothing
 
 
 def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Training) -> Batches:

@@ -4,7 +4,7 @@ from margin.core.catalog import Need, Part
 
 FAMILIES = ("sets", "graphs", "spectral")
 
-GRAPHS = Need("models of graphs", "margin.geometric.graphs.subjects:is_graph", of="model")
+GRAPHS = Need("models of graphs", "margin.geometric.graphs.layers:is_graph", of="model")
 
 # fmt: off
 

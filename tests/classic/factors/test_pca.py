@@ -8,8 +8,7 @@ import torch
 from sklearn import decomposition
 from sklearn.datasets import load_digits
 
-from margin.classic.factors.linear_autoencoder import LinearAutoencoder
-from margin.classic.factors.pca import PCA, principal_axes, principal_components
+from margin.classic.factors.pca import PCA, LinearAutoencoder, principal_axes, principal_components
 from margin.core.types import Batch
 from margin.data.preprocess import fit_standardize
 from margin.engine.state import Preprocessed, State

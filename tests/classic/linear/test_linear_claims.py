@@ -10,21 +10,17 @@ import torch
 from scipy.linalg import hadamard
 
 from margin.classic.factors import pca_claims as pca
-from margin.classic.factors.linear_autoencoder import LinearAutoencoder
-from margin.classic.factors.pca import PCA, principal_components
-from margin.classic.factors.ppca import PPCA
-from margin.classic.factors.ppca_learning import expectation_maximization, maximum_likelihood
+from margin.classic.factors.pca import PCA, LinearAutoencoder, principal_components
+from margin.classic.factors.ppca import PPCA, expectation_maximization, maximum_likelihood
 from margin.classic.linear import least_squares_claims as squares
 from margin.classic.linear import logistic_claims as logistic
 from margin.classic.linear import network_claims as networks
 from margin.classic.linear import penalized_claims as penalized
-from margin.classic.linear.kernel_ridge import KernelRidge
 from margin.classic.linear.lasso import Lasso, lasso
-from margin.classic.linear.logistic_regression import LogisticRegression
+from margin.classic.linear.logistic import LogisticRegression, SoftmaxRegression, penalized_likelihood
 from margin.classic.linear.networks import LinearNetwork
 from margin.classic.linear.regression import LinearRegression, least_squares
-from margin.classic.linear.ridge import Ridge, ridge
-from margin.classic.linear.softmax_regression import SoftmaxRegression, penalized_likelihood
+from margin.classic.linear.ridge import KernelRidge, Ridge, ridge
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.tasks import CLASSES, CODES, VALUES
 from margin.core.types import Batch, Objective

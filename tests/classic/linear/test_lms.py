@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from margin.classic.linear.lms import AdaptiveLinear, lms, lms_pass
+from margin.classic.linear.regression import AdaptiveLinear, lms, lms_pass
 from margin.core.types import Batch
 from margin.engine.state import NonFiniteError, State
 

@@ -10,7 +10,7 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression as Reference
 
 from margin import Training, load, train
-from margin.classic.linear.logistic_regression import LogisticRegression
+from margin.classic.linear.logistic import LogisticRegression
 from margin.core.tasks import BINARY, CLASSES
 
 

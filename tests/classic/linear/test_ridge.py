@@ -6,8 +6,16 @@ import torch
 from sklearn.kernel_ridge import KernelRidge as KernelReference
 from sklearn.linear_model import Ridge as Reference
 
-from margin.classic.linear.kernel_ridge import KernelRidge, dual_solution, kernel_ridge
-from margin.classic.linear.ridge import Ridge, effective_penalty, ridge, ridge_loss, ridge_solution
+from margin.classic.linear.ridge import (
+    KernelRidge,
+    Ridge,
+    dual_solution,
+    effective_penalty,
+    kernel_ridge,
+    ridge,
+    ridge_loss,
+    ridge_solution,
+)
 from margin.core.types import Batch
 from margin.engine.state import State
 

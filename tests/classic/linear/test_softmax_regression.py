@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression as Reference
 
-from margin.classic.linear.softmax_regression import SoftmaxRegression, penalized_likelihood, solve_softmax
+from margin.classic.linear.logistic import SoftmaxRegression, penalized_likelihood, solve_softmax
 from margin.core.types import Batch
 from margin.engine.state import State
 
@@ -114,7 +114,7 @@ def test_fewer_rows_than_features_are_separable() -> None:
 
 
 def test_a_solver_that_is_cut_short_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("margin.classic.linear.softmax_regression.MOST_ITERATIONS", 1)
+    monkeypatch.setattr("margin.classic.linear.logistic.MOST_ITERATIONS", 1)
     x, labels = problem()
     with pytest.raises(ValueError, match="must converge in 1 iterations: it did not with penalty=0"):
         solve_softmax(x, labels.double(), torch.ones(60).double(), 3, 0.0, 1e-9)

@@ -9,9 +9,8 @@ import torch
 from margin.classic.memory import associative_memory_claims as claims
 from margin.classic.memory import hopfield_claims
 from margin.classic.memory.associative_memory import WithoutTargets, squared_distance, wrong_units
-from margin.classic.memory.dense_associative_memory import DenseAssociativeMemory
+from margin.classic.memory.dense_associative_memory import DenseAssociativeMemory, ModernHopfield
 from margin.classic.memory.hopfield import Hopfield
-from margin.classic.memory.modern_hopfield import ModernHopfield
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
 from margin.classic.memory.associative_memory import squared_distance
-from margin.classic.memory.modern_hopfield import (
+from margin.classic.memory.dense_associative_memory import (
     ModernHopfield,
     continuous_energy,
     continuous_update,

@@ -24,14 +24,18 @@ from margin.classic.perceptron.claims import (
     trained_demo,
     wide_demo,
 )
-from margin.classic.perceptron.cover import cover_count
-from margin.classic.perceptron.cover_claims import count, transition
+from margin.classic.perceptron.cover import count, cover_count, transition
 from margin.classic.perceptron.max_margin import MaximumMargin
-from margin.classic.perceptron.max_margin_claims import demo as widest_demo
-from margin.classic.perceptron.max_margin_claims import optimality
 from margin.classic.perceptron.model import Perceptron
 from margin.classic.perceptron.separation import xor
-from margin.classic.perceptron.separation_claims import separable, version_space, version_space_demo, xor_demo
+from margin.classic.perceptron.separation_claims import demo as widest_demo
+from margin.classic.perceptron.separation_claims import (
+    optimality,
+    separable,
+    version_space,
+    version_space_demo,
+    xor_demo,
+)
 from margin.classic.perceptron.training_rows import has_rows, training_rows
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE

@@ -17,11 +17,13 @@ from margin.feedforward.approximation.barron import (
     ball,
     barron_bound,
     cosine,
+    demo,
     gaussian,
     greedy,
+    greedy_bound,
+    is_greedy,
     steepest,
 )
-from margin.feedforward.approximation.barron_claims import demo, greedy_bound, is_greedy
 
 WAVE = torch.tensor([3.0, -4.0])
 

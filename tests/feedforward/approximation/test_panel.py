@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from margin.auditing.report.plots import plot
-from margin.feedforward.approximation import barron_claims
+from margin.feedforward.approximation import barron as barron_claims
 from margin.feedforward.approximation.figures import MOST_MARKS, approximation
-from margin.feedforward.piecewise import error_claims as error_claims
+from margin.feedforward.piecewise import error as error_claims
 from margin.feedforward.piecewise import linear_claims as piecewise_linear_claims
-from margin.feedforward.piecewise import sawtooth_claims
+from margin.feedforward.piecewise import sawtooth as sawtooth_claims
 from margin.figures.svg import drawing
 
 X = torch.tensor([0.0, 0.5, 1.0])

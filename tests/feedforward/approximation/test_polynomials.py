@@ -10,7 +10,7 @@ import torch
 from numpy.polynomial import Chebyshev
 
 from margin.core.catalog import parts, resolve
-from margin.feedforward.approximation.polynomials import bernstein, bernstein_bound
+from margin.feedforward.approximation.uniform import bernstein, bernstein_bound
 
 X = torch.linspace(0, 1, 501, dtype=torch.float64)
 

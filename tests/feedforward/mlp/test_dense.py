@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from margin.feedforward.mlp.dense import DenseBlock, DenseMLP
-from margin.feedforward.mlp.model import MLP
+from margin.feedforward.mlp.model import MLP, DenseBlock, DenseMLP
 
 FEATURES, GROWTH, DEPTH = 4, 3, 5
 

@@ -12,7 +12,7 @@ from margin import Training, load, train
 from margin.data.opening import open_data
 from margin.feedforward.mlp.model import MLP, MLPRegressor
 from margin.nn.activations import activation_of
-from margin.nn.residual import Residual
+from margin.nn.dense import Residual
 
 FORMULAS = {
     "relu": lambda z: np.maximum(z, 0),

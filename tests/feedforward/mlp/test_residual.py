@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.feedforward.mlp.residual import ResidualMLP
+from margin.feedforward.mlp.model import ResidualMLP
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])

@@ -9,7 +9,7 @@ import torch
 from margin.core.findings import Verdict
 from margin.core.tasks import VALUES
 from margin.feedforward.mlp.model import MLPRegressor
-from margin.feedforward.piecewise import error_claims as claims
+from margin.feedforward.piecewise import error as claims
 from margin.feedforward.piecewise.error import FunctionInterpolant, error_on_grid, interpolant_within
 from margin.theory.prediction.held_out import stated
 

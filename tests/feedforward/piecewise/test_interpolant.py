@@ -6,7 +6,7 @@ import torch
 
 from margin.core.types import Batch
 from margin.engine.state import NonFiniteError, Preprocessed, State
-from margin.feedforward.piecewise.interpolant import (
+from margin.feedforward.piecewise.linear import (
     PiecewiseLinearInterpolant,
     Points,
     interpolation,

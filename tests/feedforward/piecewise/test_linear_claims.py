@@ -14,8 +14,8 @@ from margin.engine.descent import risk
 from margin.engine.state import State
 from margin.feedforward.mlp.model import MLPRegressor
 from margin.feedforward.piecewise import linear_claims as line
-from margin.feedforward.piecewise import sawtooth_claims
-from margin.feedforward.piecewise.interpolant import PiecewiseLinearInterpolant, interpolation
+from margin.feedforward.piecewise import sawtooth as sawtooth_claims
+from margin.feedforward.piecewise.linear import PiecewiseLinearInterpolant, interpolation
 from margin.feedforward.piecewise.sawtooth import Sawtooth
 
 ASKED = {name: claims()[f"feedforward/{name}"] for name in ("line.pieces", "line.separation")}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.geometric.graphs.aggregation import aggregate, pooled, softmax_over
+from margin.geometric.graphs.message_passing import aggregate, pooled, softmax_over
 
 MESSAGES = torch.tensor([[1.0, -4.0], [3.0, -2.0], [5.0, 0.5]], dtype=torch.float64)
 TARGET = torch.tensor([2, 2, 0])

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.geometric.graphs.attention import Attending, attend, attention
-from margin.geometric.graphs.edges import looped
+from margin.geometric.graphs.message_passing import looped
 from margin.geometric.graphs.sparsity import Pattern, pattern
 
 HEADS, WIDTH, NODES = 3, 2, 6

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from margin.geometric.graphs.gat import GATLayer, gat
+from margin.geometric.graphs.attention import GATLayer, gat
 
 
 def test_attention_is_dropped_for_each_head_by_itself_and_only_in_training() -> None:

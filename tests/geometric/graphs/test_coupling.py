@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.geometric.graphs.coupling import coupled, coupling, coupling_matrix, shares, weights_of
+from margin.geometric.graphs.oversmoothing import coupled, coupling, coupling_matrix, shares, weights_of
 from margin.geometric.graphs.sparsity import product
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Generator
 
 from margin.core.findings import Verdict
-from margin.geometric.graphs import coupling_claims as c
-from margin.geometric.graphs.coupling import coupling_matrix
+from margin.geometric.graphs import claims as c
 from margin.geometric.graphs.gcn import GCN
-from margin.geometric.graphs.layers import listened
-from margin.geometric.graphs.twin_graphs import both_ways
+from margin.geometric.graphs.layers import captured_layers
+from margin.geometric.graphs.oversmoothing import coupling_matrix
+from margin.geometric.graphs.weisfeiler_leman import both_ways
 
 SMALL = c.small_gcn()
 
@@ -63,7 +63,7 @@ def test_weights_of_two_directions_that_differ_are_directed() -> None:
 
 
 def test_large_graphs_go_by_lanczos_and_agree(monkeypatch) -> None:
-    matrix = c.matrix_of(listened(SMALL).calls[0].layer, listened(SMALL))
+    matrix = c.matrix_of(captured_layers(SMALL).calls[0].layer, captured_layers(SMALL))
     exact = c.spectral_norm(matrix)[0]
     monkeypatch.setattr(c, "DENSE", 3)
     value, error = c.spectral_norm(matrix)
@@ -71,7 +71,7 @@ def test_large_graphs_go_by_lanczos_and_agree(monkeypatch) -> None:
     assert error < 1e-7
     assert c.norm(SMALL).verdict is Verdict.HOLDS
     star = torch.stack((torch.arange(1, 6), torch.zeros(5, dtype=torch.int64)))
-    found = listened(on(star, nodes=6))
+    found = captured_layers(on(star, nodes=6))
     matrix = c.matrix_of(found.calls[0].layer, found)
     known = float(torch.linalg.matrix_norm(matrix.to_dense(), 2))
     assert known > 1.1  # the root of the square's eigenvalue, not a power of 1

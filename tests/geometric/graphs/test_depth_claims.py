@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Verdict
-from margin.geometric.graphs import depth_claims as c
-from margin.geometric.graphs.coupling_claims import small_gcn
+from margin.geometric.graphs import claims as c
+from margin.geometric.graphs.claims import small_gcn
 from margin.geometric.graphs.gcn import GCN, GCNLayer
-from margin.geometric.graphs.layers import listened
-from margin.geometric.graphs.twin_graphs import both_ways, ring
+from margin.geometric.graphs.layers import captured_layers
+from margin.geometric.graphs.weisfeiler_leman import both_ways, ring
 from margin.geometric.spectral.chebnet import ChebConv
 
 SMALL = small_gcn()
@@ -85,7 +85,7 @@ def test_layers_of_several_steps_count_as_many() -> None:
             return self.layer(x, edge_index, edge_attr)
 
     subject = path(9, Chebyshev())
-    assert c.reach(listened(subject)) == 3
+    assert c.reach(captured_layers(subject)) == 3
     assert c.dependence(subject).verdict is Verdict.HOLDS
 
 

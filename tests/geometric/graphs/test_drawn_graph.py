@@ -2,8 +2,8 @@
 
 import torch
 
-from margin.geometric.graphs.drawn_graph import MOST, picture, shown_nodes
-from margin.geometric.graphs.twin_graphs import both_ways, ring
+from margin.geometric.graphs.figures import MOST, picture, shown_nodes
+from margin.geometric.graphs.weisfeiler_leman import both_ways, ring
 
 ALL = torch.ones(1000, dtype=torch.bool)
 

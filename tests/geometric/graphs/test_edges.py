@@ -2,7 +2,7 @@
 
 import torch
 
-from margin.geometric.graphs.edges import looped, with_self_loops
+from margin.geometric.graphs.message_passing import looped, with_self_loops
 
 
 def test_by_hand() -> None:

@@ -11,9 +11,8 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.geometric.graphs import expressivity_claims as c
-from margin.geometric.graphs.coupling_claims import small_gcn
-from margin.geometric.graphs.twin_graphs import both_ways, path_and_star, ring, twins
-from margin.geometric.graphs.weisfeiler_leman import refined
+from margin.geometric.graphs.claims import small_gcn
+from margin.geometric.graphs.weisfeiler_leman import both_ways, path_and_star, refined, ring, twins
 
 
 class Layer(nn.Module):

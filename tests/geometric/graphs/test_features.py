@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from margin.geometric.graphs.features import FEW, FeatureMap, Sparse, dense, given
+from margin.geometric.graphs.node_net import FEW, FeatureMap, Sparse, dense, given
 
 
 def words(share: float, seed: int = 0) -> Tensor:

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.geometric.graphs.gat import GATLayer, gat
-from margin.geometric.graphs.gatv2 import GATv2Layer
+from margin.geometric.graphs.attention import GATLayer, GATv2Layer, gat
 
 
 def drawn(size: int = 7, edges: int = 14, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

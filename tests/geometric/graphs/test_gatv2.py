@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.geometric.graphs.gatv2 import GATv2Layer, gatv2
+from margin.geometric.graphs.attention import GATv2Layer, gatv2
 
 
 def drawn(size: int = 7, edges: int = 14, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.geometric.graphs.coupling import coupling_matrix
-from margin.geometric.graphs.gcn_graphs import classifier
+from margin.geometric.graphs.gcn import classifier
+from margin.geometric.graphs.oversmoothing import coupling_matrix
 
 
 @pytest.mark.parametrize("pool", ["sum", "mean", "max"])

@@ -5,7 +5,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.data.sets.tiny.graphs import ring, star
-from margin.geometric.graphs.gcn_graphs import classifier as gcn_classifier
+from margin.geometric.graphs.gcn import classifier as gcn_classifier
 from margin.geometric.graphs.gin import GINLayer, classifier, gin, regressor
 
 

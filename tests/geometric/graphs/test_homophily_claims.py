@@ -7,11 +7,10 @@ import torch
 
 from margin.core.findings import Verdict
 from margin.core.tasks import VALUES
-from margin.geometric.graphs import homophily_claims as c
-from margin.geometric.graphs.coupling_claims import small_gcn
-from margin.geometric.graphs.gat import GATLayer
-from margin.geometric.graphs.gatv2 import GATv2Layer
-from margin.geometric.graphs.layers import listened
+from margin.geometric.graphs import claims as c
+from margin.geometric.graphs.attention import GATLayer, GATv2Layer
+from margin.geometric.graphs.claims import small_gcn
+from margin.geometric.graphs.layers import captured_layers
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 2], [1, 0, 2, 1, 2, 3]])
 
@@ -64,14 +63,14 @@ def test_attention_of_the_last_layer_sums_to_one_at_every_node() -> None:
                 return self.own(x, edge_index, edge_attr)
 
         subject = replace(demo, model=Model(layer))
-        found = c.attention_of(listened(subject))
+        found = c.attention_of(captured_layers(subject))
         assert found is not None
         edges, weights = found
         sums = torch.zeros(12, dtype=torch.float64).index_add_(0, edges[1], weights)
         torch.testing.assert_close(sums, torch.ones(12, dtype=torch.float64))
         drawn = c.share(subject).curves
         assert drawn["graph attention"].shape == drawn["graph edges"][0].shape
-    assert c.attention_of(listened(demo)) is None
+    assert c.attention_of(captured_layers(demo)) is None
 
 
 def test_a_nan_fails() -> None:

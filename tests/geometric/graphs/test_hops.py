@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.geometric.graphs.hops import components, steps_to
+from margin.geometric.graphs.message_passing import components, steps_to
 
 
 @pytest.mark.parametrize("seed", range(10))

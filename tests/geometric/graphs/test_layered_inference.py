@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.geometric.graphs.gat import gat
-from margin.geometric.graphs.gatv2 import gatv2
+from margin.geometric.graphs.attention import gat, gatv2
 from margin.geometric.graphs.gcn import GCN
 from margin.geometric.graphs.gin import gin
-from margin.geometric.graphs.layered_inference import layered
+from margin.geometric.graphs.node_net import layered
 from margin.geometric.graphs.sage import GraphSAGE
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from margin.geometric.graphs.coupling_claims import small_gcn
+from margin.geometric.graphs.claims import small_gcn
 from margin.geometric.graphs.gcn import GCNLayer
-from margin.geometric.graphs.hops import steps_to
-from margin.geometric.graphs.layers import listened, passes_messages, reads_neighbors, steps_of
+from margin.geometric.graphs.layers import captured_layers, passes_messages, reads_neighbors, steps_of
+from margin.geometric.graphs.message_passing import steps_to
 from margin.geometric.spectral.chebnet import ChebConv
 
 SMALL = small_gcn()
@@ -45,7 +45,7 @@ def of(model: nn.Module):
 
 
 def test_layers_are_heard_in_their_order_without_the_whole() -> None:
-    found = listened(SMALL)
+    found = captured_layers(SMALL)
     assert [call.name for call in found.calls] == ["layers.0", "layers.1"]
     assert all(isinstance(call.layer, GCNLayer) for call in found.calls)
     assert torch.equal(found.calls[1].x, found.calls[0].gave.relu().detach())
@@ -56,7 +56,7 @@ def test_layers_are_heard_in_their_order_without_the_whole() -> None:
 
 def test_a_user_s_layers_are_heard_called_twice_and_by_name() -> None:
     layer = Own(4)
-    found = listened(of(Model(layer, layer)))
+    found = captured_layers(of(Model(layer, layer)))
     assert len(found.calls) == 2
     assert passes_messages(of(Model(layer)))
     assert not passes_messages(of(Pooled()))
@@ -78,14 +78,14 @@ def test_sparse_features_are_heard_as_they_are() -> None:
     x, *rest = batch.inputs
     few = torch.zeros_like(x)
     few[0, 0] = 1.0
-    found = listened(replace(SMALL, test=[batch._replace(inputs=(few, *rest))]))
+    found = captured_layers(replace(SMALL, test=[batch._replace(inputs=(few, *rest))]))
     assert [call.name for call in found.calls] == ["layers.0", "layers.1"]
     assert torch.equal(found.calls[0].x, few.double())
 
 
 def test_what_reads_all_nodes_is_refuted_by_name_however_little_it_reads() -> None:
     edges = SMALL.test[0].inputs[1]
-    fine, wrong = listened(of(Model(Own(4), Own(4, everything=True)))).calls
+    fine, wrong = captured_layers(of(Model(Own(4), Own(4, everything=True)))).calls
     assert reads_neighbors(fine, edges).status == "sampled"
     premise = reads_neighbors(wrong, edges)
     assert premise.status == "refuted"
@@ -105,7 +105,7 @@ def test_a_layer_says_how_far_it_reads() -> None:
         def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, sizes: Tensor) -> Tensor:
             return self.layer(x, edge_index, edge_attr)
 
-    (call,) = listened(of(Chebyshev())).calls
+    (call,) = captured_layers(of(Chebyshev())).calls
     assert steps_of(call) == 2
     assert reads_neighbors(call, edges).status == "sampled"
     call.layer.__class__ = type("Two", (ChebConv,), {"hops": 1})
@@ -116,7 +116,7 @@ def test_a_layer_says_how_far_it_reads() -> None:
 def test_asking_leaves_no_trace() -> None:
     model = SMALL.model
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    listened(SMALL)
+    captured_layers(SMALL)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_hooks for module in model.modules())

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.geometric.graphs import oversmoothing as o
-from margin.geometric.graphs.twin_graphs import both_ways, ring
+from margin.geometric.graphs.weisfeiler_leman import both_ways, ring
 
 
 def drawn_graph(seed: int, nodes: int = 12) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from margin.core.findings import Verdict
 from margin.geometric.graphs import oversmoothing_claims as c
-from margin.geometric.graphs.coupling_claims import small_gcn
+from margin.geometric.graphs.claims import small_gcn
 from margin.geometric.graphs.oversmoothing import smoothing_of
-from margin.geometric.graphs.twin_graphs import both_ways, ring
+from margin.geometric.graphs.weisfeiler_leman import both_ways, ring
 
 SMALL = small_gcn()
 

@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from margin.geometric.graphs import oversquashing as q
 from margin.geometric.graphs.oversmoothing import smoothing_of
-from margin.geometric.graphs.twin_graphs import both_ways
+from margin.geometric.graphs.weisfeiler_leman import both_ways
 
 GENERATOR = Generator().manual_seed(0)
 

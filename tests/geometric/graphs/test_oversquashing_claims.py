@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from margin.core.findings import Verdict
 from margin.engine.asking import in_double
-from margin.geometric.graphs import oversquashing_claims as c
-from margin.geometric.graphs.coupling_claims import small_gcn
+from margin.geometric.graphs import oversquashing as c
+from margin.geometric.graphs.claims import small_gcn
 from margin.geometric.graphs.gcn import GCNLayer
-from margin.geometric.graphs.layers import listened
+from margin.geometric.graphs.layers import captured_layers
 
 SMALL = small_gcn(layers=3)
 
@@ -109,7 +109,7 @@ def test_other_layers_are_measured() -> None:
 
 
 def test_the_measured_derivative_is_autograd_s() -> None:
-    found = listened(SMALL)
+    found = captured_layers(SMALL)
     inputs = found.inputs
     model = in_double(SMALL.model)
     whole = torch.autograd.functional.jacobian(lambda x: model(x, *inputs[1:])[4], inputs[0].detach())

@@ -9,7 +9,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import in_double
 from margin.engine.descent import risk
-from margin.geometric.graphs import subjects as s
+from margin.geometric.graphs import layers as s
 
 X = torch.randn(5, 3)
 EDGES = torch.tensor([[0, 1], [1, 0]])
@@ -78,7 +78,7 @@ def test_a_mask_says_set_and_lengths_say_sequence() -> None:
 
 
 def test_a_pooling_of_sets_reads_sets() -> None:
-    from margin.geometric.sets.pooling import SetPool
+    from margin.geometric.sets.deep_sets import SetPool
 
     assert s.is_set_model(subject(nn.Sequential(SetPool("sum")), (torch.randn(2, 4, 3),)))
 

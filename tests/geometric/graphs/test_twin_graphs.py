@@ -8,8 +8,13 @@ import networkx as nx
 import pytest
 import torch
 
-from margin.geometric.graphs.twin_graphs import both_ways, path_and_star, twins
-from margin.geometric.graphs.weisfeiler_leman import told_apart, told_apart_by_pairs
+from margin.geometric.graphs.weisfeiler_leman import (
+    both_ways,
+    path_and_star,
+    told_apart,
+    told_apart_by_pairs,
+    twins,
+)
 
 
 def graph_of(edges: torch.Tensor, nodes: int) -> nx.Graph:

@@ -6,8 +6,13 @@ import pytest
 import torch
 from torch import Generator, nn
 
-from margin.geometric.sets.equivariance import check_equivariant
-from margin.geometric.sets.equivariant_sets import EquivariantLinear, EquivariantSets, commuting, segmentation
+from margin.geometric.sets.equivariance import (
+    EquivariantLinear,
+    EquivariantSets,
+    check_equivariant,
+    commuting,
+    segmentation,
+)
 
 POOLS = ("sum", "mean", "max")
 

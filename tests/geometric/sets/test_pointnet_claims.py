@@ -10,7 +10,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, POINT_CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
-from margin.geometric.sets.deep_sets import DeepSets
+from margin.geometric.sets.deep_sets import DeepSets, SetPool
 from margin.geometric.sets.pointnet import PointNet, PointNetSegmentation, TransformNet
 from margin.geometric.sets.pointnet_claims import (
     critical,
@@ -22,7 +22,6 @@ from margin.geometric.sets.pointnet_claims import (
     rotation,
     turns,
 )
-from margin.geometric.sets.pooling import SetPool
 
 
 def asked(model: nn.Module, x: Tensor) -> Subject:

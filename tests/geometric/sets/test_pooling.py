@@ -5,7 +5,7 @@ import torch
 from jaxtyping import TypeCheckError
 from torch import Generator
 
-from margin.geometric.sets.pooling import SetPool, pooled_sets, without_padding
+from margin.geometric.sets.deep_sets import SetPool, pooled_sets, without_padding
 
 X = torch.tensor([[[1.0, -2.0], [3.0, -5.0], [torch.nan, torch.inf]]], dtype=torch.float64)
 MASK = torch.tensor([[True, True, False]])

@@ -8,9 +8,7 @@ from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.engine.state import Preprocessed
-from margin.geometric.sets.deep_sets import regressor
-from margin.geometric.sets.pointnet import PointNet
-from margin.geometric.sets.subjects import (
+from margin.geometric.sets.claims import (
     has_maxima,
     has_pooling,
     has_sets,
@@ -19,6 +17,8 @@ from margin.geometric.sets.subjects import (
     pools,
     sets_of,
 )
+from margin.geometric.sets.deep_sets import regressor
+from margin.geometric.sets.pointnet import PointNet
 
 
 def subject(model: nn.Module, *inputs: torch.Tensor) -> Subject:

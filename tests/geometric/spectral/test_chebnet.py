@@ -5,8 +5,15 @@ import torch
 from torch import Generator, Tensor
 
 from margin.geometric.spectral.chebnet import ChebConv, chebnet, chebyshev, chebyshev_filter, clenshaw
-from margin.geometric.spectral.laplacian import Symmetric, adjacency, laplacian, rescaled
-from margin.geometric.spectral.small_graphs import cycle, path, weighted_random
+from margin.geometric.spectral.laplacian import (
+    Symmetric,
+    adjacency,
+    cycle,
+    laplacian,
+    path,
+    rescaled,
+    weighted_random,
+)
 
 
 def drawn(seed: int = 0) -> tuple[Tensor, Tensor]:

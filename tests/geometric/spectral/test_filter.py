@@ -8,10 +8,9 @@ import torch
 from torch import Generator, Tensor
 
 from margin.geometric.spectral import graph_fourier
-from margin.geometric.spectral.filter import SpectralConv, spectral_filter, spectral_network, splines
+from margin.geometric.spectral.filters import SpectralConv, spectral_filter, spectral_network, splines
 from margin.geometric.spectral.graph_fourier import spectrum
-from margin.geometric.spectral.laplacian import Symmetric, adjacency, laplacian
-from margin.geometric.spectral.small_graphs import cycle, path, weighted_random
+from margin.geometric.spectral.laplacian import Symmetric, adjacency, cycle, laplacian, path, weighted_random
 
 
 def made(edge_index: Tensor, size: int, weight: Tensor | None = None, how: str = "none") -> Symmetric:

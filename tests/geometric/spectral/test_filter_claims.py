@@ -11,12 +11,11 @@ from margin.core.types import Batch
 from margin.geometric.spectral import chebnet as chebnet_module
 from margin.geometric.spectral import filter_claims
 from margin.geometric.spectral.chebnet import ChebConv, chebnet
-from margin.geometric.spectral.filter import spectral_network
+from margin.geometric.spectral.filter_calls import has_chebyshev, has_filters
 from margin.geometric.spectral.filter_claims import demo, heat, passed, reach, rescaling, spectral_form
-from margin.geometric.spectral.heard_filters import has_chebyshev, has_filters
-from margin.geometric.spectral.laplacian import Symmetric
+from margin.geometric.spectral.filters import spectral_network
+from margin.geometric.spectral.laplacian import Symmetric, cycle, path, weighted_random
 from margin.geometric.spectral.polynomial_filter import polynomial_network
-from margin.geometric.spectral.small_graphs import cycle, path, weighted_random
 
 CLAIMS = (spectral_form, reach, rescaling, heat, passed)
 

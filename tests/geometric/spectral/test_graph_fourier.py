@@ -13,8 +13,7 @@ from margin.geometric.spectral.graph_fourier import (
     spectrum,
     transform,
 )
-from margin.geometric.spectral.laplacian import Symmetric, adjacency, laplacian
-from margin.geometric.spectral.small_graphs import cycle, path, weighted_random
+from margin.geometric.spectral.laplacian import Symmetric, adjacency, cycle, laplacian, path, weighted_random
 
 
 def drawn(seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -13,13 +13,16 @@ from margin.geometric.spectral.laplacian import (
     DENSE,
     Symmetric,
     adjacency,
+    cycle,
     dirichlet_energy,
     laplacian,
     largest_bound,
     largest_eigenvalue,
+    path,
     rescaled,
+    undirected,
+    weighted_random,
 )
-from margin.geometric.spectral.small_graphs import cycle, path, undirected, weighted_random
 
 
 def drawn(seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.types import Batch
 from margin.geometric.spectral import graph_fourier, laplacian_claims
-from margin.geometric.spectral.laplacian import adjacency
+from margin.geometric.spectral.laplacian import adjacency, cycle, path, weighted_random
 from margin.geometric.spectral.laplacian_claims import (
     bipartite,
     bipartite_components,
@@ -21,7 +21,6 @@ from margin.geometric.spectral.laplacian_claims import (
     interval,
     orthogonality,
 )
-from margin.geometric.spectral.small_graphs import cycle, path, weighted_random
 from margin.geometric.spectral.subjects import is_small_graph
 
 CLAIMS = (components, interval, bipartite, energy, orthogonality, frequency)

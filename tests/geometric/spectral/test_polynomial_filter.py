@@ -4,14 +4,13 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.geometric.spectral.laplacian import Symmetric, adjacency, laplacian
+from margin.geometric.spectral.laplacian import Symmetric, adjacency, cycle, laplacian, path, weighted_random
 from margin.geometric.spectral.polynomial_filter import (
     PolynomialConv,
     interpolating,
     polynomial_filter,
     polynomial_network,
 )
-from margin.geometric.spectral.small_graphs import cycle, path, weighted_random
 
 
 def made(edge_index: Tensor, size: int, weight: Tensor | None = None, how: str = "none") -> Symmetric:

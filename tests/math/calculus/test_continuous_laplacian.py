@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.math.calculus.continuous_laplacian import ball_mean, laplacian
+from margin.math.calculus.taylor import ball_mean, laplacian
 
 
 def point(dim: int) -> Tensor:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from margin.math.calculus.functions import integrate, integrate_by_parts
+from margin.math.calculus.derivatives import integrate, integrate_by_parts
 
 
 def f64(values):

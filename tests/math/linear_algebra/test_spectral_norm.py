@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from margin.math.linear_algebra.spectral_norm import power_iteration, spectral_radius
+from margin.math.linear_algebra.norms import power_iteration, spectral_radius
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from scipy import stats
 
-from margin.math.calculus.functions import integrate
-from margin.math.probability.densities import of_sum, scaled
+from margin.math.calculus.derivatives import integrate
+from margin.math.probability.moments import of_sum, scaled
 
 
 def f64(values):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from margin.math.calculus.functions import integrate
+from margin.math.calculus.derivatives import integrate
 from margin.math.probability import generating_functions as mgf
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from margin.math.convexity.landscapes import valley
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import Nesterov
 from margin.theory.dynamics.convergence import fitted_exponent, fitted_rate, follow
 
 

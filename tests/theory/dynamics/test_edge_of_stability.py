@@ -14,9 +14,8 @@ from margin.core.types import Batch
 from margin.data.sets.tiny.tables import moons
 from margin.engine.descent import risk
 from margin.engine.state import State
-from margin.optim.heavy_ball import HeavyBall
-from margin.optim.lion import Lion
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import HeavyBall, Nesterov
+from margin.optim.sign import Lion
 from margin.theory.dynamics.edge_of_stability import demo, edge_of, has_edge, ratio, track
 
 ZEROS = torch.zeros(2, dtype=torch.float64)

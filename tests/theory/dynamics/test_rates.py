@@ -7,8 +7,7 @@ import torch
 from torch import Generator
 
 from margin.math.convexity.landscapes import landscape, valley
-from margin.optim.heavy_ball import HeavyBall, gain
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import HeavyBall, Nesterov, gain
 from margin.theory.dynamics import rates
 from margin.theory.dynamics.convergence import fitted_rate, follow
 

@@ -7,12 +7,10 @@ CODER = Need(
     "a PCA or a linear autoencoder", "margin.classic.factors.pca_claims:has_linear_codes", of="model"
 )
 
-AUTOENCODER = Need(
-    "a linear autoencoder", model="margin.classic.factors.linear_autoencoder:LinearAutoencoder"
-)
+AUTOENCODER = Need("a linear autoencoder", model="margin.classic.factors.pca:LinearAutoencoder")
 
 PPCA = Need("a probabilistic PCA", model="margin.classic.factors.ppca:PPCA")
-TRAINING_A = {"epochs": 1, "batch_size": "all"}
+AT_ONCE = {"epochs": 1, "batch_size": "all"}
 
 # fmt: off
 
@@ -21,9 +19,9 @@ MODELS: tuple[Entry, ...] = (
         "The projection onto the directions of largest variance, by an exact solve",
         "Pearson 1901; Hotelling 1933, Section 4",
         objective="margin.engine.unsupervised:reconstruction_error", step=".pca:principal_components",
-        optimizers=(), parallel=False, whole=True, defaults=TRAINING_A, covers=("pca",)),
+        optimizers=(), parallel=False, whole=True, defaults=AT_ONCE, covers=("pca",)),
     Entry("classic/linear_autoencoder",
-        ".linear_autoencoder:LinearAutoencoder", "margin.core.tasks:CODES",
+        ".pca:LinearAutoencoder", "margin.core.tasks:CODES",
         "margin.data.sets.tiny.tables:values",
         "Linear codes and reconstructions of least squared error, by descent",
         "Bourlard and Kamp 1988, Section 3; Baldi and Hornik 1989, Section 2",
@@ -34,20 +32,20 @@ MODELS: tuple[Entry, ...] = (
     Entry("classic/ppca", ".ppca:PPCA", "margin.core.tasks:CODES", "margin.data.sets.tiny.tables:values",
         "A Gaussian of a few directions and even noise, of largest likelihood in closed form",
         "Tipping and Bishop 1999, Equations 7 and 8",
-        objective="margin.engine.unsupervised:negative_log_density", step=".ppca_learning:maximum_likelihood",
-        optimizers=(), parallel=False, whole=True, defaults=TRAINING_A, covers=("ppca",)),
+        objective="margin.engine.unsupervised:negative_log_density", step=".ppca:maximum_likelihood",
+        optimizers=(), parallel=False, whole=True, defaults=AT_ONCE, covers=("ppca",)),
     Entry("classic/ppca_em", ".ppca:PPCA", "margin.core.tasks:CODES", "margin.data.sets.tiny.tables:values",
         "A Gaussian of a few directions and even noise, by iterations of EM",
         "Tipping and Bishop 1999, Equations 29 and 30",
         objective="margin.engine.unsupervised:negative_log_density",
-        step=".ppca_learning:expectation_maximization", optimizers=(), parallel=False, whole=True,
+        step=".ppca:expectation_maximization", optimizers=(), parallel=False, whole=True,
         defaults={"epochs": 1000, "batch_size": "all", "until": {"gain": 1e-9}}, covers=("ppca",)),
     Entry("classic/factor_analysis",
         ".factor_analysis:FactorAnalysis", "margin.core.tasks:CODES", "margin.data.sets.tiny.tables:values",
         "A Gaussian of a few directions and a noise of its own in each feature",
         "Lawley 1940, Equation 1; Bishop 2006, Equation 12.64",
         objective="margin.engine.unsupervised:negative_log_density", step=".factor_analysis:factors",
-        optimizers=(), parallel=False, whole=True, weighted=False, defaults=TRAINING_A,
+        optimizers=(), parallel=False, whole=True, weighted=False, defaults=AT_ONCE,
         covers=("factor_analysis",)),
 )
 

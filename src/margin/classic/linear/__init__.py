@@ -7,7 +7,7 @@ LEAST_SQUARES = Need("a linear regression", model="margin.classic.linear.regress
 
 RIDGE = Need("a ridge regression", model="margin.classic.linear.ridge:Ridge")
 LASSO = Need("a lasso", model="margin.classic.linear.lasso:Lasso")
-SOFTMAX = Need("a softmax regression", model="margin.classic.linear.softmax_regression:SoftmaxRegression")
+SOFTMAX = Need("a softmax regression", model="margin.classic.linear.logistic:SoftmaxRegression")
 
 LOGISTIC = Need(
     "a logistic regression of two classes",
@@ -27,7 +27,7 @@ TWO_LAYERS = Need(
     "a linear network of two layers", "margin.classic.linear.network_claims:is_two_layer_network", of="model"
 )
 
-TRAINING_A = {"epochs": 1, "batch_size": "all"}
+AT_ONCE = {"epochs": 1, "batch_size": "all"}
 HOERL_1970 = "Hoerl and Kennard 1970, Equation 2.1"
 SAXE_2013 = "Saxe, McClelland and Ganguli 2013, Section 1"
 SAXE_2013_A = "Saxe, McClelland and Ganguli 2013, Equations 9 and 12"
@@ -39,27 +39,27 @@ MODELS: tuple[Entry, ...] = (
         ".regression:LinearRegression", "margin.core.tasks:VALUES", "margin.data.sets.tiny.tables:values",
         "The affine map of least squared error and smallest norm, by an exact solve",
         "Gauss 1809; Penrose 1956; Golub and Van Loan 2013, Section 5.5", step=".regression:least_squares",
-        optimizers=(), parallel=False, whole=True, defaults=TRAINING_A, covers=("ols", "pinv")),
+        optimizers=(), parallel=False, whole=True, defaults=AT_ONCE, covers=("ols", "pinv")),
     Entry("classic/lms",
-        ".lms:AdaptiveLinear", "margin.core.tasks:VALUES", "margin.data.sets.tiny.tables:values",
+        ".regression:AdaptiveLinear", "margin.core.tasks:VALUES", "margin.data.sets.tiny.tables:values",
         "The affine map of least squared error, by a gradient step on one example at a time",
-        "Widrow and Hoff 1960; Haykin 2014, Equation 6.10", step=".lms:lms", optimizers=(), parallel=False,
-        defaults={"epochs": 100, "batch_size": "all"}, covers=("lms",)),
+        "Widrow and Hoff 1960; Haykin 2014, Equation 6.10", step=".regression:lms", optimizers=(),
+        parallel=False, defaults={"epochs": 100, "batch_size": "all"}, covers=("lms",)),
     Entry("classic/ridge", ".ridge:Ridge", "margin.core.tasks:VALUES", "margin.data.sets.tiny.tables:values",
         "The affine map of least squared error and penalized squared length, by an exact solve", HOERL_1970,
-        step=".ridge:ridge", optimizers=(), parallel=False, whole=True, defaults=TRAINING_A,
+        step=".ridge:ridge", optimizers=(), parallel=False, whole=True, defaults=AT_ONCE,
         covers=("ridge",)),
     Entry("classic/kernel_ridge",
-        ".kernel_ridge:KernelRidge", "margin.core.tasks:VALUES", "margin.data.sets.tiny.tables:values",
+        ".ridge:KernelRidge", "margin.core.tasks:VALUES", "margin.data.sets.tiny.tables:values",
         "Ridge regression in the feature space of a kernel, by an exact solve",
-        "Saunders, Gammerman and Vovk 1998, Equation 9", step=".kernel_ridge:kernel_ridge", optimizers=(),
-        parallel=False, whole=True, defaults=TRAINING_A),
+        "Saunders, Gammerman and Vovk 1998, Equation 9", step=".ridge:kernel_ridge", optimizers=(),
+        parallel=False, whole=True, defaults=AT_ONCE),
     Entry("classic/lasso", ".lasso:Lasso", "margin.core.tasks:VALUES", "margin.data.sets.tiny.tables:values",
         "The affine map of least squared error with a penalty on its absolute coefficients",
         "Tibshirani 1996, Equation 1", step=".lasso:lasso", optimizers=(), parallel=False, whole=True,
-        defaults=TRAINING_A, covers=("lasso",)),
+        defaults=AT_ONCE, covers=("lasso",)),
     Entry("classic/logistic_regression",
-        ".logistic_regression:LogisticRegression", "margin.core.tasks:CLASSES",
+        ".logistic:LogisticRegression", "margin.core.tasks:CLASSES",
         "margin.data.sets.tiny.tables:classes",
         "Class probabilities log-linear in the features, two classes or more",
         "Cox 1958, Section 2; Hastie, Tibshirani and Friedman 2009, Eq. 4.17-4.18",
@@ -67,12 +67,12 @@ MODELS: tuple[Entry, ...] = (
                   "optimizer_options": {"weight_decay": 0.0}},
         covers=("logistic.regression",)),
     Entry("classic/softmax_regression",
-        ".softmax_regression:SoftmaxRegression", "margin.core.tasks:CLASSES",
+        ".logistic:SoftmaxRegression", "margin.core.tasks:CLASSES",
         "margin.data.sets.tiny.tables:classes",
         "Class probabilities log-linear in the features, of largest penalized likelihood",
         "Cox 1966, Section 4; Hastie, Tibshirani and Friedman 2009, Equation 4.17",
-        step=".softmax_regression:penalized_likelihood", optimizers=(), parallel=False, whole=True,
-        defaults=TRAINING_A, covers=("logistic.regression", "softmax")),
+        step=".logistic:penalized_likelihood", optimizers=(), parallel=False, whole=True,
+        defaults=AT_ONCE, covers=("logistic.regression", "softmax")),
     Entry("classic/linear_network",
         ".networks:LinearNetwork", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:classes",
         "Class logits by a product of matrices, without a nonlinearity between them",

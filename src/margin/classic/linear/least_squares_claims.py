@@ -1,19 +1,51 @@
-"""What least squares promises (Gauss 1809; Penrose 1956): orthogonal residuals, least norm, likelihood."""
+"""What least squares promises (Gauss 1809; Penrose 1956): orthogonal residuals, least norm, likelihood.
+
+Subjects whose answers are known: a model of this area, solved on tiny data in float64.
+"""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Generator, Tensor, nn
 
 from margin.classic.linear.regression import LinearRegression, cutoff, least_squares, standard_errors
 from margin.classic.linear.rows import Rows, centered, scaled, training_rows
-from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
-from margin.core.tasks import VALUES
+from margin.core.tasks import VALUES, Task
+from margin.core.types import Batch, Objective
+from margin.data.examples import Data, InOrder
 from margin.data.sets.tiny.tables import values
 from margin.engine.descent import risk
-from margin.engine.state import core_of, dtype_of
+from margin.engine.state import Preprocessed, State, Step, core_of, dtype_of
+
+
+def whole(data: Data, part: str = "train") -> Sequence[Batch]:
+    """A part of the data as one batch, in float64."""
+    examples = data.splits[part]
+    dtype = examples.inputs[0].double().dtype
+    return InOrder(examples, len(examples), dtype=dtype)
+
+
+def solved(
+    data: Data, core: nn.Module, task: Task, objective: Objective, step: Step | None = None
+) -> Subject:
+    """The subject of a model that has taken one step on the whole training part.
+
+    Args:
+        data: The examples.
+        core: The model, in its own units.
+        task: How its outputs are read.
+        objective: The loss of each term.
+        step: What solves it; None leaves it as it is.
+    """
+    model = Preprocessed(data.preprocess, core).double()
+    train = whole(data)
+    if step is not None:
+        step(State({"model": model}, generator=Generator().manual_seed(0)), train[0])
+    return Subject(model=model, test=whole(data, "test"), train=train, task=task, objective=objective)
+
 
 MOST_ROWS = 1000
 """Rows on which the Penrose identities are evaluated: their projectors are as large as the rows squared."""

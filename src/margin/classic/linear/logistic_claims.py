@@ -4,10 +4,9 @@ import math
 
 import torch
 
-from margin.classic.linear.logistic_regression import LogisticRegression
+from margin.classic.linear.least_squares_claims import solved
+from margin.classic.linear.logistic import LogisticRegression, SoftmaxRegression, penalized_likelihood
 from margin.classic.linear.rows import training_rows
-from margin.classic.linear.softmax_regression import SoftmaxRegression, penalized_likelihood
-from margin.classic.linear.solved import solved
 from margin.classic.perceptron.separation import homogeneous, separate
 from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import CLASSES, class_accuracy, class_loss

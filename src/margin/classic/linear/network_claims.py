@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from margin.classic.linear.least_squares_claims import solved
 from margin.classic.linear.networks import (
     LinearNetwork,
     Weights,
@@ -19,7 +20,6 @@ from margin.classic.linear.networks import (
     two_layer_gradients,
 )
 from margin.classic.linear.rows import Rows, scaled, training_rows
-from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES, class_loss
 from margin.data.sets.tiny.tables import classes

@@ -15,10 +15,9 @@ from margin.classic.linear.lasso import (
     standard_problem,
     violation,
 )
-from margin.classic.linear.least_squares_claims import DOUBLE, sensitivity, solution
+from margin.classic.linear.least_squares_claims import DOUBLE, sensitivity, solution, solved
 from margin.classic.linear.ridge import Ridge, ridge, ridge_loss
 from margin.classic.linear.rows import Rows, scaled, training_rows
-from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.data.sets.tiny.tables import values

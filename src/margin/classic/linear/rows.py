@@ -1,8 +1,4 @@
-"""The rows of a least-squares problem: features, values and weights, checked, in float64, centered.
-
-An example of weight 2 counts as two, and one of weight 0, which is left out, as none: weighted least squares
-as in Seber and Lee (2003), Section 3.10.
-"""
+"""The rows of a least-squares problem in float64: centered, scaled by their weights, their Gram matrix."""
 
 from typing import NamedTuple
 
@@ -13,8 +9,9 @@ from torch import Tensor
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.state import NonFiniteError, State, features_of
+from margin.engine import weighted_rows
+from margin.engine.state import State
+from margin.engine.weighted_rows import WeightedRows, batch_rows
 
 CHUNK = 2048
 """Rows that are centered at a time: they stay in the cache."""
@@ -38,59 +35,17 @@ class Rows(NamedTuple):
 
 
 def rows_of(state: State, batch: Batch, *, learner: str, targets: bool = True) -> Rows:
-    """The rows of a batch whose weight is not 0.
-
-    Args:
-        state: Whose preprocessing is applied.
-        batch: What a step is handed.
-        learner: How a message calls what asks for them.
-        targets: Whether targets are asked for.
-
-    Raises:
-        ValueError: There are no targets, a weight is negative or not finite, or all are 0.
-        NonFiniteError: A feature or a target is not finite.
-    """
-    if targets and batch.targets is None:
-        raise ValueError(f"{learner} needs targets: the data have none")
-    x = state.features(batch).flatten(1)
-    return _counted(x, batch.targets if targets else None, batch.weight, learner)
+    """The rows of a batch whose weight is not 0, as :func:`batch_rows` reads them, in float64."""
+    return _in_double(batch_rows(state, batch, learner=learner, targets=targets))
 
 
 def training_rows(subject: Subject, *, targets: bool = True) -> Rows:
-    """The training examples of a subject, as its core sees them.
-
-    Raises:
-        ValueError: There are no targets, a weight is negative or not finite, or all are 0.
-        NonFiniteError: A feature or a target is not finite.
-    """
-    parts = []
-    with torch.no_grad(), asking(subject.model):
-        for batch in subject.train:
-            if targets and batch.targets is None:
-                raise ValueError("the question needs targets: the training examples have none")
-            x = features_of(subject.model, batch.inputs[0]).flatten(1)
-            parts.append(_counted(x, batch.targets if targets else None, batch.weight, "the question"))
-    return Rows(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
+    """The training examples of a subject, as its core sees them, in float64."""
+    return _in_double(weighted_rows.training_rows(subject, targets=targets))
 
 
-def _counted(x: Tensor, targets: Tensor | None, weight: Tensor | None, learner: str) -> Rows:
-    weight = torch.ones_like(x[:, 0]) if weight is None else weight
-    if not bool((weight.isfinite() & (weight >= 0)).all()):
-        row = int((~(weight.isfinite() & (weight >= 0))).nonzero()[0])
-        raise ValueError(
-            f"weights of examples must be finite and at least 0: got {float(weight[row]):g} in row {row}"
-        )
-    kept = weight.nonzero()[:, 0]
-    if not len(kept):
-        raise ValueError(f"{learner} needs an example of weight above 0: got {len(weight)} of weight 0")
-    y = x.new_zeros(0) if targets is None else targets[kept]
-    x = x[kept] if len(kept) < len(x) else x
-    for what, values in (("features", x), ("targets", y)):
-        if not bool(values.isfinite().all()):
-            place = (~values.isfinite()).nonzero()[0].tolist()
-            where = f"row {int(kept[place[0]])} of the batch" + "".join(f", feature {j}" for j in place[1:])
-            raise NonFiniteError(f"{what} must be finite: got {float(values[tuple(place)])} in {where}")
-    return Rows(x.double(), y.double(), weight[kept].double())
+def _in_double(rows: WeightedRows) -> Rows:
+    return Rows(rows.x.double(), rows.targets.double(), rows.weight.double())
 
 
 def centered(values: Float[Tensor, "rows ..."], weight: Vector | None = None) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ CONTINUOUS = Need(
     of="model",
 )
 
-TRAINING_A = {"epochs": 1, "batch_size": "all", "until": {"room": 0}}
+STORED = {"epochs": 1, "batch_size": "all", "until": {"room": 0}}
 RAMSAUER_2021 = "Ramsauer et al. 2021, Section 2"
 HERTZ_1991 = "Hertz, Krogh and Palmer 1991, Section 2.2"
 HOPFIELD_1982 = "Hopfield 1982, Section 'Studies of the collective behaviors of the model'"
@@ -27,7 +27,7 @@ MODELS: tuple[Entry, ...] = (
         "Threshold units with Hebbian weights that come to rest in a stored pattern",
         "Hopfield 1982, Section 'The model system'", objective=".associative_memory:wrong_units",
         step=".associative_memory:store", examples=".associative_memory:WithoutTargets", optimizers=(),
-        parallel=False, defaults=TRAINING_A,
+        parallel=False, defaults=STORED,
         covers=("hopfield.energy", "hopfield.dynamics", "hopfield.hebbian")),
     Entry("classic/dense_associative_memory",
         ".dense_associative_memory:DenseAssociativeMemory", "margin.core.tasks:MEMORY",
@@ -35,13 +35,14 @@ MODELS: tuple[Entry, ...] = (
         "Threshold units whose energy rewards overlaps with stored patterns by a steep function",
         "Krotov and Hopfield 2016, Section 2; Demircigil et al. 2017, Section 2",
         objective=".associative_memory:wrong_units", step=".associative_memory:store",
-        examples=".associative_memory:WithoutTargets", optimizers=(), parallel=False, defaults=TRAINING_A,
+        examples=".associative_memory:WithoutTargets", optimizers=(), parallel=False, defaults=STORED,
         covers=("hopfield.dense",)),
     Entry("classic/modern_hopfield",
-        ".modern_hopfield:ModernHopfield", "margin.core.tasks:MEMORY", "margin.data.sets.tiny.tables:images",
+        ".dense_associative_memory:ModernHopfield", "margin.core.tasks:MEMORY",
+        "margin.data.sets.tiny.tables:images",
         "A continuous state that moves to stored patterns by softmax attention", RAMSAUER_2021,
         objective=".associative_memory:squared_distance", step=".associative_memory:store",
-        examples=".associative_memory:WithoutTargets", optimizers=(), parallel=False, defaults=TRAINING_A,
+        examples=".associative_memory:WithoutTargets", optimizers=(), parallel=False, defaults=STORED,
         covers=("hopfield.modern",)),
 )
 

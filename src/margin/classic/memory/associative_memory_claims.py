@@ -14,14 +14,15 @@ from margin.classic.memory.associative_memory import (
     stored_patterns,
     wrong_units,
 )
-from margin.classic.memory.dense_associative_memory import DenseAssociativeMemory, dense_energy
-from margin.classic.memory.hopfield import Hopfield
-from margin.classic.memory.modern_hopfield import (
+from margin.classic.memory.dense_associative_memory import (
+    DenseAssociativeMemory,
     ModernHopfield,
     continuous_energy,
     continuous_update,
+    dense_energy,
     separations,
 )
+from margin.classic.memory.hopfield import Hopfield
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder

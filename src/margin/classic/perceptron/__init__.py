@@ -9,7 +9,7 @@ HALFSPACE = Need(
 )
 
 ROWS = Need("one real input and one label an example", "margin.classic.perceptron.training_rows:has_rows")
-TRAINING_A = {"epochs": 100, "batch_size": "all", "until": {"mistakes": 0}}
+UNTIL_RIGHT = {"epochs": 100, "batch_size": "all", "until": {"mistakes": 0}}
 COVER_1965 = "Cover 1965, Theorem 1"
 COVER_1965_A = "Cover 1965, Section III"
 NOVIKOFF_1962 = "Novikoff 1962; Freund and Schapire 1999, Theorem 1"
@@ -29,21 +29,21 @@ MODELS: tuple[Entry, ...] = (
         "The halfspace of the mean of all weights that the mistake rule passes through",
         "Freund and Schapire 1999, Section 2; Collins 2002, Section 2.3",
         step=".averaged_perceptron:averaged_mistake_rule", optimizers=(), parallel=False, whole=True,
-        defaults=TRAINING_A),
+        defaults=UNTIL_RIGHT),
     Entry("classic/multiclass_perceptron",
         ".multiclass_perceptron:MulticlassPerceptron", "margin.core.tasks:SCORES",
         "margin.data.sets.tiny.tables:classes",
         "One row of weights a class: at a mistake the label's gains what its rival's loses (Kesler)",
         "Nilsson 1965; Duda, Hart and Stork 2001, Section 5.12; Crammer and Singer 2003",
         step=".multiclass_perceptron:multiclass_mistake_rule", optimizers=(), parallel=False, whole=True,
-        defaults=TRAINING_A),
+        defaults=UNTIL_RIGHT),
     Entry("classic/kernel_perceptron",
         ".kernel_perceptron:KernelPerceptron", "margin.core.tasks:HALFSPACE",
         "margin.data.sets.tiny.tables:moons",
         "The mistake rule in its dual form, with a polynomial or Gaussian kernel",
         "Aizerman, Braverman and Rozonoer 1964; Freund and Schapire 1999, Section 3",
         step=".kernel_perceptron:dual_mistake_rule", optimizers=(), parallel=False, whole=True,
-        defaults=TRAINING_A, covers=("perceptron.span",)),
+        defaults=UNTIL_RIGHT, covers=("perceptron.span",)),
     Entry("classic/max_margin",
         ".max_margin:MaximumMargin", "margin.core.tasks:HALFSPACE", "margin.data.sets.tiny.tables:sides",
         "The halfspace of largest margin, by an exact solve; the classes must be separable",
@@ -95,7 +95,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Does the set of separating (w, b) only shrink as examples are added?",
         "Mitchell 1982, Section 3; Herbrich 2002, Section 2.1", needs=(LABELS, TRAINING, HALFSPACE),
         cost=Cost(part="train"), by_name="true of every training set", covers=("perceptron.version_space",)),
-    Claim("classic/max_margin.optimality", ".max_margin_claims:optimality", ".max_margin_claims:demo",
+    Claim("classic/max_margin.optimality", ".separation_claims:optimality", ".separation_claims:demo",
         "Does the separator meet the conditions that single out the widest?",
         "Kuhn and Tucker 1951, Theorem 3; Cortes and Vapnik 1995, Appendix A.1, Section 2",
         needs=(LABELS, TRAINING,
@@ -122,11 +122,11 @@ CLAIMS: tuple[Claim, ...] = (
         "Gordan 1873; Minsky and Papert 1969, Section 12.1; Cover 1965, Theorem 1",
         needs=(LABELS, TRAINING, ROWS), cost=Cost(part="train"),
         covers=("perceptron.xor", "perceptron.version_space")),
-    Claim("classic/separation.cover_count", ".cover_claims:count", ".cover_claims:demo",
+    Claim("classic/separation.cover_count", ".cover:count", ".cover:demo",
         "Do hyperplanes make as many dichotomies of the training examples as Cover counts?", COVER_1965,
         needs=(LABELS, TRAINING, HALFSPACE), cost=Cost(part="train"),
         covers=("linsep.cover_count", "linsep.general_position")),
-    Claim("classic/separation.capacity", ".cover_claims:transition", ".cover_claims:demo",
+    Claim("classic/separation.capacity", ".cover:transition", ".cover:demo",
         "Can half of all labelings of twice as many examples as weights be separated?", COVER_1965_A,
         needs=(LABELS, TRAINING, HALFSPACE), cost=Cost(part="train"), covers=("linsep.capacity",)),
 )

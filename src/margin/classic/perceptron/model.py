@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.state import NonFiniteError, State, Step
+from margin.engine.state import State, Step
+from margin.engine.weighted_rows import batch_rows
 
 SMALLEST_BLOCK = 16
 OVERHEAD = 300
@@ -159,28 +160,9 @@ class Rows(NamedTuple):
 
 
 def rows_of(state: State, batch: Batch) -> Rows:
-    """The rows of a batch whose weight is not 0.
-
-    Raises:
-        ValueError: There are no targets, or a weight is negative or not finite.
-        NonFiniteError: A feature is not finite.
-    """
-    if batch.targets is None:
-        raise ValueError("the perceptron rule needs targets: the data have none")
-    x = state.features(batch).flatten(1)
-    weight = x.new_ones(len(x)) if batch.weight is None else batch.weight.to(x)
-    if not bool((sound := weight.isfinite() & (weight >= 0)).all()):
-        row = int((~sound).nonzero()[0])
-        got = f"{float(weight[row]):g} in row {row}"
-        raise ValueError(f"weights of examples must be finite and at least 0: got {got}")
-    places = weight.nonzero()[:, 0]
-    if batch.weight is not None:
-        x, weight = x[places], weight[places]
-    if not bool(x.isfinite().all()):
-        row, column = (~x.isfinite()).nonzero()[0].tolist()
-        where = f"feature {column} of row {int(places[row])} at step {state.step}"
-        raise NonFiniteError(f"features must be finite: got {float(x[row, column])} in {where}")
-    return Rows(x, batch.targets[places], weight, places)
+    """The rows of a batch whose weight is not 0, as :func:`batch_rows` reads them."""
+    rows = batch_rows(state, batch, learner="the perceptron rule")
+    return Rows(rows.x, rows.targets, rows.weight.to(rows.x), rows.places)
 
 
 def mistake_rule() -> Step:

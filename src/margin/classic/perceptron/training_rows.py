@@ -1,13 +1,10 @@
 """The training examples of a subject as rows: what theorems about hyperplanes speak of."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from margin.core.findings import Subject
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen
-from margin.engine.state import features_of
+from margin.engine import weighted_rows
 
 
 def training_rows(
@@ -24,24 +21,11 @@ def training_rows(
         left out.
 
     Raises:
-        ValueError: The examples have no targets, or a feature is not finite.
+        ValueError: The examples have no targets, or a weight is negative or not finite.
+        NonFiniteError: A feature is not finite.
     """
-    model, rows, labels = subject.model, [], []
-    with torch.no_grad(), asking(model):
-        found = chosen(subject.train, most)
-        for batch in found.batches:
-            if batch.targets is None:
-                raise ValueError("the training examples have no targets")
-            x = features_of(model, batch.inputs[0]).flatten(1).double().cpu()
-            kept = torch.ones(len(x), dtype=torch.bool) if batch.weight is None else batch.weight.cpu() > 0
-            rows.append(x[kept])
-            labels.append(batch.targets.cpu()[kept].long())
-    x, y = torch.cat(rows), torch.cat(labels)
-    if bad := (~x.isfinite()).nonzero().tolist():
-        row, column = bad[0]
-        where = f"training example {row}{'' if found.whole else ' of those drawn'}, feature {column}"
-        raise ValueError(f"features must be finite: got {float(x[row, column])} in {where}")
-    return x, y
+    rows = weighted_rows.training_rows(subject, most=most)
+    return rows.x.double(), rows.targets.long()
 
 
 def has_rows(subject: Subject) -> bool:

@@ -15,7 +15,7 @@ from margin.core.types import Batch, ClassScores, Objective
 from margin.engine.asking import asking, expand_weight
 from margin.engine.descent import Descend, descent
 from margin.engine.state import Step, dtype_of
-from margin.nn.distillation import check_temperature, distillation_excess
+from margin.nn.losses import check_temperature, distillation_excess
 
 
 def distillation(

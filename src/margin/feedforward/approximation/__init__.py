@@ -18,7 +18,7 @@ PARTS: tuple[Part, ...] = (
     Part("feedforward/best_uniform_fit", "measure", ".uniform:best_uniform_fit",
         "The best fit by a span of functions in the largest error, by a linear program",
         "Chebyshev 1854; Cheney 1966, Chapter 2", covers=("approx.metrics",)),
-    Part("feedforward/bernstein", "theorem", ".polynomials:bernstein",
+    Part("feedforward/bernstein", "theorem", ".uniform:bernstein",
         "The polynomial that is the mean of f(K / n), K binomial: uniformly near every continuous f",
         "Bernstein 1912; Lorentz 1986, Section 1.1", covers=("approx.weierstrass",)),
     Part("feedforward/monomial_network", "theorem", ".ridges:monomial_network",
@@ -40,7 +40,7 @@ PARTS: tuple[Part, ...] = (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("feedforward/barron.greedy", ".barron_claims:greedy_bound", ".barron_claims:demo",
+    Claim("feedforward/barron.greedy", ".barron:greedy_bound", ".barron:demo",
         "Does a greedy net of m sigmoids keep the mean squared error (2 r C_f)^2 / m on a ball?", BARRON_1993,
         needs=(GREEDY,), covers=("approx.barron",), figure=".figures:approximation"),
 )

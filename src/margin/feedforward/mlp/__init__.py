@@ -2,26 +2,26 @@
 
 from margin.core.catalog import Entry
 
-TRAINING_A = {"epochs": 100, "batch_size": 32, "patience": 15}
+EPOCHS = {"epochs": 100, "batch_size": 32, "patience": 15}
 RUMELHART_1986 = "Rumelhart, Hinton and Williams 1986, Eq. 1-2"
 
 # fmt: off
 
 MODELS: tuple[Entry, ...] = (
     Entry("feedforward/mlp", ".model:MLP", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:moons",
-        "A multilayer perceptron to class logits", RUMELHART_1986, defaults=TRAINING_A,
+        "A multilayer perceptron to class logits", RUMELHART_1986, defaults=EPOCHS,
         covers=("ffn.layer", "ffn.compose")),
     Entry("feedforward/mlp_regressor",
         ".model:MLPRegressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.tables:values",
-        "A multilayer perceptron to one real number", RUMELHART_1986, defaults=TRAINING_A),
+        "A multilayer perceptron to one real number", RUMELHART_1986, defaults=EPOCHS),
     Entry("feedforward/residual_mlp",
-        ".residual:ResidualMLP", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:moons",
+        ".model:ResidualMLP", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:moons",
         "A deep perceptron whose layers each add to what they are given",
-        "He, Zhang, Ren and Sun 2016, Equation 1", defaults=TRAINING_A, covers=("residual.layer",)),
+        "He, Zhang, Ren and Sun 2016, Equation 1", defaults=EPOCHS, covers=("residual.layer",)),
     Entry("feedforward/dense_mlp",
-        ".dense:DenseMLP", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:moons",
+        ".model:DenseMLP", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:moons",
         "A perceptron whose layers each read every layer before them",
-        "Huang, Liu, van der Maaten and Weinberger 2017, Equation 2", defaults=TRAINING_A,
+        "Huang, Liu, van der Maaten and Weinberger 2017, Equation 2", defaults=EPOCHS,
         covers=("densenet.block",)),
     Entry("feedforward/sigmoid_net",
         ".sigmoid_net:SigmoidNet", "margin.core.tasks:VALUES", "margin.data.sets.tiny.tables:values",

@@ -1,16 +1,22 @@
-"""Multilayer perceptrons (Rumelhart, Hinton and Williams 1986): affine maps and pointwise activations."""
+"""Multilayer perceptrons (Rumelhart, Hinton and Williams 1986): affine maps and pointwise activations.
+
+Deep residual perceptrons (He, Zhang, Ren and Sun 2016): every layer adds to what it is given.
+
+Densely connected perceptrons (Huang et al. 2017): a layer reads every layer before it.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.core.types import ClassScores
 from margin.nn.activations import Activation, activation_of, centered
+from margin.nn.dense import Residual, residual_layer
 from margin.nn.normalization import Norm, normalized_layer
-from margin.nn.residual import Residual
 
 Shortcut = Literal["none", "identity", "projection"]
 """What a hidden layer adds: nothing; its input, where the widths agree; else a linear map of it too."""
@@ -204,3 +210,124 @@ class MLPRegressor(nn.Module):
     def activations(self, x: Float[Tensor, " batch *features"]) -> list[Tensor]:
         """x^0, ..., x^L of each row: the features, each hidden layer, the value in a column."""
         return activations_of(self.layers, x)
+
+
+class ResidualMLP(nn.Module):
+    r"""An affine map, many residual layers of one width, and an affine map to class logits.
+
+    .. math:: x^0 = A x + a, \qquad x^l = x^{l-1} + \varphi(W_l x^{l-1} + b_l) - \varphi(0),
+        \qquad f(x) = B x^L + b
+
+    With W_l = 0 and b_l = 0 in every layer it is the affine map B (A x + a) + b, whatever the depth, and
+    the derivative of x^L by x^0 is the identity; so a gradient reaches the first layer through any depth.
+
+    Args:
+        in_features: Number of features; an input of more axes is flattened.
+        num_classes: Number of logits.
+        width: Units of every layer, at least 1.
+        depth: Number L of residual layers, at least 0.
+        activation: phi, the pointwise function of each residual layer.
+
+    Raises:
+        ValueError: The width is not positive, or the depth is negative.
+
+    Reference:
+        He, Zhang, Ren and Sun 2016 (Deep residual learning), Equation 1; each branch is one affine map and
+        its activation, which is not applied to the sum.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        width: int = 64,
+        depth: int = 8,
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        if width < 1:
+            raise ValueError(f"width must be at least 1: got {width}")
+        if depth < 0:
+            raise ValueError(f"depth must be at least 0: got {depth}")
+        self.embedding = nn.Linear(in_features, width)
+        self.layers = nn.Sequential(*(residual_layer(width, activation=activation) for _ in range(depth)))
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, x: Float[Tensor, " batch *features"]) -> ClassScores:
+        """The logits of each row."""
+        return self.head(self.layers(self.embedding(x.flatten(1))))
+
+
+class DenseBlock(nn.Module):
+    r"""Layers each of which reads the input and every layer before it.
+
+    .. math:: x^{l+1} = \varphi(W_{l+1} [x^l, \dots, x^1, x] + b_{l+1})
+
+    With n features and growth g, layer l + 1 reads n + l g numbers; the block hands on all n + depth g of
+    them, the newest first.
+
+    Args:
+        in_features: Width n of the input.
+        growth: Units g of each layer, at least 1.
+        depth: Layers, at least 1.
+        activation: phi.
+
+    Raises:
+        ValueError: A width or the depth is not positive.
+
+    Reference:
+        Huang, Liu, van der Maaten and Weinberger 2017, Equation 2, of affine maps instead of convolutions.
+    """
+
+    def __init__(self, in_features: int, *, growth: int, depth: int, activation: Activation = "relu") -> None:
+        super().__init__()
+        for name, count in (("in_features", in_features), ("growth", growth), ("depth", depth)):
+            if count < 1:
+                raise ValueError(f"{name} must be at least 1: got {count}")
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(in_features + i * growth, growth), activation_of(activation))
+            for i in range(depth)
+        )
+        self.out_features = in_features + depth * growth
+
+    def forward(self, x: Float[Tensor, "batch features"]) -> Float[Tensor, "batch outputs"]:
+        """All activations of each row, [x^L, ..., x^1, x]."""
+        for layer in self.layers:
+            x = torch.cat((layer(x), x), 1)
+        return x
+
+
+class DenseMLP(nn.Module):
+    """A dense block and an affine map of all its activations to class logits.
+
+    Args:
+        in_features: Number of features; an input of more axes is flattened.
+        num_classes: Number of logits.
+        growth: Units of each layer, at least 1.
+        depth: Layers of the block, at least 1.
+        activation: Pointwise function after each of them.
+
+    Raises:
+        ValueError: A width or the depth is not positive.
+
+    Reference:
+        Huang, Liu, van der Maaten and Weinberger 2017, Section 3.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        growth: int = 32,
+        depth: int = 4,
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        self.block = DenseBlock(in_features, growth=growth, depth=depth, activation=activation)
+        self.head = nn.Linear(self.block.out_features, num_classes)
+
+    def forward(self, x: Float[Tensor, " batch *features"]) -> ClassScores:
+        """The logits of each row."""
+        return self.head(self.block(x.flatten(1)))

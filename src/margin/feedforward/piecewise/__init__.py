@@ -14,20 +14,20 @@ ONE_OUTPUT = Need(
 
 INTERPOLANT = Need(
     "a piecewise-linear interpolant",
-    model="margin.feedforward.piecewise.interpolant:PiecewiseLinearInterpolant",
+    model="margin.feedforward.piecewise.linear:PiecewiseLinearInterpolant",
 )
 
 SAWTOOTH = Need("a sawtooth", model="margin.feedforward.piecewise.sawtooth:Sawtooth")
 
 KNOWN_MODULUS = Need(
     "an interpolant of a function of known modulus of continuity",
-    "margin.feedforward.piecewise.error_claims:has_modulus",
+    "margin.feedforward.piecewise.error:has_modulus",
     of="model",
 )
 
 KNOWN_CURVATURE = Need(
     "an interpolant of a function of known curvature",
-    "margin.feedforward.piecewise.error_claims:has_curvature",
+    "margin.feedforward.piecewise.error:has_curvature",
     of="model",
 )
 
@@ -40,10 +40,10 @@ BOOR_2001 = "de Boor 2001, Chapter III, Section Broken line interpolation"
 
 MODELS: tuple[Entry, ...] = (
     Entry("feedforward/pwl_interpolant",
-        ".interpolant:PiecewiseLinearInterpolant", "margin.core.tasks:VALUES",
+        ".linear:PiecewiseLinearInterpolant", "margin.core.tasks:VALUES",
         "margin.data.sets.tiny.tables:line",
         "The straight lines through the data of one feature, as a ReLU network, written down exactly",
-        LEBESGUE_1898, step=".interpolant:interpolation", optimizers=(), parallel=False, whole=True,
+        LEBESGUE_1898, step=".linear:interpolation", optimizers=(), parallel=False, whole=True,
         defaults={"epochs": 1, "batch_size": "all"}, covers=("relu.pwl_basis", "relu.universality")),
 )
 
@@ -75,22 +75,22 @@ CLAIMS: tuple[Claim, ...] = (
         "Serra, Tjandraatmadja and Ramalingam 2018, Theorem 1", needs=(ONE_INPUT,), cost=Cost(limit=1000),
         covers=("relu.pwl_basis", "depth.separation"),
         figure="margin.feedforward.approximation.figures:approximation"),
-    Claim("feedforward/line.separation", ".sawtooth_claims:separation", ".linear_claims:demo",
+    Claim("feedforward/line.separation", ".sawtooth:separation", ".linear_claims:demo",
         "Is a ReLU network of one input at least 1/2 away from a sawtooth of more pieces?", TELGARSKY_2016,
         needs=(ONE_OUTPUT,), cost=Cost(limit=1000), covers=("depth.separation",),
         figure="margin.feedforward.approximation.figures:approximation"),
-    Claim("feedforward/sawtooth.pieces", ".sawtooth_claims:count", ".sawtooth_claims:demo",
+    Claim("feedforward/sawtooth.pieces", ".sawtooth:count", ".sawtooth:demo",
         "Has the tent map composed L times exactly 2^L pieces?", TELGARSKY_2016, needs=(SAWTOOTH,),
         cost=Cost(limit=1000), covers=("depth.separation",),
         figure="margin.feedforward.approximation.figures:approximation"),
     Claim("feedforward/pwl_interpolant.interpolates", ".linear_claims:interpolates", ".linear_claims:demo",
         "Does the interpolant pass through the mean training target at each knot?", LEBESGUE_1898,
         needs=(TRAINING, INTERPOLANT), cost=Cost(part="train"), covers=("relu.universality",)),
-    Claim("feedforward/density.modulus", ".error_claims:by_modulus", ".error_claims:demo",
+    Claim("feedforward/density.modulus", ".error:by_modulus", ".error:demo",
         "Is the interpolant's largest error at most what the function moves over a piece?", BOOR_2001,
         needs=(KNOWN_MODULUS,), cost=Cost(limit=1000), covers=("relu.density",),
         figure="margin.feedforward.approximation.figures:approximation"),
-    Claim("feedforward/density.curvature", ".error_claims:by_curvature", ".error_claims:demo",
+    Claim("feedforward/density.curvature", ".error:by_curvature", ".error:demo",
         "Is the interpolant's largest error at most h^2 |f''| / 8?", BOOR_2001, needs=(KNOWN_CURVATURE,),
         cost=Cost(limit=1000), covers=("relu.density",),
         figure="margin.feedforward.approximation.figures:approximation"),

@@ -11,13 +11,13 @@ from margin.core.types import Batch
 from margin.engine.asking import asking
 from margin.engine.descent import risk
 from margin.engine.state import State, core_of, features_of
-from margin.feedforward.piecewise.interpolant import (
+from margin.feedforward.piecewise.linear import (
     PiecewiseLinearInterpolant,
     Points,
     interpolation,
+    pwl_basis,
     wanted_points,
 )
-from margin.feedforward.piecewise.linear import pwl_basis
 from margin.feedforward.piecewise.pieces import KINKED, Pieces, chain_of, most_pieces, pieces_of, pieces_on
 
 DRAWN = 2048

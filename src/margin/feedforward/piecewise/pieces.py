@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from margin.data.preprocess import Standardize
 from margin.engine.asking import asking
+from margin.engine.capture import capture
 from margin.feedforward.piecewise.linear import SAME_KNOT
 
 AFFINE = (nn.Linear, nn.BatchNorm1d, Standardize)
@@ -65,19 +66,13 @@ def chain_of(model: nn.Module, x: Float[Tensor, "batch 1"]) -> list[nn.Module] |
         model: Any module; left as it is.
         x: Inputs to try, better far apart.
     """
-    calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-
-    def seen(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
-            calls.append((module, inputs[0].detach(), output.detach()))
-
-    with torch.no_grad(), asking(model):
-        handles = [module.register_forward_hook(seen) for module in _leaves(model)]
-        try:
-            outputs = model(x)
-        finally:
-            for handle in handles:
-                handle.remove()
+    with torch.no_grad(), asking(model), capture(_leaves(model)) as every:
+        outputs = model(x)
+    calls = [
+        (call.module, call.args[0], call.output)
+        for call in every
+        if call.args and isinstance(call.args[0], Tensor) and isinstance(call.output, Tensor)
+    ]
     names = {module: name for name, module in model.named_modules()}
     before = x
     for module, given, gave in calls:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from margin.math.probability.information import jensen_shannon
-from margin.math.probability.laws import check_law
+from margin.math.probability.moments import check_law
 
 Objective = Literal["nonsaturating", "minimax", "wasserstein"]
 """What the players minimize."""

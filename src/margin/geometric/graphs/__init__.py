@@ -9,20 +9,16 @@ PASSING = Need(
     of="model",
 )
 
-CONVOLUTIONS = Need(
-    "graph convolutional networks", "margin.geometric.graphs.coupling_claims:is_gcn", of="model"
-)
+CONVOLUTIONS = Need("graph convolutional networks", "margin.geometric.graphs.claims:is_gcn", of="model")
 
-LEFT_OUT = Need(
-    "nodes further apart than the layers reach", "margin.geometric.graphs.depth_claims:leaves_some_out"
-)
+LEFT_OUT = Need("nodes further apart than the layers reach", "margin.geometric.graphs.claims:leaves_some_out")
 
 CLASSIFIED = Need(
-    "classes of the nodes of a graph with edges", "margin.geometric.graphs.homophily_claims:classifies_nodes"
+    "classes of the nodes of a graph with edges", "margin.geometric.graphs.claims:classifies_nodes"
 )
 
-TRAINING_A = {"epochs": 200, "batch_size": 32, "patience": 40}
-TRAINING_B = {
+MANY_GRAPHS = {"epochs": 200, "batch_size": 32, "patience": 40}
+ONE_GRAPH = {
     "epochs": 1000,
     "batch_size": "all",
     "lr": 0.005,
@@ -48,18 +44,20 @@ MODELS: tuple[Entry, ...] = (
                   "optimizer_options": {"weight_decay": 0.0005}},
         covers=("gnn.gcn",)),
     Entry("geometric/gcn_graphs",
-        ".gcn_graphs:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:graphs",
+        ".gcn:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:graphs",
         "Graph convolutions and a pooled readout: class logits of every graph",
-        "Kipf and Welling 2017, Equation 2; Xu, Hu, Leskovec and Jegelka 2019, Equation 2.4", takes="graphs",
-        defaults=TRAINING_A, covers=("gnn.gcn",)),
-    Entry("geometric/gat", ".gat:gat", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:nodes",
+        "Kipf and Welling 2017, Equation 2; Xu, Hu, Leskovec and Jegelka 2019, Equation 2.4",
+        takes="graphs",
+        defaults=MANY_GRAPHS, covers=("gnn.gcn",)),
+    Entry("geometric/gat",
+        ".attention:gat", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:nodes",
         "Graph attention network: class logits of every node, neighbors weighed by learned scores",
-        "Velickovic et al. 2018, Sections 2.1 and 3.3", takes="graph", defaults=TRAINING_B,
+        "Velickovic et al. 2018, Sections 2.1 and 3.3", takes="graph", defaults=ONE_GRAPH,
         covers=("gnn.gat",)),
     Entry("geometric/gatv2",
-        ".gatv2:gatv2", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:nodes",
+        ".attention:gatv2", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:nodes",
         "Graph attention with dynamic scores: class logits of every node", BRODY_2022, takes="graph",
-        defaults=TRAINING_B, covers=("gnn.gat",)),
+        defaults=ONE_GRAPH, covers=("gnn.gat",)),
     Entry("geometric/sage",
         ".sage:GraphSAGE", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:nodes",
         "GraphSAGE: class logits of every node from its row beside an aggregate of its neighbors'",
@@ -79,7 +77,7 @@ MODELS: tuple[Entry, ...] = (
     Entry("geometric/gin_graph_regressor",
         ".gin:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.graphs:graph_values",
         "Graph isomorphism network: one real number of every graph", XU_2019_A, takes="graphs",
-        defaults=TRAINING_A, covers=("gnn.wl_bound",)),
+        defaults=MANY_GRAPHS, covers=("gnn.wl_bound",)),
     Entry("geometric/label_propagation",
         ".label_propagation:LabelPropagation", "margin.core.tasks:SCORES",
         "margin.data.sets.tiny.graphs:nodes",
@@ -92,7 +90,7 @@ PARTS: tuple[Part, ...] = (
     Part("geometric/weisfeiler_leman", "test", ".weisfeiler_leman:refined",
         "Color refinement: the classes of nodes that message passing can tell apart at most",
         "Weisfeiler and Leman 1968; Morris et al. 2019, Section 2", covers=("graph.wl",)),
-    Part("geometric/twin_graphs", "fact", ".twin_graphs:twins",
+    Part("geometric/twin_graphs", "fact", ".weisfeiler_leman:twins",
         "Pairs of graphs that are not isomorphic and that color refinement does not tell apart",
         "Murphy et al. 2019; Sato 2020", covers=("graph.wl",)),
     Part("geometric/smoothing_rate", "measure", ".oversmoothing:rate",
@@ -110,10 +108,10 @@ PARTS: tuple[Part, ...] = (
     Part("geometric/gcn_layer", "layer", ".gcn:GCNLayer",
         "A graph convolution A_hat X W with the coupling matrix D^(-1/2) (A + I) D^(-1/2)",
         "Kipf and Welling 2017, Equation 2", covers=("gnn.gcn",)),
-    Part("geometric/gat_layer", "layer", ".gat:GATLayer",
+    Part("geometric/gat_layer", "layer", ".attention:GATLayer",
         "Attention of a node to its neighbors and itself, in memory edges x heads",
         "Velickovic et al. 2018, Section 2.1", covers=("gnn.gat",)),
-    Part("geometric/gatv2_layer", "layer", ".gatv2:GATv2Layer",
+    Part("geometric/gatv2_layer", "layer", ".attention:GATv2Layer",
         "Attention to neighbors whose ranking depends on the node that attends", BRODY_2022,
         covers=("gnn.gat",)),
     Part("geometric/sage_layer", "layer", ".sage:SAGELayer",
@@ -122,29 +120,29 @@ PARTS: tuple[Part, ...] = (
     Part("geometric/gin_layer", "layer", ".gin:GINLayer",
         "An MLP of the sum of a node's row and its neighbors', which tells multisets apart", XU_2019,
         covers=("gnn.message_passing",)),
-    Part("geometric/layered_inference", "function", ".layered_inference:layered",
+    Part("geometric/layered_inference", "function", ".node_net:layered",
         "Exact outputs of a network on a large graph, layer by layer and part by part",
         "Hamilton, Ying and Leskovec 2017, Section 3.1"),
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("geometric/gcn.coupling_norm", ".coupling_claims:norm", ".coupling_claims:small_gcn",
+    Claim("geometric/gcn.coupling_norm", ".claims:norm", ".claims:small_gcn",
         "Is the norm of each layer's coupling matrix 1?", "Kipf and Welling 2017, Section 2.2",
         needs=(CONVOLUTIONS,), cost=Cost(3), by_name=KNOWN, covers=("gnn.gcn_norm",)),
-    Claim("geometric/smoothing.rate", ".oversmoothing_claims:contraction", ".coupling_claims:small_gcn",
+    Claim("geometric/smoothing.rate", ".oversmoothing_claims:contraction", ".claims:small_gcn",
         "How fast do propagations on this graph make its nodes alike?", LI_2018, needs=(GRAPHS,),
         cost=Cost(20), covers=("gnn.oversmoothing",), figure=".figures:smoothing"),
-    Claim("geometric/smoothing.energy", ".oversmoothing_claims:energy", ".coupling_claims:small_gcn",
+    Claim("geometric/smoothing.energy", ".oversmoothing_claims:energy", ".claims:small_gcn",
         "How alike has each layer made neighbors, and what does a propagation leave of it?", CAI_2020,
         needs=(PASSING,), cost=Cost(20), covers=("gnn.oversmoothing",), figure=".figures:smoothing"),
-    Claim("geometric/squashing.jacobian", ".oversquashing_claims:jacobian", ".oversquashing_claims:demo",
+    Claim("geometric/squashing.jacobian", ".oversquashing:jacobian", ".oversquashing:demo",
         "How strongly does a node depend on another so many edges away, and how strongly can it?",
         "Topping, Di Giovanni, Chamberlain, Dong and Bronstein 2022, Lemma 1", needs=(PASSING,),
         cost=Cost(80), covers=("gnn.oversquashing",)),
-    Claim("geometric/depth.dependence", ".depth_claims:dependence", ".coupling_claims:small_gcn",
+    Claim("geometric/depth.dependence", ".claims:dependence", ".claims:small_gcn",
         "Does a node depend on what is further away than the layers reach?", "Alon and Yahav 2021, Section 1",
         needs=(PASSING, LEFT_OUT), cost=Cost(60), by_name=KNOWN, covers=("gnn.depth_diameter",)),
-    Claim("geometric/wl.bound", ".expressivity_claims:bound", ".coupling_claims:small_gcn",
+    Claim("geometric/wl.bound", ".expressivity_claims:bound", ".claims:small_gcn",
         "Does the model tell apart graphs that color refinement does not?", XU_2019_B, needs=(PASSING,),
         cost=Cost(40), by_name=KNOWN, covers=("gnn.wl_bound", "graph.wl")),
     Claim("geometric/wl.classes", ".expressivity_claims:classes", ".expressivity_claims:demo",
@@ -153,7 +151,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("geometric/wl.ceiling", ".expressivity_claims:ceiling", ".expressivity_claims:demo",
         "How accurate can any network that passes messages be on these graphs?", XU_2019_B,
         needs=(LABELS, PASSING), cost=Cost(30), covers=("gnn.wl_bound", "graph.wl")),
-    Claim("geometric/graph.homophily", ".homophily_claims:share", ".homophily_claims:demo",
+    Claim("geometric/graph.homophily", ".claims:share", ".claims:demo",
         "How often does an edge join nodes of one class, as labeled and as predicted?",
         "Zhu et al. 2020, Definition 1", needs=(CLASSIFIED,), cost=Cost(2), figure=".figures:graph"),
 )

@@ -5,19 +5,46 @@ r"""Attention over the edges of a graph (Velickovic et al. 2018), in memory edge
 
 for each head. The sums run over the entries of row i. The largest score of a row is subtracted before the
 exponential, so scores of any size are safe. A row without entries gives 0.
+
+The graph attention network (Velickovic et al. 2018): each node weighs its neighbors by learned scores.
+
+.. math:: x_i' = \sum_{j \in N(i) \cup \{i\}} q_{ij} V x_j, \quad q_{ij} = \mathrm{softmax}_j\,
+    \mathrm{LeakyReLU}(u^\top [V x_i; V x_j; x_{ij}])
+
+As the score is a sum of a number of i and one of j, the neighbor that weighs most is the same for all nodes
+that share their neighbors and have no edge features (Brody et al. 2022).
+
+Graph attention with dynamic scores (Brody, Alon and Yahav 2022): who weighs most depends on who asks.
+
+.. math:: x_i' = \sum_{j \in N(i) \cup \{i\}} q_{ij} R x_j, \quad q_{ij} = \mathrm{softmax}_j\,
+    u^\top \mathrm{LeakyReLU}(L x_i + R x_j + E x_{ij})
+
+What attention layers of graphs share: loops, heads joined or averaged, attention that is dropped.
 """
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 from torch.autograd import Function, forward_ad
 
-from margin.geometric.graphs.aggregation import aggregate, softmax_over
+from margin.geometric.graphs.message_passing import aggregate, looped, softmax_over
+from margin.geometric.graphs.node_net import (
+    Carried,
+    EdgeAttr,
+    EdgeIndex,
+    FeatureMap,
+    GraphLayer,
+    NodeNet,
+    Rows,
+)
 from margin.geometric.graphs.sparsity import Pattern, bag, inner, product, turned_bag
+from margin.nn.dropping import keeping
 
 Heads = Float[Tensor, "nodes heads"]
 Vectors = Float[Tensor, "nodes heads width"]
@@ -174,3 +201,345 @@ def _scores(
 def _segments(values: Tensor, where: Pattern, how: str) -> Float[Tensor, " rows"]:
     initial = 0.0 if how == "sum" else -torch.inf
     return torch.segment_reduce(values, how, offsets=where.starts.long(), initial=initial)
+
+
+Merge = Literal["concat", "mean"]
+
+
+class AttentionLayer(GraphLayer):
+    r"""A row a node of what it attends to among :math:`N(i) \cup \{i\}`, by several heads.
+
+    A node that has loops keeps one, with their mean features; the loop of another has the mean features of
+    the edges that reach it, 0 where none does.
+
+    Args:
+        heads: h, each with attention of its own.
+        width: c, numbers of a node a head.
+        merge: Whether the heads are put side by side (h c numbers), or averaged (c).
+        attention_dropout: Probability with which a weight is dropped in training, in [0, 1).
+        slope: Of the LeakyReLU in the scores, below 0.
+
+    Raises:
+        ValueError: An option is out of range.
+    """
+
+    def __init__(
+        self, heads: int, width: int, *, merge: Merge, attention_dropout: float, slope: float
+    ) -> None:
+        super().__init__()
+        if heads < 1 or width < 1:
+            raise ValueError(f"heads and their width must be at least 1: got {heads}, {width}")
+        if merge not in ("concat", "mean"):
+            raise ValueError(f"merge must be concat or mean: got {merge!r}")
+        if not 0 <= attention_dropout < 1:
+            raise ValueError(f"attention_dropout must be in [0, 1): got {attention_dropout}")
+        self.heads, self.width, self.slope, self.attention_dropout = heads, width, slope, attention_dropout
+        self.merge: Merge = merge
+        self.bias = nn.Parameter(torch.zeros(heads * width if merge == "concat" else width))
+
+    @abstractmethod
+    def mix(self, x: Rows, carried: Carried, how: Attending) -> Vectors:
+        """What each head reads for each node."""
+
+    @abstractmethod
+    def weights(self, x: Rows, carried: Carried, how: Attending) -> OnEntries:
+        """The attention weight of each entry and head, by row; those of a row sum to 1."""
+
+    def edges(self, edge_index: EdgeIndex, edge_attr: EdgeAttr, num_nodes: int) -> tuple[Pattern, Tensor]:
+        """The edges with one loop at each node, by target, and their features."""
+        return looped(edge_index, edge_attr, num_nodes)
+
+    def spread(self, x: Rows, where: Pattern, carried: Carried) -> Float[Tensor, "nodes outputs"]:
+        """The heads of each node, joined or averaged."""
+        found = self.mix(x, carried, self._attending(where))
+        return (found.flatten(1) if self.merge == "concat" else found.mean(1)) + self.bias
+
+    def attention(
+        self, x: Float[Tensor, "nodes features"], edge_index: EdgeIndex, edge_attr: EdgeAttr
+    ) -> tuple[Int[Tensor, "2 entries"], OnEntries]:
+        """The edges with their loops, ordered by target, and the weights of each head on them."""
+        where, carried = self.edges(edge_index, edge_attr, len(x))
+        weights = self.weights(x, carried, Attending(where, self.slope))
+        return torch.stack((where.column, where.row)).long(), weights
+
+    def _attending(self, where: Pattern) -> Attending:
+        p = self.attention_dropout
+        if not self.training or p == 0:
+            return Attending(where, self.slope)
+        shape = (len(where.column),)
+        # head by head: random numbers for all at once would be the largest tensor of a step
+        keep = torch.stack([keeping(shape, p, self.bias) for _ in range(self.heads)])
+        return Attending(where, self.slope, keep, 1 / (1 - p))
+
+
+class AttentionNet(NodeNet):
+    """Attention layers one after another: heads joined, then ELU; those of the last layer are averaged.
+
+    Args:
+        layer: ``(features, heads, width, merge) -> AttentionLayer``.
+        node_features: Numbers of a node.
+        outputs: Numbers of each output.
+        hidden: c, numbers a head of every layer but the last.
+        layers: L, at least 1.
+        heads: Heads of every layer but the last.
+        last_heads: Heads of the last layer.
+
+    Reference:
+        Velickovic et al. 2018, Section 3.3.
+    """
+
+    def __init__(
+        self,
+        layer: Callable[[int, int, int, Merge], AttentionLayer],
+        node_features: int,
+        outputs: int,
+        *,
+        hidden: int,
+        layers: int,
+        heads: int,
+        last_heads: int,
+    ) -> None:
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"layers must be at least 1: got {layers}")
+        sizes = [node_features, *[heads * hidden] * (layers - 1)]
+        self.layers = nn.ModuleList(
+            [
+                *(layer(size, heads, hidden, "concat") for size in sizes[:-1]),
+                layer(sizes[-1], last_heads, outputs, "mean"),
+            ]
+        )
+
+    def after(self, k: int, z: Float[Tensor, "nodes width"]) -> Float[Tensor, "nodes width"]:
+        """ELU, but for the last layer."""
+        return nn.functional.elu(z) if k + 1 < len(self.layers) else z
+
+
+class GATLayer(AttentionLayer):
+    r"""One layer of graph attention, h heads of width c, without its activation.
+
+    Args:
+        in_features: d, numbers of a node.
+        heads: h.
+        width: c.
+        edge_features: Numbers of an edge that enter its score, at least 0.
+        merge: Whether the heads are put side by side or averaged.
+        dropout: Probability with which a number of a node is dropped in training, in [0, 1).
+        attention_dropout: Probability with which an attention weight is dropped in training, in [0, 1).
+        slope: Of the LeakyReLU below 0.
+
+    Raises:
+        ValueError: An option is out of range.
+
+    Reference:
+        Velickovic et al. 2018, Equations 1 to 6; x_ij stands in the score as it is, by a vector a head.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        heads: int,
+        width: int,
+        *,
+        edge_features: int = 0,
+        merge: Merge = "concat",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        slope: float = 0.2,
+    ) -> None:
+        super().__init__(heads, width, merge=merge, attention_dropout=attention_dropout, slope=slope)
+        self.linear = FeatureMap(in_features, heads * width, dropout=dropout)
+        self.left, self.right = (
+            nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, width))) for _ in range(2)
+        )
+        self.edge = (
+            nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, edge_features)))
+            if edge_features
+            else None
+        )
+
+    def mix(self, x: Rows, carried: Carried, how: Attending) -> Vectors:
+        """The attended sum of V x_j of each head."""
+        v = self.linear(x).unflatten(1, (self.heads, self.width))
+        return attend(v, *self._scores(v, carried), how)
+
+    def weights(self, x: Rows, carried: Carried, how: Attending) -> OnEntries:
+        """The attention weights q_ij."""
+        v = self.linear(x).unflatten(1, (self.heads, self.width))
+        return attention(*self._scores(v, carried), how)
+
+    def _scores(self, v: Vectors, carried: Carried) -> tuple[Heads, Heads, OnEntries | None]:
+        edge = None if self.edge is None else F.linear(carried.to(v.dtype), self.edge)
+        # both products of every head at once, by a matrix whose row k is 0 outside head k
+        own = torch.eye(self.heads, dtype=v.dtype, device=v.device)[:, :, None]
+        maps = torch.cat((own * self.left, own * self.right)).flatten(1)
+        left, right = F.linear(v.flatten(1), maps).chunk(2, 1)
+        return left, right, edge
+
+
+# a constructor's parameters: they are the model's options
+def gat(
+    node_features: int,
+    edge_features: int,
+    num_classes: int,
+    *,
+    hidden: int = 8,
+    layers: int = 2,
+    heads: int = 8,
+    last_heads: int = 1,
+    dropout: float = 0.6,
+    attention_dropout: float = 0.6,
+    slope: float = 0.2,
+) -> AttentionNet:
+    """Class logits of every node, by layers of graph attention.
+
+    Args:
+        node_features: Numbers of a node.
+        edge_features: Numbers of an edge, which enter its scores.
+        num_classes: Number of logits.
+        hidden: Numbers a head of every layer but the last.
+        layers: Number of layers: a node's logits read the nodes so many edges away.
+        heads: Heads of every layer but the last, put side by side.
+        last_heads: Heads of the last layer, averaged.
+        dropout: Probability with which a number is dropped before each layer in training.
+        attention_dropout: Probability with which an attention weight is dropped in training.
+        slope: Of the LeakyReLU in the scores, below 0.
+    """
+
+    def layer(features: int, count: int, width: int, merge: Merge) -> GATLayer:
+        return GATLayer(
+            features,
+            count,
+            width,
+            edge_features=edge_features,
+            merge=merge,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            slope=slope,
+        )
+
+    return AttentionNet(
+        layer,
+        node_features,
+        num_classes,
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        last_heads=last_heads,
+    )
+
+
+class GATv2Layer(AttentionLayer):
+    r"""One layer of dynamic graph attention, h heads of width c, without its activation.
+
+    Its scores form a tensor of size entries x heads x width.
+
+    Args:
+        in_features: d, numbers of a node.
+        heads: h.
+        width: c.
+        edge_features: Numbers of an edge that enter its score, at least 0.
+        merge: Whether the heads are put side by side or averaged.
+        dropout: Probability with which a number of a node is dropped in training, in [0, 1).
+        attention_dropout: Probability with which an attention weight is dropped in training, in [0, 1).
+        slope: Of the LeakyReLU below 0.
+
+    Raises:
+        ValueError: An option is out of range.
+
+    Reference:
+        Brody, Alon and Yahav 2022, Equation 7; W = [L, R], edge features as in the authors' code.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        heads: int,
+        width: int,
+        *,
+        edge_features: int = 0,
+        merge: Merge = "concat",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        slope: float = 0.2,
+    ) -> None:
+        super().__init__(heads, width, merge=merge, attention_dropout=attention_dropout, slope=slope)
+        # both maps as one, so that they read the same dropped features: L, then R
+        self.linear = FeatureMap(in_features, 2 * heads * width, dropout=dropout)
+        nn.init.xavier_uniform_(self.linear.weight[: heads * width])
+        nn.init.xavier_uniform_(self.linear.weight[heads * width :])
+        self.score = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, width)))
+        self.edge = nn.Linear(edge_features, heads * width, bias=False) if edge_features else None
+
+    def mix(self, x: Rows, carried: Carried, how: Attending) -> Vectors:
+        """The attended sum of R x_j of each head."""
+        left, right = self._parts(x)
+        return mixed(self._weights(left, right, carried, how), right, how)
+
+    def weights(self, x: Rows, carried: Carried, how: Attending) -> OnEntries:
+        """The attention weights q_ij."""
+        return self._weights(*self._parts(x), carried, how)
+
+    def _parts(self, x: Rows) -> tuple[Vectors, Vectors]:
+        both = self.linear(x).unflatten(1, (2, self.heads, self.width))
+        return both[:, 0], both[:, 1]
+
+    def _weights(self, left: Vectors, right: Vectors, carried: Carried, how: Attending) -> OnEntries:
+        where = how.where
+        z = left.index_select(0, where.row) + right.index_select(0, where.column)
+        if self.edge is not None:
+            z = z + self.edge(carried.to(z.dtype)).unflatten(1, (self.heads, self.width))
+        scores = (F.leaky_relu(z, how.slope) * self.score).sum(-1)
+        return over_rows(scores, where)
+
+
+# a constructor's parameters: they are the model's options
+def gatv2(
+    node_features: int,
+    edge_features: int,
+    num_classes: int,
+    *,
+    hidden: int = 8,
+    layers: int = 2,
+    heads: int = 8,
+    last_heads: int = 1,
+    dropout: float = 0.6,
+    attention_dropout: float = 0.6,
+    slope: float = 0.2,
+) -> AttentionNet:
+    """Class logits of every node, by layers of dynamic graph attention.
+
+    Args:
+        node_features: Numbers of a node.
+        edge_features: Numbers of an edge, which enter its scores.
+        num_classes: Number of logits.
+        hidden: Numbers a head of every layer but the last.
+        layers: Number of layers: a node's logits read the nodes so many edges away.
+        heads: Heads of every layer but the last, put side by side.
+        last_heads: Heads of the last layer, averaged.
+        dropout: Probability with which a number is dropped before each layer in training.
+        attention_dropout: Probability with which an attention weight is dropped in training.
+        slope: Of the LeakyReLU in the scores, below 0.
+    """
+
+    def layer(features: int, count: int, width: int, merge: Merge) -> GATv2Layer:
+        return GATv2Layer(
+            features,
+            count,
+            width,
+            edge_features=edge_features,
+            merge=merge,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            slope=slope,
+        )
+
+    return AttentionNet(
+        layer,
+        node_features,
+        num_classes,
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        last_heads=last_heads,
+    )

@@ -10,11 +10,9 @@ from torch import Tensor
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.engine.asking import asking, in_double
-from margin.geometric.graphs.coupling_claims import small_gcn
-from margin.geometric.graphs.layers import listened, reads_neighbors
-from margin.geometric.graphs.subjects import first_inputs, is_node_model
-from margin.geometric.graphs.twin_graphs import Twins, path_and_star, twins
-from margin.geometric.graphs.weisfeiler_leman import Coloring, counts_of, refined
+from margin.geometric.graphs.claims import small_gcn
+from margin.geometric.graphs.layers import captured_layers, first_inputs, is_node_model, reads_neighbors
+from margin.geometric.graphs.weisfeiler_leman import Coloring, Twins, counts_of, path_and_star, refined, twins
 from margin.theory.prediction.held_out import held_out_answers
 
 ROUNDING = 1e-9
@@ -53,7 +51,7 @@ def _rows_named(rows: Tensor) -> Int[Tensor, " rows"]:
 
 def _local(subject: Subject) -> tuple[Premise, ...]:
     """That layers read neighbors alone, without which none of this is promised."""
-    found = listened(subject)
+    found = captured_layers(subject)
     return tuple(reads_neighbors(call, found.inputs[1]) for call in found.calls)
 
 

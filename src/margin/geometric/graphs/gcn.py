@@ -1,4 +1,7 @@
-r"""The graph convolutional network (Kipf and Welling 2017): :math:`X' = \sigma(\hat A X W)`."""
+r"""The graph convolutional network (Kipf and Welling 2017): :math:`X' = \sigma(\hat A X W)`.
+
+Graph convolutions (Kipf and Welling 2017) whose rows are pooled: one answer a graph.
+"""
 
 from itertools import pairwise
 
@@ -6,9 +9,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.geometric.graphs.coupling import EdgeWeight, coupled
-from margin.geometric.graphs.features import Dropout, FeatureMap, Rows
-from margin.geometric.graphs.node_net import EdgeAttr, EdgeIndex, GraphLayer, NodeNet
+from margin.geometric.graphs.gin import GraphReadout, Pool
+from margin.geometric.graphs.node_net import (
+    Dropout,
+    EdgeAttr,
+    EdgeIndex,
+    FeatureMap,
+    GraphLayer,
+    NodeNet,
+    Rows,
+)
+from margin.geometric.graphs.oversmoothing import EdgeWeight, coupled
 from margin.geometric.graphs.sparsity import Pattern, product
 
 
@@ -94,3 +105,28 @@ class GCN(NodeNet):
         So what the next layer keeps for its derivative serves the ReLU's too.
         """
         return self.dropout(z).relu() if k + 1 < len(self.layers) else z
+
+
+def classifier(
+    node_features: int,
+    num_classes: int,
+    *,
+    hidden: int = 64,
+    layers: int = 3,
+    edge_weight: EdgeWeight = "none",
+    pool: Pool = "mean",
+    dropout: float = 0.5,
+) -> GraphReadout:
+    """Class logits of every graph, an affine map of its pooled rows after the last convolution.
+
+    Args:
+        node_features: Numbers of a node.
+        num_classes: Number of logits.
+        hidden: Numbers of a node after each convolution.
+        layers: Number of convolutions.
+        edge_weight: Whether every edge weighs 1, or as much as its first feature.
+        pool: How the rows of a graph become one.
+        dropout: Probability with which a number of a pooled row is dropped in training.
+    """
+    net = GCN(node_features, hidden, hidden=hidden, layers=layers, edge_weight=edge_weight, dropout=0.0)
+    return GraphReadout(net, hidden, num_classes, pool=pool, dropout=dropout)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
 from margin.engine.state import State, Step
-from margin.geometric.graphs.coupling import EdgeWeight, shares
+from margin.geometric.graphs.oversmoothing import EdgeWeight, shares
 from margin.geometric.graphs.sparsity import product
 
 

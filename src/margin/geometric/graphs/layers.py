@@ -2,8 +2,15 @@
 
 A layer is found by how it is called: with one row of features a node and with edges. So a user's own layer is
 found as ours are; a module that calls such layers is none itself.
+
+The kinds of subject that questions of this area are put to: models of graphs, of their nodes, of sets.
+
+What a model reads is seen in its inputs, (x, edge_index, edge_attr, sizes) or (x, mask), so that a user's own
+module is asked as ours are. A set of one size comes as x alone, as a sequence does; then the model says that
+it reads sets, by an attribute ``reads_sets = True`` of its own or of a layer, as a pooling of sets has it.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -12,14 +19,86 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Premise, Subject
 from margin.engine.asking import asking, in_double
-from margin.geometric.graphs.hops import steps_to
-from margin.geometric.graphs.subjects import first_inputs, is_graph
+from margin.engine.capture import capture
+from margin.geometric.graphs.message_passing import steps_to
+
+
+def is_graph_input(inputs: tuple[Tensor, ...]) -> bool:
+    """Whether inputs are (x (M, d), edge_index (2, E), edge_attr (E, d_e), sizes (B,))."""
+    if len(inputs) != 4:
+        return False
+    x, edge_index, edge_attr, sizes = inputs
+    whole = edge_index.dtype == sizes.dtype == torch.int64
+    real = x.is_floating_point() and edge_attr.is_floating_point()
+    if not (whole and real and x.ndim == edge_index.ndim == edge_attr.ndim == 2 and sizes.ndim == 1):
+        return False
+    fits = len(edge_index) == 2 and len(edge_attr) == edge_index.shape[1]
+    return fits and int(sizes.sum()) == len(x)
+
+
+def is_set_input(inputs: tuple[Tensor, ...]) -> bool:
+    """Whether inputs are (x (B, M, k),), or that with a mask (B, M) of the elements that are there."""
+    if not 1 <= len(inputs) <= 2 or not inputs[0].is_floating_point() or inputs[0].ndim != 3:
+        return False
+    return len(inputs) == 1 or (inputs[1].dtype == torch.bool and inputs[1].shape == inputs[0].shape[:2])
+
+
+def is_graph(subject: Subject) -> bool:
+    """Whether the model reads graphs."""
+    return len(subject.test) > 0 and is_graph_input(subject.test[0].inputs)
+
+
+def is_node_model(subject: Subject) -> bool:
+    """Whether the model reads a graph and says something of every node."""
+    return is_graph(subject) and _rows(subject) == len(subject.test[0].inputs[0])
+
+
+def is_graph_model(subject: Subject) -> bool:
+    """Whether the model reads graphs and says something of every graph."""
+    return is_graph(subject) and not is_node_model(subject)
+
+
+def is_set_model(subject: Subject) -> bool:
+    """Whether the model reads sets, not sequences."""
+    if not subject.test or not is_set_input(subject.test[0].inputs):
+        return False
+    return len(subject.test[0].inputs) == 2 or any(map(_reads_sets, subject.model.modules()))
+
+
+def has_no_order(subject: Subject) -> bool:
+    """Whether a model takes sets or graphs, and none of its parts knows nodes by their numbers."""
+    numbered = any(getattr(module, "numbers_nodes", False) for module in subject.model.modules())
+    return is_set_or_graph(subject) and not numbered
+
+
+def is_set_or_graph(subject: Subject) -> bool:
+    """Whether the model reads what has no order: elements of a set, or nodes of a graph."""
+    return is_graph(subject) or is_set_model(subject)
+
+
+def _reads_sets(module: nn.Module) -> bool:
+    return getattr(module, "reads_sets", False) is True
+
+
+def _rows(subject: Subject) -> int:
+    """The number of the model's answers on the first batch, by its targets where there are."""
+    batch = subject.test[0]
+    if batch.targets is not None:
+        return len(batch.targets)
+    with torch.no_grad(), asking(subject.model):
+        return len(subject.model(*batch.inputs))
+
+
+def first_inputs(subject: Subject) -> tuple[Tensor, ...]:
+    """The inputs of the first held-out batch, real ones in float64."""
+    return tuple(x.double() if x.is_floating_point() else x for x in subject.test[0].inputs)
+
 
 PROBED = 8
 """Nodes at which derivatives are looked at."""
 
 
-class Heard(NamedTuple):
+class LayerCall(NamedTuple):
     """A call of a layer inside a model, part of one graph of derivatives.
 
     Args:
@@ -48,15 +127,15 @@ class Heard(NamedTuple):
         return answer
 
 
-class Listened(NamedTuple):
+class CapturedLayers(NamedTuple):
     """A model asked once: the inputs that it got, the calls of its layers in their order, its output."""
 
     inputs: tuple[Tensor, ...]
-    calls: list[Heard]
+    calls: list[LayerCall]
     output: Tensor
 
 
-def listened(subject: Subject) -> Listened:
+def captured_layers(subject: Subject) -> CapturedLayers:
     """The model's layers that pass messages, on the first held-out batch, with a graph of derivatives.
 
     Args:
@@ -65,32 +144,24 @@ def listened(subject: Subject) -> Listened:
     model, inputs = in_double(subject.model), first_inputs(subject)
     # features that need a derivative are read as they are, not sparsely
     inputs = (inputs[0].detach().requires_grad_(), *inputs[1:])
-    calls: list[Heard] = []
-
-    def listen(name: str) -> Any:
-        def hook(module: nn.Module, given: Any, options: dict[str, Any], answer: Any) -> None:
-            if _passes_messages(given, options, answer, len(inputs[0])):
-                calls.append(Heard(name or type(module).__name__, module, given, options, answer))
-
-        return hook
-
-    handles = [
-        module.register_forward_hook(listen(name), with_kwargs=True) for name, module in model.named_modules()
-    ]
-    with torch.enable_grad(), asking(model):
+    names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+    with torch.enable_grad(), asking(model), capture(model.modules()) as every:
         output = model(*inputs)
-    for handle in handles:
-        handle.remove()
+    calls = [
+        LayerCall(names[id(call.module)], call.module, call.args, dict(call.kwargs), call.output)
+        for call in every
+        if _passes_messages(call.args, call.kwargs, call.output, len(inputs[0]))
+    ]
     found = {id(call.layer) for call in calls}
     innermost = [
         call
         for call in calls
         if not any(id(module) in found for module in call.layer.modules() if module is not call.layer)
     ]
-    return Listened(inputs, innermost, output)
+    return CapturedLayers(inputs, innermost, output)
 
 
-def _passes_messages(given: Any, options: dict[str, Any], answer: Any, nodes: int) -> bool:
+def _passes_messages(given: Any, options: Mapping[str, Any], answer: Any, nodes: int) -> bool:
     everything = [*given, *options.values()]
     edges = any(
         isinstance(e, Tensor) and e.dtype == torch.int64 and e.ndim == 2 and len(e) == 2 for e in everything
@@ -105,12 +176,12 @@ def probed(nodes: int, most: int = PROBED) -> list[int]:
     return sorted(set(torch.linspace(0, max(nodes - 1, 0), min(most, nodes)).round().long().tolist()))
 
 
-def steps_of(call: Heard) -> int:
+def steps_of(call: LayerCall) -> int:
     """How many edges a message goes in one layer: what its attribute ``hops`` says, 1 without it."""
     return int(getattr(call.layer, "hops", 1))
 
 
-def reads_neighbors(call: Heard, edge_index: Tensor) -> Premise:
+def reads_neighbors(call: LayerCall, edge_index: Tensor) -> Premise:
     """The premise that a node reads those nearby alone: a layer's derivatives by all others are exactly 0.
 
     Args:
@@ -138,5 +209,5 @@ def reads_neighbors(call: Heard, edge_index: Tensor) -> Premise:
 
 def passes_messages(subject: Subject) -> bool:
     """Whether the model has layers that are called with features of nodes and edges, and differentiably."""
-    calls = listened(subject).calls if is_graph(subject) else []
+    calls = captured_layers(subject).calls if is_graph(subject) else []
     return bool(calls) and all(call.gave.requires_grad for call in calls)

@@ -1,14 +1,103 @@
-"""Networks of graph layers: each layer looks one edge further, and one row comes out for every node."""
+"""Networks of graph layers: each layer looks one edge further, and one row comes out for every node.
+
+Features of nodes that are mostly 0, as bags of words are: a layer reads the others alone.
+
+Dropping 0 leaves 0, so dropout draws a number for each entry that is not; the law is the same.
+
+Exact answers of a network on a large graph, layer by layer and part by part.
+
+A part of the nodes is computed at a time with all of its neighbors, from the rows of the layer before. Every
+node is computed once a layer, as in a pass over the whole graph, but what a layer forms on its edges is only
+as large as a part's.
+"""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Literal
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from margin.geometric.graphs.features import Rows, given
-from margin.geometric.graphs.kept import kept
-from margin.geometric.graphs.sparsity import Pattern, pattern
+from margin.geometric.graphs.message_passing import cached_by_tensor
+from margin.geometric.graphs.sparsity import Pattern, pattern, product
+from margin.nn.dropping import Dropout as Dropout
+
+FEW = 0.1
+"""Features are read sparsely where at most this share of them is not 0; beyond, a dense product is fast."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sparse:
+    """The features that are not 0: where they are, node by node, and what they are."""
+
+    where: Pattern
+    values: Float[Tensor, " entries"]
+
+
+Rows = Tensor | Sparse
+"""Features of nodes (nodes, features), or those of them that are not 0."""
+
+
+def given(x: Float[Tensor, "nodes features"]) -> Rows:
+    """Features as a model's first layer reads them: sparsely where few are not 0 and none needs a gradient.
+
+    What is found is kept as long as ``x`` lives and stays as it is.
+    """
+    if x.requires_grad or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return x
+    found = cached_by_tensor(_sparse, (x,))
+    return x if found is None else found
+
+
+def _sparse(x: Tensor) -> Sparse | None:
+    if x.numel() == 0 or int(torch.count_nonzero(x)) > FEW * x.numel():
+        return None
+    row, column = x.nonzero(as_tuple=True)  # by row, and in the order of the columns
+    return Sparse(pattern(row, column, (x.shape[0], x.shape[1])), x[row, column])
+
+
+def dense(x: Rows) -> Float[Tensor, "nodes features"]:
+    """The features with their zeros."""
+    if isinstance(x, Tensor):
+        return x
+    found = x.values.new_zeros(x.where.shape)
+    return found.index_put((x.where.row.long(), x.where.column.long()), x.values)
+
+
+class FeatureMap(nn.Module):
+    r"""The linear map :math:`X W^\top` of features, sparse or not, some of which are dropped in training.
+
+    Args:
+        in_features: Numbers of a node.
+        out_features: Numbers of a node after it.
+        dropout: Probability with which a number of X is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: The dropout is not in [0, 1).
+
+    Reference:
+        Glorot and Bengio 2010, Equation 16 (how W begins).
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(out_features, in_features)))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Rows) -> Float[Tensor, "nodes outputs"]:
+        """The rows times the transposed weight."""
+        if isinstance(x, Tensor):
+            return F.linear(self.dropout(x), self.weight)
+        values = self.dropout(x.values).to(self.weight.dtype)
+        # stacked rows: the gradient of a transpose would not be contiguous, as fused optimizers want it
+        return product(x.where, values, torch.stack(self.weight.unbind(0), 1))
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return f"{self.weight.shape[1]}, {self.weight.shape[0]}"
+
 
 EdgeIndex = Int[Tensor, "2 edges"]
 EdgeAttr = Float[Tensor, "edges edge_width"]
@@ -78,7 +167,7 @@ def arriving(
         num_nodes: M.
         how: Whether the rows at the sources are added or averaged.
     """
-    return kept(_arriving, (edge_index, edge_attr), num_nodes, how)
+    return cached_by_tensor(_arriving, (edge_index, edge_attr), num_nodes, how)
 
 
 def _arriving(edge_index: Tensor, edge_attr: Tensor, num_nodes: int, how: str) -> tuple[Pattern, Tensor]:
@@ -87,3 +176,54 @@ def _arriving(edge_index: Tensor, edge_attr: Tensor, num_nodes: int, how: str) -
     if how == "mean":
         counts = counts / where.starts.diff()[where.row.long()]
     return where, counts
+
+
+@torch.no_grad()
+def layered(
+    net: NodeNet,
+    x: Float[Tensor, "nodes features"],
+    edge_index: EdgeIndex,
+    edge_attr: EdgeAttr,
+    *,
+    part: int = 65_536,
+) -> Float[Tensor, "nodes outputs"]:
+    """The outputs of every node, equal to the network's on the whole graph up to rounding.
+
+    Args:
+        net: In evaluation mode.
+        x: Features of the nodes.
+        edge_index: The edges.
+        edge_attr: Their features.
+        part: Nodes computed at a time, at least 1.
+
+    Raises:
+        ValueError: The network is in training mode, or ``part`` is below 1.
+    """
+    if net.training:
+        raise ValueError("layered inference needs a network in evaluation mode: call eval() first")
+    if part < 1:
+        raise ValueError(f"part must be at least 1: got {part}")
+    layers = [layer for layer in net.layers if isinstance(layer, GraphLayer)]
+    for k, layer in enumerate(layers):
+        where, carried = layer.edges(edge_index, edge_attr, len(x))
+        pieces = []
+        for first in range(0, len(x), part):
+            last = min(first + part, len(x))
+            nodes, sub, entries = _within(where, first, last)
+            rows = layer.spread(x.index_select(0, nodes), sub, carried[entries])[: last - first]
+            pieces.append(net.after(k, rows))
+        x = torch.cat(pieces) if pieces else net.after(k, layer.spread(x, where, carried))
+    return x
+
+
+def _within(where: Pattern, first: int, last: int) -> tuple[Int[Tensor, " nodes"], Pattern, slice]:
+    """The nodes that rows ``first .. last - 1`` read, those first; and the entries of these rows."""
+    start, end = int(where.starts[first]), int(where.starts[last])
+    column = where.column[start:end].long()
+    own = torch.arange(first, last, device=column.device)
+    others = column[(column < first) | (column >= last)].unique()
+    nodes = torch.cat((own, others))
+    inside = (column >= first) & (column < last)
+    place = torch.where(inside, column - first, len(own) + torch.searchsorted(others, column))
+    row = torch.repeat_interleave(own - first, where.starts[first : last + 1].diff())
+    return nodes, pattern(row, place, (len(nodes), len(nodes))), slice(start, end)

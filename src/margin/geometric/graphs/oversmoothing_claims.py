@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.geometric.graphs.layers import listened
+from margin.geometric.graphs.layers import captured_layers, first_inputs
 from margin.geometric.graphs.oversmoothing import (
     Smoothing,
     dirichlet_energy,
@@ -17,7 +17,6 @@ from margin.geometric.graphs.oversmoothing import (
     rate,
     smoothing_of,
 )
-from margin.geometric.graphs.subjects import first_inputs
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 """Propagations after which what is left is looked at."""
@@ -142,7 +141,7 @@ def energy(subject: Subject) -> Finding:
     Args:
         subject: A model of graphs with layers that pass messages.
     """
-    calls = listened(subject).calls
+    calls = captured_layers(subject).calls
     smoothing, premise = on_the_graph(subject)
     states: list[Tensor] = [
         *(call.x.cpu() for call in calls),

@@ -11,9 +11,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.geometric.graphs.aggregation import aggregate
-from margin.geometric.graphs.features import FeatureMap, Rows, dense
-from margin.geometric.graphs.node_net import EdgeAttr, EdgeIndex, GraphLayer, NodeNet, arriving
+from margin.geometric.graphs.message_passing import aggregate
+from margin.geometric.graphs.node_net import (
+    EdgeAttr,
+    EdgeIndex,
+    FeatureMap,
+    GraphLayer,
+    NodeNet,
+    Rows,
+    arriving,
+    dense,
+)
 from margin.geometric.graphs.sparsity import Pattern, product
 
 How = Literal["mean", "max", "pool"]

@@ -2,10 +2,10 @@
 
 from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need, Part
 
-SETS = Need("sets of vectors", "margin.geometric.sets.subjects:has_sets")
-POOLING = Need("models that pool sets", "margin.geometric.sets.subjects:has_pooling", of="model")
-MAXIMA = Need("models that pool sets by the maximum", "margin.geometric.sets.subjects:has_maxima", of="model")
-DEEP_SETS = Need("Deep Sets models", "margin.geometric.sets.subjects:is_deep_sets", of="model")
+SETS = Need("sets of vectors", "margin.geometric.sets.claims:has_sets")
+POOLING = Need("models that pool sets", "margin.geometric.sets.claims:has_pooling", of="model")
+MAXIMA = Need("models that pool sets by the maximum", "margin.geometric.sets.claims:has_maxima", of="model")
+DEEP_SETS = Need("Deep Sets models", "margin.geometric.sets.claims:is_deep_sets", of="model")
 TRANSFORMS = Need("models with a T-Net", "margin.geometric.sets.pointnet_claims:has_transform", of="model")
 
 TURNABLE = Need(
@@ -16,12 +16,12 @@ TURNABLE = Need(
 
 UNORDERED = Need(
     "models of sets or graphs that know no node by its number",
-    "margin.geometric.graphs.subjects:has_no_order",
+    "margin.geometric.graphs.layers:has_no_order",
     of="model",
 )
 
-TRAINING_A = {"epochs": 200, "batch_size": 64, "patience": 30}
-TRAINING_B = {"epochs": 60, "batch_size": 32, "schedule": "cosine", "patience": 0}
+OF_SETS = {"epochs": 200, "batch_size": 64, "patience": 30}
+OF_CLOUDS = {"epochs": 60, "batch_size": 32, "schedule": "cosine", "patience": 0}
 QI_2017 = "Qi, Su, Mo and Guibas 2017, Section 4.2"
 ZAHEER_2017 = "Zaheer et al. 2017, Theorem 2"
 QI_2017_A = "Qi, Su, Mo and Guibas 2017, Section 4.2 and Figure 2"
@@ -32,13 +32,13 @@ MODELS: tuple[Entry, ...] = (
     Entry("geometric/deepsets",
         ".deep_sets:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:set_classes",
         "Deep Sets: class logits of a set from the sum of what is said of each element", ZAHEER_2017,
-        defaults=TRAINING_A, covers=("geo.deepsets",)),
+        defaults=OF_SETS, covers=("geo.deepsets",)),
     Entry("geometric/deepsets_regressor",
         ".deep_sets:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.graphs:sets",
         "Deep Sets: one real number of a set from the sum of what is said of each element", ZAHEER_2017,
-        defaults=TRAINING_A, covers=("geo.deepsets",)),
+        defaults=OF_SETS, covers=("geo.deepsets",)),
     Entry("geometric/deepsets_segmentation",
-        ".equivariant_sets:segmentation", "margin.core.tasks:POINT_CLASSES",
+        ".equivariance:segmentation", "margin.core.tasks:POINT_CLASSES",
         "margin.data.sets.tiny.graphs:segments",
         "An equivariant network of sets: class logits of each element beside the whole set",
         "Zaheer et al. 2017, Section 3.1", defaults={"epochs": 200, "batch_size": 32, "patience": 30},
@@ -46,12 +46,12 @@ MODELS: tuple[Entry, ...] = (
     Entry("geometric/pointnet",
         ".pointnet:PointNet", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:clouds",
         "PointNet: class logits of a cloud of points from the maximum over its points", QI_2017_A,
-        objective=".pointnet_loss:penalized", defaults=TRAINING_B, covers=("geo.pointnet",)),
+        objective=".pointnet:penalized", defaults=OF_CLOUDS, covers=("geo.pointnet",)),
     Entry("geometric/pointnet_segmentation",
         ".pointnet:PointNetSegmentation", "margin.core.tasks:POINT_CLASSES",
         "margin.data.sets.tiny.graphs:segments",
         "PointNet: class logits of each point from itself beside the maximum over all points", QI_2017_A,
-        objective=".pointnet_loss:penalized", defaults=TRAINING_B, covers=("geo.pointnet",)),
+        objective=".pointnet:penalized", defaults=OF_CLOUDS, covers=("geo.pointnet",)),
 )
 
 PARTS: tuple[Part, ...] = (
@@ -62,17 +62,17 @@ PARTS: tuple[Part, ...] = (
         "How far a function from sets to sets is from moving as their elements do",
         "Zaheer et al. 2017, Deep Sets, Property 2; Bronstein et al. 2021, Section 3.1",
         covers=("geo.equivariance",)),
-    Part("geometric/set_pooling", "layer", ".pooling:SetPool",
+    Part("geometric/set_pooling", "layer", ".deep_sets:SetPool",
         "The sum, mean or maximum of the elements of each set, padding unread",
         "Zaheer et al. 2017, Theorem 2; Qi, Su, Mo and Guibas 2017, Section 4.2", covers=("geo.deepsets",)),
-    Part("geometric/equivariant_linear", "layer", ".equivariant_sets:EquivariantLinear",
+    Part("geometric/equivariant_linear", "layer", ".equivariance:EquivariantLinear",
         "The linear maps of sets that follow a renumbering: lambda I + gamma 1 1^T, for vectors",
         "Zaheer et al. 2017, Lemma 3 and Equation 4", covers=("geo.deepsets_equivariant",)),
-    Part("geometric/equivariant_sets", "layer", ".equivariant_sets:EquivariantSets",
+    Part("geometric/equivariant_sets", "layer", ".equivariance:EquivariantSets",
         "A network y_m = rho(x_m, sum phi(x_j)) of each element beside the whole set",
         "Zaheer et al. 2017, Section 3.1; Segol and Lipman 2020, Theorem 2",
         covers=("geo.deepsets_equivariant",)),
-    Part("geometric/commuting", "fact", ".equivariant_sets:commuting",
+    Part("geometric/commuting", "fact", ".equivariance:commuting",
         "The matrices that commute with every permutation: a space of dimension 2",
         "Zaheer et al. 2017, Lemma 3", covers=("geo.deepsets_equivariant",)),
     Part("geometric/transform_net", "layer", ".pointnet:TransformNet",

@@ -1,4 +1,7 @@
-"""What a width can tell apart (Zaheer et al. 2017; Wagstaff et al. 2019), and what it cannot: collisions."""
+"""What a width can tell apart (Zaheer et al. 2017; Wagstaff et al. 2019), and what it cannot: collisions.
+
+What a model of sets is asked with: its held-out sets one by one, without padding, in float64.
+"""
 
 import math
 from collections.abc import Callable
@@ -14,10 +17,59 @@ from margin.core.types import Batch
 from margin.engine.asking import in_double
 from margin.engine.descent import risk
 from margin.engine.state import core_of, features_of
-from margin.geometric.sets.deep_sets import DeepSets, regressor
-from margin.geometric.sets.pooling import Pool
-from margin.geometric.sets.subjects import pools, sets_of
+from margin.geometric.graphs.layers import is_set_input
+from margin.geometric.sets.deep_sets import DeepSets, Pool, SetPool, regressor
 from margin.math.groups.power_sums import from_power_sums, power_sums, recovered
+
+EXAMPLES = 16
+"""Held-out sets that a question is put to."""
+
+
+def is_sets(batch: Batch) -> bool:
+    """Whether a batch's inputs are sets (batch, elements, k) of real numbers, with or without a mask."""
+    return is_set_input(batch.inputs)
+
+
+def sets_of(subject: Subject, most: int = EXAMPLES) -> list[Tensor]:
+    """The first held-out sets that have elements, each (elements, k), in float64 and the user's units."""
+    found: list[Tensor] = []
+    for batch in subject.test:
+        x, *rest = (one.detach() for one in batch.inputs)
+        for k, elements in enumerate(x):
+            own = elements[rest[0][k]] if rest else elements
+            if len(own):
+                found.append(own.double())
+            if len(found) == most:
+                return found
+    return found
+
+
+def pools(model: nn.Module) -> dict[str, SetPool]:
+    """The poolings of a model by name."""
+    named = model.named_modules()
+    return {name.removeprefix("model."): one for name, one in named if isinstance(one, SetPool)}
+
+
+def has_sets(subject: Subject) -> bool:
+    """Whether the held-out inputs are sets of vectors of real numbers, at least one of them not empty."""
+    return bool(subject.test) and is_sets(subject.test[0]) and bool(sets_of(subject, 1))
+
+
+def has_pooling(subject: Subject) -> bool:
+    """Whether the model pools sets."""
+    return has_sets(subject) and bool(pools(subject.model))
+
+
+def has_maxima(subject: Subject) -> bool:
+    """Whether the model pools sets, by the maximum alone."""
+    return has_pooling(subject) and all(one.how == "max" for one in pools(subject.model).values())
+
+
+def is_deep_sets(subject: Subject) -> bool:
+    """Whether the model is a :class:`~margin.geometric.sets.deep_sets.DeepSets`."""
+    core = subject.model.model if hasattr(subject.model, "model") else subject.model
+    return has_sets(subject) and isinstance(core, DeepSets)
+
 
 ROUNDING = 1e-9
 """In parts of the largest output or of a usual change, in float64."""

@@ -16,7 +16,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
 from margin.engine.descent import risk
-from margin.geometric.graphs.subjects import first_inputs, is_graph, is_node_model
+from margin.geometric.graphs.layers import first_inputs, is_graph, is_node_model
 from margin.geometric.sets.equivariance import (
     Act,
     Inputs,

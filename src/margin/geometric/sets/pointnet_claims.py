@@ -1,9 +1,6 @@
 """What a maximum over points promises (Qi, Su, Mo and Guibas 2017): few points decide, and all of it."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -12,10 +9,11 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import in_double
+from margin.engine.capture import capture
 from margin.engine.descent import risk
+from margin.geometric.sets.claims import has_sets, pools, sets_of
+from margin.geometric.sets.deep_sets import SetPool
 from margin.geometric.sets.pointnet import PointNet, TransformNet, distance_from_orthogonal
-from margin.geometric.sets.pooling import SetPool
-from margin.geometric.sets.subjects import has_sets, pools, sets_of
 
 ROUNDING = 1e-9
 """In parts of the largest output, in float64."""
@@ -30,22 +28,6 @@ MIXING = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.RNNBase, nn.Conv
 """Layers that may let an element see another without a pooling; a convolution of one step does not."""
 
 
-@contextmanager
-def listening(model: nn.Module) -> Iterator[list[Tensor]]:
-    """The elements that attain each maximum of a model's poolings, as it is asked: for each pooling, (d,)."""
-    heard: list[Tensor] = []
-
-    def hook(module: nn.Module, given: tuple[Any, ...], output: Tensor) -> None:
-        heard.append(given[0][0].argmax(0))
-
-    handles = [one.register_forward_hook(hook) for one in model.modules() if isinstance(one, SetPool)]
-    try:
-        yield heard
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def critical(model: nn.Module, cloud: Tensor) -> tuple[Tensor, Tensor, list[int]]:
     """The outputs for one cloud, which of its points attain a maximum, and how many do so of each pooling.
 
@@ -56,12 +38,13 @@ def critical(model: nn.Module, cloud: Tensor) -> tuple[Tensor, Tensor, list[int]
         model: A model that pools sets by the maximum, in evaluation mode.
         cloud: Its points (M, k).
     """
-    with listening(model) as heard:
+    with capture(module for module in model.modules() if isinstance(module, SetPool)) as calls:
         outputs: Tensor = model(cloud[None])
+    attaining = [call.args[0][0].argmax(0) for call in calls]
     kept = torch.zeros(len(cloud), dtype=torch.bool, device=cloud.device)
-    for one in heard:
+    for one in attaining:
         kept[one] = True
-    return outputs, kept, [len(one.unique()) for one in heard]
+    return outputs, kept, [len(one.unique()) for one in attaining]
 
 
 def alone(model: nn.Module) -> Premise:
@@ -149,15 +132,12 @@ def orthogonality(subject: Subject) -> Finding:
     Args:
         subject: A model with T-Nets.
     """
-    model, matrices = in_double(subject.model), dict[str, list[Tensor]]()
-    handles = [
-        one.register_forward_hook(lambda m, x, A, name=name: matrices.setdefault(name, []).append(A[0]))
-        for name, one in transforms(model).items()
-    ]
-    for cloud in sets_of(subject):
-        model(cloud[None])
-    for handle in handles:
-        handle.remove()
+    model = in_double(subject.model)
+    found = transforms(model)
+    with capture(found.values()) as calls:
+        for cloud in sets_of(subject):
+            model(cloud[None])
+    matrices = {name: [call.output[0] for call in calls if call.module is one] for name, one in found.items()}
     values, bounds, labels = [], list[Tensor](), list[str]()
     for name, of_clouds in matrices.items():
         A = torch.stack(of_clouds)

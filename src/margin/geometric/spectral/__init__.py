@@ -4,13 +4,13 @@ from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need, Part
 from margin.geometric import GRAPHS
 
 SMALL_GRAPH = Need("a graph of at most 4,000 nodes", "margin.geometric.spectral.subjects:is_small_graph")
-FILTERS = Need("models with graph filters", "margin.geometric.spectral.heard_filters:has_filters", of="model")
+FILTERS = Need("models with graph filters", "margin.geometric.spectral.filter_calls:has_filters", of="model")
 
 CHEBYSHEV = Need(
-    "models with Chebyshev filters", "margin.geometric.spectral.heard_filters:has_chebyshev", of="model"
+    "models with Chebyshev filters", "margin.geometric.spectral.filter_calls:has_chebyshev", of="model"
 )
 
-TRAINING_A = {"epochs": 200, "batch_size": "all", "lr": 0.01, "patience": 50}
+ONE_GRAPH = {"epochs": 200, "batch_size": "all", "lr": 0.01, "patience": 50}
 CHUNG_1997 = "Chung 1997, Spectral Graph Theory, Section 1.2"
 SHUMAN_2013 = "Shuman, Narang, Frossard, Ortega and Vandergheynst 2013, Section II.C"
 SANDRYHAILA_2013 = "Sandryhaila and Moura 2013, Section III"
@@ -23,17 +23,17 @@ MODELS: tuple[Entry, ...] = (
     Entry("geometric/chebnet",
         ".chebnet:chebnet", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:nodes",
         "ChebNet: class logits of every node by Chebyshev polynomials of the Laplacian", DEFFERRARD_2016,
-        takes="graph", defaults=TRAINING_A, covers=("gnn.chebnet",)),
+        takes="graph", defaults=ONE_GRAPH, covers=("gnn.chebnet",)),
     Entry("geometric/poly_filter",
         ".polynomial_filter:polynomial_network", "margin.core.tasks:CLASSES",
         "margin.data.sets.tiny.graphs:nodes",
         "Class logits of every node by polynomials of the Laplacian", SANDRYHAILA_2013, takes="graph",
-        defaults=TRAINING_A, covers=("gnn.poly_filter",)),
+        defaults=ONE_GRAPH, covers=("gnn.poly_filter",)),
     Entry("geometric/spectral_filter",
-        ".filter:spectral_network", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:nodes",
+        ".filters:spectral_network", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.graphs:nodes",
         "Class logits of every node by smooth filters in the Laplacian's eigenbasis",
         "Bruna, Zaremba, Szlam and LeCun 2014, Section 3; Henaff, Bruna and LeCun 2015, Section 3",
-        takes="graph", defaults=TRAINING_A, covers=("gnn.spectral_filter",)),
+        takes="graph", defaults=ONE_GRAPH, covers=("gnn.spectral_filter",)),
 )
 
 PARTS: tuple[Part, ...] = (
@@ -48,7 +48,7 @@ PARTS: tuple[Part, ...] = (
     Part("geometric/graph_convolution", "function", ".graph_fourier:convolution",
         "x * y = U ((U' x) (U' y)): the convolution of two signals on a graph",
         "Shuman, Narang, Frossard, Ortega and Vandergheynst 2013, Section III.B", covers=("graph.fourier",)),
-    Part("geometric/spectral_conv", "layer", ".filter:SpectralConv",
+    Part("geometric/spectral_conv", "layer", ".filters:SpectralConv",
         "Filters between channels whose response is a smooth function of the eigenvalue",
         "Henaff, Bruna and LeCun 2015, Section 3", covers=("gnn.spectral_filter",)),
     Part("geometric/polynomial_conv", "layer", ".polynomial_filter:PolynomialConv",

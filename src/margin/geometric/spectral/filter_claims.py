@@ -10,12 +10,12 @@ from scipy.sparse.linalg import expm_multiply
 from torch import Generator, Tensor
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.geometric.graphs.hops import steps_to
 from margin.geometric.graphs.layers import probed
+from margin.geometric.graphs.message_passing import steps_to
 from margin.geometric.spectral.chebnet import ChebConv
-from margin.geometric.spectral.filter import spectral_filter
+from margin.geometric.spectral.filter_calls import Asked, filters, gain, spectral_output
+from margin.geometric.spectral.filters import spectral_filter
 from margin.geometric.spectral.graph_fourier import spectrum
-from margin.geometric.spectral.heard_filters import Asked, filters, gain, spectral_output
 from margin.geometric.spectral.laplacian import Symmetric, laplacian
 from margin.geometric.spectral.laplacian_claims import demo as laplacian_demo
 from margin.geometric.spectral.operators import rescaled_of

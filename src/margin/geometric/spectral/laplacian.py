@@ -3,15 +3,18 @@ r"""The graph Laplacian L = D - A (Chung 1997): how much each node differs from 
 .. math:: (L x)_n = \sum_m a_{nm} (x_n - x_m), \qquad x^\top L x = \tfrac12 \sum_{nm} a_{nm} (x_n - x_m)^2
 
 Its sign is opposite to that of the Laplacian of calculus. It is kept sparse, as a symmetric matrix by rows.
+
+Graphs whose spectra are known: paths, cycles, and random ones, as lists of edges in both directions.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 
 from margin.geometric.graphs.sparsity import Pattern, pattern, product
 from margin.theory.curvature.lanczos import extreme_eigenvalues, random_direction
@@ -221,3 +224,39 @@ def _refuse(keys: Tensor, turned: Tensor, place: int, num_nodes: int) -> None:
     here, there = int(keys[place]), int(turned[place])
     target, source = divmod(here, num_nodes) if here < there else divmod(there, num_nodes)[::-1]
     raise ValueError(f"{UNDIRECTED}: there is an edge {source} -> {target}, but none {target} -> {source}")
+
+
+Edges = Int[Tensor, "2 edges"]
+
+
+def undirected(pairs: Sequence[tuple[int, int]]) -> Edges:
+    """Each of some pairs of nodes as an edge in both directions, all first ones before the second."""
+    edges = torch.tensor([*pairs], dtype=torch.int64).reshape(-1, 2).T
+    return torch.cat((edges, edges.flip(0)), 1)
+
+
+def path(size: int) -> Edges:
+    """Nodes in a row; the eigenvalues of D - A are 2 - 2 cos(pi k / M) for k = 0 .. M - 1."""
+    return undirected([(i, i + 1) for i in range(size - 1)])
+
+
+def cycle(size: int) -> Edges:
+    """Nodes in a circle, at least 3; the eigenvalues of D - A are 2 - 2 cos(2 pi k / M), k = 0 .. M - 1."""
+    if size < 3:
+        raise ValueError(f"a cycle has at least 3 nodes: got {size}")
+    return undirected([(i, (i + 1) % size) for i in range(size)])
+
+
+def weighted_random(size: int, share: float, seed: int) -> tuple[Edges, Float[Tensor, " edges"]]:
+    """Each pair of nodes but the last, which has no edge, joined with a probability, weighing 0.1 to 1.1.
+
+    Args:
+        size: Nodes.
+        share: The probability.
+        seed: Of what is drawn.
+    """
+    generator = Generator().manual_seed(seed)
+    pairs = torch.combinations(torch.arange(size - 1))
+    pairs = pairs[torch.rand(len(pairs), generator=generator) < share].T
+    weight = torch.rand(pairs.shape[1], generator=generator, dtype=torch.float64) + 0.1
+    return torch.cat((pairs, pairs.flip(0)), 1), torch.cat((weight, weight))

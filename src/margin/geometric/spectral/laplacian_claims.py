@@ -14,11 +14,10 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
 from margin.engine.descent import risk
-from margin.geometric.graphs.subjects import first_inputs, is_node_model
+from margin.geometric.graphs.layers import first_inputs, is_node_model
 from margin.geometric.spectral.chebnet import chebnet
 from margin.geometric.spectral.graph_fourier import MOST_NODES, eigenspaces, spectrum, transform
-from margin.geometric.spectral.laplacian import Symmetric, dirichlet_energy, laplacian
-from margin.geometric.spectral.small_graphs import cycle, path
+from margin.geometric.spectral.laplacian import Symmetric, cycle, dirichlet_energy, laplacian, path
 from margin.geometric.spectral.subjects import EPS, TWO, ZERO, Asked, asked, unfounded
 
 BOOK = "Chung 1997, Spectral Graph Theory"

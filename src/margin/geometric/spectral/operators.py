@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from margin.geometric.graphs.kept import kept
+from margin.geometric.graphs.message_passing import cached_by_tensor
 from margin.geometric.spectral.graph_fourier import Spectrum, check_size, spectrum
 from margin.geometric.spectral.laplacian import (
     Normalization,
@@ -46,7 +46,7 @@ def laplacian_of(
     Raises:
         ValueError: As :func:`margin.geometric.spectral.laplacian.adjacency`, or edges carry no number.
     """
-    return kept(_laplacian, (edge_index, edge_attr), num_nodes, dtype, edge_weight, normalization)
+    return cached_by_tensor(_laplacian, (edge_index, edge_attr), num_nodes, dtype, edge_weight, normalization)
 
 
 def rescaled_of(
@@ -71,7 +71,7 @@ def rescaled_of(
         largest: lambda_max as a bound, or as the Lanczos process finds it, with its error added.
     """
     options = (num_nodes, dtype, edge_weight, normalization, largest)
-    return kept(_rescaled, (edge_index, edge_attr), *options)
+    return cached_by_tensor(_rescaled, (edge_index, edge_attr), *options)
 
 
 def spectrum_of(
@@ -87,7 +87,7 @@ def spectrum_of(
     Raises:
         ValueError: There are more nodes than eigenvectors are computed of.
     """
-    return kept(_spectrum, (edge_index, edge_attr), num_nodes, dtype, edge_weight)
+    return cached_by_tensor(_spectrum, (edge_index, edge_attr), num_nodes, dtype, edge_weight)
 
 
 def checked(name: str, value: str, choices: Any) -> Any:

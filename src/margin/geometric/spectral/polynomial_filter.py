@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from margin.geometric.graphs.features import FeatureMap, given
-from margin.geometric.spectral.filter_network import FilterNetwork
+from margin.geometric.graphs.node_net import FeatureMap, given
+from margin.geometric.spectral.filters import FilterNetwork
 from margin.geometric.spectral.laplacian import Normalization, Symmetric
 from margin.geometric.spectral.operators import EdgeWeight, checked, laplacian_of
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.geometric.graphs.subjects import first_inputs, is_graph
+from margin.geometric.graphs.layers import first_inputs, is_graph
 from margin.geometric.spectral import graph_fourier
 from margin.geometric.spectral.laplacian import Symmetric, adjacency
 

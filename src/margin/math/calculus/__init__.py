@@ -7,7 +7,7 @@ PETERSEN_2012 = "Petersen and Pedersen 2012, Section 2.4"
 # fmt: off
 
 PARTS: tuple[Part, ...] = (
-    Part("foundations/integrate_by_parts", "fact", ".functions:integrate_by_parts",
+    Part("foundations/integrate_by_parts", "fact", ".derivatives:integrate_by_parts",
         "The integral of u v' from the boundary terms and the integral of v u'", "Rudin 1976, Theorem 6.22",
         covers=("calc.identities",)),
     Part("foundations/derivatives.elementary", "table", ".derivatives:ELEMENTARY",
@@ -25,7 +25,7 @@ PARTS: tuple[Part, ...] = (
     Part("foundations/taylor", "fact", ".taylor:taylor",
         "Taylor's polynomial and its remainder as an integral", "Apostol 1967, Chapter 7",
         covers=("taylor",)),
-    Part("foundations/continuous_laplacian", "function", ".continuous_laplacian:laplacian",
+    Part("foundations/continuous_laplacian", "function", ".taylor:laplacian",
         "The Laplacian of calculus: the sum of second derivatives, and the mean over a ball",
         "Evans 2010, Partial Differential Equations, Section 2.2", covers=("graph.laplacian_operator",)),
 )

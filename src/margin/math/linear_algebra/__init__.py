@@ -22,7 +22,7 @@ PARTS: tuple[Part, ...] = (
     Part("foundations/least_gram_eigenvalue", "test", ".matrices:least_gram_eigenvalue",
         "A function is a kernel where no Gram matrix has a negative eigenvalue",
         "Shawe-Taylor and Cristianini 2004, Theorem 3.11", covers=("alg.kernel_psd",)),
-    Part("foundations/spectral_norm", "function", ".spectral_norm:power_iteration",
+    Part("foundations/spectral_norm", "function", ".norms:power_iteration",
         "The largest stretch of a matrix, by power iteration with a bound of its error",
         "Golub and Van Loan 2013, Section 8.2.1", covers=("linalg.spectral_norm",)),
     Part("foundations/hyperplane", "fact", ".hyperplanes:Hyperplane",

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from margin.math.probability.laws import check_law
+from margin.math.probability.moments import check_law
 
 Laws = Float[Tensor, "*batch outcomes"]
 Joint = Float[Tensor, "*batch first second"]

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from margin.math.probability.information import entropy, mutual_information
-from margin.math.probability.laws import check_law
+from margin.math.probability.moments import check_law
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from margin.math.convexity.functions import Function
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import Nesterov
 
 Make = Callable[[list[Tensor]], Optimizer]
 """``parameters -> optimizer``."""

@@ -20,8 +20,7 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
 from margin.engine.state import State
-from margin.optim.heavy_ball import HeavyBall
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import HeavyBall, Nesterov
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.lanczos import SEED, extreme_eigenvalues
 

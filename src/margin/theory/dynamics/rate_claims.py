@@ -15,8 +15,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.descent import risk
-from margin.optim.heavy_ball import HeavyBall
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import HeavyBall, Nesterov
 from margin.theory.curvature.trained_weights import Sample, differentiated
 from margin.theory.dynamics.convergence import Make, Path, follow
 from margin.theory.dynamics.rates import (

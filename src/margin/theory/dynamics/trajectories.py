@@ -13,8 +13,7 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.math.convexity.functions import Function, curvatures
 from margin.math.convexity.landscapes import landscape
-from margin.optim.heavy_ball import HeavyBall
-from margin.optim.nesterov import Nesterov
+from margin.optim.momentum import HeavyBall, Nesterov
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.dynamics.convergence import Make, Path, follow
 from margin.theory.dynamics.weight_function import WeightFunction

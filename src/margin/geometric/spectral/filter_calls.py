@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import Subject
-from margin.geometric.graphs.layers import Heard, listened
-from margin.geometric.graphs.subjects import is_graph
+from margin.geometric.graphs.layers import LayerCall, captured_layers, is_graph
 from margin.geometric.spectral.chebnet import ChebConv
-from margin.geometric.spectral.filter import TOP, SpectralConv
+from margin.geometric.spectral.filters import TOP, SpectralConv
 from margin.geometric.spectral.graph_fourier import spectrum
 from margin.geometric.spectral.laplacian import Symmetric
 from margin.geometric.spectral.operators import laplacian_of, scale_of
@@ -24,7 +23,7 @@ Filter = ChebConv | PolynomialConv | SpectralConv
 class Asked(NamedTuple):
     """A call of a filter, the Laplacian that it filters by in float64, and what it takes lambda_max as."""
 
-    call: Heard
+    call: LayerCall
     layer: Filter
     L: Symmetric
     largest: float
@@ -58,7 +57,7 @@ def filters(subject: Subject) -> list[Asked]:
         ValueError: The graph is not undirected: then no filter answers.
     """
     found = []
-    for call in listened(subject).calls:
+    for call in captured_layers(subject).calls:
         if isinstance(call.layer, Filter):
             edge_index, edge_attr = call.given[1:3]
             L = laplacian_of(

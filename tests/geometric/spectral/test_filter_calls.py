@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from margin.geometric.spectral.chebnet import ChebConv
+from margin.geometric.spectral.filter_calls import filters, gain, has_filters, spectral_output
 from margin.geometric.spectral.filter_claims import demo
-from margin.geometric.spectral.heard_filters import filters, gain, has_filters, spectral_output
 
 
 def test_each_filter_is_found_in_its_order_with_its_laplacian() -> None:

@@ -1,0 +1,111 @@
+"""Weighted examples as rows: the one reading of weights, strict, for steps and claims on whole training sets.
+
+An example of weight 2 counts as two, and one of weight 0, which is left out, as none: weighted least squares
+as in Seber and Lee (2003), Section 3.10.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from margin.core.findings import Subject
+from margin.core.types import Batch
+from margin.engine.asking import asking
+from margin.engine.chosen import chosen
+from margin.engine.state import NonFiniteError, State, features_of
+
+
+class WeightedRows(NamedTuple):
+    """The examples of weight above 0, as a model's core sees them.
+
+    Args:
+        x: Features, one example a row.
+        targets: Of each row; empty where a model asks for none.
+        weight: How much each counts, positive.
+        places: Where each row stood among all.
+    """
+
+    x: Float[Tensor, "rows features"]
+    targets: Tensor
+    weight: Float[Tensor, " rows"]
+    places: Int[Tensor, " rows"]
+
+
+def weighted(x: Tensor, targets: Tensor | None, weight: Tensor | None, learner: str) -> WeightedRows:
+    """The rows of weight above 0, each number checked.
+
+    Args:
+        x: Features, one example a row.
+        targets: Of each row; None: none are asked for.
+        weight: Of each row; None: 1.
+        learner: How a message calls what asks for the rows.
+
+    Raises:
+        ValueError: A weight is negative or not finite, or all are 0.
+        NonFiniteError: A feature or a target of a row that counts is not finite.
+    """
+    full = weight is None
+    weight = x.new_ones(len(x)) if weight is None else weight
+    if not bool((sound := weight.isfinite() & (weight >= 0)).all()):
+        row = int((~sound).nonzero()[0])
+        raise ValueError(
+            f"weights of examples must be finite and at least 0: got {float(weight[row]):g} in row {row}"
+        )
+    places = weight.nonzero()[:, 0]
+    if not len(places):
+        raise ValueError(f"{learner} needs an example of weight above 0: got {len(weight)} of weight 0")
+    y = x.new_zeros(0) if targets is None else targets
+    if not full and len(places) < len(x):
+        x, weight = x[places], weight[places]
+        y = y if targets is None else y[places]
+    for what, values in (("features", x), ("targets", y)):
+        if not bool(values.isfinite().all()):
+            place = (~values.isfinite()).nonzero()[0].tolist()
+            where = f"row {int(places[place[0]])}" + "".join(f", feature {j}" for j in place[1:])
+            raise NonFiniteError(f"{what} must be finite: got {float(values[tuple(place)])} in {where}")
+    return WeightedRows(x, y, weight, places)
+
+
+def batch_rows(state: State, batch: Batch, *, learner: str, targets: bool = True) -> WeightedRows:
+    """The rows of a batch, as a step's core sees them.
+
+    Args:
+        state: Whose preprocessing is applied.
+        batch: What a step is handed.
+        learner: How a message calls what asks for them.
+        targets: Whether targets are asked for.
+
+    Raises:
+        ValueError: There are no targets, a weight is negative or not finite, or all are 0.
+        NonFiniteError: A feature or a target is not finite.
+    """
+    if targets and batch.targets is None:
+        raise ValueError(f"{learner} needs targets: the data have none")
+    x = state.features(batch).flatten(1)
+    return weighted(x, batch.targets if targets else None, batch.weight, learner)
+
+
+def training_rows(subject: Subject, *, targets: bool = True, most: int | None = None) -> WeightedRows:
+    """The training examples of a subject, as its core sees them, in order, on the CPU.
+
+    Args:
+        subject: One with training examples of one real input.
+        targets: Whether targets are asked for.
+        most: Rows at most, drawn at random; all if not given.
+
+    Raises:
+        ValueError: There are no targets, a weight is negative or not finite, or all are 0.
+        NonFiniteError: A feature or a target is not finite.
+    """
+    parts, first = [], 0
+    with torch.no_grad(), asking(subject.model):
+        for batch in chosen(subject.train, most).batches:
+            if targets and batch.targets is None:
+                raise ValueError("the question needs targets: the training examples have none")
+            x = features_of(subject.model, batch.inputs[0]).flatten(1)
+            rows = weighted(x, batch.targets if targets else None, batch.weight, "the question")
+            parts.append(rows._replace(places=rows.places + first))
+            first += len(x)
+    return WeightedRows(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
