@@ -259,7 +259,7 @@ def _parent(out: str, model: str) -> Path:
     """The directory of several runs, which must not exist."""
     from margin.runs.training import free_path
 
-    parent = Path(out) if out else free_path(f"{model}-seeds")
+    parent = Path(out) if out else free_path(f"{model.partition(':')[0]}-seeds")
     if parent.exists():
         raise FileExistsError(f"{parent} exists: choose another --out")
     return parent

@@ -55,8 +55,11 @@ def resolve(path: str) -> Any:
 class Entry:
     """A named model: how it is built, its task, how it learns, how it cuts data into examples.
 
+    A body that is read in several ways has an entry a head: ``area/topic`` is the first, ``area/topic:head``
+    another; a training that is given the name without a head takes the first that fits the data.
+
     Args:
-        name: ``area/topic``.
+        name: ``area/topic``, or ``area/topic:head``.
         build: Path of the constructor: positional parameters are dictated by the data, keyword-only
             ones are the user's.
         task: Path of its task.
@@ -72,6 +75,7 @@ class Entry:
         whole: Whether a step takes all training examples at once.
         weighted: Whether its step counts an example by its weight; one that does not knows but equal ones.
         defaults: Its own defaults of the training options.
+        formerly: Names that it had; records of earlier runs hold them.
         covers: Identifiers of the specification that it covers.
     """
 
@@ -91,6 +95,7 @@ class Entry:
     whole: bool = False
     weighted: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    formerly: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 
 
@@ -309,13 +314,20 @@ def claims() -> Mapping[str, Claim]:
     return _table("CLAIMS")
 
 
+def heads_of(entry: Entry) -> tuple[Entry, ...]:
+    """The entries of one body, a head each, the first first; an entry that was named by its head stays alone."""
+    if ":" in entry.name:
+        return (entry,)
+    return tuple(row for name, row in models().items() if name.partition(":")[0] == entry.name)
+
+
 def sources() -> Mapping[str, Part]:
     """The parts that are sources of data, by short name."""
     return {name.rpartition("/")[2]: part for name, part in parts().items() if part.kind == "source"}
 
 
 def find(rows: Mapping[str, T], name: str, what: str) -> T:
-    """The row of that name; the part after the last ``/`` serves where it is unique.
+    """The row of that name, or that had it; the part after the last ``/`` serves where it is unique.
 
     Args:
         rows: A table.
@@ -330,11 +342,18 @@ def find(rows: Mapping[str, T], name: str, what: str) -> T:
     short = [full for full in rows if full.rpartition("/")[2] == name]
     if len(short) == 1:
         return rows[short[0]]
+    before = [full for full, row in rows.items() for old in getattr(row, "formerly", ()) if _is(old, name)]
+    if len(before) == 1:
+        return rows[before[0]]
     if short:
         raise UnknownName(f"{what} {name!r} could be {', '.join(sorted(short))}: give the full name")
     if near := nearest(name, rows):
         raise UnknownName(f"unknown {what} {name!r}; nearest: {', '.join(near)}")
     raise UnknownName(f"unknown {what} {name!r}; there are: {', '.join(sorted(rows)[:12]) or 'none'}")
+
+
+def _is(full: str, name: str) -> bool:
+    return name in (full, full.rpartition("/")[2])
 
 
 def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from margin.core.catalog import Entry, dictated, find, resolve, rules, supply
+from margin.core.catalog import Entry, dictated, find, heads_of, resolve, rules, supply
 from margin.core.findings import without_loss
 from margin.core.options import Training
 from margin.core.tasks import Task
@@ -254,6 +254,23 @@ def reading_of(entry: Entry, source: str) -> str:
         return ""
     wanted, prefix = INPUTS["horizon" if "horizon" in keys else keys[0]]
     return f"{entry.name} needs {wanted}: read a file of them as {prefix}{source}"
+
+
+def head_for(entry: Entry, data: Data) -> Entry:
+    """The head of the entry's body that fits the data: the entry itself, else the first of its others.
+
+    Raises:
+        ValueError: None fits; the message is that of the entry itself.
+    """
+    refused: ValueError | None = None
+    for head in heads_of(entry):
+        try:
+            check_task(head, data)
+        except ValueError as error:
+            refused = refused or error
+        else:
+            return head
+    raise refused or ValueError(f"{entry.name} has no head")
 
 
 def check_task(entry: Entry, data: Data) -> None:

@@ -25,7 +25,7 @@ from margin.engine.locks import Lock, held
 from margin.engine.other_runs import check_same_others, digests, located, run_at
 from margin.engine.parallel.launching import WorkerDiedError, launch
 from margin.engine.parallel.processes import check_counts, share, threads, told_by_first, wait
-from margin.engine.plan import Plan, check_task, factory_of, plan_of
+from margin.engine.plan import Plan, check_task, factory_of, head_for, plan_of
 from margin.engine.recipes import start
 from margin.engine.recorders import recording
 from margin.engine.records import check_resumable, record_of
@@ -115,8 +115,8 @@ class Job:
 def prepare(
     model: str, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
 ) -> Job:
-    """Resolve the options by the entry's defaults, then begin."""
-    entry = find(models(), model, "model")
+    """Choose the head that fits the data, resolve the options by the entry's defaults, then begin."""
+    entry = head_for(find(models(), model, "model"), data)
     return begin(entry, data, arguments, training.over(entry.defaults), out)
 
 
@@ -359,5 +359,5 @@ def work(
 
 def free_path(name: str) -> Path:
     """``runs/<topic>-<number>``, the first that is not taken."""
-    topic = name.rpartition("/")[2]
+    topic = name.rpartition("/")[2].partition(":")[0]  # a colon is no name of a file everywhere
     return next(path for i in count(1) if not (path := Path("runs") / f"{topic}-{i}").exists())
