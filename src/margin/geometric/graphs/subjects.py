@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Subject
+from margin.core.types import Batch
 from margin.engine.asking import asking
 
 
@@ -80,4 +81,9 @@ def _rows(subject: Subject) -> int:
 
 def first_inputs(subject: Subject) -> tuple[Tensor, ...]:
     """The inputs of the first held-out batch, real ones in float64."""
-    return tuple(x.double() if x.is_floating_point() else x for x in subject.test[0].inputs)
+    return exact_inputs(subject.test[0])
+
+
+def exact_inputs(batch: Batch) -> tuple[Tensor, ...]:
+    """The inputs of a batch, real ones in float64."""
+    return tuple(x.double() if x.is_floating_point() else x for x in batch.inputs)
