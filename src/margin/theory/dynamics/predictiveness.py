@@ -4,7 +4,6 @@ Santurkar, Tsipras, Ilyas and Mądry (2018) measure :math:`\|g(\theta + \eta d) 
 find that batch normalization makes it small: not a smaller shift of the layers' inputs, but a smoother loss.
 """
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_mean
+from margin.engine.asking import asking, copied, weighted_mean
 from margin.engine.chosen import counts
 from margin.engine.descent import risk
 
@@ -67,21 +66,21 @@ def gradient_predictiveness(
     """
     if not rates or not all(0 < rate < math.inf for rate in rates):
         raise ValueError(f"rates must be positive and finite: got {list(rates)}")
-    copied = copy.deepcopy(model)
-    parameters = [p for p in copied.parameters() if p.requires_grad]
+    twin = copied(model)
+    parameters = [p for p in twin.parameters() if p.requires_grad]
     start = [p.detach().clone() for p in parameters]
-    with asking(copied):
-        for module in copied.modules():
+    with asking(twin):
+        for module in twin.modules():
             if isinstance(module, _BatchNorm):
                 module.training = True  # writes running statistics, the copy's
-        here = _gradient(copied, parameters, objective, batch)
+        here = _gradient(twin, parameters, objective, batch)
         norm = _norm(here)
         change = []
         for rate in rates:
             with torch.no_grad():
                 for parameter, begun, slope in zip(parameters, start, here, strict=True):
                     parameter.copy_(begun - rate * slope)
-            there = _gradient(copied, parameters, objective, batch)
+            there = _gradient(twin, parameters, objective, batch)
             change.append(_norm([a - b for a, b in zip(there, here, strict=True)]))
     return Predictiveness(
         torch.tensor(rates, dtype=torch.float64), torch.tensor(change, dtype=torch.float64), norm
