@@ -461,3 +461,14 @@ def test_at_radius_0_the_bracket_is_the_interval_of_the_plain_accuracy(trained, 
     ends = binomtest(right, 120).proportion_ci(0.95, method="exact")
     assert [float(end[0]) for end in found.bracket] == pytest.approx([ends.low, ends.high], abs=1e-9)
     assert float(found.bracket[0][1]) < float(found.bracket[0][0])
+
+
+def test_a_copy_is_checked_at_the_inputs_and_at_a_corner_of_the_largest_ball(trained, monkeypatch):
+    """Mutants: at one of the two only; a model may round otherwise where its inputs are larger."""
+    asked = []
+    monkeypatch.setattr(accuracy_curves, "check_copy", lambda model, x, classes: asked.append(x.clone()))
+    x, y = moons(30, 1)
+    linf_sandwich(subject(trained, x, y, batch=30), shares=(0.0, 0.01, 0.1))
+    assert len(asked) == 2
+    torch.testing.assert_close(asked[0], x)
+    torch.testing.assert_close(asked[1], (x + 0.5).clamp(-2, 3))  # 0.1 of the side of 5

@@ -10,6 +10,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
+from margin.theory.curvature import twice_differentiable as module
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.trained_weights import sharpness, trace
 from margin.theory.curvature.twice_differentiable import twice_differentiable
@@ -257,3 +258,25 @@ def test_a_scripts_curvature_is_that_of_what_was_scripted():
         assert premise.status == "sampled", premise.evidence
         assert sharpness(subject).verdict is Verdict.MEASURED
         torch.testing.assert_close(sharpness(subject).value, sharpness(plain).value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("bad", "status"), [((), "assumed"), ((0,), "assumed"), ((1,), "assumed"), ((0, 1), "refuted")]
+)
+def test_derivatives_are_refuted_where_they_differ_at_every_place(monkeypatch, bad, status):
+    """At the weights and at one place beside them a kink may lie; at both places it does not by chance."""
+    asked = []
+
+    def differs(H, *, moved=0.0, seed=0):
+        asked.append((moved > 0, seed))
+        return "they differ" if not moved or seed in bad else ""
+
+    monkeypatch.setattr(module, "_disagreement", differs)
+    x, y = torch.rand(20, 3), torch.arange(20) % 2
+    batch = Batch((x,), y)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    subject = Subject(model=model, test=[batch], train=[batch], task=CLASSES, objective=risk(CLASSES))
+    premise = twice_differentiable(subject)
+    assert premise.status == status
+    assert asked == [(False, 0), (True, 0), (True, 1)]
+    assert ("kink at the weights" in premise.evidence) == (status == "assumed")
