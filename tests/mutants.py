@@ -169,7 +169,14 @@ MUTANTS = (
     M("return (len(batches) - 1) * len(batches[0].inputs[0]) + len(batches[-1].inputs[0])",
       "return len(batches) * len(batches[0].inputs[0])", "asking/test_planning.py"),
     M("most = -math.log(torch.finfo(p.dtype).tiny)",
-      "most = -2 * math.log(torch.finfo(p.dtype).tiny)", "strangers/test_strangers.py"),
+      "most = -2 * math.log(torch.finfo(p.dtype).tiny)", "subject/test_reading.py"),
+    M('missed = {">=": high < bound', 'missed = {">=": high <= bound', "asking/test_requirements.py"),
+    M('met = {">=": low >= bound, ">": low > bound', 'met = {">=": low >= bound, ">": low >= bound',
+      "asking/test_requirements.py"),
+    M("half = float(t.ppf(0.975, len(own.example.unique()) - 1))",
+      "half = float(t.ppf(0.975, len(own.example) - 1))", "cli/test_compare.py"),
+    M("half = float(t.ppf(0.975, len(own.example.unique()) - 1))",
+      "half = float(t.ppf(0.95, len(own.example.unique()) - 1))", "cli/test_compare.py"),
 )  # fmt: skip
 
 
