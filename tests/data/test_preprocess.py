@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from margin.data.preprocess import Standardize, fit_standardize
+from margin.data.preprocess import Moments, Standardize, fit_standardize
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -98,3 +98,20 @@ def test_the_inverse_undoes_it() -> None:
     standardize = fit_standardize(x, per="feature")
     assert standardize.inverse(torch.tensor([[1.0, 0.0]], dtype=torch.float64)).tolist() == [[3.0, 5.0]]
     assert torch.equal(standardize.inverse(standardize(x)), x)
+
+
+@pytest.mark.parametrize("sizes", [(3, 1, 7), (11,), (1, 1, 2)])
+def test_moments_of_batches_are_those_of_all_their_rows(sizes: tuple[int, ...]) -> None:
+    x = draw(sum(sizes), 4) * torch.tensor([1.0, 1e-3, 50.0, 1e4], dtype=torch.float64)
+    seen = Moments("feature")
+    for part in x.split(sizes):
+        seen.add(part)
+    scaler = StandardScaler().fit(x.numpy())
+    np.testing.assert_allclose(seen.standardize().mean.numpy(), scaler.mean_, rtol=1e-12)
+    np.testing.assert_allclose(seen.standardize().std.numpy(), scaler.scale_, rtol=1e-10)
+    images = draw(sum(sizes), 2, 3, 3)
+    pooled = Moments("channel")
+    for part in images.split(sizes):
+        pooled.add(part)
+    expected = images.numpy().std((0, 2, 3))
+    np.testing.assert_allclose(pooled.standardize().std.flatten().numpy(), expected, rtol=1e-12)

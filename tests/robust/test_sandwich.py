@@ -123,7 +123,9 @@ def test_an_unknown_layer_is_named_and_the_attack_still_measured(trained):
     assert finding.verdict is Verdict.MEASURED
     assert finding.remarks[0].startswith("not certified: no interval rule for layer '1' (Softmin)")
     assert finding.value.isfinite().all() and finding.low is None
-    assert finding.bracket[0].tolist() == [0.0, 0.0]
+    right = int((model(x).argmax(1) == y).sum())
+    plain = binomtest(right, 40).proportion_ci(0.95, method="exact").low  # at radius 0 nothing moves
+    assert finding.bracket[0].tolist() == pytest.approx([plain, 0.0], abs=1e-12)
     assert not any("interval rule" in premise.text for premise in finding.premises)
     assert linf_fgsm(subject(model, x, y), shares=(0.0, 0.1)).verdict is Verdict.MEASURED
 
@@ -436,3 +438,37 @@ def _curves(right, weight=None):
     )
     weight = torch.ones(count).double() if weight is None else weight
     return accuracy_curves.Curves(threat, right[0], right, right, None, weight, (), "")
+
+
+@pytest.mark.parametrize("claim", [linf_sandwich, l2_attack])
+@pytest.mark.parametrize("certified", [True, False])
+def test_at_radius_0_the_bracket_is_the_interval_of_the_plain_accuracy(trained, claim, certified):
+    """Nothing moves: the accuracy is measured, certified or not; a ball's is bounded above alone."""
+
+    class Uncertified(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = trained
+
+        def forward(self, x):
+            return self.net(x) + 0 * x.square().sum(1, keepdim=True).add(1).lgamma()  # has no interval rule
+
+    x, y = moons(120, 7)
+    y[:9] = 1 - y[:9]
+    found = claim(subject(trained if certified else Uncertified(), x, y), shares=(0.0, 0.01))
+    right = int((trained(x).argmax(1) == y).sum())
+    assert right < 120
+    ends = binomtest(right, 120).proportion_ci(0.95, method="exact")
+    assert [float(end[0]) for end in found.bracket] == pytest.approx([ends.low, ends.high], abs=1e-9)
+    assert float(found.bracket[0][1]) < float(found.bracket[0][0])
+
+
+def test_a_copy_is_checked_at_the_inputs_and_at_a_corner_of_the_largest_ball(trained, monkeypatch):
+    """Mutants: at one of the two only; a model may round otherwise where its inputs are larger."""
+    asked = []
+    monkeypatch.setattr(accuracy_curves, "check_copy", lambda model, x, classes: asked.append(x.clone()))
+    x, y = moons(30, 1)
+    linf_sandwich(subject(trained, x, y, batch=30), shares=(0.0, 0.01, 0.1))
+    assert len(asked) == 2
+    torch.testing.assert_close(asked[0], x)
+    torch.testing.assert_close(asked[1], (x + 0.5).clamp(-2, 3))  # 0.1 of the side of 5

@@ -315,7 +315,7 @@ def claims() -> Mapping[str, Claim]:
 
 
 def heads_of(entry: Entry) -> tuple[Entry, ...]:
-    """The entries of one body, a head each, the first first; an entry that was named by its head stays alone."""
+    """The entries of one body, a head each, the first first; of a name with a head that entry alone."""
     if ":" in entry.name:
         return (entry,)
     return tuple(row for name, row in models().items() if name.partition(":")[0] == entry.name)

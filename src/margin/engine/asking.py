@@ -98,9 +98,22 @@ def asking(model: nn.Module, seed: int = 0) -> Iterator[Generator]:
         torch.set_rng_state(before)
 
 
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of a model whose parameters are leaves and require a gradient where the model's do.
+
+    Of a script's copy torch makes them functions of the script's own parameters: a gradient by them would be
+    rounded to the type of those, and none would be frozen.
+    """
+    twin = copy.deepcopy(model)
+    for parameter, own in zip(twin.parameters(), model.parameters(), strict=True):
+        if not parameter.is_leaf:
+            parameter.detach_().requires_grad_(own.requires_grad)
+    return twin
+
+
 def in_double(model: nn.Module) -> nn.Module:
     """A copy of a model in float64 and evaluation mode: what its formula says, without float32's rounding."""
-    return copy.deepcopy(model).double().eval()
+    return copied(model).double().eval()
 
 
 def expand_weight(values: Tensor, weight: Tensor | None) -> Tensor:

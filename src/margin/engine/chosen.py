@@ -90,6 +90,22 @@ def chosen(
     return Chosen(_joined(pieces, largest), len(drawn), among)
 
 
+def drawn_rows(batches: Sequence[Batch], limit: int) -> Chosen:
+    """As :func:`chosen`, and none of weight 0 among them; one batch, where their shapes agree.
+
+    Where no example counts at all, the batches are as they were given.
+
+    Args:
+        batches: The examples; gone through twice.
+        limit: Examples at most.
+    """
+    found = chosen(batches, limit, admits=counts)
+    if not found.taken:
+        return chosen(batches, limit)
+    whole = not all(batch.divisible for batch in found.batches)
+    return found if whole else found._replace(batches=_joined(found.batches, limit))
+
+
 def rows_of(batch: Batch, index: Int[Tensor, " rows"]) -> Batch:
     """The examples of a batch at ``index``."""
 

@@ -181,6 +181,9 @@ def _finding(
         value, interval = curves.share(right), curves.ends(right)
         nothing = torch.zeros_like(value)
         below = nothing if low is None or curves.certified is None else curves.ends(curves.certified)[0]
+        # A ball of radius 0 holds the input alone: its accuracy is the plain one, which is measured.
+        alone = torch.tensor([threat.eps == 0 for threat in curves.threats])
+        below = torch.where(alone, interval[0], below)
         # The accuracy after one signed step is measured itself; that in a ball is only bounded.
         bracket = None if right is curves.stepped else (below, interval[1])
     return Finding(

@@ -52,9 +52,12 @@ def test_what_a_recurrence_is_given_stands_behind_the_preprocessing() -> None:
     model, lengths = Preprocessed(Twice(), made()), torch.tensor([9, 0, 3, 1, 2, 2])
     (one,) = heard(asked(model, x, lengths))
     assert one.name == "model.recurrence"
-    torch.testing.assert_close(one.x, 2 * x[:EXAMPLES].double(), rtol=0, atol=0)
+    # four of the six, in their order
+    rows = [next(i for i in range(6) if torch.equal(2 * x[i].double(), row)) for row in one.x]
+    assert len(rows) == EXAMPLES
+    assert rows == sorted(set(rows))
     assert one.lengths is not None
-    assert one.lengths.tolist() == [9, 0, 3, 1]
+    assert one.lengths.tolist() == lengths[rows].tolist()
     long = torch.randn(1, STEPS + 9, 2)
     (one,) = heard(asked(model, long, torch.tensor([STEPS + 2])))
     assert one.x.shape[1] == STEPS

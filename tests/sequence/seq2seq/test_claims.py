@@ -21,7 +21,7 @@ from margin.sequence.seq2seq.claims import (
     alignment,
     by_length,
     demo,
-    diagonal_shares,
+    diagonal_terms,
     has_alignment,
     is_seq2seq,
     normalization,
@@ -30,6 +30,7 @@ from margin.sequence.seq2seq.claims import (
     smallest,
 )
 from margin.sequence.seq2seq.encoder_decoder import BEGIN, END, EncoderDecoder, Seq2Seq
+from margin.theory.prediction.held_out import weighted_mean
 
 
 def with_model(subject: Subject, model: nn.Module) -> Subject:
@@ -72,20 +73,20 @@ def test_diagonal_shares_by_hand() -> None:
     weights = torch.zeros(3, 4, 4)
     for pair, most in enumerate(([0, 1, 2, 3], [1, 1, 0, 0], [0, 0, 0, 0])):
         weights[pair, torch.arange(4), torch.tensor(most)] = 1
-    same, back = diagonal_shares(weights, torch.tensor([3, 2, 0]), torch.ones(3, 4))
+    same, back = map(weighted_mean, diagonal_terms(weights, torch.tensor([3, 2, 0]), torch.ones(3, 4)))
     # the copy: 3 of 3 at the same place, 1 (the middle) from the end; the other: 1 of 2, and 1 of 2
     assert float(same.mean) == pytest.approx(4 / 5)
     assert float(back.mean) == pytest.approx(2 / 5)
     counted = torch.ones(3, 4)
     counted[0] = 0
-    same, back = diagonal_shares(weights, torch.tensor([3, 2, 0]), counted)
+    same, back = map(weighted_mean, diagonal_terms(weights, torch.tensor([3, 2, 0]), counted))
     assert (float(same.mean), float(back.mean)) == (0.5, 0.5)
 
 
 def test_the_end_of_a_source_is_no_place() -> None:
     """A model that reads each word backward is told so although every source ends with END."""
     subject = demo()
-    _, source, lengths, _ = aligned(subject)
+    ((_, source, lengths, _),), _ = aligned(subject)
     tokens = lengths - 1
     place = torch.arange(source.shape[1])
     most = (tokens[:, None] - 1 - place).clamp_min(0)

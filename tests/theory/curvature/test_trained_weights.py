@@ -16,6 +16,7 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.theory.curvature.hessian import CACHED, chunks_within, graph_bytes, pieces_of, risk_hessian
 from margin.theory.curvature.trained_weights import (
+    Quadratic,
     demo,
     differentiated,
     leading,
@@ -568,3 +569,15 @@ def test_the_curvature_of_rows_sorted_by_class_is_the_training_losses():
     drawn = torch.cat([batch.targets for batch in differentiated(subject, 300).batches])
     assert len(drawn) == 300 and len(drawn.unique()) == 10
     assert sharpness(subject, examples=300).sample == "300 drawn"
+
+
+def test_the_leading_eigenvalues_are_the_sharpness_though_the_first_is_a_thousand_times_the_last():
+    """The spectrum 1000, 3, -2, 1, ...: what `leading` lists and what `sharpness` measures are the same."""
+    g = torch.Generator().manual_seed(0)
+    Q, _ = torch.linalg.qr(torch.randn(60, 60, generator=g, dtype=torch.float64))
+    spectrum = torch.cat((torch.tensor([1000.0, 3.0, -2.0, 1.0]), torch.linspace(-0.5, 0.5, 56))).double()
+    subject = dataclasses.replace(demo(), model=Quadratic(Q @ torch.diag(spectrum) @ Q.T))
+    found, ends = leading(subject, count=4), sharpness(subject)
+    assert found.value.tolist() == pytest.approx([1000, 3, -2, 1], abs=0.11)
+    assert float(found.value[0]) == pytest.approx(float(ends.value[0]), rel=1e-6)
+    assert float(found.value[2]) == pytest.approx(float(ends.value[1]), abs=0.11)

@@ -1,5 +1,7 @@
 """Autograd's derivatives beside finite differences: of nets with kinks, and of backwards that are none."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,8 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
+from margin.theory.curvature import twice_differentiable as module
+from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.trained_weights import sharpness, trace
 from margin.theory.curvature.twice_differentiable import twice_differentiable
 
@@ -187,3 +191,92 @@ def test_a_large_last_layer_does_not_lengthen_the_steps_of_the_first():
     with torch.no_grad():
         model[-1].weight.mul_(1e6)
     assert twice_differentiable(subject).status == "sampled"
+
+
+def brute_force(model, x, y):
+    """The Hessian of the mean cross-entropy by central differences of autograd's gradient, in float64."""
+    parameters = list(model.parameters())
+    start = nn.utils.parameters_to_vector(parameters).detach().clone()
+
+    def gradient(weights):
+        with torch.no_grad():
+            nn.utils.vector_to_parameters(weights, parameters)
+        loss = nn.functional.cross_entropy(model(x), y)
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
+
+    h = 1e-5
+    rows = [
+        (gradient(start + h * e) - gradient(start - h * e)) / (2 * h)
+        for e in torch.eye(len(start), dtype=start.dtype)
+    ]
+    with torch.no_grad():
+        nn.utils.vector_to_parameters(start, parameters)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*")
+def test_the_hessian_of_normalized_weights_is_the_change_of_their_gradient(old):
+    """torch's fused kernel has a wrong second derivative: off by a tenth, and asymmetric by a fifth."""
+    torch.manual_seed(0)
+    x, y = torch.rand(40, 5).double(), torch.randint(3, (40,))
+    normalized = nn.utils.parametrizations.weight_norm
+    layers = [normalized(nn.Linear(5, 4)), nn.Tanh(), normalized(nn.Linear(4, 3), dim=1)]
+    model = nn.Sequential(*layers).double()
+    H = brute_force(model, x, y)
+    torch.testing.assert_close(H, H.T, rtol=0, atol=1e-7)
+    if old:
+        weights = nn.utils.parameters_to_vector(model.parameters()).detach()
+        older = nn.utils.weight_norm
+        layers = [older(nn.Linear(5, 4)), nn.Tanh(), older(nn.Linear(4, 3), dim=1)]
+        model = nn.Sequential(*layers).double()
+        with torch.no_grad():  # bias, length, direction: the order is the same
+            nn.utils.vector_to_parameters(weights, model.parameters())
+        torch.testing.assert_close(brute_force(model, x, y), H, rtol=1e-5, atol=1e-6)
+    batch = Batch((x,), y)
+    subject = Subject(model=model, test=[batch], train=[batch], task=CLASSES, objective=risk(CLASSES))
+    if not old:  # of the older form torch makes no copies: the Hessian is asked of the model itself
+        assert twice_differentiable(subject).status == "sampled"
+        assert sharpness(subject).value.tolist() == pytest.approx(
+            [float(end) for end in torch.linalg.eigvalsh(H)[[-1, 0]]], rel=1e-4, abs=1e-6
+        )
+    with risk_hessian(model, [batch], risk(CLASSES)) as hessian:
+        v = torch.randn(len(H), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        torch.testing.assert_close(hessian(v), H @ v, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*The .grad attribute")
+def test_a_scripts_curvature_is_that_of_what_was_scripted():
+    """Of a script's copy torch makes weights functions of the script's: their gradients were rounded."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    batch = Batch((torch.rand(40, 5),), torch.randint(3, (40,)))
+    plain = Subject(model=model, test=[batch], train=[batch], task=CLASSES, objective=risk(CLASSES))
+    for scripted in (torch.jit.script(model), torch.jit.trace(model, batch.inputs[0][:4])):
+        subject = replace(plain, model=scripted)
+        premise = twice_differentiable(subject)
+        assert premise.status == "sampled", premise.evidence
+        assert sharpness(subject).verdict is Verdict.MEASURED
+        torch.testing.assert_close(sharpness(subject).value, sharpness(plain).value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("bad", "status"), [((), "assumed"), ((0,), "assumed"), ((1,), "assumed"), ((0, 1), "refuted")]
+)
+def test_derivatives_are_refuted_where_they_differ_at_every_place(monkeypatch, bad, status):
+    """At the weights and at one place beside them a kink may lie; at both places it does not by chance."""
+    asked = []
+
+    def differs(H, *, moved=0.0, seed=0):
+        asked.append((moved > 0, seed))
+        return "they differ" if not moved or seed in bad else ""
+
+    monkeypatch.setattr(module, "_disagreement", differs)
+    x, y = torch.rand(20, 3), torch.arange(20) % 2
+    batch = Batch((x,), y)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    subject = Subject(model=model, test=[batch], train=[batch], task=CLASSES, objective=risk(CLASSES))
+    premise = twice_differentiable(subject)
+    assert premise.status == status
+    assert asked == [(False, 0), (True, 0), (True, 1)]
+    assert ("kink at the weights" in premise.evidence) == (status == "assumed")

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import t as student
 from torch import Generator
 
 from margin.core.findings import NotAsked, Verdict
@@ -303,3 +304,31 @@ def test_probabilities_of_classes_are_read_by_their_top_label_arrays_too() -> No
 def test_outcomes_that_fit_no_probability_are_refused(p: torch.Tensor, y: torch.Tensor, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         expected_calibration_error(p, y)
+
+
+@pytest.mark.parametrize("n", [12, 400])
+def test_the_interval_is_its_formula_on_halves_whose_signs_differ(n):
+    """The formula of the docstring in numpy, with scipy's quantile of Student's t.
+
+    Mutants: signs of a half applied to itself, deviations over n and not n - 1, one side's level for two.
+    """
+    draws = np.random.default_rng(5)
+    p = draws.uniform(0.5, 1, n)
+    y = (draws.uniform(size=n) < np.where(p < 0.8, p - 0.45, p)).astype(float)
+    generator = torch.Generator().manual_seed(8)
+    half = (torch.randperm(n, generator=torch.Generator().manual_seed(8)) % 2).numpy()
+    place = np.minimum(np.ceil(p * 15).astype(int) - 1, 14)
+    excess = y - p
+    totals = np.array([[excess[(half == h) & (place == m)].sum() for m in range(15)] for h in (0, 1)])
+    assert (totals[0] * totals[1] < 0).any()
+    crossed = np.sign(totals[1 - half, place]) * excess
+    own = np.sign(totals.sum(0)[place]) * excess
+    spread = max(crossed.std(ddof=1), own.std(ddof=1)) / math.sqrt(n)
+    h = math.hypot(student.ppf(0.975, n - 1) * spread, math.log(2 / 0.05) / n)
+    error = abs(totals.sum(0)).sum() / n
+    low, high = calibration_interval(
+        torch.from_numpy(p), torch.from_numpy(y), torch.zeros(3, dtype=torch.float64), generator
+    )
+    assert high == pytest.approx(min(error + h, 1.0), rel=1e-9)
+    assert low == pytest.approx(max(crossed.mean() - h, 0.0), rel=1e-9)
+    assert n < 100 or low > 0.1

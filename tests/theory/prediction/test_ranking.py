@@ -9,8 +9,9 @@ from scipy.stats import norm
 from sklearn import metrics
 from torch import Generator
 
+from margin.auditing.subject.reading import PROBABILITIES
 from margin.core.findings import Verdict
-from margin.core.tasks import HALFSPACE
+from margin.core.tasks import CLASSES, HALFSPACE
 from margin.theory.prediction.held_out import Terms, stated
 from margin.theory.prediction.ranking import auroc, newcombe, placements, roc_curve
 from margin.theory.prediction.ranking_claims import area, area_by_class, has_many_classes, one_against_rest
@@ -173,3 +174,26 @@ def test_terms_of_one_example_are_one_draw():
         a, b = claim(once), claim(often)
         for one, other in zip((a.value, *a.interval), (b.value, *b.interval), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("stated_as", ["probabilities", "their logarithms"])
+def test_equal_probabilities_are_ties(dtype, stated_as):
+    """Shares of 10 votes of four classes, as of a forest: scikit-learn's area, in which ties count half.
+
+    Sums of the other classes' shares round to different numbers for equal shares: ranked by log-odds of
+    them a tie was broken, and the area was another.
+    """
+    generator = Generator().manual_seed(3)
+    labels = torch.randint(4, (400,), generator=generator)
+    p = torch.full((400, 4), 0.2).scatter(1, labels[:, None], 0.4)
+    votes = torch.multinomial(p, 10, replacement=True, generator=generator)
+    shares = torch.nn.functional.one_hot(votes, 4).sum(1).to(dtype) / 10
+    if stated_as == "probabilities":
+        found = area_by_class(stated(shares, labels, task=PROBABILITIES))
+    else:
+        shares = (shares + 0.01) / 1.04
+        found = area_by_class(stated(shares.log(), labels, task=CLASSES))
+    ranks = [metrics.roc_auc_score(labels == k, (100 * shares[:, k]).round()) for k in range(4)]
+    assert found.value.tolist() == pytest.approx(ranks, abs=1e-12)
+    assert len(shares[:, 0].unique()) <= 11

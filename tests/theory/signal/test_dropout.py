@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from margin.auditing.asking.trace import Trace
-from margin.core.catalog import claims
+from margin.core.catalog import claims, resolve
 from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.feedforward.mlp.model import MLP, MLPRegressor
@@ -328,3 +328,24 @@ def test_draws_that_do_not_differ_are_named():
     for claim in (weight_scaling, ensemble):
         with pytest.raises(NotAsked, match=r"give the same answers.*functional\.dropout"):
             claim(subject)
+
+
+def test_whether_dropout_claims_apply_is_found_without_running_the_model():
+    """A forward may be long, as a diffusion's bound of a thousand steps: applicability runs none."""
+
+    class Long(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.drop, self.calls = nn.Dropout(0.1), 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x, x
+
+    model, subject = Long(), demo()
+    long = replace(subject, model=model)
+    for name in ("theory/dropout.weight_scaling", "theory/dropout.ensemble"):
+        assert all(resolve(need.met)(long) for need in claims()[name].needs)
+    assert model.calls == 0
+    with pytest.raises(NotAsked, match="must answer with one tensor: it returns a tuple"):
+        weight_scaling(long)

@@ -27,9 +27,13 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
 from margin.engine.asking import asking
+from margin.engine.chosen import Chosen, drawn_rows
 
 MOST_PATTERNS = 200
 """Stored patterns that are retrieved, the first."""
+
+SWEPT, UPDATED = 16, 64
+"""Held-out probes that are swept by a dense memory, and updated by a continuous one, at most."""
 
 UPDATES = 20
 """Updates along which a continuous energy is followed."""
@@ -97,8 +101,9 @@ def falling_dense_energy(subject: Subject) -> Finding:
     """
     memory = memory_of(subject.model)
     patterns = stored_patterns(memory)
+    drawn = drawn_rows(subject.test, SWEPT)
     with asking(subject.model):
-        path = [states_of(subject.model, subject.test[0])[:16]]
+        path = [_states(subject, drawn)]
         while len(path) <= memory.max_sweeps and (len(path) < 2 or not torch.equal(path[-1], path[-2])):
             path.append(memory.sweep(path[-1]))
     energy = torch.stack(
@@ -106,8 +111,7 @@ def falling_dense_energy(subject: Subject) -> Finding:
     )
     rise = (energy.diff(dim=0) / energy[:-1].abs().clamp(min=1)).max()
     return Finding(
-        statement=f"The largest relative rise of the energy over a sweep, of {energy.shape[1]} held-out "
-        f"probes and {len(path) - 1} sweeps.",
+        statement=f"The largest relative rise of the energy over {len(path) - 1} sweeps of {drawn.words()}.",
         value=rise,
         unit="1",
         range=(-math.inf, math.inf),
@@ -126,13 +130,13 @@ def attention(subject: Subject) -> Finding:
     Args:
         subject: A continuous Hopfield network.
     """
-    memory, patterns, x = _continuous(subject)
+    memory, patterns, x, drawn = _continuous(subject)
     ours = continuous_update(patterns, x, memory.beta)
     theirs = F.scaled_dot_product_attention(x[None], patterns[None], patterns[None], scale=memory.beta)[0]
     largest = patterns.abs().max()
     return Finding(
         statement=f"The largest difference, relative to the largest entry of a pattern, between one update "
-        f"of {len(x)} held-out probes and attention with the patterns as keys and values.",
+        f"of {drawn.words()} and attention with the patterns as keys and values.",
         value=(ours - theirs).abs().max() / largest,
         unit="1",
         range=(0.0, math.inf),
@@ -151,7 +155,7 @@ def falling_continuous_energy(subject: Subject) -> Finding:
     Args:
         subject: A continuous Hopfield network.
     """
-    memory, patterns, x = _continuous(subject)
+    memory, patterns, x, drawn = _continuous(subject)
     path = [x]
     for _ in range(UPDATES):
         path.append(continuous_update(patterns, path[-1], memory.beta))
@@ -161,7 +165,7 @@ def falling_continuous_energy(subject: Subject) -> Finding:
     picture = shape if len(shape) > 1 else (1, *shape)
     return Finding(
         statement=f"The largest rise of the energy, relative to the largest |x_t|^2, along {UPDATES} updates "
-        f"of {len(x)} held-out probes.",
+        f"of {drawn.words()}.",
         value=energy.diff(dim=0).max() / scale,
         unit="1",
         range=(-math.inf, math.inf),
@@ -189,7 +193,7 @@ def retrieval_error(subject: Subject) -> Finding:
     Args:
         subject: A continuous Hopfield network.
     """
-    memory, patterns, _ = _continuous(subject)
+    memory, patterns, *_ = _continuous(subject)
     M, count = patterns.norm(dim=1).max(), len(patterns)
     shown = patterns[:MOST_PATTERNS]
     error = (continuous_update(patterns, shown, memory.beta) - shown).norm(dim=1)
@@ -206,11 +210,15 @@ def retrieval_error(subject: Subject) -> Finding:
     )
 
 
-def _continuous(subject: Subject) -> tuple[ModernHopfield, Tensor, Tensor]:
-    memory = memory_of(subject.model)
+def _continuous(subject: Subject) -> tuple[ModernHopfield, Tensor, Tensor, Chosen]:
+    memory, drawn = memory_of(subject.model), drawn_rows(subject.test, UPDATED)
     with asking(subject.model):
-        probes = states_of(subject.model, subject.test[0])[:64]
-    return memory, stored_patterns(memory).double(), probes.double()
+        probes = _states(subject, drawn)
+    return memory, stored_patterns(memory).double(), probes.double(), drawn
+
+
+def _states(subject: Subject, drawn: Chosen) -> Tensor:
+    return torch.cat([states_of(subject.model, batch) for batch in drawn.batches])
 
 
 def demo_dense() -> Subject:

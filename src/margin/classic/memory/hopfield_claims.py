@@ -25,6 +25,7 @@ from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
 from margin.engine.asking import asking
+from margin.engine.chosen import drawn_rows
 
 PROBES = 4
 """Held-out probes whose every step is looked at."""
@@ -58,23 +59,23 @@ def falling_energy(subject: Subject) -> Finding:
     """
     memory = memory_of(subject.model)
     W, b = memory.correlation.double(), memory.drive.double()
+    drawn = drawn_rows(subject.test, PROBES)
     with asking(subject.model):
-        batch = subject.test[0]
-        probes = states_of(subject.model, batch)[:PROBES].double()
+        probes = torch.cat([states_of(subject.model, batch) for batch in drawn.batches]).double()
     orders = memory.orders()
     paths = [
         trajectory(W, b, x, orders=orders, ties=memory.ties, max_sweeps=memory.max_sweeps) for x in probes
     ]
     energies = [-((path @ W) * path).sum(1) / 2 + path @ b for path in paths]
     units = len(b)
-    shape = tuple(batch.inputs[0].shape[1:])
+    shape = tuple(drawn.batches[0].inputs[0].shape[1:])
     picture = shape if len(shape) > 1 else (1, units)
     first = paths[0]
     frames = torch.linspace(0, len(first) - 1, min(FRAMES, len(first))).round().long()
     points = torch.linspace(0, len(first) - 1, min(POINTS, len(first))).round().long()
     return Finding(
         statement=f"The largest rise of the energy n H at one of {sum(len(p) - 1 for p in paths)} "
-        f"asynchronous updates of {len(paths)} held-out probes.",
+        f"asynchronous updates of {drawn.words()}.",
         value=torch.stack([energy.diff().max() for energy in energies]).max(),
         unit="n H",
         range=(-math.inf, math.inf),

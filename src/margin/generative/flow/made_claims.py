@@ -9,6 +9,7 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import PROBABILITY
 from margin.core.types import Batch
 from margin.engine.asking import asking
+from margin.engine.chosen import drawn_rows
 from margin.engine.state import core_of, features_of
 from margin.generative.flow.gaussian_made import GaussianMADE
 from margin.generative.flow.made import MADE, negative_log_probability
@@ -16,8 +17,8 @@ from margin.generative.flow.made import MADE, negative_log_probability
 MOST_BITS = 14
 """Bits of a row of which all rows are asked."""
 
-EXAMPLES = 4
-"""Held-out examples whose Jacobian is computed."""
+EXAMPLES = 16
+"""Held-out examples whose Jacobian is computed, at most."""
 
 
 def is_autoregressive(subject: Subject) -> bool:
@@ -37,15 +38,15 @@ def causality(subject: Subject) -> Finding:
     Args:
         subject: A masked network.
     """
-    core = core_of(subject.model)
+    core, drawn = core_of(subject.model), drawn_rows(subject.test, EXAMPLES)
     with asking(subject.model), torch.no_grad():
-        x = features_of(subject.model, subject.test[0].inputs[0][:EXAMPLES]).flatten(1)
+        x = torch.cat([features_of(subject.model, batch.inputs[0]).flatten(1) for batch in drawn.batches])
         J = torch.func.vmap(torch.func.jacrev(core.network))(x).unflatten(1, (-1, core.in_features))
         ahead, behind = J.triu().abs().amax(), J.tril(-1).abs().amax()
     return Finding(
         statement=f"What is said of number i of {core.in_features} depends on those before it only: the "
-        f"largest derivative by itself or a later one, over {len(x)} held-out examples. By an earlier one it "
-        f"is up to {float(behind):.3g}.",
+        f"largest derivative by itself or a later one, over {drawn.words()}. By an earlier one it is up to "
+        f"{float(behind):.3g}.",
         value=ahead.double(),
         unit="1",
         range=(0.0, math.inf),

@@ -7,6 +7,7 @@ The coupling matrix of graph convolutions has norm 1: it enlarges no features (K
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -166,17 +167,15 @@ def classifies_nodes(subject: Subject) -> bool:
 
 def homophily(
     classes: Int[Tensor, " nodes"], edge_index: Int[Tensor, "2 edges"], among: Bool[Tensor, " nodes"]
-) -> tuple[float, int]:
-    """The share of the edges between two different nodes of a set that join nodes of one class; their number.
-
-    NaN where there is none.
+) -> tuple[int, int]:
+    """How many edges between two different nodes of a set join nodes of one class, and how many there are.
 
     Reference: Zhu et al. 2020, Definition 1.
     """
     source, target = edge_index
     kept = (source != target) & among[source] & among[target]
     alike = classes[source[kept]] == classes[target[kept]]
-    return (float(alike.double().mean()) if len(alike) else math.nan), len(alike)
+    return int(alike.sum()), len(alike)
 
 
 @torch.no_grad()
@@ -195,42 +194,59 @@ def attention_of(found: CapturedLayers) -> tuple[Tensor, Tensor] | None:
 
 
 def share(subject: Subject) -> Finding:
-    """How often an edge joins nodes of one class, as predicted and as labeled; the graph is drawn.
+    """How often an edge joins nodes of one class, as predicted and as labeled; the first graph is drawn.
 
-    Labels are read of the held-out nodes alone.
+    Labels are read of the held-out nodes alone. Edges are counted over all held-out batches.
 
     Args:
         subject: A classifier of nodes.
     """
-    batch, model = subject.test[0], subject.model
+    parts = [_of_batch(subject, batch) for batch in subject.test]
+    finite, drawn = all(part.finite for part in parts), parts[0]
+    names = [name for name in drawn.edges if sum(part.edges[name][1] for part in parts)]
+    found = {name: tuple(map(sum, zip(*(p.edges[name] for p in parts), strict=True))) for name in names}
+    batch = subject.test[0]
     x, edge_index, _, _ = batch.inputs
-    with torch.no_grad(), asking(model):
-        outputs = model(*batch.inputs)
-    if subject.task.classes is None:
-        raise ValueError(f"homophily is asked of a classifier: got the task {subject.task.name}")
-    classes, finite = subject.task.classes(outputs).argmax(-1), bool(outputs.isfinite().all())
-    counts = torch.ones(len(x), dtype=torch.bool) if batch.weight is None else batch.weight.cpu() > 0
-    everywhere, edges = torch.ones(len(x), dtype=torch.bool), edge_index.cpu()
-    found = {"as predicted, of all edges": homophily(classes.cpu(), edges, everywhere)}
-    if batch.targets is not None:
-        found["as predicted, between held-out nodes"] = homophily(classes.cpu(), edges, counts)
-        found["as labeled, between held-out nodes"] = homophily(batch.targets.cpu(), edges, counts)
-    found = {name: pair for name, pair in found.items() if pair[1]}
     drawn_edges, attention = attention_of(captured_layers(subject)) or (edge_index, None)
-    drawn = picture(drawn_edges, len(x), classes, batch.targets, counts, attention)
+    curves = picture(drawn_edges, len(x), drawn.classes, batch.targets, drawn.counts, attention)
     return Finding(
         statement="How often an edge joins two nodes of one class: "
         + "; ".join(f"{name}: {count:,} edges" for name, (_, count) in found.items())
         + ".",
-        value=torch.tensor([value for value, _ in found.values()], dtype=torch.float64),
+        value=torch.tensor([alike / count for alike, count in found.values()], dtype=torch.float64),
         unit="1",
         range=(0.0, 1.0),
         labels=tuple(found),
         failure="" if finite else "an output is not finite",
         premises=(),
         reference="Zhu et al. 2020, Definition 1",
-        curves=drawn,
+        curves=curves,
     )
+
+
+class Counted(NamedTuple):
+    """Of a batch: edges that join one class and all, by name; the predicted classes; which nodes count."""
+
+    edges: dict[str, tuple[int, int]]
+    classes: Int[Tensor, " nodes"]
+    counts: Bool[Tensor, " nodes"]
+    finite: bool
+
+
+def _of_batch(subject: Subject, batch: Batch) -> Counted:
+    x, edge_index, _, _ = batch.inputs
+    with torch.no_grad(), asking(subject.model):
+        outputs = subject.model(*batch.inputs)
+    if subject.task.classes is None:
+        raise ValueError(f"homophily is asked of a classifier: got the task {subject.task.name}")
+    classes, edges = subject.task.classes(outputs).argmax(-1), edge_index.cpu()
+    everywhere = torch.ones(len(x), dtype=torch.bool)
+    counts = everywhere if batch.weight is None else batch.weight.cpu() > 0
+    found = {"as predicted, of all edges": homophily(classes.cpu(), edges, everywhere)}
+    if batch.targets is not None:
+        found["as predicted, between held-out nodes"] = homophily(classes.cpu(), edges, counts)
+        found["as labeled, between held-out nodes"] = homophily(batch.targets.cpu(), edges, counts)
+    return Counted(found, classes, counts, bool(outputs.isfinite().all()))
 
 
 def demo() -> Subject:

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.findings import Premise, Subject
+from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
 from margin.engine.capture import capture
 from margin.geometric.graphs.message_passing import steps_to
@@ -91,7 +92,12 @@ def _rows(subject: Subject) -> int:
 
 def first_inputs(subject: Subject) -> tuple[Tensor, ...]:
     """The inputs of the first held-out batch, real ones in float64."""
-    return tuple(x.double() if x.is_floating_point() else x for x in subject.test[0].inputs)
+    return exact_inputs(subject.test[0])
+
+
+def exact_inputs(batch: Batch) -> tuple[Tensor, ...]:
+    """The inputs of a batch, real ones in float64."""
+    return tuple(x.double() if x.is_floating_point() else x for x in batch.inputs)
 
 
 PROBED = 8

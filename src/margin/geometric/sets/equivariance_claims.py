@@ -15,8 +15,9 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
+from margin.engine.chosen import chosen
 from margin.engine.descent import risk
-from margin.geometric.graphs.layers import first_inputs, is_graph, is_node_model
+from margin.geometric.graphs.layers import exact_inputs, first_inputs, is_graph, is_node_model
 from margin.geometric.sets.equivariance import (
     Act,
     Inputs,
@@ -34,6 +35,9 @@ ROUNDING = 1e-9
 
 COUNT = 3
 """Permutations of each kind that are drawn."""
+
+EXAMPLES = 512
+"""Sets, or nodes, of the held-out batches that are reordered, about."""
 
 ZERO = torch.zeros((), dtype=torch.float64)
 
@@ -102,25 +106,32 @@ def equivariance(subject: Subject, *, seed: int = 2017) -> Finding:
     """How far the outputs are from following the order in which a set or graph is written down, in float64.
 
     Args:
-        subject: A model of sets or graphs; it is asked on the first held-out batch.
+        subject: A model of sets or graphs; it is asked on whole held-out batches, drawn at random.
         seed: Seed of the permutations.
     """
-    model, inputs = in_double(subject.model), first_inputs(subject)
+    model = in_double(subject.model)
+    batches = chosen(subject.test, EXAMPLES, whole_batches=True).batches
+    rows, finite, graphs = list[list[float]](), True, is_graph(subject)
+    follows = graphs and is_node_model(subject)
     with asking(model):
-        output = model(*inputs)
-        if is_graph(subject):
-            follows = is_node_model(subject)
-            acts = graph_acts(inputs, nodes=follows, seed=seed)
-        else:
-            acts = set_acts(inputs, output, seed=seed)
-            follows = output.ndim == 3
-        errors = [equivariance_error(model, inputs, each) for each in acts.values()]
+        for batch in batches:
+            inputs = exact_inputs(batch)
+            output = model(*inputs)
+            finite = finite and bool(output.isfinite().all())
+            follows = follows if graphs else output.ndim == 3
+            acts = (
+                graph_acts(inputs, nodes=follows, seed=seed)
+                if graphs
+                else set_acts(inputs, output, seed=seed)
+            )
+            rows.append([equivariance_error(model, inputs, each) for each in acts.values()])
     does = "follows" if follows else "does not depend on"
-    finite = bool(output.isfinite().all())
+    where = f"{len(batches)} of {len(subject.test)} held-out batches"
     return Finding(
         statement=f"The output {does} the order in which elements, nodes and edges are listed: the largest "
-        f"difference over {COUNT} drawn orders of each kind, in parts of the largest output (or of 1).",
-        value=torch.tensor(errors, dtype=torch.float64),
+        f"difference over {COUNT} drawn orders of each kind of {where}, in parts of the largest output (or "
+        "of 1).",
+        value=torch.tensor(rows, dtype=torch.float64).amax(0),
         unit="1",
         range=(0.0, math.inf),
         low=ZERO,

@@ -10,9 +10,10 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES, TOKENS
 from margin.core.types import Batch
 from margin.engine.asking import asking, expand_weight, in_double
+from margin.engine.chosen import drawn_rows
 from margin.engine.descent import risk
 from margin.sequence.convolution.tcn import classifier, language
-from margin.sequence.recurrent.heard import NOT_WHOLE, Heard, from_the_front, heard, outermost, some
+from margin.sequence.recurrent.heard import EXAMPLES, NOT_WHOLE, Heard, from_the_front, heard, outermost, some
 
 CUTS = 8
 """Steps at which a sequence is cut in two."""
@@ -167,30 +168,31 @@ def replacement(subject: Subject) -> Finding:
     Args:
         subject: A model whose targets are the next tokens of an input.
     """
-    batch = subject.test[0]
-    place = said_next(batch)
+    place = said_next(subject.test[0])
     if place is None:
         raise ValueError("this is asked of a model that predicts the next token of an input")
-    model, inputs = in_double(subject.model), list(some(batch))
-    tokens = inputs[place]
+    model, drawn = in_double(subject.model), drawn_rows(subject.test, EXAMPLES)
     generator = Generator().manual_seed(0)
+    changes, largest, vocab = [torch.zeros((), dtype=torch.float64)], 1.0, 2
     with asking(model):
-        before = model(*inputs)
-        vocab = before.shape[-1]
-        others = torch.randint(1, max(vocab, 2), tokens.shape, generator=generator).to(tokens)
-        changes = []
-        for t in cuts(tokens.shape[1]):
-            inputs[place] = tokens.clone()
-            inputs[place][:, t + 1 :] = (tokens + others)[:, t + 1 :] % vocab
-            changes.append((model(*inputs) - before)[:, : t + 1].abs().amax())
+        for batch in drawn.batches:
+            inputs = list(some(batch))
+            tokens, before = inputs[place], model(*inputs)
+            largest, vocab = max(largest, float(before.abs().amax())), before.shape[-1]
+            others = torch.randint(1, max(vocab, 2), tokens.shape, generator=generator).to(tokens)
+            for t in cuts(tokens.shape[1]):
+                inputs[place] = tokens.clone()
+                inputs[place][:, t + 1 :] = (tokens + others)[:, t + 1 :] % vocab
+                changes.append((model(*inputs) - before)[:, : t + 1].abs().amax().cpu())
     return Finding(
-        statement="The logits up to a step do not change where every later token is replaced by another.",
-        value=torch.stack(changes).amax().cpu(),
+        statement="The logits up to a step do not change where every later token is replaced by another: the "
+        f"largest change, over {drawn.words()}.",
+        value=torch.stack(changes).amax(),
         unit="nats",
         range=(0.0, math.inf),
         low=ZERO,
         high=ZERO,
-        tolerance=ROUNDING * max(1.0, float(before.abs().amax())),
+        tolerance=ROUNDING * largest,
         premises=(),
         reference="van den Oord et al. 2016, Equation 1",
         failure="" if vocab > 1 else "of a single token none can be replaced by another",

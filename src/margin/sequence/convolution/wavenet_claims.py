@@ -9,6 +9,7 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
+from margin.engine.chosen import drawn_rows
 from margin.engine.descent import risk
 from margin.engine.state import core_of
 from margin.sequence.convolution.wavenet import WaveNet
@@ -34,24 +35,28 @@ def cached(subject: Subject) -> Finding:
     core = in_double(core_of(subject.model))
     if not isinstance(core, WaveNet):
         raise ValueError(f"this is asked of a WaveNet: got {type(core).__name__}")
-    tokens = subject.test[0].inputs[0][:EXAMPLES, :STEPS]
+    drawn = drawn_rows(subject.test, EXAMPLES)
+    zero = gap = largest = torch.zeros((), dtype=torch.float64)
+    longest = 0
     with asking(core):
-        whole = core(tokens)
-        steps = CachedSteps(core.trunk, core.initial(tokens))
-        gap = torch.zeros((), dtype=torch.float64)
-        for t, token in enumerate(tokens.unbind(1)):
-            logits = core.head(steps(core.embedding(token)))
-            gap = torch.maximum(gap, (logits - whole[:, t]).abs().amax().cpu())
-    zero = torch.zeros((), dtype=torch.float64)
+        for batch in drawn.batches:
+            tokens = batch.inputs[0][:EXAMPLES, :STEPS]
+            whole = core(tokens)
+            steps = CachedSteps(core.trunk, core.initial(tokens))
+            for t, token in enumerate(tokens.unbind(1)):
+                logits = core.head(steps(core.embedding(token)))
+                gap = torch.maximum(gap, (logits - whole[:, t]).abs().amax().cpu())
+                largest = torch.maximum(largest, whole[:, t].abs().amax().cpu())
+            longest = max(longest, tokens.shape[1])
     return Finding(
         statement="Logits computed step by step from the inputs that each layer keeps are those of the whole "
-        f"network: the largest difference in {tokens.shape[1]:,} steps.",
+        f"network: the largest difference in {longest:,} steps of {drawn.words()}.",
         value=gap,
         unit="nats",
         range=(0.0, math.inf),
         low=zero,
         high=zero,
-        tolerance=ROUNDING * max(1.0, float(whole.abs().amax()) if whole.numel() else 1.0),
+        tolerance=ROUNDING * max(1.0, float(largest)),
         premises=(),
         reference="Paine et al. 2016, Section 2",
     )

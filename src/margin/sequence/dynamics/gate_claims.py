@@ -9,6 +9,7 @@ from torch import Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.types import Batch
 from margin.engine.asking import in_double
+from margin.engine.chosen import drawn_rows
 from margin.nn.recurrence import valid
 from margin.nn.scan import scan
 from margin.sequence.dynamics.contraction import altered
@@ -114,8 +115,11 @@ def product(subject: Subject) -> Finding:
     Args:
         subject: A model with gated linear recurrences.
     """
-    inputs = tuple(x[:, :LAGS] if x.ndim > 1 else x.clamp_max(LAGS) for x in some(subject.test[0], EXAMPLES))
-    found = gated(replace(subject, model=in_double(subject.model), test=[Batch(inputs)]), *ANY)
+    batches = [
+        Batch(tuple(x[:, :LAGS] if x.ndim > 1 else x.clamp_max(LAGS) for x in some(batch, EXAMPLES)))
+        for batch in drawn_rows(subject.test, EXAMPLES).batches
+    ]
+    found = gated(replace(subject, model=in_double(subject.model), test=batches), *ANY)
     errors = []
     for one in found:
         expected = one.a.expand(one.b.shape).cumprod(1)

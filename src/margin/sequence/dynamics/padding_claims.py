@@ -10,6 +10,7 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
+from margin.engine.chosen import drawn_rows
 from margin.engine.descent import risk
 from margin.engine.state import core_of
 from margin.nn.recurrence import valid
@@ -97,27 +98,29 @@ def invariance(subject: Subject) -> Finding:
     if found is None:
         raise ValueError("this is asked of a model that is told the lengths of its sequences")
     place, given = found
-    batch, model = subject.test[0], in_double(subject.model)
-    inputs, weight = list(some(batch, EXAMPLES)), None if batch.weight is None else batch.weight[:EXAMPLES]
-    x = inputs[place]
-    if not given:
-        inputs.append(torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device))
-    lengths = inputs[place + 1]
+    model, drawn = in_double(subject.model), drawn_rows(subject.test, EXAMPLES)
+    parts, largest = [], 1.0
     with asking(model):
-        before = model(*inputs)
-        inputs[place] = padded(x, lengths, Generator().manual_seed(0))
-        after = model(*inputs)
-    changes = said(before, after, lengths, weight)
-    zero = torch.zeros((), dtype=torch.float64)
+        for batch in drawn.batches:
+            inputs = list(some(batch, EXAMPLES))
+            x, weight = inputs[place], None if batch.weight is None else batch.weight[:EXAMPLES]
+            if not given:
+                inputs.append(torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device))
+            lengths = inputs[place + 1]
+            before = model(*inputs)
+            inputs[place] = padded(x, lengths, Generator().manual_seed(0))
+            parts.append(said(before, model(*inputs), lengths, weight).abs().flatten())
+            largest = max(largest, float(before.abs().amax()))
+    changes, zero = torch.cat(parts), torch.zeros((), dtype=torch.float64)
     return Finding(
         statement=f"No output changes where {MORE} steps more, and other padding, stand behind the "
-        "sequences: the largest change.",
-        value=changes.abs().amax().cpu() if changes.numel() else torch.full((), math.nan),
+        f"sequences: the largest change, over {drawn.words()}.",
+        value=changes.amax().cpu() if changes.numel() else torch.full((), math.nan),
         unit="output units",
         range=(0.0, math.inf),
         low=zero,
         high=zero,
-        tolerance=ROUNDING * max(1.0, float(before.abs().amax())),
+        tolerance=ROUNDING * largest,
         premises=(),
         reference="Goodfellow, Bengio and Courville 2016, Section 10.1",
         failure="" if changes.numel() else "no held-out sequence has a step",

@@ -10,12 +10,13 @@ from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking
+from margin.engine.chosen import drawn_rows
 from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence, without_padding
 from margin.sequence.linear.lru import LRU
 from margin.sequence.linear.mingru import MinGRU, classifier
 from margin.sequence.linear.minlstm import MinLSTM
-from margin.sequence.recurrent.heard import Call, listening
+from margin.sequence.recurrent.heard import Call, listening, numbered
 
 ANY = (MinGRU, MinLSTM, LRU)
 AVERAGES = (MinGRU, MinLSTM)
@@ -61,17 +62,26 @@ def has_average(subject: Subject) -> bool:
 
 
 def gated(subject: Subject, *wanted: type[nn.Module]) -> list[Gated]:
-    """The layers with their gates and terms on the first held-out examples, in the model's own type.
+    """The layers with their gates and terms on drawn held-out examples, in the model's own type.
+
+    Examples of several shapes are several batches: then each layer is there once for each, named with its
+    number.
 
     Args:
         subject: A model with such layers; one that is called several times is heard at its first call, and
             one that is called step by step is left out.
         wanted: The kinds of layers.
     """
-    layers = kinds(subject, *wanted)
-    with torch.no_grad(), asking(subject.model), listening(layers) as calls:
-        subject.model(*(x[:EXAMPLES] for x in subject.test[0].inputs))
-        return [_terms(name, layer, calls[name][0]) for name, layer in layers if calls[name]]
+    layers, found = kinds(subject, *wanted), list[Gated]()
+    batches = drawn_rows(subject.test, EXAMPLES).batches
+    for number, batch in enumerate(batches):
+        with torch.no_grad(), asking(subject.model), listening(layers) as calls:
+            subject.model(*(x[:EXAMPLES] for x in batch.inputs))
+            called = [(name, layer, calls[name][0]) for name, layer in layers if calls[name]]
+            found += [
+                _terms(numbered(name, number, len(batches)), layer, call) for name, layer, call in called
+            ]
+    return found
 
 
 def _terms(name: str, layer: Any, call: Call) -> Gated:

@@ -193,7 +193,8 @@ def equals_autograd(subject: Subject) -> Finding:
     zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement="The recursion g_t = dl_t/dz_t + J_(t+1)^T g_(t+1) is autograd's gradient by the weights "
-        "of each simple recurrent network: the largest difference, in parts of the largest entry.",
+        "of each simple recurrent network: the largest difference, in parts of the largest entry, for the "
+        f"mean loss of {len(batch.inputs[0])} held-out examples, the first that count.",
         value=torch.stack(values).cpu(),
         unit="1",
         range=(0.0, math.inf),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
+from margin.engine.chosen import drawn_rows
 from margin.nn.recurrence import Recurrence, State
 
 EXAMPLES, STEPS = 4, 512
@@ -119,11 +120,11 @@ def listening(layers: Sequence[tuple[str, nn.Module]]) -> Iterator[dict[str, lis
 def heard(
     subject: Subject, find: Callable[[nn.Module], list[tuple[str, Recurrence]]] = outermost
 ) -> list[Heard]:
-    """Recurrences of a model, in float64, with what the first held-out batch gives them.
+    """Recurrences of a model, in float64, with what :data:`EXAMPLES` drawn held-out examples give them.
 
     A recurrence that is called several times is returned with its first call's inputs, of which
-    :data:`EXAMPLES` examples and :data:`STEPS` steps are kept. One that was not called as a whole, but step
-    by step, is left out.
+    :data:`STEPS` steps are kept. One that was not called as a whole, but step by step, is left out. Examples
+    of several shapes are several batches: then each recurrence is there once for each, named with its number.
 
     Args:
         subject: A model with recurrences, and held-out batches.
@@ -131,9 +132,18 @@ def heard(
     """
     model = in_double(subject.model)
     recurrences = find(model)
-    with torch.no_grad(), asking(model), listening(recurrences) as calls:
-        model(*some(subject.test[0]))
-    return [_kept(name, recurrence, calls[name][0]) for name, recurrence in recurrences if calls[name]]
+    batches, found = drawn_rows(subject.test, EXAMPLES).batches, list[Heard]()
+    for number, batch in enumerate(batches):
+        with torch.no_grad(), asking(model), listening(recurrences) as calls:
+            model(*some(batch))
+        called = [(name, layer, calls[name][0]) for name, layer in recurrences if calls[name]]
+        found += [_kept(numbered(name, number, len(batches)), layer, call) for name, layer, call in called]
+    return found
+
+
+def numbered(name: str, number: int, count: int) -> str:
+    """The name of a layer, with the number of the batch where there are several."""
+    return name if count == 1 else f"{name}, batch {number + 1}"
 
 
 def _kept(name: str, recurrence: Recurrence, call: Call) -> Heard:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.asking import asking, expand_weight, in_double
+from margin.engine.chosen import Chosen, drawn_rows
 from margin.engine.descent import risk
 from margin.engine.state import core_of, features_of
 from margin.nn.recurrence import valid
@@ -50,8 +52,8 @@ class Aligned(NamedTuple):
 
 
 @torch.no_grad()
-def aligned(subject: Subject) -> Aligned:
-    """The weights for the first held-out batch, its known targets being shown.
+def aligned(subject: Subject) -> tuple[list[Aligned], Chosen]:
+    """The weights for drawn held-out pairs, batch by batch, their known targets being shown.
 
     Raises:
         ValueError: The model has no additive attention.
@@ -59,13 +61,23 @@ def aligned(subject: Subject) -> Aligned:
     core = core_of(subject.model)
     if not isinstance(core, AttentionSeq2Seq):
         raise ValueError(f"this is asked of an encoder-decoder with attention: got {type(core).__name__}")
-    batch = subject.test[0]
-    source, lengths, shown = (x[:EXAMPLES] for x in batch.inputs)
-    with asking(subject.model):
-        weights = core.alignment(features_of(subject.model, source), lengths, shown)
-    weight = None if batch.weight is None else batch.weight[:EXAMPLES]
-    counted = expand_weight(torch.ones(shown.shape, dtype=weights.dtype, device=weights.device), weight)
-    return Aligned(weights, source, lengths, counted)
+    drawn, found = drawn_rows(subject.test, EXAMPLES), list[Aligned]()
+    for batch in drawn.batches:
+        source, lengths, shown = (x[:EXAMPLES] for x in batch.inputs)
+        with asking(subject.model):
+            weights = core.alignment(features_of(subject.model, source), lengths, shown)
+        weight = None if batch.weight is None else batch.weight[:EXAMPLES]
+        counted = expand_weight(torch.ones(shown.shape, dtype=weights.dtype, device=weights.device), weight)
+        found.append(Aligned(weights, source, lengths, counted))
+    return found, drawn
+
+
+def _off(one: Aligned) -> tuple[Tensor, int]:
+    """How far a row is from the sum 1 and what lies on padding, at most; how many sources have a token."""
+    there, some = valid(one.lengths, one.source.shape[1]), one.lengths > 0
+    off = (one.weights[some].double().sum(2) - 1).abs()
+    padding = one.weights.double().masked_fill(there[:, None], 0)
+    return torch.stack([x.amax().cpu() if x.numel() else ZERO for x in (off, padding)]), int(some.sum())
 
 
 def rows(subject: Subject) -> Finding:
@@ -74,17 +86,14 @@ def rows(subject: Subject) -> Finding:
     Args:
         subject: An encoder-decoder with additive attention.
     """
-    weights, source, lengths, _ = aligned(subject)
-    there = valid(lengths, source.shape[1])
-    some = lengths > 0
-    off = (weights[some].double().sum(2) - 1).abs()
-    padding = weights.double().masked_fill(there[:, None], 0)
+    parts, drawn = aligned(subject)
+    found = [_off(one) for one in parts]
     # a softmax of n terms divides n rounded numbers by their rounded sum
-    rounding = (source.shape[1] + 4) * torch.finfo(weights.dtype).eps
+    rounding = max((one.source.shape[1] + 4) * torch.finfo(one.weights.dtype).eps for one in parts)
     return Finding(
-        statement=f"Over {int(some.sum())} held-out pairs the weights of each target token on the source sum "
-        "to 1, and none lies on padding (a source without tokens has none at all).",
-        value=torch.stack([x.amax().cpu() if x.numel() else ZERO for x in (off, padding)]),
+        statement=f"Over {drawn.words()}, of which {sum(n for _, n in found)} have a source with tokens, the "
+        "weights of each target token on the source sum to 1, and none lies on padding.",
+        value=torch.stack([off for off, _ in found]).amax(0),
         unit="1",
         range=(0.0, math.inf),
         low=torch.zeros(2, dtype=torch.float64),
@@ -95,12 +104,12 @@ def rows(subject: Subject) -> Finding:
     )
 
 
-def diagonal_shares(
+def diagonal_terms(
     weights: Float[Tensor, "batch time source"],
     tokens: Int[Tensor, " batch"],
     counted: Float[Tensor, "batch time"],
-) -> tuple[Estimate, Estimate]:
-    """The share of target tokens i whose largest weight is on source token i, or on token n - 1 - i.
+) -> tuple[Terms, Terms]:
+    """Whether the largest weight of target token i is on source token i, or on token n - 1 - i.
 
     Args:
         weights: The attention.
@@ -113,11 +122,37 @@ def diagonal_shares(
     keep = counted > 0
     example = torch.arange(len(weights), device=weights.device)[:, None].expand_as(counted)[keep]
 
-    def share(expected: Tensor) -> Estimate:
+    def terms(expected: Tensor) -> Terms:
         right = (most == expected).double()[keep]
-        return weighted_mean(Terms(right.cpu(), counted[keep].cpu(), example.cpu()))
+        return Terms(right.cpu(), counted[keep].cpu(), example.cpu())
 
-    return share(place.expand_as(most)), share(n - 1 - place)
+    return terms(place.expand_as(most)), terms(n - 1 - place)
+
+
+def joined(parts: Sequence[Terms], sizes: Sequence[int]) -> Terms:
+    """The terms of several batches of so many examples, their examples numbered through."""
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    example = [part.example + start for part, start in zip(parts, starts, strict=True)]
+    return Terms(
+        torch.cat([p.values for p in parts]), torch.cat([p.weight for p in parts]), torch.cat(example)
+    )
+
+
+def _tokens(one: Aligned) -> Int[Tensor, " batch"]:
+    """The tokens of each source, without the one that ends it."""
+    if not one.source.shape[1]:
+        return one.lengths
+    end = one.source.gather(1, (one.lengths - 1).clamp_min(0)[:, None])[:, 0] == END
+    return one.lengths - (end & (one.lengths > 0)).to(one.lengths.dtype)
+
+
+def _longest(parts: Sequence[Aligned]) -> Tensor:
+    """The attention of the pair with the longest source that counts, which has most to show."""
+    sizes = [_tokens(one) * (one.counted[:, 0] > 0) for one in parts]
+    which = max(range(len(parts)), key=lambda i: int(sizes[i].max()))
+    one, shown = parts[which], int(sizes[which].argmax())
+    time = int((one.counted[shown] > 0).sum())
+    return one.weights[shown, :time, : int(one.lengths[shown])].detach().cpu()
 
 
 def alignment(subject: Subject) -> Finding:
@@ -129,16 +164,11 @@ def alignment(subject: Subject) -> Finding:
     Args:
         subject: An encoder-decoder with additive attention.
     """
-    weights, source, lengths, counted = aligned(subject)
-    end = (
-        source.gather(1, (lengths - 1).clamp_min(0)[:, None])[:, 0] == END if source.shape[1] else lengths < 0
-    )
-    tokens = lengths - (end & (lengths > 0)).to(lengths.dtype)
-    shares = diagonal_shares(weights, tokens, counted)
-    shown = int((tokens * (counted[:, 0] > 0)).argmax())  # the longest source has most to show
-    time = int((counted[shown] > 0).sum())
+    parts, drawn = aligned(subject)
+    both = zip(*(diagonal_terms(one.weights, _tokens(one), one.counted) for one in parts), strict=True)
+    shares = [weighted_mean(joined(terms, [len(one.source) for one in parts])) for terms in both]
     return Finding(
-        statement=f"Of {len(source)} held-out pairs, how often the largest weight of a target token lies on "
+        statement=f"Of {drawn.words()}, how often the largest weight of a target token lies on "
         "the source token of its own place, or of that place from the end (the picture: one pair).",
         value=torch.stack([share.mean for share in shares]),
         kind="estimate",
@@ -149,7 +179,7 @@ def alignment(subject: Subject) -> Finding:
         reference="Bahdanau, Cho and Bengio 2015, Section 5.2.1 and Figure 3",
         labels=("same place", "same place from the end"),
         failure="" if bool(shares[0].stderr.isfinite()) else "no error from fewer than 2 pairs with tokens",
-        curves={"alignment": weights[shown, :time, : int(lengths[shown])].detach().cpu()},
+        curves={"alignment": _longest(parts)},
     )
 
 
@@ -185,7 +215,7 @@ def normalization(subject: Subject) -> Finding:
     one = torch.ones((), dtype=torch.float64)
     return Finding(
         statement=f"The probabilities of all targets that end within {depth} tokens, and of all beginnings "
-        f"of {depth} tokens that do not, sum to 1 ({vocab:,} tokens, the first held-out source).",
+        f"of {depth} tokens that do not, sum to 1 ({vocab:,} tokens; of one source, the first held-out one).",
         value=total,
         unit="1",
         range=(0.0, math.inf),
@@ -207,23 +237,20 @@ def search(subject: Subject) -> Finding:
     Args:
         subject: An encoder-decoder.
     """
-    core, batch = core_of(subject.model), subject.test[0]
-    source, lengths = (x[:EXAMPLES] for x in batch.inputs[:2])
-    source, longest = features_of(subject.model, source), 2 * batch.inputs[2].shape[1]
+    drawn = drawn_rows(subject.test, EXAMPLES)
+    longest = 2 * max(batch.inputs[2].shape[1] for batch in drawn.batches)
     with asking(subject.model):
-        vocab = core(source[:1], lengths[:1], batch.inputs[2][:1]).shape[2]
+        vocab = subject.model(*(x[:1] for x in drawn.batches[0].inputs)).shape[2]
     every = vocab**longest if longest * math.log(vocab) <= math.log(EXHAUSTIVE) else 0
-    narrow, wide = (core.translate(source, lengths, width=w, longest=longest) for w in (1, every or WIDTH))
-    ended = narrow.ended & wide.ended
-    gain = (wide.log_probability - narrow.log_probability).double()[ended].cpu()
+    gain = torch.cat([_gain(subject.model, batch, every or WIDTH, longest) for batch in drawn.batches])
     level = 1e-5 * max(1.0, float(gain.abs().max()) if len(gain) else 1.0)  # sums of float32 logarithms
     better, worse = int((gain > level).sum()), int((gain < -level).sum())
     found = weighted_mean(Terms(gain, torch.ones_like(gain), torch.arange(len(gain))))
     what = "an exhaustive search" if every else f"a beam of {WIDTH}"
     return Finding(
         statement=f"{'The least' if every else 'What'} log p of a translation gains by {what} over greedy "
-        f"decoding, of {len(gain)} "
-        f"held-out sources whose translations end: more probable in {better}, less in {worse}.",
+        f"decoding, of {drawn.words()} "
+        f"those {len(gain)} whose translations end: more probable in {better}, less in {worse}.",
         value=gain.amin() if every and len(gain) else found.mean,
         kind="exact" if every else "estimate",
         stderr=None if every else found.stderr,
@@ -233,8 +260,19 @@ def search(subject: Subject) -> Finding:
         tolerance=level,
         premises=() if every else (independent_draws(subject),),
         reference="Sutskever, Vinyals and Le 2014, Section 3.2",
-        failure="" if len(gain) > 1 else f"fewer than 2 of {len(source)} translations end",
+        failure="" if len(gain) > 1 else f"fewer than 2 of {drawn.taken} translations end",
     )
+
+
+def _gain(model: nn.Module, batch: Batch, width: int, longest: int) -> Tensor:
+    """What log p gains by a beam over greedy decoding, of the sources where both come to an end."""
+    core = core_of(model)
+    source, lengths = (x[:EXAMPLES] for x in batch.inputs[:2])
+    source = features_of(model, source)
+    narrow, wide = (core.translate(source, lengths, width=w, longest=longest) for w in (1, width))
+    ended = narrow.ended & wide.ended
+    gain: Tensor = (wide.log_probability - narrow.log_probability).double()[ended].cpu()
+    return gain
 
 
 def by_length(subject: Subject) -> Finding:

@@ -9,7 +9,6 @@ On a straight path it is 0 for a convex loss. Garipov et al. (2018) train a quad
 minima along which the loss stays low.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from margin.core.tasks import Task
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, expand_weight, terms_of, weighted_mean
+from margin.engine.asking import asking, copied, expand_weight, terms_of, weighted_mean
 
 Curve = Callable[[float], nn.Module]
 """The model at a place t in [0, 1] of a path."""
@@ -137,7 +136,7 @@ def _weights(model: nn.Module) -> list[Tensor]:
 
 
 def _curve(model: nn.Module, at: Callable[[float], list[Tensor]], ends: dict[float, list[Tensor]]) -> Curve:
-    moved = copy.deepcopy(model)
+    moved = copied(model)
 
     def curve(t: float) -> nn.Module:
         with torch.no_grad():
@@ -280,7 +279,7 @@ def bezier(
             f"{len(batches)} batches"
         )
     check_alike(one, other)
-    model, a, b = copy.deepcopy(one), _weights(one), _weights(other)
+    model, a, b = copied(one), _weights(one), _weights(other)
     middle = [((x + y) / 2).requires_grad_() for x, y in zip(a, b, strict=True)]
     optimizer = torch.optim.Adam(middle, lr=lr)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, max(steps, 1))

@@ -6,7 +6,6 @@ weights, less the loss, relative to 1 + loss. It depends on the parametrization 
 changes nothing.
 """
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -17,7 +16,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import weighted_sum
+from margin.engine.asking import copied, weighted_sum
 from margin.engine.descent import risk
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import MEMORY, differentiating, pieces_of, real_terms
@@ -74,7 +73,7 @@ def box_ascent(
     """
     if not (math.isfinite(epsilon) and epsilon > 0) or steps < 1:
         raise ValueError(f"epsilon must be above 0, steps at least 1: got epsilon={epsilon}, steps={steps}")
-    moved = copy.deepcopy(model)
+    moved = copied(model)
     with differentiating(moved, batches, objective, independent=independent, memory=memory) as (
         moved,
         batches,

@@ -147,8 +147,11 @@ def definite(
 def _is_natural(subject: Subject) -> bool:
     """Whether the loss's second derivative by the outputs is the same at targets 0 and 1: of logits it is."""
     task, batches = own_task(subject.objective), subject.train or subject.test
-    outputs, targets = output_of_one(subject), batches[0].targets
-    if task is None or targets is None or not isinstance(outputs, Tensor):
+    targets = batches[0].targets
+    if task is None or targets is None:
+        return False  # the model is not run: a forward may be long
+    outputs = output_of_one(subject)
+    if not isinstance(outputs, Tensor):
         return False
     z, one = outputs[:1].detach().double(), torch.ones_like(targets[:1])
     loss = task.loss

@@ -5,7 +5,6 @@ which every filter has the norm of the weights' own: else a network that does no
 sharp by that scale alone.
 """
 
-import copy
 import math
 from collections.abc import Sequence
 
@@ -15,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_sum
+from margin.engine.asking import asking, copied, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import MEMORY, real_terms
 from margin.theory.curvature.leading import ROWS, Pairs, leading_eigenpairs
@@ -47,10 +46,8 @@ def losses_at(
         moves: For each place, how far in each direction.
         directions: One number for each moved parameter, in their order.
     """
-    moved = copy.deepcopy(model)
-    # of a script torch's copies do not say what requires a gradient
-    both = zip(moved.parameters(), model.parameters(), strict=True)
-    parameters = [p for p, own in both if own.requires_grad]
+    moved = copied(model)
+    parameters = [p for p in moved.parameters() if p.requires_grad]
     centers = [p.clone() for p in parameters]
     sizes = [p.numel() for p in parameters]
     losses = []

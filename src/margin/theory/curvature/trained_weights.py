@@ -166,6 +166,10 @@ def _failure(found: Extremes, tol: float) -> str:
     return f"the residual is {worst:.3g} after {found.iterations} Lanczos steps, above the tolerance {tol:g}"
 
 
+CLOSER = 100
+"""Of the tolerance of leading eigenvalues, the part that is tried for."""
+
+
 def leading(
     subject: Subject,
     *,
@@ -180,8 +184,9 @@ def leading(
     Args:
         subject: A model with parameters that require a gradient, and an objective.
         count: How many, at least 1; all, where the model has fewer parameters.
-        tol: Largest residual, relative to the largest magnitude, above 0.
-        max_products: Products with the Hessian after which the finding fails.
+        tol: Largest residual, relative to the largest magnitude, above 0; a hundredth is tried for, because
+            the smaller of the leading ones are often a hundredth of the first.
+        max_products: Products with the Hessian after which a larger one fails the finding.
         examples: Examples drawn where there are more than twice as many; None: all.
         memory: Bytes that the graphs of a chunk of examples may hold, about, and the vectors.
     """
@@ -190,9 +195,10 @@ def leading(
         count = min(count, hessian.dim)
         rows = vectors_within(hessian.dim, memory, start.element_size(), least=count + 2, most=ROWS)
         found = leading_eigenpairs(
-            hessian, start, count, tol=tol, max_products=max_products, rows=max(rows, count + 2)
+            hessian, start, count, tol=tol / CLOSER, max_products=max_products, rows=max(rows, count + 2)
         )
-    failure = "" if found.converged else _unsettled(found.values, found.residuals, found.products, tol)
+    settled = found.converged or bool((found.residuals <= tol * found.values.abs().max()).all())
+    failure = "" if settled else _unsettled(found.values, found.residuals, found.products, tol)
     return Finding(
         statement=f"The {count} eigenvalues of largest magnitude of the Hessian of the mean loss over "
         f"{sample.words}, by {hessian.dim:,} parameters, after {found.products} products with it.",

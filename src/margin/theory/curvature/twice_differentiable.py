@@ -6,7 +6,6 @@ those of the loss. Differences are taken in float64, so that a step is short: a 
 bends the loss and leaves its slope, up to the step; the gradient jumps at one, but few lie within a step.
 """
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch
-from margin.engine.asking import weighted_sum
+from margin.engine.asking import copied, weighted_sum
 from margin.engine.chosen import chosen
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import RiskHessian, real_terms, risk_hessian
@@ -65,7 +64,7 @@ def _checked(subject: Subject) -> Premise:
     batches = subject.train or subject.test
     few = chosen(batches, EXAMPLES, whole_batches=not subject.independent)
     try:
-        twin = copy.deepcopy(subject.model).double()
+        twin = copied(subject.model).double()
         double = [batch.to(dtype=torch.float64, device=batch.inputs[0].device) for batch in few.batches]
         with risk_hessian(twin, double, subject.objective, independent=subject.independent, chunk=None) as H:
             double_inside = _is_double(H)

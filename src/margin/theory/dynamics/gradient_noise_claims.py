@@ -40,7 +40,7 @@ def _asked(subject: Subject, examples: int | None, memory: int) -> tuple[Gradien
 
 def _premises(whole: bool) -> tuple[Premise, ...]:
     if whole:
-        return ()
+        return (DRAWN,)
     return (
         Premise(
             "the examples are a random sample of those that are trained on",
@@ -62,11 +62,12 @@ def variance(subject: Subject, *, examples: int | None = 512, memory: int = MEMO
         memory: Bytes that the gradients of a chunk may hold, about.
     """
     sample, words, whole = _asked(subject, examples, memory)
-    found = Estimated(sample.variance, 0.0) if whole else spread(sample)
+    found = spread(sample)
     share = sample.norm2 / (sample.norm2 + found.value) if found.value > 0 else 1.0
     return Finding(
         statement=f"The variance of the gradient of one example, over {words}: a batch of B has 1/B of it, "
-        f"with replacement. (Of an example's mean squared gradient, {share:.2g} is the mean's.)",
+        "with replacement; the interval is that of the examples' population. (Of an example's mean squared "
+        f"gradient, {share:.2g} is the mean's.)",
         value=torch.tensor(found.value, dtype=torch.float64),
         unit="(loss / weight)^2",
         range=(0.0, math.inf),

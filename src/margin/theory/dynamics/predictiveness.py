@@ -4,7 +4,6 @@ Santurkar, Tsipras, Ilyas and Mądry (2018) measure :math:`\|g(\theta + \eta d) 
 find that batch normalization makes it small: not a smaller shift of the layers' inputs, but a smoother loss.
 """
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,11 +16,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_mean
+from margin.engine.asking import asking, copied, weighted_mean
+from margin.engine.chosen import counts
 from margin.engine.descent import risk
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 """Step sizes along the gradient at which the claim looks."""
+
+BATCHES, EXAMPLES = 8, 1024
+"""Batches whose gradients are followed, at most, and about how many examples are in them."""
 
 
 class Predictiveness(NamedTuple):
@@ -63,21 +66,21 @@ def gradient_predictiveness(
     """
     if not rates or not all(0 < rate < math.inf for rate in rates):
         raise ValueError(f"rates must be positive and finite: got {list(rates)}")
-    copied = copy.deepcopy(model)
-    parameters = [p for p in copied.parameters() if p.requires_grad]
+    twin = copied(model)
+    parameters = [p for p in twin.parameters() if p.requires_grad]
     start = [p.detach().clone() for p in parameters]
-    with asking(copied):
-        for module in copied.modules():
+    with asking(twin):
+        for module in twin.modules():
             if isinstance(module, _BatchNorm):
                 module.training = True  # writes running statistics, the copy's
-        here = _gradient(copied, parameters, objective, batch)
+        here = _gradient(twin, parameters, objective, batch)
         norm = _norm(here)
         change = []
         for rate in rates:
             with torch.no_grad():
                 for parameter, begun, slope in zip(parameters, start, here, strict=True):
                     parameter.copy_(begun - rate * slope)
-            there = _gradient(copied, parameters, objective, batch)
+            there = _gradient(twin, parameters, objective, batch)
             change.append(_norm([a - b for a, b in zip(there, here, strict=True)]))
     return Predictiveness(
         torch.tensor(rates, dtype=torch.float64), torch.tensor(change, dtype=torch.float64), norm
@@ -98,46 +101,71 @@ def _norm(tensors: Sequence[Tensor]) -> float:
 
 
 def predictiveness(subject: Subject) -> Finding:
-    """By how much the gradient of the first training batch changes along itself, relative to its length.
+    """By how much the gradient of a training batch changes along itself, relative to its length.
 
-    The first, that is, whose examples do not all have the weight 0. A quadratic loss of curvature at most L
-    changes it by at most eta L; nothing is promised of a network.
+    The mean over some batches, drawn at random, with its standard error where not all are taken. A quadratic
+    loss of curvature at most L changes the gradient by at most eta L; nothing is promised of a network.
 
     Args:
         subject: A model with an objective and parameters.
     """
-    batch = _first(subject)
-    if len(batch.inputs[0]) < 2 and any(isinstance(m, _BatchNorm) for m in subject.model.modules()):
-        nothing = torch.full((len(RATES),), math.nan, dtype=torch.float64)
-        found = Predictiveness(torch.tensor(RATES, dtype=torch.float64), nothing, math.nan)
-        return _finding(found, "batch normalization needs a batch of two examples: there is none")
-    found = gradient_predictiveness(subject.model, subject.objective, batch, RATES)
-    finite = math.isfinite(found.norm) and bool(found.change.isfinite().all())
-    return _finding(found, "" if finite else "the gradient is not finite")
+    batches, among = _drawn(subject)
+    if not batches:
+        nothing = torch.full((1, len(RATES)), math.nan, dtype=torch.float64)
+        return _finding(nothing, math.nan, _nothing(subject))
+    each = [gradient_predictiveness(subject.model, subject.objective, batch, RATES) for batch in batches]
+    finite = all(math.isfinite(found.norm) and bool(found.change.isfinite().all()) for found in each)
+    relative = torch.stack([found.change / found.norm for found in each])
+    seen = max(float(found.smoothness.max()) for found in each)
+    still = any(found.norm == 0 for found in each)
+    return _finding(relative, seen, "" if finite else "the gradient is not finite", still=still, among=among)
 
 
-def _first(subject: Subject) -> Batch:
-    """The first batch of two examples or more of which one has a weight above 0, or else the first batch."""
+def _nothing(subject: Subject) -> str:
+    counted = any(bool(counts(batch).any()) for batch in subject.train or subject.test)
+    if counted:
+        return "batch normalization needs a batch of two examples: there is none"
+    return "no example has a weight above 0"
+
+
+def _drawn(subject: Subject) -> tuple[list[Batch], int]:
+    """Some batches that count, of two examples or more where batch normalization reads them; of how many."""
     batches = subject.train or subject.test
-    counted = (b for b in batches if b.weight is None or bool((b.weight > 0).any()))
-    return next((batch for batch in counted if len(batch.inputs[0]) > 1), batches[0])
+    least = 2 if any(isinstance(m, _BatchNorm) for m in subject.model.modules()) else 1
+    good = [
+        i for i, batch in enumerate(batches) if bool(counts(batch).any()) and len(batch.inputs[0]) >= least
+    ]
+    most = max(2, min(BATCHES, EXAMPLES // max(len(batches[0].inputs[0]), 1)))
+    order = torch.randperm(len(good), generator=Generator().manual_seed(0))[:most].sort().values.tolist()
+    return [batches[good[i]] for i in order], len(good)
 
 
-def _finding(found: Predictiveness, reason: str) -> Finding:
-    still = found.norm == 0
-    relative = torch.full_like(found.change, math.nan) if reason or still else found.change / found.norm
+def _finding(each: Tensor, smoothness: float, reason: str, *, still: bool = False, among: int = 0) -> Finding:
+    lost = bool(reason) or still
+    relative = torch.full_like(each[0], math.nan) if lost else each.mean(0)
+    # of the batches that are left out nothing is known but by those that were drawn
+    sampled = 1 < len(each) < among and not lost
+    rest = math.sqrt(1 - len(each) / among) if sampled else 0.0
+    drawn = (
+        f"{len(each)} of {among} batches, drawn at random" if len(each) < among else f"all {among} batches"
+    )
     return Finding(
-        statement="The change of the gradient after a step of eta times itself downhill, over its length "
-        f"({found.norm:.3g}): below 1 the gradient predicts the next one. Seen along the way is a smoothness "
-        f"of at most {float(found.smoothness.max()):.3g}.",
+        statement="The change of the gradient after a step of eta times itself downhill, over its length: "
+        f"below 1 the gradient predicts the next one. The mean over {drawn}; seen along the way is a "
+        f"smoothness of at most {smoothness:.3g}.",
         value=relative,
         unit="of the gradient",
         range=(0.0, math.inf),
+        kind="estimate" if sampled else "exact",
+        stderr=each.std(0) * rest / math.sqrt(len(each)) if sampled else None,
         labels=tuple(f"eta = {rate:g}" for rate in RATES),
         failure=reason,
         premises=(Premise("the gradient is not 0", "refuted", "it is"),) if still else (),
         reference="Santurkar, Tsipras, Ilyas and Mądry 2018, Section 3.1",
-        curves={"log10 of eta": found.rates.log10(), "relative change of the gradient": relative},
+        curves={
+            "log10 of eta": torch.tensor(RATES, dtype=torch.float64).log10(),
+            "relative change of the gradient": relative,
+        },
     )
 
 

@@ -4,7 +4,6 @@ At small rates the loss hardly moves, then it falls, then it rises: the rates at
 lowest, and leaves for good say where a training may begin.
 """
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import weighted_mean
+from margin.engine.asking import copied, weighted_mean
 from margin.engine.state import device_of
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import pieces_of, real_terms
@@ -92,7 +91,7 @@ def sweep(
             "low must be above 0 and below high, steps at least 3, batch_size at least 1: "
             f"got low={low}, high={high}, steps={steps}, batch_size={batch_size}"
         )
-    moved = copy.deepcopy(model)
+    moved = copied(model)
     parameters = [p for p in moved.parameters() if p.requires_grad]
     if not parameters or not len(batches):
         lacking = "examples" if parameters else "parameters that require a gradient"

@@ -5,7 +5,6 @@ divides the penalty's gradient, as all of it, by the root of its mean square, so
 less the larger its gradients are.
 """
 
-import copy
 import math
 from collections.abc import Iterable
 from itertools import islice
@@ -18,7 +17,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import asking, weighted_mean
+from margin.engine.asking import asking, copied, weighted_mean
 from margin.engine.descent import risk
 
 LR, DECAY = 0.1, 0.01
@@ -122,7 +121,7 @@ def sgd_is_penalty(subject: Subject) -> Finding:
     batch = _some(subject)[0]
     stepped = []
     for decayed in (True, False):
-        model = copy.deepcopy(subject.model)
+        model = copied(subject.model)
         with asking(model) as generator:
             torch.default_generator.manual_seed(0)  # a loss that draws must draw the same twice
             parameters = [p for p in model.parameters() if p.requires_grad]

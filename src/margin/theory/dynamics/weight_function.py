@@ -5,7 +5,6 @@ alone is trained) and the loss is convex in the outputs, the mean loss is convex
 the data give: of the logistic loss lambda_max(X'X) / (4 N) (Bohning 1992).
 """
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from torch.func import functional_call
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import Task, binary_loss, class_loss, squared_error
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_sum
+from margin.engine.asking import asking, copied, weighted_sum
 from margin.engine.descent import Risk
 from margin.theory.curvature.diagonal import FEW, as_symmetric
 from margin.theory.curvature.hessian import risk_hessian
@@ -44,7 +43,7 @@ class WeightFunction:
     """
 
     def __init__(self, model: nn.Module, batches: Sequence[Batch], objective: Objective) -> None:
-        self.model = copy.deepcopy(model).double().eval()
+        self.model = copied(model).double().eval()
         device = next(self.model.parameters()).device
         self.batches = [batch.to(dtype=torch.float64, device=device) for batch in batches]
         self.objective = objective

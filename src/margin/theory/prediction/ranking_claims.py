@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import Finding, Subject, has_labels
-from margin.core.types import ClassScores
+from margin.core.tasks import Task
+from margin.core.types import ClassScores, PerExample
 from margin.theory.prediction.confusion_claims import class_scores, name_of
 from margin.theory.prediction.held_out import Terms, independent_draws, output_of_one, stated, unanswered
 from margin.theory.prediction.limits import Limited, mean_of
@@ -21,10 +22,15 @@ MOST_POINTS = 500
 """Points of an ROC curve: more than a plot shows."""
 
 
-def one_against_rest(scores: ClassScores) -> ClassScores:
+def one_against_rest(scores: ClassScores, rounding: float = 0.0) -> ClassScores:
     """The log-odds of each class, score less the log-sum-exp of the others': it ranks as the softmax does.
 
-    A softmax near 1 rounds to 1 and ties what its log-odds tell apart.
+    A softmax near 1 rounds to 1 and ties what its log-odds tell apart. What these tell apart by rounding
+    alone, of the scores or of their sum, is one value.
+
+    Args:
+        scores: Logits, in float64.
+        rounding: Relative rounding of the scores, where they come of a shorter type.
     """
     if scores.shape[-1] == 2:
         return scores - scores.flip(-1)
@@ -32,7 +38,31 @@ def one_against_rest(scores: ClassScores) -> ClassScores:
         scores[:, k] - torch.cat((scores[:, :k], scores[:, k + 1 :]), 1).logsumexp(1)
         for k in range(scores.shape[-1])
     ]
-    return torch.stack(columns, 1)
+    own = scores.shape[-1] * torch.finfo(scores.dtype).eps
+    sizes = scores.abs().amax(1)
+    return torch.stack([tied(z, 4 * (rounding * sizes + own * (1 + z.abs()))) for z in columns], 1)
+
+
+def tied(z: PerExample, error: PerExample) -> PerExample:
+    """The same numbers, neighbors that differ by no more than their error made equal."""
+    ordered, order = z.sort()
+    apart = torch.ones(len(z), dtype=torch.bool, device=z.device)
+    apart[1:] = ~(ordered.diff() <= error[order][1:])  # a NaN is apart from all others
+    return torch.empty_like(z).scatter(0, order, ordered[apart][apart.cumsum(0) - 1])
+
+
+def _scored(task: Task, outputs: Tensor, scores: ClassScores) -> ClassScores:
+    """What ranks each class against the rest: the probability where the model states one, else log-odds.
+
+    A probability is ranked as it was stated, for a sum over the other classes, equal for equal probabilities,
+    rounds to different numbers.
+    """
+    if task.probabilities is None:
+        return scores
+    stated = task.probabilities(outputs)
+    if stated.shape == outputs.shape and torch.equal(stated, outputs):
+        return stated.double()
+    return one_against_rest(scores, torch.finfo(outputs.dtype).eps)
 
 
 class Ranked:
@@ -50,7 +80,7 @@ class Ranked:
     def __init__(self, subject: Subject) -> None:
         answered, scores = class_scores(subject)
         ids, example = answered.example.unique(return_inverse=True)
-        self.scores = one_against_rest(scores) if subject.task.probabilities is not None else scores
+        self.scores = _scored(subject.task, answered.outputs, scores)
         self.labels = answered.targets.long()
         self.terms = Terms(answered.weight, answered.weight, example)
         self.examples = len(ids)

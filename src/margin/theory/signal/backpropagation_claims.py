@@ -4,7 +4,6 @@ Rumelhart, Hinton and Williams (1986). A layer whose backward pass was replaced 
 masked or passed straight through) would show here.
 """
 
-import copy
 import math
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, weighted_mean
+from margin.engine.asking import asking, copied, weighted_mean
 from margin.engine.descent import risk
 from margin.theory.signal.backpropagation import RESHAPING, SLOPES, Unrolled, unit_gradients
 from margin.theory.signal.path import NotAChainError, Stage, chain_of, few_inputs
@@ -61,7 +60,7 @@ def recursion(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
     if examples < 1:
         raise ValueError(f"examples must be at least 1: got {examples}")
     stages = chain_of(subject.model, few_inputs(subject))
-    model = copy.deepcopy(subject.model).double()
+    model = copied(subject.model).double()
     batch = looked_at(subject, examples)[0]  # of several batches the first is enough
     batch = batch.to(dtype=torch.float64, device=batch.inputs[0].device)
     compared, failure = _compare(model, stages, batch, subject)

@@ -3,7 +3,6 @@
 Hecht-Nielsen (1990) for one network, Ainsworth, Hayase and Srinivasa (2023) for two.
 """
 
-import copy
 import math
 
 import torch
@@ -12,7 +11,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
+from margin.engine.asking import asking, copied
 from margin.engine.descent import risk
 from margin.theory.signal.alignment import matching
 from margin.theory.signal.path import NotAChainError, Stage, chain_of, few_inputs
@@ -83,7 +82,7 @@ def permutation(subject: Subject, *, seed: int = 1990) -> Finding:
         seed: Of the permutations, one for each layer.
     """
     stages = _hidden(subject.model, subject)
-    model, few = copy.deepcopy(subject.model).double(), few_inputs(subject)
+    model, few = copied(subject.model).double(), few_inputs(subject)
     inputs = tuple(x.double() if x.is_floating_point() else x for x in few)
     outputs, generator, gaps = _outputs(model, subject), Generator().manual_seed(seed), []
     for layer, stage in enumerate(stages[:-1]):
@@ -129,7 +128,7 @@ def alignment(subject: Subject) -> Finding:
         nothing = torch.tensor(math.nan, dtype=torch.float64)
         return _nearer(nothing, "", "a weight of one of the two models is not finite, or too large", ())
     found = matching(subject.model, subject.beside, inputs=few)
-    before = copy.deepcopy(subject.beside).double()
+    before = copied(subject.beside).double()
     after = permuted(before, _hidden(subject.beside, subject), found.perms)
     moved = _gap(_outputs(before, subject), _outputs(after, subject))
     same = moved <= ROUNDING

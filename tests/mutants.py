@@ -1,0 +1,290 @@
+"""Mutants: formulas broken on purpose, each of which some test must see (DeMillo, Lipton and Sayward 1978).
+
+Run by hand, not by pytest::
+
+    python tests/mutants.py             # all of them: exit status 1 if fewer than 95 % are killed
+    python tests/mutants.py --only 3    # one
+    python tests/mutants.py --from 20 --to 39
+    python tests/mutants.py --list
+
+A mutant is planted in a copy of the tree, never in the tree itself. It names no file of the source: its old
+text is searched for and must stand in exactly one place, so that files may be moved; a test file is named by
+the end of its path. Before the first mutant that a test file should kill, the file must pass without one.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+LEAST = 0.95
+SECONDS = 300
+"""Of one run of tests; one that takes longer hangs, which is seen too."""
+
+
+class Mutant(NamedTuple):
+    """One change of the source, and the ends of the paths of the test files that should see it."""
+
+    old: str
+    new: str
+    tests: str
+
+
+M = Mutant
+MUTANTS = (
+    # core
+    M("if low <= below and above <= high:", "if low <= value <= high:", "core/test_findings.py"),
+    M("above < low or below > high else Verdict.INC",
+      "above < low else Verdict.INC", "core/test_findings.py"),
+    M("low, high = low - self.tolerance, high + self.tolerance", "pass", "core/test_findings.py"),
+    M("if low <= self.range[0] and high >=", "if low <= self.range[0] or high >=", "core/test_findings.py"),
+    M("right = (logit > 0) == (labels == 1)", "right = (logit >= 0) == (labels == 1)", "core/test_tasks.py"),
+    # data
+    M("std = (self._spread / self.count).sqrt()",
+      "std = (self._spread / (self.count - 1)).sqrt()", "data/test_preprocess.py"),
+    M("math.sqrt(b**2 + (1 - b**2) * r)", "b + (1 - b) * r", "sampling/test_curriculum.py"),
+    M("within = (places >= start) & (places < start + self.side)",
+      "within = (places >= start) & (places <= start + self.side)", "transforms/test_images.py"),
+    M("index = torch.searchsorted(self.p.cumsum(0), points).clamp(max=len(self.p) - 1)",
+      "index = torch.searchsorted(self.p.sort().values.cumsum(0), points).clamp(max=len(self.p) - 1)",
+      "sampling/test_importance.py"),
+    # engine
+    M("return torch.where(weight != 0, weight * values, 0).sum(), weight.sum()",
+      "return torch.where(weight != 0, weight * values, 0).sum(), (weight != 0).sum()",
+      "engine/test_asking.py"),
+    M("drawn = torch.randperm(among, generator=generator)[:limit].sort().values",
+      "drawn = torch.arange(among)[:limit]", "engine/test_chosen.py"),
+    M("generator = Generator().manual_seed(mix(seed, 11))\n    if whole_batches",
+      "generator = Generator().manual_seed(11)\n    if whole_batches", "engine/test_chosen.py"),
+    M("return lam * own + (1 - lam) * expand_weight(other, ratio.to(other)) * other",
+      "return lam * own + (1 - lam) * other", "engine/test_mixing.py"),
+    M("found = chosen(batches, limit, admits=counts)",
+      "found = chosen(batches[:1], limit, admits=counts)", "contracts/test_every_batch.py"),
+    # math and optim
+    M("return torch.stack((two / math.sqrt(dim), largest, two, one, two * math.sqrt(dim)), -1)",
+      "return torch.stack((two / dim, largest, two, one, two * math.sqrt(dim)), -1)",
+      "linear_algebra/test_norms.py"),
+    M("return -torch.xlogy(p, q).sum(-1) / _unit(base)",
+      "return -torch.xlogy(q, p).sum(-1) / _unit(base)", "probability/test_information.py"),
+    M("terms.mean(0), terms.std(0) / root, score",
+      "terms.mean(0), terms.std(0), score", "probability/test_score_function.py"),
+    M('theta.mul_(1 - lr * group["weight_decay"]).add_(c.sign_(), alpha=-lr)',
+      'theta.add_(c.sign_(), alpha=-lr).mul_(1 - lr * group["weight_decay"])', "optim/test_lion.py"),
+    # theory: prediction
+    M("betaincinv(successes, failures + 1, alpha / 2)",
+      "betaincinv(successes + 1, failures + 1, alpha / 2)", "prediction/test_risk.py"),
+    M("betaincinv(successes + 1, failures, 1 - alpha / 2)",
+      "betaincinv(successes + 1, failures, 1 - alpha)", "prediction/test_risk.py"),
+    M("betaincinv(successes + 1, failures, 1 - alpha / 2)",
+      "betaincinv(successes, failures + 1, 1 - alpha / 2)", "prediction/test_risk.py"),
+    M("math.sqrt(z2 / trials * (share * (1 - share) + z2 / (4 * trials)))",
+      "math.sqrt(z2 / trials * (share * (1 - share)))", "prediction/test_limits.py"),
+    M("return math.sqrt(n / (n - 1) * float(off.square().sum()))",
+      "return math.sqrt(float(off.square().sum()))", "prediction/test_calibration.py"),
+    M("crossed = totals[1 - half, index].sign() * excess",
+      "crossed = totals[half, index].sign() * excess", "prediction/test_calibration.py"),
+    M("-float(stdtrit(n - 1, alpha / 2)) * spread",
+      "-float(stdtrit(n - 1, alpha)) * spread", "prediction/test_calibration.py"),
+    M("lower = (minus.cumsum(0) - minus / 2) / minus.sum()",
+      "lower = minus.cumsum(0) / minus.sum()", "prediction/test_ranking.py"),
+    M("torch.equal(stated, outputs)", "False", "prediction/test_ranking.py"),
+    M("upper = int((cdf < (1 + level) / 2).sum()) + 1",
+      "upper = int((cdf < (1 + level) / 2).sum())", "prediction/test_margins.py"),
+    M("sigma = math.sqrt(n / (n - 1)) * float(moved.norm()) / total / ratio",
+      "sigma = float(moved.norm()) / total / ratio", "prediction/test_residuals.py"),
+    # theory: curvature, dynamics, signal
+    M("if words and all(beside):", "if words and any(beside):", "curvature/test_twice_differentiable.py"),
+    M("if func is not torch._weight_norm:", "if True:", "curvature/test_twice_differentiable.py"),
+    M("return forms.mean(), forms.std() / math.sqrt(probes), forms",
+      "return forms.mean(), forms.std(), forms", "curvature/test_trace.py"),
+    M("tol=tol / CLOSER, max_products", "tol=tol, max_products", "curvature/test_trained_weights.py"),
+    M("        return total / float(weight)\n\n    def gradient",
+      "        return total\n\n    def gradient", "curvature/test_trained_weights.py"),
+    M("self.rounding = math.hypot(self.rounding, float((column[:k] - self.T[k, :k]).norm()))",
+      "self.rounding = 0.0", "curvature/test_leading.py"),
+    M("out = found.residuals * torch.tensor([[1.0, 2.0], [2.0, 1.0]]",
+      "out = found.residuals * torch.tensor([[0.0, 0.0], [0.0, 0.0]]", "curvature/test_trained_weights.py"),
+    M("(examples - batch_size) / (examples - 1) if",
+      "(examples - batch_size) / examples if", "dynamics/test_gradient_noise.py"),
+    M("return gradient_norm**2 / (2 * gap) if gap",
+      "return gradient_norm**2 / gap if gap", "dynamics/test_polyak_lojasiewicz.py"),
+    M("return Ensemble(arithmetic, (p[:, None, None] * logs).sum(0).softmax(-1))",
+      "return Ensemble(arithmetic, arithmetic)", "signal/test_dropout.py"),
+    # robust
+    M("others.amin(1) > 0)", "others.amin(1) >= 0)", "robust/test_sandwich.py"),
+    M("below = torch.where(alone, interval[0], below)",
+      "below = torch.where(alone, below, below)", "robust/test_sandwich.py"),
+    M("torch.where(norm > radius, delta * (radius / norm), delta)",
+      "torch.where(norm > radius, delta / norm, delta)", "attacks/test_projections.py"),
+    M("made_by, slack = scores.made_by, 4 * ULPS * scores.unit",
+      "made_by, slack = scores.made_by, 0.0", "certificates/test_heads.py"),
+    M("first = (sure.scatter(1, own, torch.inf) > 0).all(1",
+      "first = (sure.scatter(1, own, torch.inf) > 0).any(1", "certificates/test_heads.py"),
+    M("torch.where(below > 0, torch.minimum(*gains) - slack, plain)",
+      "torch.where(below > 0, torch.maximum(*gains) - slack, plain)", "certificates/test_heads.py"),
+    M("torch.where(below > 0, torch.minimum(*gains) - slack, plain)",
+      "torch.where(below > 0, torch.minimum(*gains), plain)", "certificates/test_heads.py"),
+    M("sure = below - slack * (1 + math.log(below.shape[1]) + below.abs())",
+      "sure = below - slack", "certificates/test_heads.py"),
+    M("gains = [end.sigmoid() - (end - below).sigmoid() for end in ends]",
+      "gains = [ends[0].sigmoid() - (ends[0] - below).sigmoid()] * 2", "certificates/test_heads.py"),
+    M("for points in (x, corner):", "for points in (x,):", "robust/test_sandwich.py"),
+    M("for points in (x, corner):", "for points in (corner,):", "robust/test_sandwich.py"),
+    M("error = (terms + ULPS) * self.unit",
+      "error = ULPS * self.unit", "certificates/test_intervals.py certificates/test_interval_rules.py"),
+    # classic, feedforward
+    M("return 2 * sum(math.comb(points - 1, i) for i in range(min(points, dimension)))",
+      "return 2 * sum(math.comb(points, i) for i in range(min(points, dimension)))",
+      "perceptron/test_cover.py"),
+    M("return -((x @ W) * x).sum(-1) / 2 + x @ b",
+      "return -((x @ W) * x).sum(-1) / 2 - x @ b", "memory/test_hopfield.py"),
+    M("return 1.25 * modulus(length / math.sqrt(degree))",
+      "return modulus(length / math.sqrt(degree))", "approximation/test_polynomials.py"),
+    M("torch.linalg.vector_norm((high - low) / (side - 1))) / 2",
+      "torch.linalg.vector_norm((high - low) / side)) / 2", "approximation/test_uniform.py"),
+    # sequence, geometric
+    M("return (self.kernel - 1) * self.dilation",
+      "return self.kernel * self.dilation", "convolution/test_causal_convolution.py"),
+    M("return (-torch.expm1(-2 * wide(nu).exp())).sqrt()",
+      "return -torch.expm1(-2 * wide(nu).exp())", "linear/test_lru.py"),
+    M("return ((self.truth >= low) & (self.truth <= high)).to",
+      "return ((self.truth > low) & (self.truth <= high)).to", "forecast/test_backtest.py"),
+    M("root = a.new_zeros(num_nodes).index_add(0, both[1], a).rsqrt()",
+      "root = a.new_zeros(num_nodes).index_add(0, both[1], a).reciprocal()", "graphs/test_coupling.py"),
+    M("return int(alike.sum()), len(alike)",
+      "return int(alike.sum()), len(source)", "graphs/test_homophily_claims.py"),
+    # generative
+    M("return -0.5 * (flat.square().sum(1) + flat.shape[1] * math.log(2 * math.pi))",
+      "return -0.5 * (flat.square().sum(1) + math.log(2 * math.pi))", "flow/test_coupling.py"),
+    M("apart = (x - means[-1]) * share.sqrt()[:, None]",
+      "apart = (x - means[-1]) * share[:, None]", "latent/test_mixture.py latent/test_mixture_learning.py"),
+    M("return 0.5 * (last * square.sum(1)", "return 0.5 * (last * square.mean(1)", "diffusion/test_loss.py"),
+    # auditing, cli
+    M("return (len(batches) - 1) * len(batches[0].inputs[0]) + len(batches[-1].inputs[0])",
+      "return len(batches) * len(batches[0].inputs[0])", "asking/test_planning.py"),
+    M("most = -math.log(torch.finfo(p.dtype).tiny)",
+      "most = -2 * math.log(torch.finfo(p.dtype).tiny)", "subject/test_reading.py"),
+    M('missed = {">=": high < bound', 'missed = {">=": high <= bound', "asking/test_requirements.py"),
+    M('met = {">=": low >= bound, ">": low > bound', 'met = {">=": low >= bound, ">": low >= bound',
+      "asking/test_requirements.py"),
+    M("half = float(t.ppf(0.975, len(own.example.unique()) - 1))",
+      "half = float(t.ppf(0.975, len(own.example) - 1))", "cli/test_compare.py"),
+    M("half = float(t.ppf(0.975, len(own.example.unique()) - 1))",
+      "half = float(t.ppf(0.95, len(own.example.unique()) - 1))", "cli/test_compare.py"),
+)  # fmt: skip
+
+
+def place_of(mutant: Mutant) -> Path:
+    """The one file of the source that holds the old text, once.
+
+    Raises:
+        SystemExit: It is not there, or more than once.
+    """
+    found = {
+        path.relative_to(ROOT): text.count(mutant.old)
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        if mutant.old in (text := path.read_text())
+    }
+    if sum(found.values()) != 1:
+        raise SystemExit(f"the old text must stand in the source once: got {found} for {mutant.old!r}")
+    return next(iter(found))
+
+
+def tests_of(mutant: Mutant) -> list[str]:
+    """The test files whose paths end so.
+
+    Raises:
+        SystemExit: An end names none.
+    """
+    found = []
+    for end in mutant.tests.split():
+        files = [p for p in sorted((ROOT / "tests").rglob("test_*.py")) if str(p).endswith(f"/{end}")]
+        if not files:
+            raise SystemExit(f"a mutant's test must be a file below tests/: got {end!r} for {mutant.old!r}")
+        found += [str(path.relative_to(ROOT)) for path in files]
+    return found
+
+
+def copied(to: Path) -> None:
+    """A copy of what git knows of the tree and of what is new in it."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    for name in names:
+        if (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+
+
+def passes(tree: Path, tests: list[str]) -> bool:
+    """Whether the tests pass there; one that hangs does not.
+
+    Raises:
+        SystemExit: pytest could not run them.
+    """
+    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
+    try:
+        run = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    # 2: a test module could not be imported, as where a mutant breaks a table
+    if run.returncode not in (0, 1, 2):
+        raise SystemExit(f"pytest ended with {run.returncode}:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
+    return run.returncode == 0
+
+
+def killed(tree: Path, mutant: Mutant, sound: dict[tuple[str, ...], bool]) -> bool:
+    """Whether the mutant's tests, which pass without it, fail with it."""
+    tests = tests_of(mutant)
+    if tuple(tests) not in sound:
+        sound[tuple(tests)] = passes(tree, tests)
+    if not sound[tuple(tests)]:
+        raise SystemExit(f"tests must pass without a mutant: {' '.join(tests)} do not")
+    place = tree / place_of(mutant)
+    text = place.read_text()
+    try:
+        place.write_text(text.replace(mutant.old, mutant.new))
+        return not passes(tree, tests)
+    finally:
+        place.write_text(text)
+
+
+def main() -> int:
+    """Plant the mutants that are asked for, one after the other; 1 where too few are killed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", type=int, help="the number of one mutant")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first number")
+    parser.add_argument("--to", type=int, default=len(MUTANTS) - 1, dest="last", help="the last number")
+    parser.add_argument("--list", action="store_true", help="print them, and whether each is found")
+    asked = parser.parse_args()
+    first, last = (asked.only, asked.only) if asked.only is not None else (asked.first, asked.last)
+    chosen = list(enumerate(MUTANTS))[first : last + 1]
+    for number, mutant in chosen if asked.list else ():
+        where, tests = place_of(mutant), " ".join(tests_of(mutant))
+        print(f"{number:3} {where}\n    - {mutant.old}\n    + {mutant.new}\n    {tests}")
+    if asked.list:
+        return 0
+    survived, sound = 0, dict[tuple[str, ...], bool]()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tree = Path(folder)
+        copied(tree)
+        for number, mutant in chosen:
+            start = time.perf_counter()
+            dead = killed(tree, mutant, sound)
+            survived += not dead
+            took, word = time.perf_counter() - start, "killed" if dead else "SURVIVED"
+            print(f"{number:3} {word:8} {took:4.0f} s  {mutant.old!r}", flush=True)
+    print(f"{len(chosen) - survived} of {len(chosen)} killed, {survived} survived")
+    return int(len(chosen) - survived < LEAST * len(chosen))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
