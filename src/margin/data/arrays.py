@@ -24,6 +24,9 @@ from margin.data.splits import Split, check_classes
 Array = NDArray[Any] | Tensor | Sequence[Any]
 """What is taken for an array: numpy's, a tensor, nested lists of numbers."""
 
+_CHECKED = 2**20
+"""Numbers that are checked at a time: a mask of all would be a quarter of them."""
+
 BYTES = (0.0, 255.0)
 """The domain of an image of unsigned bytes."""
 
@@ -147,6 +150,8 @@ def read_arrays(
         raw = raw_of_first(str(path), found["x"], found["y"], task=task, domain=domain)
         raw, _ = with_groups(raw, found.get("groups"), split)
         return replace(mapped_data(str(path), found["x"], raw, split), name=path.name)
+    if path.suffix == ".npy":
+        found["x"] = array_in(path)  # pages of a mapped file would stay beside what is copied from them
     raw = raw_arrays(
         str(path), found["x"], found["y"], task=task, domain=domain, test_arrays=official, classes=classes
     )
@@ -165,7 +170,7 @@ def raw_arrays(
     classes: Sequence[str] = (),
 ) -> Raw:
     """The checked examples of arrays, before they are cut; ``classes`` names them where names are known."""
-    seen = seen_as(inputs_of(x, name))
+    seen = seen_as(inputs_of(x, name, copy=False))  # what is cut into parts is copied then
     inputs, notes = seen.inputs, list(seen.notes)
     targets, task, classes = targets_of(y, len(inputs), name, task, classes)
     wide, said = wide_of(inputs, targets, task)
@@ -244,10 +249,14 @@ def load_arrays(path: Path, *, mapped: bool = False) -> dict[str, NDArray[Any]]:
     return {names.get(key, key): array for key, array in found.items()}
 
 
-def as_numpy(array: Any, name: str, what: str) -> NDArray[Any]:
-    """A copy in the machine's byte order: what the user changes later does not reach the data."""
+def as_numpy(array: Any, name: str, what: str, *, copy: bool = True) -> NDArray[Any]:
+    """A copy in the machine's byte order: what the user changes later does not reach the data.
+
+    Without ``copy`` it may be the array itself, where that is as torch wants it: writable and contiguous.
+    """
     if isinstance(array, Tensor):
-        return array.detach().cpu().numpy().copy()
+        found = array.detach().cpu().numpy()
+        return found.copy() if copy else found
     try:
         found = np.asarray(array)
     except ValueError:
@@ -256,17 +265,18 @@ def as_numpy(array: Any, name: str, what: str) -> NDArray[Any]:
         found = found.astype(str)
     if found.dtype.kind not in "buifU":
         raise ValueError(f"{name}: the {what} must be numbers or names: got type {found.dtype}")
-    return found.astype(found.dtype.newbyteorder("="), copy=True)
+    plain = found.flags.writeable and found.flags.c_contiguous
+    return found.astype(found.dtype.newbyteorder("="), copy=copy or not plain)
 
 
-def inputs_of(x: Array, name: str) -> Tensor:
-    """Inputs as a tensor of uint8, float32 or float64, checked.
+def inputs_of(x: Array, name: str, *, copy: bool = True) -> Tensor:
+    """Inputs as a tensor of uint8, float32 or float64, checked; without ``copy`` perhaps those given.
 
     Raises:
         ValueError: There are none, the shape is not (N, d), (N, H, W) or (N, C, H, W), or a number is
             not finite.
     """
-    array = as_numpy(x, name, "inputs")
+    array = as_numpy(x, name, "inputs", copy=copy)
     if array.dtype.kind == "U":
         raise ValueError(f"{name}: the inputs must be numbers: got text")
     if array.ndim not in (2, 3, 4):
@@ -282,18 +292,22 @@ def inputs_of(x: Array, name: str) -> Tensor:
             "pass x.transpose(0, 3, 1, 2)"
         )
     check_finite(array, name, "input")
-    keep = array.dtype in (np.uint8, np.float64)
+    if array.dtype in (np.uint8, np.float32, np.float64):
+        return torch.from_numpy(array)
     exact = array.dtype.kind in "iu" and bool((array.astype(np.float32).astype(np.float64) != array).any())
     with np.errstate(over="ignore"):  # what overflows is refused, with its index
-        tensor = torch.from_numpy(array if keep else array.astype(np.float64 if exact else np.float32))
+        tensor = torch.from_numpy(array.astype(np.float64 if exact else np.float32))
     check_finite(tensor.numpy(), name, "float32 input")
     return tensor
 
 
 def check_finite(array: NDArray[Any], name: str, what: str) -> None:
     """Refuse NaN and infinity, naming the first by its index and counting the rest."""
-    if array.dtype.kind != "f" or (finite := np.isfinite(array)).all():
+    rows = max(1, _CHECKED // max(1, array[:1].size))
+    pieces = (array[start : start + rows] for start in range(0, len(array), rows))
+    if array.dtype.kind != "f" or all(np.isfinite(piece).all() for piece in pieces):
         return
+    finite = np.isfinite(array)
     index = tuple(int(i) for i in np.argwhere(~finite)[0])
     where = index[0] if len(index) == 1 else index
     raise ValueError(
