@@ -1,5 +1,6 @@
 """Arrays in memory and in files: types, shapes, official test parts, and every refusal."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from margin.data.arrays import from_arrays, read_arrays
+from margin.data.opening import encode
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))
@@ -204,3 +206,27 @@ def test_an_ending_that_lies_is_refused(tmp_path: Path, refused) -> None:
     (tmp_path / "a.npy").rename(tmp_path / "a.npz")
     with refused("the ending is the wrong one"):
         read_arrays(tmp_path / "a.npz")
+
+
+def peak_over(call: Callable[[], object]) -> int:
+    """Bytes by which the resident memory of this process rises at most during a call."""
+
+    def kept(what: str) -> int:
+        return 1024 * int(Path("/proc/self/status").read_text().split(f"{what}:")[1].split()[0])
+
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = kept("VmRSS")
+    call()
+    return kept("VmHWM") - before
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is Linux's to say")
+def test_a_file_is_read_in_little_more_than_its_parts_take(tmp_path: Path) -> None:
+    """Once as it lies in the file and once as its parts, for predictions once, and a little; no copy more."""
+    size = 2**26
+    x = np.random.default_rng(0).normal(size=(2**15, size // 2**17)).astype(np.float32)
+    np.save(tmp_path / "a.npy", x)
+    np.save(tmp_path / "a_y.npy", np.arange(len(x)) % 2)
+    encoding = read_arrays(tmp_path / "a.npy").encoding
+    assert peak_over(lambda: read_arrays(tmp_path / "a.npy")) < 2.9 * size
+    assert peak_over(lambda: encode(tmp_path / "a.npy", encoding)) < 1.6 * size

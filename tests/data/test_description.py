@@ -1,6 +1,7 @@
 """What is said of a source agrees with a count made apart, and is JSON."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 
 from margin.data.description import describe, lines
+from margin.data.formats.tables.tables import read_table
 from margin.data.opening import open_data
 
 
@@ -70,3 +72,19 @@ def test_many_classes_are_cut_short() -> None:
     data = open_data((np.arange(200.0)[:, None], np.arange(200) % 20), {})
     text = lines(describe(data))
     assert "  and 8 more" in text
+
+
+def test_a_range_is_written_in_digits_that_tell_its_ends_apart(tmp_path: Path) -> None:
+    rows = [(1_700_000_000_000 + 1000 * k, k % 5, 1.7e9 + k / 4) for k in range(40)]
+    path = tmp_path / "a.csv"
+    path.write_text("when,small,y\n" + "".join(f"{w},{s},{y}\n" for w, s, y in rows))
+    data = read_table(path, target="y", task="values")
+    text = "\n".join(lines(describe(data)))
+    assert "in [1700000000000, 1700000039000]" in text
+    assert "in [0, 4]" in text
+    first, last = re.search(r"train: in \[(\S+), (\S+)\]", text).groups()
+    train = data.splits["train"].targets
+    assert abs(float(first) - float(train.min())) < 0.05
+    assert abs(float(last) - float(train.max())) < 0.05
+    mean = re.search(r"train: .*mean (\S+),", text).group(1)
+    assert abs(float(mean) - float(train.double().mean())) < 0.05

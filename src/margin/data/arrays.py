@@ -14,14 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.assembly import Raw, TaskName, assemble
+from margin.data.assembly import Raw, TaskName, assemble, cut
 from margin.data.examples import Data
 from margin.data.files.archives import array_in, arrays_in, names_in
+from margin.data.formats.tables.grouping import grouped
 from margin.data.formats.tables.wide import wide_of
 from margin.data.splits import Split, check_classes
 
 Array = NDArray[Any] | Tensor | Sequence[Any]
 """What is taken for an array: numpy's, a tensor, nested lists of numbers."""
+
+_CHECKED = 2**20
+"""Numbers that are checked at a time: a mask of all would be a quarter of them."""
 
 BYTES = (0.0, 255.0)
 """The domain of an image of unsigned bytes."""
@@ -38,6 +42,7 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
     val: float = 0.15,
     split_seed: int = 0,
     test_arrays: tuple[Array, Array] | None = None,
+    groups: Array | None = None,
 ) -> Data:
     """Examples from inputs and targets in memory.
 
@@ -54,6 +59,8 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
         val: Share of the validation part.
         split_seed: Seed of who falls where.
         test_arrays: Inputs and targets of an official test part, which is kept.
+        groups: The group of each example, as a patient, numbers or names (N,): no group lies in two of the
+            parts that are cut.
 
     Returns:
         Data in the user's units.
@@ -62,7 +69,36 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
         ValueError: Shapes do not fit, a number is not finite, or labels are out of range.
     """
     raw = raw_arrays(name, x, y, task=task, domain=domain, test_arrays=test_arrays)
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    split = Split(test=test, val=val, seed=split_seed)
+    raw, parts = with_groups(raw, groups, split)
+    return assemble(raw, split, parts)
+
+
+def with_groups(raw: Raw, groups: Array | None, split: Split) -> tuple[Raw, dict[str, Tensor] | None]:
+    """The examples with their groups, and the parts that these allow; None where there are no groups.
+
+    Raises:
+        ValueError: There is not one group for each example, or the groups are neither numbers nor names.
+    """
+    if groups is None:
+        return raw, None
+    found = as_numpy(groups, raw.name, "groups")
+    if found.shape != (len(raw.targets),) or found.dtype.kind == "f":
+        raise ValueError(
+            f"{raw.name}: groups must be whole numbers or names, of shape ({len(raw.targets)},): got "
+            f"{found.dtype} of shape {found.shape}"
+        )
+    raw = replace(raw, groups=torch.from_numpy(np.unique(found, return_inverse=True)[1]))
+    parts = cut(raw, split)
+    notes = raw.notes
+    if raw.official is not None:
+        notes = (
+            *notes,
+            "the groups of the official test part are not known: its examples count as independent",
+        )
+    return replace(
+        raw, encoding={**raw.encoding, "group": grouped("groups", raw.groups, parts)}, notes=notes
+    ), parts
 
 
 def read_arrays(
@@ -78,7 +114,8 @@ def read_arrays(
     """Examples from a file of arrays: ``.npz`` with x and y, or ``NAME.npy`` with ``NAME_y.npy`` beside it.
 
     An ``.npz`` may hold x_test and y_test, an official test part, which is kept, and classes, the
-    names of the classes.
+    names of the classes. Where an array groups, or ``NAME_groups.npy``, says the group of each example, no
+    group lies in two of the parts that are cut.
 
     Args:
         path: The file.
@@ -106,16 +143,20 @@ def read_arrays(
         raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
     official = (found["x_test"], found["y_test"]) if "x_test" in found else None
     classes = tuple(str(name) for name in found.get("classes", ()))
+    split = Split(test=test, val=val, seed=split_seed)
     if _stays(found["x"], path, memory):
         from margin.data.files.mapped import mapped_data, raw_of_first
 
         raw = raw_of_first(str(path), found["x"], found["y"], task=task, domain=domain)
-        split = Split(test=test, val=val, seed=split_seed)
+        raw, _ = with_groups(raw, found.get("groups"), split)
         return replace(mapped_data(str(path), found["x"], raw, split), name=path.name)
+    if path.suffix == ".npy":
+        found["x"] = array_in(path)  # pages of a mapped file would stay beside what is copied from them
     raw = raw_arrays(
         str(path), found["x"], found["y"], task=task, domain=domain, test_arrays=official, classes=classes
     )
-    return replace(assemble(raw, Split(test=test, val=val, seed=split_seed)), name=path.name)
+    raw, parts = with_groups(raw, found.get("groups"), split)
+    return replace(assemble(raw, split, parts), name=path.name)
 
 
 def raw_arrays(
@@ -129,7 +170,7 @@ def raw_arrays(
     classes: Sequence[str] = (),
 ) -> Raw:
     """The checked examples of arrays, before they are cut; ``classes`` names them where names are known."""
-    seen = seen_as(inputs_of(x, name))
+    seen = seen_as(inputs_of(x, name, copy=False))  # what is cut into parts is copied then
     inputs, notes = seen.inputs, list(seen.notes)
     targets, task, classes = targets_of(y, len(inputs), name, task, classes)
     wide, said = wide_of(inputs, targets, task)
@@ -186,7 +227,7 @@ def seen_as(inputs: Tensor) -> Seen:
 
 
 def load_arrays(path: Path, *, mapped: bool = False) -> dict[str, NDArray[Any]]:
-    """The arrays of an ``.npz`` or ``.npy`` file by the names x, y, x_test, y_test, classes.
+    """The arrays of an ``.npz`` or ``.npy`` file by the names x, y, x_test, y_test, classes, groups.
 
     Args:
         path: The file.
@@ -197,21 +238,25 @@ def load_arrays(path: Path, *, mapped: bool = False) -> dict[str, NDArray[Any]]:
         ValueError: It is no file of arrays, or holds pickled objects, which are never read.
     """
     if path.suffix == ".npy":
-        beside = path.with_name(f"{path.stem}_y.npy")
         found = {"x": array_in(path, mapped=mapped)}
-        return found | ({"y": array_in(beside)} if beside.is_file() else {})
+        beside = {name: path.with_name(f"{path.stem}_{name}.npy") for name in ("y", "groups")}
+        return found | {name: array_in(file) for name, file in beside.items() if file.is_file()}
     names = {"X": "x", "X_test": "x_test"}
-    found = arrays_in(path, {"x", "y", "x_test", "y_test", "classes", *names})
+    found = arrays_in(path, {"x", "y", "x_test", "y_test", "classes", "groups", *names})
     if not {"x", "X"} & set(found):
         shown = ", ".join(names_in(path))
         raise ValueError(f"{path}: the inputs must be an array 'x' or 'X': got {shown}")
     return {names.get(key, key): array for key, array in found.items()}
 
 
-def as_numpy(array: Any, name: str, what: str) -> NDArray[Any]:
-    """A copy in the machine's byte order: what the user changes later does not reach the data."""
+def as_numpy(array: Any, name: str, what: str, *, copy: bool = True) -> NDArray[Any]:
+    """A copy in the machine's byte order: what the user changes later does not reach the data.
+
+    Without ``copy`` it may be the array itself, where that is as torch wants it: writable and contiguous.
+    """
     if isinstance(array, Tensor):
-        return array.detach().cpu().numpy().copy()
+        found = array.detach().cpu().numpy()
+        return found.copy() if copy else found
     try:
         found = np.asarray(array)
     except ValueError:
@@ -220,17 +265,18 @@ def as_numpy(array: Any, name: str, what: str) -> NDArray[Any]:
         found = found.astype(str)
     if found.dtype.kind not in "buifU":
         raise ValueError(f"{name}: the {what} must be numbers or names: got type {found.dtype}")
-    return found.astype(found.dtype.newbyteorder("="), copy=True)
+    plain = found.flags.writeable and found.flags.c_contiguous
+    return found.astype(found.dtype.newbyteorder("="), copy=copy or not plain)
 
 
-def inputs_of(x: Array, name: str) -> Tensor:
-    """Inputs as a tensor of uint8, float32 or float64, checked.
+def inputs_of(x: Array, name: str, *, copy: bool = True) -> Tensor:
+    """Inputs as a tensor of uint8, float32 or float64, checked; without ``copy`` perhaps those given.
 
     Raises:
         ValueError: There are none, the shape is not (N, d), (N, H, W) or (N, C, H, W), or a number is
             not finite.
     """
-    array = as_numpy(x, name, "inputs")
+    array = as_numpy(x, name, "inputs", copy=copy)
     if array.dtype.kind == "U":
         raise ValueError(f"{name}: the inputs must be numbers: got text")
     if array.ndim not in (2, 3, 4):
@@ -246,18 +292,22 @@ def inputs_of(x: Array, name: str) -> Tensor:
             "pass x.transpose(0, 3, 1, 2)"
         )
     check_finite(array, name, "input")
-    keep = array.dtype in (np.uint8, np.float64)
+    if array.dtype in (np.uint8, np.float32, np.float64):
+        return torch.from_numpy(array)
     exact = array.dtype.kind in "iu" and bool((array.astype(np.float32).astype(np.float64) != array).any())
     with np.errstate(over="ignore"):  # what overflows is refused, with its index
-        tensor = torch.from_numpy(array if keep else array.astype(np.float64 if exact else np.float32))
+        tensor = torch.from_numpy(array.astype(np.float64 if exact else np.float32))
     check_finite(tensor.numpy(), name, "float32 input")
     return tensor
 
 
 def check_finite(array: NDArray[Any], name: str, what: str) -> None:
     """Refuse NaN and infinity, naming the first by its index and counting the rest."""
-    if array.dtype.kind != "f" or (finite := np.isfinite(array)).all():
+    rows = max(1, _CHECKED // max(1, array[:1].size))
+    pieces = (array[start : start + rows] for start in range(0, len(array), rows))
+    if array.dtype.kind != "f" or all(np.isfinite(piece).all() for piece in pieces):
         return
+    finite = np.isfinite(array)
     index = tuple(int(i) for i in np.argwhere(~finite)[0])
     where = index[0] if len(index) == 1 else index
     raise ValueError(

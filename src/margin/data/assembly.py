@@ -16,6 +16,9 @@ from margin.data.splits import Split, parts_of
 
 TaskName = Literal["classes", "values"]
 
+_ROWS = 1024
+"""Inputs that are checked at a time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Raw:
@@ -114,7 +117,8 @@ def cut(raw: Raw, split: Split) -> dict[str, Tensor]:
 def _arrays(raw: Raw, inputs: Tensor, targets: Tensor) -> Arrays:
     targets = targets.long() if raw.task == "classes" else targets.to(raw.dtype)
     inputs = inputs.to(raw.dtype)
-    if not bool(inputs.isfinite().all() and targets.isfinite().all()):
+    pieces = (*inputs.split(_ROWS), targets)  # of all at once the check would take another copy
+    if not all(bool(piece.isfinite().all()) for piece in pieces):
         raise ValueError(f"{raw.name}: every number must be finite in {raw.dtype}: one is too large")
     return Arrays((inputs,), targets)
 

@@ -3,6 +3,7 @@
 It is what ``margin data show`` prints before anything is trained.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -108,7 +109,8 @@ def lines(description: Mapping[str, Any]) -> list[str]:
     else:
         text.append(f"target   {target} values")
         for part, moments in description["values"].items():
-            spread = f"mean {moments['mean']:.6g}, deviation {moments['deviation']:.6g}"
+            digits = _digits(max(map(abs, moments["range"])), moments["deviation"])
+            spread = f"mean {moments['mean']:.{digits}g}, deviation {moments['deviation']:.6g}"
             text.append(f"  {part}: in {_span(moments['range'])}, {spread}")
     if group := description.get("group"):
         counts = ", ".join(f"{part} {count:,}" for part, count in group["counts"].items())
@@ -176,7 +178,16 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _span(ends: Sequence[float]) -> str:
-    return f"[{ends[0]:.6g}, {ends[1]:.6g}]"
+    digits = _digits(max(map(abs, ends)), ends[1] - ends[0])
+    return f"[{ends[0]:.{digits}g}, {ends[1]:.{digits}g}]"
+
+
+def _digits(size: float, spread: float) -> int:
+    """Digits that tell numbers of a size apart by a thousandth of their spread, from 6 to 17."""
+    apart = math.log10(size / spread) if spread > 0 and size < math.inf else 0.0
+    digits = math.ceil(apart) + 3
+    whole = math.floor(math.log10(size)) + 1 if digits > 6 and 1 <= size < 1e15 else 0  # no exponent
+    return min(17, max(6, digits, whole))
 
 
 def _class_lines(classes: Mapping[str, Mapping[str, int]], parts: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 _CHUNK = 4096
+_NUMBERS = 2**24
 
 
 class Standardize(nn.Module):
@@ -167,7 +168,9 @@ def standardize_levels(sums: Int[Tensor, "channel 2"], count: int) -> Standardiz
 def _moments(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation over ``axes`` in float64, in chunks so that memory stays bounded."""
     count = x.numel() // max(1, x.amax(axes).numel())
-    mean = torch.stack([chunk.double().sum(axes) for chunk in x.split(_CHUNK)]).sum(0) / count
+    rows = min(_CHUNK, max(1, _NUMBERS // max(1, x[:1].numel())))
+    mean = torch.stack([chunk.double().sum(axes) for chunk in x.split(rows)]).sum(0) / count
     shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)][1:]
-    centered = ((chunk.double() - mean.reshape(shape)).square().sum(axes) for chunk in x.split(_CHUNK))
+    apart = (chunk.to(torch.float64, copy=True).sub_(mean.reshape(shape)) for chunk in x.split(rows))
+    centered = (one.square_().sum(axes) for one in apart)
     return mean, (torch.stack(list(centered)).sum(0) / count).sqrt()

@@ -31,12 +31,14 @@ class Mapped:
         index: Which of its rows are the examples.
         targets: Their targets, or None.
         dtype: The type in which inputs are given.
+        groups: As of :class:`margin.data.examples.Arrays`.
     """
 
     array: NDArray[np.generic]
     index: Int[Tensor, " n"]
     targets: Tensor | None
     dtype: torch.dtype
+    groups: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -108,7 +110,13 @@ def mapped_data(name: str, array: NDArray[np.generic], raw: Raw, split: Split) -
     _, (low, high), digest = checked(array, name)
     parts = cut(raw, split)
     targets = raw.targets if raw.task == "classes" else raw.targets.to(raw.dtype)
-    splits = {part: Mapped(array, index, targets[index], raw.dtype) for part, index in parts.items()}
+    groups = {
+        part: None if raw.groups is None else raw.groups[index].unique(return_inverse=True)[1]
+        for part, index in parts.items()
+    }
+    splits = {
+        part: Mapped(array, index, targets[index], raw.dtype, groups[part]) for part, index in parts.items()
+    }
     shape = tuple(seen_as(raw.inputs).inputs.shape[1:])
     moments = Moments("channel" if len(shape) == 3 else "feature")
     train = splits["train"]

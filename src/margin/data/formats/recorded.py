@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 
 from margin.data.arrays import MOST_BYTES, fit_shape, inputs_of, known_targets, load_arrays
 from margin.data.examples import Arrays
+from margin.data.files.archives import array_in
 from margin.data.files.mapped import Mapped, checked
 from margin.data.formats.images.idx import labels_beside, read_idx, read_pairs
 
 
-def encode_pair(pair: Any, encoding: Mapping[str, Any], name: str = "arrays") -> Arrays:
-    """Inputs and targets ``(x, y)``, or ``(x, None)``.
+def encode_pair(pair: Any, encoding: Mapping[str, Any], name: str = "arrays", *, copy: bool = True) -> Arrays:
+    """Inputs and targets ``(x, y)``, or ``(x, None)``; without ``copy`` perhaps the very inputs.
 
     Raises:
         ValueError: The shape differs, a label is out of range or unknown, or a number is not finite.
     """
     x, y = pair
     dtype = getattr(torch, encoding["dtype"])
-    inputs = fit_shape(inputs_of(x, name), encoding["shape"], name).to(dtype)
+    inputs = fit_shape(inputs_of(x, name, copy=copy), encoding["shape"], name).to(dtype)
     if y is None:
         return Arrays((inputs,))
     targets = known_targets(y, len(inputs), name, encoding["task"], encoding["classes"])
@@ -39,11 +40,14 @@ def encode_file(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> 
         FileNotFoundError: There is no such file.
         ValueError: As :func:`encode_pair`.
     """
-    found = load_arrays(Path(source), mapped=True)
-    if found["x"].nbytes > MOST_BYTES and Path(source).suffix == ".npy":
-        return _mapped(found["x"], found.get("y"), encoding, str(source))
+    path = Path(source)
+    found = load_arrays(path, mapped=True)
+    if path.suffix == ".npy":
+        if found["x"].nbytes > MOST_BYTES:
+            return _mapped(found["x"], found.get("y"), encoding, str(source))
+        found["x"] = array_in(path)
     part = "_test" if "x_test" in found else ""
-    return encode_pair((found[f"x{part}"], found.get(f"y{part}")), encoding, str(source))
+    return encode_pair((found[f"x{part}"], found.get(f"y{part}")), encoding, str(source), copy=False)
 
 
 def _mapped(x: NDArray[Any], y: Any, encoding: Mapping[str, Any], name: str) -> Mapped:

@@ -216,3 +216,45 @@ def test_a_record_without_a_clock_reads_rows_as_they_come(tmp_path) -> None:
     old = {key: value for key, value in data.encoding.items() if key != "clock"}
     late = stamped(tmp_path / "b.csv", [*(60 * k for k in range(30)), 60 * 30 + 20])
     assert any("are read one after another" in note for note in encode_series(late, old).notes)
+
+
+@pytest.mark.parametrize("kept", [0.45, 0.3, 0.15])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_series_of_which_most_rows_are_lost_keeps_its_step(tmp_path, kept: float, seed: int) -> None:
+    """The median step is two hours or more; the shortest is the commonest, as a geometric law has it."""
+    rng = np.random.default_rng(seed)
+    hours = np.flatnonzero(rng.random(2000) < kept)
+    steps = load_steps(stamped(tmp_path / "a.csv", 60 * hours))
+    assert float(np.median(np.diff(hours))) > 1
+    assert steps.step is not None
+    assert str(steps.step) == "1 hour"
+    assert any("gaps in time" in note for note in steps.notes)
+
+
+def test_single_rows_between_do_not_make_another_step(tmp_path, refused) -> None:
+    """Half hours that are few lie off the grid of hours, though all steps are whole half hours."""
+    with refused("02:30:00 is off the grid", "1 hour is usual"):
+        load_steps(stamped(tmp_path / "a.csv", sorted({*range(0, 6000, 60), 150, 1590})))
+
+
+def test_the_hour_that_daylight_saving_repeats_is_said(tmp_path, refused) -> None:
+    """Local time in Berlin from 27 October 2024, 0:00 on: 2:00 to 2:59 comes twice."""
+    hours = ["00:00", "01:00", "02:00", "02:00", "03:00"]
+    halves = ["01:00", "01:30", "02:00", "02:30", "02:00", "02:30", "03:00"]
+    for name, times, text in (
+        ("hours", hours, "comes twice"),
+        ("halves", halves, "must be in order of time"),
+    ):
+        path = tmp_path / f"{name}.csv"
+        path.write_text("date,x\n" + "".join(f"2024-10-27 {t},{k}\n" for k, t in enumerate(times)))
+        with refused(text, "daylight saving", "in UTC, or with their offset"):
+            load_steps(path)
+    utc = tmp_path / "utc.csv"
+    zones = ["00:00:00+02:00", "01:00:00+02:00", "02:00:00+02:00", "02:00:00+01:00", "03:00:00+01:00"]
+    utc.write_text("date,x\n" + "".join(f"2024-10-27T{t},{k}\n" for k, t in enumerate(zones)))
+    assert str(load_steps(utc).step) == "1 hour"  # the remedy is one
+    path = tmp_path / "july.csv"
+    path.write_text("date,x\n" + "".join(f"2024-07-28 {t},{k}\n" for k, t in enumerate(hours)))
+    with pytest.raises(ValueError, match="comes twice") as july:
+        load_steps(path)
+    assert "in UTC" not in str(july.value)

@@ -3,10 +3,12 @@
 import json
 from collections import Counter
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
 
+from margin.data.arrays import from_arrays, read_arrays
 from margin.data.description import describe, lines
 from margin.data.formats.tables.grouping import group_parts
 from margin.data.formats.tables.tables import read_frame, read_table
@@ -100,3 +102,40 @@ def test_a_test_file_of_its_own_shares_no_group(csv, refused) -> None:
         read_table(path, group="patient", target="y", test_file=str(shared))
     with refused("no column 'patient'"):
         read_table(path, group="patient", target="y", test_file=str(csv("a,y\n1,x\n", "bare.csv")))
+
+
+def test_a_test_file_keeps_the_names_of_groups_as_they_stand(csv, refused) -> None:
+    """A group 1 is the group 1 in a file where another is 2.5: as numbers it would be 1.0."""
+    rows = "".join(f"{k % 20},{k % 7},{'xy'[k % 2]}\n" for k in range(199))
+    path = csv("patient,a,y\n" + rows + "p,1,x\n")
+    other = csv("patient,a,y\n1,1,x\n2.5,2,y\n", "other.csv")
+    with refused("other.csv, row 2, column 'patient': no group may lie in two parts: '1' is in"):
+        read_table(path, group="patient", target="y", test_file=str(other))
+
+
+def test_arrays_by_groups(tmp_path, refused) -> None:
+    rng = np.random.default_rng(0)
+    x, y, groups = rng.normal(size=(300, 2)), np.arange(300) % 2, np.array([f"p{k % 30}" for k in range(300)])
+    x[:, 0] = np.arange(300)  # which example it is
+    np.savez(tmp_path / "a.npz", x=x, y=y, groups=groups)
+    for name, array in (("b", x), ("b_y", y), ("b_groups", groups)):
+        np.save(tmp_path / f"{name}.npy", array)
+    found = [from_arrays(x, y, groups=groups), read_arrays(tmp_path / "a.npz")]
+    found += [read_arrays(tmp_path / "b.npy", memory=memory) for memory in ("always", "never")]
+    for data in found:
+        parts = {
+            name: part.take(torch.arange(len(part)), torch.Generator()).inputs[0][:, 0].long() % 30
+            for name, part in data.splits.items()
+        }
+        assert sorted(g for of_part in parts.values() for g in set(of_part.tolist())) == list(range(30))
+        assert data.encoding["group"]["counts"] == {name: len(set(g.tolist())) for name, g in parts.items()}
+        for name, part in data.splits.items():
+            same = parts[name][:, None] == parts[name]
+            assert torch.equal(part.groups[:, None] == part.groups, same)
+        assert any("no group of 'groups' lies in two parts" in line for line in lines(describe(data)))
+    for wrong in (groups[:-1], x[:, 1], groups[:, None]):
+        with refused("arrays: groups must be whole numbers or names, of shape (300,): got"):
+            from_arrays(x, y, groups=wrong)
+    tested = from_arrays(x, y, groups=groups, test_arrays=(x[:9], y[:9]))
+    assert tested.splits["test"].groups is None
+    assert any("groups of the official test part are not known" in note for note in tested.notes)

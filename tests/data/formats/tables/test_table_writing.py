@@ -264,3 +264,41 @@ def test_a_first_row_of_numbers_is_said(csv, refused) -> None:
     assert not any("taken for names" in note for note in whole.notes)
     years = read_table(csv("2000,2001,y\n" + "1,2,a\n3,4,b\n" * 9), target="y")
     assert not any("taken for names" in note for note in years.notes)
+
+
+@pytest.mark.parametrize(
+    ("head", "target", "said"),
+    [
+        ("5.1,3,setosa", "setosa", True),  # a fraction
+        ("5,3,setosa", "setosa", True),  # a class that comes again
+        ("5,3,unseen", "unseen", False),  # as 2000,2001,country
+        ("a,b,setosa", "setosa", False),  # no number
+    ],
+)
+def test_a_first_row_of_numbers_and_a_text_is_said(csv, head: str, target: str, said: bool) -> None:
+    path = csv(f"{head}\n" + "4.9,3,setosa\n6,2,virginica\n" * 10)
+    data = read_table(path, target=target)
+    assert any("taken for names" in note and "--data.header none" in note for note in data.notes) == said
+
+
+def test_a_column_that_counts_the_rows_is_said(csv) -> None:
+    rows = [(k + 7, k, k * 2, (k * 5) % 11, "xy"[k % 2]) for k in range(20)]
+    data = read_table(csv("id,row,even,a,y\n" + "".join(f"{i},{r},{e},{a},{y}\n" for i, r, e, a, y in rows)))
+    said = [note for note in data.notes if "counts the rows" in note]
+    assert [note.split("'")[1] for note in said] == ["id", "row"]
+    assert all("set --ignore" in note for note in said)
+    alone = read_table(csv("x,y\n" + "".join(f"{k},{k % 3}.5\n" for k in range(20))))
+    assert not any("counts the rows" in note for note in alone.notes)
+
+
+def test_a_cell_that_means_missing_names_the_option_that_says_so(csv, refused) -> None:
+    rows = "".join(f"{k % 4},{'xy'[k % 2]}\n" for k in range(20))
+    words = "'NA' means a missing value; fill it in", "--data.missing_values"
+    with refused("row 2, column 'a': ", *words):
+        read_table(csv("a,y\nNA,x\n" + rows))
+    with refused("row 2, column 'y': ", *words):
+        read_table(csv("a,y\n1,NA\n" + rows))
+    with pytest.raises(ValueError, match="the cell is empty") as empty:
+        read_table(csv("a,y\n,x\n" + rows))
+    assert "missing_values" not in str(empty.value)
+    assert len(read_table(csv("a,y\n1,NA\n2,NA\n3,NA\n" + rows), missing_values="none").splits) == 3

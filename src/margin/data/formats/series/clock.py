@@ -8,7 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from margin.data.files.reading import check_unpacked
-from margin.data.formats.series.step import OFF, Irregular, TimeStep, off_grid, on_grid
+from margin.data.formats.series.step import OFF, Irregular, TimeStep, off_grid, on_grid, usual_step
 from margin.data.formats.tables.columns import no_column
 from margin.data.formats.tables.delimited import Table
 
@@ -162,8 +162,8 @@ def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular) 
     dated = since.dtype == pl.Duration
     clock = since.dt.total_microseconds().to_numpy() / 1e6 if dated else since.cast(pl.Float64).to_numpy()
     values = np.diff(clock)
-    _check_order(table, name, values)
-    usual = float(np.median(values))
+    _check_order(table, name, values, times)
+    usual = usual_step(values)
     calendar = dated and usual > 20 * 86_400  # months and years differ in length
     step = TimeStep(usual, dated)
     text, notes = f"{shown[0]} to {shown[len(shown) - 1]}, {step} a row", list[str]()
@@ -209,7 +209,22 @@ def _stamps(since: NDArray[Any], times: pl.Series) -> tuple[str, ...]:
     return tuple(map(str, times.cast(pl.Datetime("us"))[0] + later))
 
 
-def _check_order(table: Table, name: str, values: NDArray[np.float64]) -> None:
+SUMMER = (
+    "; daylight saving ends so: write the times in UTC, or with their offset, as 2024-10-27T02:00:00+01:00"
+)
+"""What is said of an hour that comes twice where clocks are put back."""
+
+
+def _repeats(times: pl.Series, row: int, value: float) -> str:
+    """:data:`SUMMER` where a row lies in the hour that clocks repeat at the end of summer, else ""."""
+    if not times.dtype.is_temporal() or value < -3600:
+        return ""
+    when = times.cast(pl.Datetime("us"))[row]
+    ends = when.month in (4, 10, 11) and when.isoweekday() in (6, 7) and when.hour <= 3
+    return SUMMER * ends
+
+
+def _check_order(table: Table, name: str, values: NDArray[np.float64], times: pl.Series) -> None:
     """Refuse times that come twice or fall."""
     shown = table.frame[name]
     if len(twin := np.flatnonzero(values == 0)):
@@ -217,10 +232,11 @@ def _check_order(table: Table, name: str, values: NDArray[np.float64]) -> None:
         raise ValueError(
             f"{table.at(row, name)}: every time must come once: {shown[row]} comes twice; if {name!r} is not "
             f"the rows' time, train with --data.time_column, or leave it out by --data.ignore {name!r}"
+            f"{_repeats(times, row, 0.0)}"
         )
     if len(fall := np.flatnonzero(values < 0)):
         row = int(fall[0]) + 1
         raise ValueError(
             f"{table.at(row, name)}: rows must be in order of time: got {shown[row]} "
-            f"after {shown[row - 1]}; sort them"
+            f"after {shown[row - 1]}; sort them{_repeats(times, row, float(values[row - 1]))}"
         )

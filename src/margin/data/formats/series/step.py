@@ -72,6 +72,24 @@ def check_step(where: str, step: TimeStep | None, trained: Sequence[float | bool
         )
 
 
+def usual_step(steps: NDArray[np.float64]) -> float:
+    """The usual time from a row to the next: the median, or where most rows are lost the shortest.
+
+    Where the rows of a grid are lost one by one, the shortest step stays the most frequent however many are:
+    its frequency is the share q of rows kept, that of m steps q (1 - q)^(m - 1). By chance another may be
+    more frequent; where one is twice as frequent it is the step, and single rows lie between.
+
+    Args:
+        steps: The times from each row to the next, positive.
+    """
+    usual = float(np.median(steps))
+    times = np.round(steps / steps.min())
+    shortest = float(np.median(steps[times == 1]))
+    lost = bool(2 * (times == 1).sum() >= np.unique(times, return_counts=True)[1].max())
+    fits = lost and shortest < usual and off_grid(steps, shortest, calendar=False) is None
+    return shortest if fits and off_grid(steps, usual, calendar=False) is not None else usual
+
+
 def off_grid(steps: NDArray[np.float64], usual: float, *, calendar: bool) -> tuple[int, str] | None:
     """The first step that leaves the grid of the usual one, counted from 0, and how; None where none does.
 

@@ -27,8 +27,11 @@ MOST_CATEGORIES = 50
 EXACT = 2.0**53
 """From here on not every whole number is a float64."""
 
-FILL = "fill it in, set --missing drop, mean, median or mode, or set --ignore {column!r}"
+FILL = "fill it in, set --missing drop, mean, median or mode, or set --ignore {column!r}{kept}"
 """What is to be done about a missing cell of a column."""
+
+KEPT = "; if it is a value, name those that mean a missing one by --data.missing_values"
+"""What is added where the cell is not empty."""
 
 
 class Remedies(NamedTuple):
@@ -141,7 +144,8 @@ def missing_cell(table: Table, column: Column, remedy: str = FILL) -> str:
     raw = table.written(rows[0], column.name)
     cell = "the cell is empty" if raw is None or not str(raw).strip() else f"{raw!r} means a missing value"
     others = f" ({len(rows)} such cells in the column)" if len(rows) > 1 else ""
-    return f"{table.at(rows[0], column.name)}: {cell}{others}; {remedy.format(column=column.name)}"
+    kept = KEPT * cell.endswith("means a missing value")
+    return f"{table.at(rows[0], column.name)}: {cell}{others}; {remedy.format(column=column.name, kept=kept)}"
 
 
 def fill_value(column: Column, missing: Missing, train: NDArray[Any]) -> float | bool | str | None:

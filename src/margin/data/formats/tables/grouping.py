@@ -4,7 +4,8 @@ The groups are dealt out greedily, the largest first, each to the part that it b
 every class, as scikit-learn's StratifiedGroupKFold deals them to folds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -57,6 +58,11 @@ def group_parts(
                 f"{names[absent[0]]!r} are held out; set another --data.split_seed, or hold less out"
             )
     return found
+
+
+def grouped(name: str | None, groups: Tensor, parts: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What an encoding keeps of groups: the column and how many groups each part has."""
+    return {"column": name, "counts": {part: len(groups[index].unique()) for part, index in parts.items()}}
 
 
 def _dealt(table: Tensor, shares: Sequence[float], seed: int) -> Int[Tensor, " groups"]:

@@ -38,12 +38,13 @@ def writing_of(encoding: Mapping[str, Any]) -> Writing:
     What a missing cell is in a file without types, one of a run of typed columns included, the run decides.
     """
     records = [*encoding["columns"], encoding["target"]]
+    group = {"name": encoding["group"]["column"], "kind": "category"} if "group" in encoding else None
     return Writing(
         header=encoding["header"],
         separator=encoding.get("separator"),
         decimal=encoding.get("decimal"),
         missing=tuple(encoding.get("missing_values", MARKERS)),
-        text=tuple(record["name"] for record in records if record["kind"] != "number"),
+        text=tuple(r["name"] for r in (*records, group) if r is not None and r["kind"] != "number"),
     )
 
 

@@ -41,15 +41,26 @@ def target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]
     if target is not None:
         if target not in names:
             raise ValueError(no_column(table, target))
-        numbers = not table.typed and all(map(_is_number, names))
-        said = f"the first row holds numbers alone and is taken for names, {', '.join(names[:3])}, ...: "
-        return target, (said + "if it is data, set --data.header none",) if numbers else ()
+        said = f"the first row holds numbers and is taken for names, {', '.join(names[:3])}, ...: "
+        return target, (said + "if it is data, set --data.header none",) if _may_be_data(table) else ()
     likely = [name for name in names if name.lower() in TARGETS]
     if len(likely) == 1:
         return likely[0], (f"the target is column {likely[0]!r}, since no target was named",)
     # A header of numbers is a first row of data.
     hint = "; if the first row is data, set --data.header none" if any(map(_is_number, names)) else ""
     raise ValueError(f"{table.name}: name the target column; it has: {', '.join(names)}{hint}")
+
+
+def _may_be_data(table: Table) -> bool:
+    """Whether a header with a number may be a row: it is all numbers, has a fraction, or recurs below."""
+    names = table.frame.columns
+    numbers = [name for name in names if not table.typed and _is_number(name)]
+    texts = [name for name in names if table.frame[name].dtype == pl.String and name not in numbers]
+    return bool(numbers) and (
+        len(numbers) == len(names)
+        or not all(name.strip("+- ").isdigit() for name in numbers)
+        or any((table.frame[name].str.strip_chars() == name).any() for name in texts)
+    )
 
 
 def _is_number(name: str) -> bool:
@@ -71,6 +82,19 @@ def index_columns(table: Table) -> list[str]:
         if cells.null_count() == 0 and any((cells == count).all() for count in counts):
             found.append(first)
     return found
+
+
+def counting_notes(columns: Sequence[Column]) -> list[str]:
+    """What is said of features that count the rows, where others are beside them."""
+    counting = []
+    for column in columns:
+        numbers = column.values.to_numpy() if column.whole and len(columns) > 1 else np.zeros(0)
+        if len(numbers) > 2 and (np.diff(numbers) == 1).all():
+            counting.append(column.name)
+    return [
+        f"column {name!r} counts the rows and is a feature: if it is an index, set --ignore {name!r}"
+        for name in counting
+    ]
 
 
 def group_codes(table: Table, name: str) -> Tensor:
@@ -111,11 +135,6 @@ def _group_names(table: Table, name: str) -> pl.Series:
         row = int(cells.is_null().arg_true()[0])
         raise ValueError(f"{table.at(row, name)}: every row needs its group: the cell is empty; fill it in")
     return cells
-
-
-def grouped(name: str | None, groups: Tensor, parts: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What an encoding keeps of groups: the column and how many groups each part has."""
-    return {"column": name, "counts": {part: len(groups[index].unique()) for part, index in parts.items()}}
 
 
 def matrix_of(

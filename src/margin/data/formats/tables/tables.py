@@ -21,6 +21,7 @@ from margin.data.formats.tables.columns import FILL, Column, Missing, as_kind, n
 from margin.data.formats.tables.delimited import Header, Table, Writing, load_table
 from margin.data.formats.tables.delimited_form import Decimal
 from margin.data.formats.tables.frames import to_table
+from margin.data.formats.tables.grouping import grouped
 from margin.data.formats.tables.rows import (
     class_names,
     encode_table,
@@ -30,8 +31,8 @@ from margin.data.formats.tables.rows import (
     writing_of,
 )
 from margin.data.formats.tables.table_parts import (
+    counting_notes,
     group_codes,
-    grouped,
     held_out_groups,
     index_columns,
     matrix_of,
@@ -198,11 +199,11 @@ def _understood(table: Table, reading: Reading) -> _Understood:
     if reading.missing == "drop":
         table, target, columns, dropped = _drop(table, target, columns)
         notes += dropped
-    refuse_missing(table, [target], "fill it in, or set --missing drop")
+    refuse_missing(table, [target], "fill it in, or set --missing drop{kept}")
     targets, task, classes = _targets(table, target, reading.task)
     if reading.missing == "error":
         refuse_missing(table, columns, FILL)
-    notes = (*table.notes, *notes, *left_out)
+    notes = (*table.notes, *notes, *left_out, *counting_notes(columns))
     return _Understood(table, target, columns, targets, task, classes, notes)
 
 
