@@ -48,7 +48,7 @@ def audit_model(
     data: str = "",
     *,
     weights: str = "",
-    beside: str = "",
+    reference: str = "",
     claims: str = "*",
     require: list[str] | None = None,
     minutes: float = math.inf,
@@ -66,7 +66,7 @@ def audit_model(
         model: A run's directory, or pkg.module:build, a function that returns a module.
         data: Held-out data: a name, or a file. A run has its own.
         weights: Weights of the module: safetensors, or .pt of tensors alone.
-        beside: A second run of the same model, or a second file of weights, for claims that compare two.
+        reference: A second run of the same model, or a second file of weights, for claims that compare two.
         claims: Names or patterns of claims, separated by commas.
         require: What is required of the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
         minutes: What the questions may take: the cheapest first; what does not fit is listed.
@@ -96,14 +96,14 @@ def audit_model(
         )
     named = tuple(name.strip() for name in class_names.split(",")) if class_names else ()
     given = Given(data, train, target, named, task, domain)
-    asked = model if is_run else stranger(model, given, (weights, beside))
+    asked = model if is_run else stranger(model, given, (weights, reference))
     held_out = data or None if is_run else None
     try:
         found = audit(
             asked,
             held_out,
             claims=patterns,
-            beside=beside or None if is_run else None,
+            reference=reference or None if is_run else None,
             require=require or [],
             minutes=minutes,
             progress=tell,
@@ -160,7 +160,7 @@ def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     train = examples_of(given.train, given, "train", names)[0] if given.train else None
     box = tuple(given.domain) if given.domain else box
     subject = subject_of(module, examples, task=given.task, train=train, domain=box, class_names=names)
-    return replace(subject, beside=second)
+    return replace(subject, reference_model=second)
 
 
 def noted(text: str) -> None:
@@ -185,7 +185,7 @@ def examples_of(
         arrays = load_arrays(Path(data))
         end = "_test" if part == "test" and "x_test" in arrays else ""
         if f"y{end}" not in arrays:
-            raise ValueError(f"{data} holds no targets: an audit needs an array y{end} beside x{end}")
+            raise ValueError(f"{data} holds no targets: an audit needs an array y{end} with x{end}")
         return (arrays[f"x{end}"], arrays[f"y{end}"]), None, names
     named = not Path(data).exists()
     options: dict[str, Any] = {} if named else {"test": 0.0, "val": 0.0}

@@ -1,7 +1,6 @@
 """Questions put to any module: risk, confusion, ranking, residuals, margins, calibration, curvature."""
 
 from margin.core.catalog import (
-    BESIDE,
     HISTORY,
     INDEPENDENT,
     INITIAL,
@@ -10,6 +9,7 @@ from margin.core.catalog import (
     LONG,
     PARAMETERS,
     PROBABILITIES,
+    REFERENCE_MODEL,
     TARGETS,
     TRAINING,
     TWO_EXAMPLES,
@@ -46,8 +46,8 @@ RECTIFIERS = Need(
     "models with rectifiers (ReLU) as layers", "margin.theory.signal.claims:has_rectifiers", of="model"
 )
 ALIKE = Need(
-    "a second model of the same layers (--beside RUN)",
-    "margin.theory.signal.symmetry_claims:has_alike_beside",
+    "a reference model of the same layers (--reference RUN)",
+    "margin.theory.signal.symmetry_claims:has_alike_reference",
 )
 
 WILSON = "Wilson 1927 (Brown, Cai and DasGupta 2001, Section 3.1.1)"
@@ -599,7 +599,7 @@ CLAIMS = (
         ask="margin.theory.curvature.connectivity_claims:linear",
         demo="margin.theory.curvature.connectivity_claims:demo",
         reference="Frankle, Dziugaite, Roy and Carbin 2020, Section 2",
-        needs=(TARGETS, PARAMETERS, BESIDE),
+        needs=(TARGETS, PARAMETERS, REFERENCE_MODEL),
         cost=Cost(42, "train", 2048),
         covers=("loss.mode_connectivity",),
     ),
@@ -619,7 +619,7 @@ CLAIMS = (
         ask="margin.theory.curvature.connectivity_claims:curved",
         demo="margin.theory.curvature.connectivity_claims:demo",
         reference="Garipov, Izmailov, Podoprikhin, Vetrov and Wilson 2018, Section 3",
-        needs=(TARGETS, PARAMETERS, BESIDE),
+        needs=(TARGETS, PARAMETERS, REFERENCE_MODEL),
         cost=Cost(240, "train", 1024),
         covers=("loss.mode_connectivity",),
     ),
