@@ -36,7 +36,6 @@ ARROWS = (
 
 CROWDED = {
     "margin": 22,
-    "margin.cli": 16,
     "margin.engine": 37,
     "margin.generative.diffusion": 24,
     "margin.geometric.graphs": 35,
@@ -50,7 +49,6 @@ CROWDED = {
 THIN = {
     "auditing": 1,
     "classic": 4,
-    "cli": 6,
     "data": 3,
     "engine": 4,
     "feedforward": 1,

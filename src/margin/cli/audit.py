@@ -7,39 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from margin.cli.output import Output
-from margin.cli.parsing import call
-from margin.cli.streams import say
+from margin.cli.output import Output, say
+from margin.cli.parsing import call, taken_out
 from margin.core.catalog import Claim
 
 
 def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed; --require may be repeated."""
-    rest, required = gathered(words, "--require")
+    rest, required = taken_out(words, "--require", ", as 'accuracy>=.9'")
     return call(
         audit_model, [*rest, *(["--require", json.dumps(required)] if required else [])], "margin audit"
     )
-
-
-def gathered(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
-    """The words without an option, and every value that it was given.
-
-    Raises:
-        ValueError: The option is the last word.
-    """
-    rest, values = [], []
-    left = iter(words)
-    for word in left:
-        if word.startswith(f"{option}="):
-            values.append(word.partition("=")[2])
-        elif word == option:
-            value = next(left, None)
-            if value is None:
-                raise ValueError(f"{option} takes a requirement, as 'accuracy>=.9'")
-            values.append(value)
-        else:
-            rest.append(word)
-    return rest, values
 
 
 # 14 parameters: each is an option of the command
@@ -92,7 +70,7 @@ def audit_model(
     if is_run and (weights or task or domain or train or class_names):
         raise ValueError(
             "a run knows its weights, task, domain, training data and classes: "
-            "leave out --weights, --task, --domain, --train, --class_names"
+            "leave out --weights, --task, --domain, --train, --class-names"
         )
     named = tuple(name.strip() for name in class_names.split(",")) if class_names else ()
     given = Given(data, train, target, named, task, domain)

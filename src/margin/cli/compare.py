@@ -6,12 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from margin.cli.output import Output, columns
-from margin.cli.parsing import call
-
-
-def run(words: Sequence[str]) -> Output:
-    """Run the command with what the user typed."""
-    return call(compare, words, "margin compare")
 
 
 def compare(first: str, others: tuple[str, ...]) -> Output:

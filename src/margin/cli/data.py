@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from margin.cli.output import Output, columns
-from margin.cli.streams import fitted, say
+from margin.cli.output import Output, columns, fitted, say
 from margin.core import catalog
 from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
 
@@ -110,15 +109,13 @@ def check_source(source: str) -> None:
 
 def show(words: Sequence[str]) -> Output:
     """Print what is understood of a set or file, before anything is trained."""
-    from margin.cli.parsing import new_parser, parse
+    from margin.cli.parsing import HELP, new_parser, parse, reader_options
 
-    if words and words[0] in ("-h", "--help"):
+    if words and words[0] in HELP:
         return Output({"usage": SHOWN}, fitted(SHOWN))
     if not words or words[0].startswith("-"):
         raise ValueError("margin data show needs a file or the name of a set, then --data.* options")
     check_source(words[0])
-    from margin.cli.sources import data_options, readable
-
     parser = new_parser(f"margin data show {words[0]}", "Print what is understood of a set or file.")
     parser.add_argument(
         "--augment", type=str, default="", help="Random changes to be drawn, as shift:2,flip."
@@ -129,8 +126,8 @@ def show(words: Sequence[str]) -> Output:
         default="",
         help="The picture of these changes, a .png; augmented.png if not given.",
     )
-    data_options(parser, words[0])
-    options: dict[str, Any] = parse(parser, readable(words[1:], words[0])).as_dict()
+    reader_options(parser, words[0])
+    options: dict[str, Any] = parse(parser, words[1:]).as_dict()
     if options["out"] and not options["augment"]:
         raise ValueError("--out is the picture of --augment, which is not given: leave out --out")
     from margin.data.description import describe, lines

@@ -125,7 +125,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
 
     source = drawn(examples["train"], size, data, training)
     if entry.whole and source.per_epoch > 1:
-        raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch_size all, got {size}")
+        raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch-size all, got {size}")
     epochs = int(training.epochs or 0) * source.per_epoch
     total = epochs if training.max_steps is None else training.max_steps
     held = {name: in_order(part, share()) for name, part in examples.items() if name != "train" and len(part)}

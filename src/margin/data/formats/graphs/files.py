@@ -170,7 +170,7 @@ def files_of(path: Path, nodes: str) -> tuple[Path, Path]:
         return _in_folder(path.parent, "nodes"), path
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path}: an edge table needs a table of nodes: --data.nodes_file, or nodes.csv beside it"
+            f"{path}: an edge table needs a table of nodes: --data.nodes-file, or nodes.csv beside it"
         ) from None
 
 

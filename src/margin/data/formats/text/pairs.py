@@ -245,7 +245,7 @@ def sentences_in(path: Path, target: Path | None) -> Sentences:
     cells = [line.split("\t") for line in lines]
     for row, found in enumerate(cells, 1):
         if len(found) != 2:
-            remedy = "; set --data.target_file where the targets are in a file of their own"
+            remedy = "; set --data.target-file where the targets are in a file of their own"
             raise ValueError(
                 f"{path}, line {row}: a pair must be two columns with a tab between: got {len(found)}"
                 + remedy * (len(found) == 1)
