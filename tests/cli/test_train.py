@@ -115,6 +115,10 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
     ("words", "message"),
     [
         (("train", "lenet6", "digits"), "unknown model 'lenet6'; nearest: vision/lenet5"),
+        (
+            ("train", "transformer", "digits"),
+            "nearest: sequence/tcn_forecaster (by their letters alone); margin models lists all",
+        ),
         (("train", "lenet5", "digitz"), "unknown data set 'digitz'; nearest: digits"),
         (
             ("train", "lenet5", "digits", "--rule", "adversarial"),
@@ -153,7 +157,7 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         ),
         (
             ("train", "mlp", "diabetes"),
-            "feedforward/mlp needs classes as targets: those of diabetes are values",
+            "those of diabetes are values; models that fit: feedforward/mlp_regressor, ",
         ),
         (("train", "perceptron", "digits"), "a perceptron separates two classes: got num_classes=10"),
         (

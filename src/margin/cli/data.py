@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from margin.cli.output import Output, columns, fitted, say
+from margin.cli.parsing import HELP, call, named, new_parser, parse, reader_options
 from margin.core import catalog
 from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
 
@@ -23,8 +24,6 @@ def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed."""
     if words and words[0] == "show":
         return show(words[1:])
-    from margin.cli.parsing import call
-
     if words and words[0] == "get":
         return call(get, words[1:], "margin data get")
     return call(sets, words, "margin data")
@@ -59,7 +58,7 @@ def get(name: str, *, out: str = "") -> Output:
         name: The set, by its name in margin data.
         out: The folder for the files; $MARGIN_DATA/NAME if not given.
     """
-    part = catalog.find(catalog.sources(), name, "data set")
+    part = named(catalog.sources(), name, "data set", "data")
     name = part.name.removeprefix("data/")
     if name in LYING:
         files = ", ".join(f"$MARGIN_DATA/{file}" for file in LYING[name])
@@ -104,13 +103,11 @@ def check_source(source: str) -> None:
         ValueError: The name is unknown.
     """
     if not Path(source).exists() and not any(mark in source for mark in "./\\:"):
-        catalog.find(catalog.sources(), source, "data set")
+        named(catalog.sources(), source, "data set", "data")
 
 
 def show(words: Sequence[str]) -> Output:
     """Print what is understood of a set or file, before anything is trained."""
-    from margin.cli.parsing import HELP, new_parser, parse, reader_options
-
     if words and words[0] in HELP:
         return Output({"usage": SHOWN}, fitted(SHOWN))
     if not words or words[0].startswith("-"):

@@ -7,19 +7,21 @@ Help comes from the docstring. Abbreviations are refused, since ``--model.drop``
 import inspect
 import re
 import typing
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from jsonargparse import ArgumentError, Namespace
 
 from margin.cli.help import Options, hint_of
-from margin.core.catalog import dictated, nearest
+from margin.core.catalog import UnknownName, dictated, find, nearest
 from margin.core.hints import flag, spoken
 
 SHORT = ("target", "task", "missing", "ignore")
 """Options of a reader that may be written without the prefix ``data.``."""
 
 HELP = ("-h", "--help")
+
+T = TypeVar("T")
 
 
 def new_parser(program: str, description: str = "") -> Options:
@@ -139,6 +141,19 @@ def readable(words: Sequence[str], parser: Options) -> list[str]:
             word = _read(word, hints[made[-1]])
         made.append(word)
     return made
+
+
+def named(rows: Mapping[str, T], name: str, what: str, listing: str) -> T:
+    """The row of a name, as :func:`margin.core.catalog.find`; a message says which command lists them all.
+
+    Raises:
+        UnknownName: No row has that name, or several do.
+    """
+    try:
+        return find(rows, name, what)
+    except UnknownName as error:
+        alike = " (by their letters alone)" if "nearest" in str(error) else ""
+        raise UnknownName(f"{error}{alike}; margin {listing} lists all") from None
 
 
 def _read(value: str, hint: Any) -> str:

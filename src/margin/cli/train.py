@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from margin.cli.data import check_source
 from margin.cli.help import Options
 from margin.cli.output import Output, fitted, progress, say
-from margin.cli.parsing import HELP, new_parser, parse, reader_options, taken_out
+from margin.cli.parsing import HELP, named, new_parser, parse, reader_options, taken_out
 from margin.core import options as core
 from margin.core.catalog import dictated, find, models, resolve, rules
 from margin.core.hints import flag
@@ -72,7 +72,9 @@ def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed."""
     taken = take(words)
     if taken.model:
-        find(models(), taken.model, "model")  # before any help: no option is of a model that is not there
+        named(
+            models(), taken.model, "model", "models"
+        )  # before any help: no option is of a model that is not there
     if taken.resume:
         return resumed(taken)
     base: dict[str, Any] = recorded(taken.config) if taken.config else {}
@@ -112,9 +114,9 @@ def check_names(taken: Words) -> None:
     Raises:
         ValueError: A name is unknown.
     """
-    find(models(), taken.model, "model")
+    named(models(), taken.model, "model", "models")
     if taken.rule:
-        find(rules(), taken.rule, "rule")
+        named(rules(), taken.rule, "rule", "list --kind rule")
     check_source(taken.data)
 
 
@@ -169,11 +171,15 @@ def options_of(parser: Options, taken: Words, base: Mapping[str, Any]) -> Chosen
     found = parse(parser, taken.rest).as_dict()
     typed = {word.lstrip("-").partition("=")[0].partition(".")[0].replace("-", "_") for word in taken.rest}
     common = {field.name for field in dataclasses.fields(Training)} & typed
-    groups = {"model": found.get("model"), "step": found.get(taken.step), "data": found.get("data")}
     return Chosen(
         training=Training(**{name: found[name] for name in common}),
-        **{name: options or {} for name, options in groups.items()},
-        **{name: found[name] for name in ("out", "seeds", "seed", "device")},
+        model=found.get("model") or {},
+        step=found.get(taken.step) or {},
+        data=found.get("data") or {},
+        out=found["out"],
+        seeds=found["seeds"],
+        seed=found["seed"],
+        device=found["device"],
     )
 
 
