@@ -29,16 +29,16 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "models": Command("the models, all or of one area", "listing:models"),
-    "list": Command("every row of the catalog: models, rules, parts, claims", "listing:list_rows"),
-    "data": Command("the data sets by name; what is understood of a file", "data:run", typed=False),
+    "models": Command("list the models, all or of one area", "listing:models"),
+    "list": Command("list every row of the catalog: models, rules, parts, claims", "listing:list_rows"),
+    "data": Command("list the data sets; describe a file; download a set", "data:run", typed=False),
     "train": Command("train a model on data; leaves a run", "train:run", typed=False),
     "audit": Command("compare theoretical guarantees with measurements of a model", "audit:run", typed=False),
-    "predict": Command("a run's predictions for data", "runs:predict"),
-    "sample": Command("draw samples from a generative run", "runs:sample_run", typed=False),
-    "export": Command("write a run's model to one file: state dict, torch.export, ONNX", "runs:export_run"),
-    "compare": Command("runs or audits side by side", "compare:compare"),
-    "claims": Command("put claims to their own demonstrations", "listing:claims"),
+    "predict": Command("predictions of a run for new data", "runs:predict"),
+    "sample": Command("samples of a run's generative model", "runs:sample_run", typed=False),
+    "export": Command("export a run's model: state dict, torch.export, ONNX", "runs:export_run"),
+    "compare": Command("compare runs or audits side by side", "compare:compare"),
+    "claims": Command("check claims on their own examples", "listing:claims"),
     "demo": Command("train and audit LeNet-5 on scanned digits", "train:demo"),
 }
 

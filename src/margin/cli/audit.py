@@ -38,24 +38,25 @@ def audit_model(
     out: str = "",
     force: bool = False,
 ) -> Output:
-    """Hold what theory promises of a model beside what is measured.
+    """Compare theoretical guarantees with measurements of a model.
 
     Args:
-        model: A run's directory, or pkg.module:build, a function that returns a module.
-        data: Held-out data: a name, or a file. A run has its own.
-        weights: Weights of the module: safetensors, or .pt of tensors alone.
-        reference: A second run of the same model, or a second file of weights, for claims that compare two.
-        claims: Names or patterns of claims, separated by commas.
-        require: What is required of the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
-        minutes: What the questions may take: the cheapest first; what does not fit is listed.
-        task: How a module's outputs are read; inferred if not given. Outputs that all lie in [0,1] are logits
-            or probabilities.
-        target: Column of a table to predict.
-        train: A module's training data, for the claims that need them.
-        class_names: Names of a module's classes in the order of its outputs, separated by commas.
-        domain: Least and largest value of an input of a module, as [0,1].
-        out: Directory of findings.json and report.html; RUN/audit or ./audit if not given.
-        force: Whether findings and report in that directory are replaced.
+        model: Model: a run's directory, or pkg.module:build, a function that returns a module.
+        data: Held-out data, a name or a file; a run has its own.
+        weights: Weights of the module: a .safetensors file, or a .pt file of tensors alone.
+        reference: Reference model for claims that compare two: a second run of the same model, or a second
+            file of weights.
+        claims: Claims to check: names or patterns, separated by commas.
+        require: Requirement on the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
+        minutes: Time budget in minutes: the cheapest claims come first, those that do not fit are listed.
+        task: Task: how the module's outputs are read; inferred if not given. Outputs that all lie in [0,1] are
+            logits or probabilities.
+        target: Target column of a table.
+        train: Training data of the module, for the claims that need them.
+        class_names: Class names in the order of the module's outputs, separated by commas.
+        domain: Input domain: least and largest value of an input of the module, as [0,1].
+        out: Output directory of findings.json and report.html; RUN/audit or ./audit if not given.
+        force: Whether findings and report in that directory are overwritten.
     """
     from margin.auditing.asking.answers import Interrupted
     from margin.auditing.asking.audit import audit
@@ -93,19 +94,13 @@ def audit_model(
 
 def kept(found: Any, directory: Path) -> Output:
     """Write findings and report, and answer with both; what was interrupted has status 130 and says so."""
-    from margin.auditing.report.report import write_report
-    from margin.data.files.writing import write_whole
-
-    report, findings = directory / "report.html", directory / "findings.json"
-    directory.mkdir(parents=True, exist_ok=True)
-    document = found.as_json()
-    write_whole(findings, json.dumps(document, indent=1, allow_nan=False).encode())
-    write_report(found, report)
+    report = found.save(directory)
     if found.interrupted:
         answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
         say(f"margin: interrupted; {answered}; kept in {directory}")
-    text = (found, f"report in {report}, findings in {findings}")
-    return Output({**document, "report": str(report)}, text, 130 if found.interrupted else int(found.failed))
+    text = (found, f"report in {report}, findings in {directory / 'findings.json'}")
+    status = 130 if found.interrupted else int(found.failed)
+    return Output({**found.as_json(), "report": str(report)}, text, status)
 
 
 class Given(NamedTuple):

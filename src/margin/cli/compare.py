@@ -9,11 +9,11 @@ from margin.cli.output import Output, columns
 
 
 def compare(first: str, others: tuple[str, ...]) -> Output:
-    """Compare runs on the examples that both held out, or audits finding by finding.
+    """Compare runs by paired differences on the same held-out examples, or audits finding by finding.
 
     Args:
-        first: A run or an audit, with which the others are compared.
-        others: Further ones.
+        first: Baseline: the run or audit with which the others are compared.
+        others: Further runs or audits.
     """
     if not others:
         raise ValueError("margin compare needs at least two runs or audits")

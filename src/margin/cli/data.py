@@ -12,12 +12,12 @@ from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_the
 
 SHOWN = """usage: margin data show DATA [options]
 
-Print what is understood of a set by name, a file or a folder, before anything is trained.
+Describe a data set, a file or a folder as it would be read, before anything is trained.
 
   margin data show DATA --help         the options of what reads it
   --target NAME, --task classes|values the column to predict, and how it is read
   --data.NAME VALUE                    how the data are read and split
-  --augment shift:2,flip --out FILE    draw what these changes make of ten of the examples"""
+  --augment shift:2,flip --out FILE    draw ten examples under a data augmentation"""
 
 
 def run(words: Sequence[str]) -> Output:
@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> Output:
 
 
 def sets() -> Output:
-    """List the data sets by name; "margin data show DATA" explains one or a file, "get NAME" fetches one."""
+    """List the data sets; "margin data show DATA" describes a set or file, "get NAME" downloads a set."""
     rows: list[dict[str, Any]] = [
         {"name": name, "summary": part.summary, "reference": part.reference, "here": here(name)}
         for name, part in catalog.sources().items()
@@ -52,11 +52,11 @@ def here(name: str) -> bool:
 
 
 def get(name: str, *, out: str = "") -> Output:
-    """Fetch the files of a set; each is checked against its SHA-256 and kept where it is already there.
+    """Download the files of a data set, each checked by its SHA-256; files that are there already are kept.
 
     Args:
-        name: The set, by its name in margin data.
-        out: The folder for the files; $MARGIN_DATA/NAME if not given.
+        name: Name of the data set, as margin data lists it.
+        out: Output folder; $MARGIN_DATA/NAME if not given.
     """
     part = named(catalog.sources(), name, "data set", "data")
     name = part.name.removeprefix("data/")
@@ -113,15 +113,15 @@ def show(words: Sequence[str]) -> Output:
     if not words or words[0].startswith("-"):
         raise ValueError("margin data show needs a file or the name of a set, then --data.* options")
     check_source(words[0])
-    parser = new_parser(f"margin data show {words[0]}", "Print what is understood of a set or file.")
+    parser = new_parser(f"margin data show {words[0]}", "Describe a data set or file as it would be read.")
     parser.add_argument(
-        "--augment", type=str, default="", help="Random changes to be drawn, as shift:2,flip."
+        "--augment", type=str, default="", help="Data augmentation to be drawn, as shift:2,flip."
     )
     parser.add_argument(
         "--out",
         type=str,
         default="",
-        help="The picture of these changes, a .png; augmented.png if not given.",
+        help="Output picture of the augmentation, a .png; augmented.png if not given.",
     )
     reader_options(parser, words[0])
     options: dict[str, Any] = parse(parser, words[1:]).as_dict()

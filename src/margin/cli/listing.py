@@ -67,7 +67,7 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def claims(patterns: tuple[str, ...] = ()) -> Output:
-    """Put every claim to its own demonstration, a case whose answer is known.
+    """Check claims on their own examples, models whose answers are known.
 
     Args:
         patterns: Names or patterns of claims; all if none is given.

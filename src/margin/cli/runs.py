@@ -12,14 +12,14 @@ from margin.cli.parsing import HELP, explanations, new_parser, parse
 
 
 def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int = 100) -> Output:
-    """Print a run's predictions for data, one row an example, as CSV.
+    """Predict: print a run's predictions for data as CSV, one row an example.
 
     Args:
-        run: The run's directory.
-        data: A file or a name, read as the run's training data were; targets are not needed.
-        out: A file that the rows go to instead, .csv or .json; it must not exist.
-        width: Of a model that translates, the width of the beam; 1 takes the likeliest token each time.
-        longest: Of a model that translates, tokens of a translation at most.
+        run: Directory of the run.
+        data: Data, a file or a name, read as the run's training data were; targets are not needed.
+        out: Output file, .csv or .json, in place of the terminal; must not exist.
+        width: Beam width of a model that translates; 1 is greedy decoding, the likeliest token each time.
+        longest: Maximum length in tokens of a translation.
     """
     from margin.data.files.writing import write_whole
     from margin.engine.runs import Run
@@ -61,13 +61,15 @@ def sample_run(words: Sequence[str]) -> Output:
     place = next((word for word in words[: min(asked, default=None)] if not word.startswith("-")), "")
     if not place and not asked:
         raise ValueError("margin sample needs a run: margin sample RUN -n 4")
-    parser = new_parser("margin sample", "Draw samples from a run's model.")
-    parser.add_argument("run", help="The run's directory.")
-    parser.add_argument("-n", "--count", type=int, default=1, help="How many samples.")
-    parser.add_argument("--seed", type=int, default=0, help="Seed of what is drawn.")
-    parser.add_argument("--prefix", type=str, default="", help="How a text begins.")
-    parser.add_argument("--interpolate", action="store_true", help="Draw the path between two samples.")
-    parser.add_argument("--out", type=str, default="", help="A file they go to: .npy, .png, .txt, .wav.")
+    parser = new_parser("margin sample", "Sample from a run's generative model.")
+    parser.add_argument("run", help="Directory of the run.")
+    parser.add_argument("-n", "--count", type=int, default=1, help="Number of samples.")
+    parser.add_argument("--seed", type=int, default=0, help="Random seed of the samples.")
+    parser.add_argument("--prefix", type=str, default="", help="Prompt: the text that a sample continues.")
+    parser.add_argument(
+        "--interpolate", action="store_true", help="Interpolation: the path between two samples."
+    )
+    parser.add_argument("--out", type=str, default="", help="Output file: .npy, .png, .txt or .wav.")
     if place:
         sampler = sampler_of(Run(place), "interpolate" if "--interpolate" in words else "sample")
         known = options_of(sampler)
@@ -109,13 +111,13 @@ def export_run(
     out: str = "",
     weights: Literal["best", "last", "initial"] = "best",
 ) -> Output:
-    """Write a run's model to one file. Its outputs are the model's own: class scores before the softmax.
+    """Export a run's model to one file. Its outputs are the model's own: class scores before the softmax.
 
     Args:
-        run: The run's directory.
-        format: A plain state dict (safetensors), torch.export, or ONNX, checked against torch.
-        out: The file, which must not exist; model.safetensors, .pt2 or .onnx in the run if not given.
-        weights: Which weights; best is the last where nothing was held out.
+        run: Directory of the run.
+        format: File format: a plain state dict (safetensors), torch.export, or ONNX, checked against torch.
+        out: Output file, which must not exist; model.safetensors, .pt2 or .onnx in the run if not given.
+        weights: Weights: best, last or initial; best is the last where nothing was held out.
     """
     from margin.runs.exporting import export
 

@@ -56,7 +56,7 @@ def audit(
         progress: Called before each claim is asked.
 
     Returns:
-        The audit; it prints itself, ``as_json()`` and ``margin.auditing.report.report.write_report`` keep it.
+        The audit; it prints itself, and ``save(directory)`` writes findings and report.
 
     Raises:
         Interrupted: Ctrl-C came; its ``audit`` holds what was answered.
