@@ -49,7 +49,7 @@ def audit_model(
         claims: Claims to check: names or patterns, separated by commas.
         require: Requirement on the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
         minutes: Time budget in minutes: the cheapest claims come first, those that do not fit are listed.
-        task: Task: how the module's outputs are read; inferred if not given. Outputs that all lie in [0,1] are
+        task: Task: how the module's outputs are read; inferred if not given. Outputs in [0,1] are
             logits or probabilities.
         target: Target column of a table.
         train: Training data of the module, for the claims that need them.

@@ -274,7 +274,7 @@ class Subject:
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
-        reference_model: A second model of the same kind, with which this one is compared; None if not given.
+        reference_model: The reference model: a second one of the same kind, for claims that compare two.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
     """
@@ -382,7 +382,7 @@ def has_initial(subject: Subject) -> bool:
 
 
 def has_reference_model(subject: Subject) -> bool:
-    """Whether a second model is given."""
+    """Whether a reference model is given."""
     return subject.reference_model is not None
 
 
