@@ -676,7 +676,7 @@ CLAIMS = (
     ),
     Claim(
         name="classic/hopfield.capacity",
-        summary="What share of the stored patterns are fixed points, beside the limit for many units?",
+        summary="What share of the stored patterns are fixed points, against the limit for many units?",
         ask="margin.classic.memory.hopfield_claims:exact_recall_limit",
         demo="margin.classic.memory.hopfield_claims:demo",
         needs=(_HOPFIELD,),
@@ -685,7 +685,7 @@ CLAIMS = (
     ),
     Claim(
         name="classic/hopfield.unstable_bits",
-        summary="How many bits of the stored patterns would flip, beside the limit for many units?",
+        summary="How many bits of the stored patterns would flip, against the limit for many units?",
         ask="margin.classic.memory.hopfield_claims:unstable_bits",
         demo="margin.classic.memory.hopfield_claims:demo",
         needs=(_HOPFIELD,),

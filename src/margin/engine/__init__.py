@@ -64,7 +64,7 @@ RULES = (
 PARTS = (
     Part(
         name="engine/averaging",
-        summary="The mean of the weights since a step, or their moving average, kept beside the model",
+        summary="The mean of the weights since a step, or their moving average, kept with the model",
         kind="algorithm",
         target="margin.engine.wrappers:averaged",
         reference="Polyak & Juditsky (1992); Izmailov et al. (2018), Algorithm 1",

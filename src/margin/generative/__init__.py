@@ -153,7 +153,7 @@ MODELS: tuple[Entry, ...] = (
     ),
     Entry(
         name="generative/conditional_vae",
-        summary="A variational autoencoder whose decoder reads the class beside the code",
+        summary="A variational autoencoder whose decoder reads the class with the code",
         build="margin.generative.autoencoder.dense_vae:conditional_vae",
         task="margin.core.tasks:CODES",
         objective="margin.generative.autoencoder.vae_bounds:negative_elbo",
@@ -495,7 +495,7 @@ PARTS: tuple[Part, ...] = (
     ),
     Part(
         name="generative/precision_recall",
-        summary="Precision, recall, density and coverage of a generated sample beside a real one",
+        summary="Precision, recall, density and coverage of a generated sample against a real one",
         kind="measure",
         target="margin.math.two_samples.precision_recall:overlap",
         reference="Kynkaanniemi et al. 2019, Equations 1 and 2; Naeem, Oh, Uh, Choi and Yoo 2020, Section 3",
@@ -936,7 +936,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         name="generative/codes.reconstruction",
-        summary="Which share of the variance is lost on the way through the code, beside PCA's?",
+        summary="Which share of the variance is lost on the way through the code, against PCA's?",
         ask="margin.generative.autoencoder.code_claims:reconstruction",
         demo="margin.generative.autoencoder.code_claims:demo",
         needs=(_RESTORES,),

@@ -146,7 +146,7 @@ PARTS: tuple[Part, ...] = (
     ),
     Part(
         name="geometric/sage_layer",
-        summary="A node's own row beside the mean or the largest values of its neighbors' rows",
+        summary="A node's own row with the mean or the largest values of its neighbors' rows",
         kind="layer",
         target="margin.geometric.graphs.sage:SAGELayer",
         reference="Hamilton, Ying and Leskovec 2017, Algorithm 1",
@@ -185,7 +185,7 @@ PARTS: tuple[Part, ...] = (
     ),
     Part(
         name="geometric/equivariant_sets",
-        summary="A network y_m = rho(x_m, sum phi(x_j)) of each element beside the whole set",
+        summary="A network y_m = rho(x_m, sum phi(x_j)) of each element with the whole set",
         kind="layer",
         target="margin.geometric.sets.equivariant_sets:EquivariantSets",
         reference="Zaheer et al. 2017, Section 3.1; Segol and Lipman 2020, Theorem 2",
@@ -341,7 +341,7 @@ MODELS: tuple[Entry, ...] = (
     ),
     Entry(
         name="geometric/sage",
-        summary="GraphSAGE: class logits of every node from its row beside an aggregate of its neighbors'",
+        summary="GraphSAGE: class logits of every node from its row and an aggregate of its neighbors'",
         build="margin.geometric.graphs.sage:GraphSAGE",
         task="margin.core.tasks:CLASSES",
         tiny="margin.data.sets.tiny.graphs:nodes",
@@ -426,7 +426,7 @@ MODELS: tuple[Entry, ...] = (
     ),
     Entry(
         name="geometric/deepsets_segmentation",
-        summary="An equivariant network of sets: class logits of each element beside the whole set",
+        summary="An equivariant network of sets: class logits of each element with the whole set",
         build="margin.geometric.sets.equivariant_sets:segmentation",
         task="margin.core.tasks:POINT_CLASSES",
         tiny="margin.data.sets.tiny.graphs:segments",
@@ -447,7 +447,7 @@ MODELS: tuple[Entry, ...] = (
     ),
     Entry(
         name="geometric/pointnet_segmentation",
-        summary="PointNet: class logits of each point from itself beside the maximum over all points",
+        summary="PointNet: class logits of each point from itself and the maximum over all points",
         build="margin.geometric.sets.pointnet:PointNetSegmentation",
         task="margin.core.tasks:POINT_CLASSES",
         objective="margin.geometric.sets.pointnet_loss:penalized",

@@ -241,14 +241,14 @@ PARTS: tuple[Part, ...] = (
     ),
     Part(
         name="sequence/backtest",
-        summary="Forecasts from one origin after another, judged by what followed, beside naive ones",
+        summary="Forecasts from one origin after another, judged by what followed, against naive ones",
         kind="measure",
         target="margin.sequence.forecast.backtest:backtest",
         reference="Tashman 2000, Section 2; Conway 1963, Section 5 (intervals over blocks)",
     ),
     Part(
         name="sequence/backtest_picture",
-        summary="A forecast with its band beside what followed, and the errors by steps ahead with intervals",
+        summary="A forecast with its band and what followed, and the errors by steps ahead with intervals",
         kind="function",
         target="margin.sequence.forecast.backtest_picture:backtest_picture",
         reference="Hyndman and Athanasopoulos 2021, Section 5.10",

@@ -680,7 +680,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/initialization.variance",
-        summary="What is n Var W of each affine map, beside what LeCun, He and Glorot ask for?",
+        summary="What is n Var W of each affine map, against what LeCun, He and Glorot ask for?",
         ask="margin.theory.signal.initialization_claims:variance",
         demo="margin.theory.signal.initialization_claims:demo",
         reference="LeCun, Bottou, Orr and Müller 1998, Section 4.6; He, Zhang, Ren and Sun 2015, Equation 10",
@@ -752,7 +752,7 @@ CLAIMS = (
     ),
     Claim(
         name="theory/regions.possible",
-        summary="How many linear pieces does some network of this depth and width have, beside this one?",
+        summary="How many linear pieces does some network of this depth and width have, against this one?",
         ask="margin.theory.regions.claims:possible",
         demo="margin.theory.regions.claims:demo",
         by_name=KNOWN,
@@ -1251,7 +1251,7 @@ PARTS = (
     ),
     Part(
         name="theory/edge_of_stability",
-        summary="Sharpness of the training loss beside the limit of the optimizer's stability.",
+        summary="Sharpness of the training loss against the limit of the optimizer's stability.",
         kind="track",
         target="margin.theory.dynamics.edge_of_stability:track",
         reference="Cohen, Kaur, Li, Kolter and Talwalkar 2021, Section 2; Cohen et al. 2022, Section 2",

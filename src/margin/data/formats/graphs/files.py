@@ -81,7 +81,7 @@ def read_graph(  # more than 7 parameters: they are the options of the source
         neighbors: Edges drawn to each node at hop 1, 2, ... in training; () takes the whole graph.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.

@@ -65,7 +65,7 @@ def read_pairs(  # more than 7 parameters: they are the options of the source
             counted. 0 keeps all. Held-out parts are kept whole.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part; likewise.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data whose encoding keeps both vocabularies.
