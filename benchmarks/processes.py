@@ -84,7 +84,7 @@ def by_two(name: str, requests: list[Queue], answers: Queue) -> None:
 def starting(processes: int) -> float:
     """Seconds of a training of one step, from the command line."""
     with tempfile.TemporaryDirectory() as directory:
-        words = ["train", "mlp", "two-moons", "--max_steps", "1", "--threads", "1"]
+        words = ["train", "mlp", "two-moons", "--max-steps", "1", "--threads", "1"]
         where = ["--processes", str(processes), "--out", str(Path(directory) / "run")]
         begun = time.perf_counter()
         subprocess.run([sys.executable, "-m", "margin", *words, *where], check=True, capture_output=True)

@@ -43,7 +43,7 @@ def main() -> None:
             for seed in (*SEEDS, len(SEEDS))
         ]
         for one, other in pairwise(runs):
-            subject = replace(subject_of_run(one, data), beside=margin.load(other))
+            subject = replace(subject_of_run(one, data), reference_model=margin.load(other))
             for name, ask in claims.items():
                 found[name].append(float(ask(subject).value))
     values = {name: torch.tensor(v, dtype=torch.float64) for name, v in found.items()}

@@ -25,7 +25,7 @@ def test_the_example_audits_a_module(
     example = re.search(r"```python\n(import margin.*?)```", README, re.DOTALL)[1]
     exec(compile(example, "README.md", "exec"), {})
     assert "robust" in capsys.readouterr().out
-    assert (tmp_path / "report.html").stat().st_size > 20_000
+    assert (tmp_path / "audit" / "report.html").stat().st_size > 20_000
 
 
 def test_every_command_it_names_exists() -> None:

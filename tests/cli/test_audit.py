@@ -187,7 +187,7 @@ def test_a_demonstration_that_goes_wrong_sets_the_status(
         premises=(),
         reference="Nobody 1900, Section 1",
     )
-    monkeypatch.setattr("margin.cli.claims.demonstrated", lambda claim: (finding, 0.25))
+    monkeypatch.setattr("margin.cli.listing.demonstrated", lambda claim: (finding, 0.25))
     assert main(["claims", "novikoff", "--json"]) == status
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["finding"]["verdict"], row["seconds"]) == (verdict, 0.25)
@@ -250,7 +250,7 @@ def test_requirements_are_repeated_decided_and_set_the_status(
         (("--require", "acuracy>=1"), "unknown claim 'acuracy'; nearest: theory/risk.accuracy"),
         (("--require", "r2>=.5"), "theory/residuals.r2, which needs predictions of real values"),
         (("--require", "recall@dog>=.5"), "it has class 0; class 1; class 2"),
-        (("--require",), "--require takes a requirement, as 'accuracy>=.9'"),
+        (("--require",), "--require needs a value, as 'accuracy>=.9'"),
         (("--minutes", "0"), "minutes must be above 0: got 0"),
         (("--minutes", "soon"), "--minutes"),
         (("--task", "binary"), "task binary needs one number an example (N,) or (N, 1)"),
@@ -367,14 +367,14 @@ def test_text_classes_and_training_data_of_a_stranger_are_named(
         (here / name).write_text("\n".join(["u,v,answer", *rows]))
     words = ("audit", "named:build", "d.csv", "--target", "answer", "--claims", "risk", "--json")
     assert "class_names must name each of the 3 classes: got 2" in line(capsys, *words)
-    more = ("--class_names", "yes,no,perhaps", "--train", "train.csv")
+    more = ("--class-names", "yes,no,perhaps", "--train", "train.csv")
     assert main([*words, *more]) == 0
     found = json.loads(capsys.readouterr().out)
     by_name = {a["claim"]: a["finding"] for a in found["answers"]}
     assert by_name["theory/risk.accuracy"]["value"] == 1  # the table numbers no, yes
     assert by_name["theory/risk.gap"]["value"] == 0
     assert "'no' is not among yes, perhaps, maybe" in line(
-        capsys, *words, "--class_names", "yes,perhaps,maybe"
+        capsys, *words, "--class-names", "yes,perhaps,maybe"
     )
 
 

@@ -44,7 +44,7 @@ def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
     assert "Traceback" not in err
     marks = json.loads((tmp_path / "r" / "checkpoints.json").read_text())
     assert marks["reason"] == "interrupted"
-    resumed = [*words[:4], "--resume", "r", "--max_steps", str(marks["last"] + 5)]
+    resumed = [*words[:4], "--resume", "r", "--max-steps", str(marks["last"] + 5)]
     subprocess.run(resumed, cwd=tmp_path, check=True, capture_output=True)
     run = Run(tmp_path / "r")
     assert run.marks["last"] == marks["last"] + 5

@@ -54,11 +54,11 @@ def test_an_entry_of_a_dictionary_belongs_to_its_option(capsys: pytest.CaptureFi
         "train",
         "mlp",
         "iris",
-        "--max_steps",
+        "--max-steps",
         "1",
         "--schedule",
         "step",
-        "--schedule_options.every",
+        "--schedule-options.every",
         "1",
     )
     assert main([*words, "--out", "r", "--json"]) == 0

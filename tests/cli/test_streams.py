@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from margin.cli import main, usage
-from margin.cli.progress import bar
+from margin.cli.output import bar
 from margin.engine.runs import Run
 
 MARGIN = f"{sys.executable} -m margin"

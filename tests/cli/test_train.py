@@ -12,8 +12,10 @@ from scipy import stats
 
 from margin import Run, load
 from margin.cli import main
-from margin.cli.progress import bar
+from margin.cli.output import bar
+from margin.cli.parsing import new_parser, readable
 from margin.cli.train import take
+from margin.core.options import Training
 from margin.testing import check_same_run
 
 
@@ -66,7 +68,7 @@ def test_a_record_repeats_a_training(here: Path) -> None:
         "0.25",
         "--data.test",
         "0.3",
-        "--optimizer_options",
+        "--optimizer-options",
         "{weight_decay: 0.1}",
     ]
     assert main(["train", "mlp", "iris", *words, "--out", "one"]) == 0
@@ -113,6 +115,10 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
     ("words", "message"),
     [
         (("train", "lenet6", "digits"), "unknown model 'lenet6'; nearest: vision/lenet5"),
+        (
+            ("train", "transformer", "digits"),
+            "nearest: sequence/tcn_forecaster (by their letters alone); margin models lists all",
+        ),
         (("train", "lenet5", "digitz"), "unknown data set 'digitz'; nearest: digits"),
         (
             ("train", "lenet5", "digits", "--rule", "adversarial"),
@@ -151,7 +157,7 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         ),
         (
             ("train", "mlp", "diabetes"),
-            "feedforward/mlp needs classes as targets: those of diabetes are values",
+            "those of diabetes are values; models that fit: feedforward/mlp_regressor, ",
         ),
         (("train", "perceptron", "digits"), "a perceptron separates two classes: got num_classes=10"),
         (
@@ -291,7 +297,7 @@ def test_a_bar_fills_from_left_to_right() -> None:
 
 
 def test_the_last_row_is_always_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "logistic_regression", "iris", "--max_steps", "6", "--evaluate_every", "2"]) == 0
+    assert main(["train", "logistic_regression", "iris", "--max-steps", "6", "--evaluate-every", "2"]) == 0
     captured = capsys.readouterr()
     assert "step 6/6" in captured.err
     assert "runs/logistic_regression-1" in captured.out
@@ -313,7 +319,7 @@ def test_a_value_of_another_kind_is_told_in_words(
 
 
 def test_metrics_that_are_not_finite_are_null_in_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "mlp_regressor", "diabetes", "--optimizer", "SGD", "--lr", "1e30", "--max_steps", "1"]
+    words = ["train", "mlp_regressor", "diabetes", "--optimizer", "SGD", "--lr", "1e30", "--max-steps", "1"]
     assert main([*words, "--out", "r", "--json"]) == 0
     metrics = json.loads(capsys.readouterr().out)["metrics"]
     assert metrics["test_loss"] is None
@@ -324,25 +330,18 @@ def test_an_option_may_be_written_with_hyphens(here: Path, capsys: pytest.Captur
     assert main(["train", "mlp", "iris", "--max-steps=2", "--batch-size", "8", "--out", "r-1"]) == 0
     training = Run("r-1").record["arguments"]["training"]
     assert (training["max_steps"], training["batch_size"]) == (2, 8)
-    assert "unknown option --batchsize; nearest: --batch_size" in line(
+    assert "unknown option --batchsize; nearest: --batch-size" in line(
         capsys, "train", "mlp", "iris", "--batchsize", "8"
     )
 
 
-def test_a_word_in_place_of_a_list_is_no_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from margin.cli.parsing import bracketed
-    from margin.core.options import Training
-
-    words = [
-        "--class_weight",
-        "balanced",
-        "--class_weight=1,2",
-        "--track",
-        "a,b",
-        "--confusion",
-        "[[1,0],[0,1]]",
-    ]
-    assert bracketed(words, "", Training) == [
+def test_a_word_in_place_of_a_list_is_no_list() -> None:
+    parser = new_parser("train")
+    parser.add_class_arguments(Training)
+    words = ["--class-weight", "balanced", "--class-weight=1,2", "--track", "a,b"]
+    assert readable(
+        [*words, "--confusion", "[[1,0],[0,1]]", "--clip", "inf", "--until.loss", "3"], parser
+    ) == [
         "--class_weight",
         "balanced",
         "--class_weight=[1,2]",
@@ -350,4 +349,8 @@ def test_a_word_in_place_of_a_list_is_no_list(here: Path, capsys: pytest.Capture
         "[a,b]",
         "--confusion",
         "[[1,0],[0,1]]",
+        "--clip",
+        ".inf",
+        "--until.loss",
+        "3",
     ]

@@ -130,7 +130,7 @@ def test_losses_that_differ_are_not_compared_and_counted_nodes_are_said(
         for k in range(60):
             nodes.write(f"{k},{k % 2 + k / 100},{'pq'[k % 2]}\n")
             edges.write(f"{k},{(k + 2) % 60}\n")
-    nodes_of = ("--data.nodes_file", "nodes.csv", "--data.target", "y")
+    nodes_of = ("--data.nodes-file", "nodes.csv", "--data.target", "y")
     for name in ("label_propagation", "gcn"):
         epochs = ("--epochs", "3") if name == "gcn" else ()
         assert main(["train", name, "graph:edges.csv", *nodes_of, *epochs, "--out", name]) == 0
@@ -235,7 +235,7 @@ def test_forecasts_of_overlapping_windows_are_compared_over_blocks(
 ) -> None:
     rows = [f"{k},{math.sin(k / 6):.4f},{math.cos(k / 5):.4f}" for k in range(300)]
     (here / "w.csv").write_text("\n".join(["step,a,b", *rows]))
-    shape = ("--data.time_column", "step", "--data.context", "8", "--data.horizon", "4")
+    shape = ("--data.time-column", "step", "--data.context", "8", "--data.horizon", "4")
     for name in ("last_value", "linear_forecaster"):
         assert main(["train", name, "series:w.csv", *shape, "--out", name]) == 0
     capsys.readouterr()
@@ -260,7 +260,7 @@ def test_of_few_overlapping_windows_means_are_compared_without_an_error(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "w.csv").write_text("\n".join(["step,a", *(f"{k},{math.sin(k)}" for k in range(60))]))
-    shape = ("--data.time_column", "step", "--data.context", "4", "--data.horizon", "3")
+    shape = ("--data.time-column", "step", "--data.context", "4", "--data.horizon", "3")
     for name in ("last_value", "linear_forecaster"):
         assert main(["train", name, "series:w.csv", *shape, "--out", name]) == 0
     metrics = answer(capsys, "compare", "last_value", "linear_forecaster")[1]["metrics"]["loss"]
@@ -284,7 +284,7 @@ def test_a_finding_in_a_cell_shows_where_the_truth_may_lie() -> None:
 def test_a_translation_is_shown_as_text(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["a b", "b a", "a a", "b b", "a", "b"]
     (here / "p.tsv").write_text("".join(f"{w}\t{w}\n" for w in words * 30))
-    sizes = ["--model.hidden", "24", "--model.embedding", "12", "--data.min_count", "1"]
+    sizes = ["--model.hidden", "24", "--model.embedding", "12", "--data.min-count", "1"]
     options = ["--epochs", "30", "--lr", "0.01", *sizes, "--out", "r"]
     assert main(["train", "sequence/attention_seq2seq", "pairs:p.tsv", *options]) == 0
     (here / "new.txt").write_text("b a\na\n")

@@ -42,7 +42,6 @@ ARROWS = (
 
 CROWDED = {
     "margin": 22,
-    "margin.cli": 16,
     "margin.engine": 38,
     "margin.generative.diffusion": 24,
     "margin.geometric.graphs": 34,
@@ -55,7 +54,6 @@ CROWDED = {
 
 THIN = {
     "classic": 4,
-    "cli": 6,
     "data": 3,
     "engine": 5,
     "feedforward": 1,

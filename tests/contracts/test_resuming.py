@@ -313,7 +313,7 @@ def test_a_training_by_the_command_line_goes_on_in_epochs(
 ) -> None:
     """A model whose default are 10,000 steps, trained for two epochs of two steps."""
     monkeypatch.chdir(tmp_path)
-    words = ["train", "gan", "two-moons", "--epochs", "2", "--checkpoint_every", "1", "--out"]
+    words = ["train", "gan", "two-moons", "--epochs", "2", "--checkpoint-every", "1", "--out"]
     assert main([*words, "whole"]) == 0
     with monkeypatch.context() as patch:
         patch.setattr(Evaluating, "__call__", dies_at(3))

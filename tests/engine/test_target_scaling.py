@@ -90,7 +90,7 @@ def test_an_old_record_without_the_map_loads(tmp_path: Path) -> None:
 
 def test_entries_without_a_squared_error_to_descend_refuse(tmp_path: Path) -> None:
     for name, data in (("linear_regression", "diabetes"), ("mlp", "iris")):
-        with pytest.raises(ValueError, match=r"learns no values by gradients .*: leave out --scale_targets"):
+        with pytest.raises(ValueError, match=r"learns no values by gradients .*: leave out --scale-targets"):
             train(name, data, training=Training(scale_targets="none"), out=tmp_path / name)
 
 

@@ -9,21 +9,37 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from margin.cli.streams import discard, fitted, open_closed, say
+from margin.cli.output import discard, fitted, open_closed, say
+
+
+class Command(NamedTuple):
+    """A command.
+
+    Args:
+        summary: What it does.
+        target: Its function, in a module of this package.
+        typed: Whether its options are the function's own parameters; else that takes the words as they are.
+    """
+
+    summary: str
+    target: str
+    typed: bool = True
+
 
 COMMANDS = {
-    "models": "the models, all or of one area",
-    "list": "every row of the catalog: models, rules, parts, claims",
-    "data": "the data sets by name; what is understood of a file",
-    "train": "train a model on data; leaves a run",
-    "audit": "what theory promises of a model beside what is measured",
-    "predict": "a run's predictions for data",
-    "sample": "draw from a run whose model can be sampled",
-    "export": "write a run's model to one file: state dict, torch.export, ONNX",
-    "compare": "runs or audits side by side",
-    "claims": "put claims to their own demonstrations",
-    "demo": "train and audit LeNet-5 on scanned digits",
+    "models": Command("list the models, all or of one area", "listing:models"),
+    "list": Command("list every row of the catalog: models, rules, parts, claims", "listing:list_rows"),
+    "data": Command("list the data sets; describe a file; download a set", "data:run", typed=False),
+    "train": Command("train a model on data; leaves a run", "train:run", typed=False),
+    "audit": Command("compare theoretical guarantees with measurements of a model", "audit:run", typed=False),
+    "predict": Command("predictions of a run for new data", "runs:predict"),
+    "sample": Command("samples of a run's generative model", "runs:sample_run", typed=False),
+    "export": Command("export a run's model: state dict, torch.export, ONNX", "runs:export_run"),
+    "compare": Command("compare runs or audits side by side", "compare:compare"),
+    "claims": Command("check claims on their own examples", "listing:claims"),
+    "demo": Command("train and audit LeNet-5 on scanned digits", "train:demo"),
 }
 
 
@@ -48,25 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         near = ", ".join(nearest(name, COMMANDS)) or "none; see margin --help"
         return _mistake(f"unknown command {name!r}; nearest: {near}")
-    return _guarded(name, underscored(rest))
-
-
-def underscored(words: Sequence[str]) -> list[str]:
-    """``--batch-size 3`` as ``--batch_size 3``: an option's name may be written either way."""
-    made = []
-    for word in words:
-        flag, equals, value = word.partition("=")
-        plain = (
-            flag.startswith("--") and flag[2:].replace("-", "").replace("_", "").replace(".", "").isalnum()
-        )
-        made.append(f"--{flag[2:].replace('-', '_')}{equals}{value}" if plain else word)
-    return made
+    return _guarded(name, rest)
 
 
 def usage() -> str:
     """The first page of help."""
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+    rows = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
     return fitted(
         "usage: margin COMMAND ...\n\n"
         "Deep learning from the perceptron to diffusion, with what theory promises\n"
@@ -80,14 +84,14 @@ def usage() -> str:
 
 
 def _guarded(name: str, words: list[str]) -> int:
-    from importlib import import_module
-
     from margin.cli.output import show
+    from margin.cli.parsing import call
+    from margin.core.catalog import resolve
 
     try:
-        # a module named list would shadow the built-in of this package
-        module = "listing" if name == "list" else name
-        result = import_module(f"margin.cli.{module}").run([word for word in words if word != "--json"])
+        function = resolve(f"margin.cli.{COMMANDS[name].target}")
+        plain = [word for word in words if word != "--json"]
+        result = call(function, plain, f"margin {name}") if COMMANDS[name].typed else function(plain)
         return show(result, as_json="--json" in words) if _speaks() else result.status
     except KeyboardInterrupt as stopped:
         _say(f"interrupted; {stopped}" if str(stopped) else "interrupted")

@@ -7,39 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from margin.cli.output import Output
-from margin.cli.parsing import call
-from margin.cli.streams import say
+from margin.cli.output import Output, say
+from margin.cli.parsing import call, taken_out
 from margin.core.catalog import Claim
 
 
 def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed; --require may be repeated."""
-    rest, required = gathered(words, "--require")
+    rest, required = taken_out(words, "--require", ", as 'accuracy>=.9'")
     return call(
         audit_model, [*rest, *(["--require", json.dumps(required)] if required else [])], "margin audit"
     )
-
-
-def gathered(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
-    """The words without an option, and every value that it was given.
-
-    Raises:
-        ValueError: The option is the last word.
-    """
-    rest, values = [], []
-    left = iter(words)
-    for word in left:
-        if word.startswith(f"{option}="):
-            values.append(word.partition("=")[2])
-        elif word == option:
-            value = next(left, None)
-            if value is None:
-                raise ValueError(f"{option} takes a requirement, as 'accuracy>=.9'")
-            values.append(value)
-        else:
-            rest.append(word)
-    return rest, values
 
 
 # 14 parameters: each is an option of the command
@@ -48,7 +26,7 @@ def audit_model(
     data: str = "",
     *,
     weights: str = "",
-    beside: str = "",
+    reference: str = "",
     claims: str = "*",
     require: list[str] | None = None,
     minutes: float = math.inf,
@@ -60,24 +38,25 @@ def audit_model(
     out: str = "",
     force: bool = False,
 ) -> Output:
-    """Hold what theory promises of a model beside what is measured.
+    """Compare theoretical guarantees with measurements of a model.
 
     Args:
-        model: A run's directory, or pkg.module:build, a function that returns a module.
-        data: Held-out data: a name, or a file. A run has its own.
-        weights: Weights of the module: safetensors, or .pt of tensors alone.
-        beside: A second run of the same model, or a second file of weights, for claims that compare two.
-        claims: Names or patterns of claims, separated by commas.
-        require: What is required of the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
-        minutes: What the questions may take: the cheapest first; what does not fit is listed.
-        task: How a module's outputs are read; inferred if not given. Outputs that all lie in [0,1] are logits
-            or probabilities.
-        target: Column of a table to predict.
-        train: A module's training data, for the claims that need them.
-        class_names: Names of a module's classes in the order of its outputs, separated by commas.
-        domain: Least and largest value of an input of a module, as [0,1].
-        out: Directory of findings.json and report.html; RUN/audit or ./audit if not given.
-        force: Whether findings and report in that directory are replaced.
+        model: Model: a run's directory, or pkg.module:build, a function that returns a module.
+        data: Held-out data, a name or a file; a run has its own.
+        weights: Weights of the module: a .safetensors file, or a .pt file of tensors alone.
+        reference: Reference model for claims that compare two: a second run of the same model, or a second
+            file of weights.
+        claims: Claims to check: names or patterns, separated by commas.
+        require: Requirement on the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
+        minutes: Time budget in minutes: the cheapest claims come first, those that do not fit are listed.
+        task: Task: how the module's outputs are read; inferred if not given. Outputs in [0,1] are
+            logits or probabilities.
+        target: Target column of a table.
+        train: Training data of the module, for the claims that need them.
+        class_names: Class names in the order of the module's outputs, separated by commas.
+        domain: Input domain: least and largest value of an input of the module, as [0,1].
+        out: Output directory of findings.json and report.html; RUN/audit or ./audit if not given.
+        force: Whether findings and report in that directory are overwritten.
     """
     from margin.auditing.asking.answers import Interrupted
     from margin.auditing.asking.audit import audit
@@ -92,18 +71,18 @@ def audit_model(
     if is_run and (weights or task or domain or train or class_names):
         raise ValueError(
             "a run knows its weights, task, domain, training data and classes: "
-            "leave out --weights, --task, --domain, --train, --class_names"
+            "leave out --weights, --task, --domain, --train, --class-names"
         )
     named = tuple(name.strip() for name in class_names.split(",")) if class_names else ()
     given = Given(data, train, target, named, task, domain)
-    asked = model if is_run else stranger(model, given, (weights, beside))
+    asked = model if is_run else stranger(model, given, (weights, reference))
     held_out = data or None if is_run else None
     try:
         found = audit(
             asked,
             held_out,
             claims=patterns,
-            beside=beside or None if is_run else None,
+            reference=reference or None if is_run else None,
             require=require or [],
             minutes=minutes,
             progress=tell,
@@ -115,19 +94,13 @@ def audit_model(
 
 def kept(found: Any, directory: Path) -> Output:
     """Write findings and report, and answer with both; what was interrupted has status 130 and says so."""
-    from margin.auditing.report.report import write_report
-    from margin.data.files.writing import write_whole
-
-    report, findings = directory / "report.html", directory / "findings.json"
-    directory.mkdir(parents=True, exist_ok=True)
-    document = found.as_json()
-    write_whole(findings, json.dumps(document, indent=1, allow_nan=False).encode())
-    write_report(found, report)
+    report = found.save(directory)
     if found.interrupted:
         answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
         say(f"margin: interrupted; {answered}; kept in {directory}")
-    text = (found, f"report in {report}, findings in {findings}")
-    return Output({**document, "report": str(report)}, text, 130 if found.interrupted else int(found.failed))
+    text = (found, f"report in {report}, findings in {directory / 'findings.json'}")
+    status = 130 if found.interrupted else int(found.failed)
+    return Output({**found.as_json(), "report": str(report)}, text, status)
 
 
 class Given(NamedTuple):
@@ -160,7 +133,7 @@ def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     train = examples_of(given.train, given, "train", names)[0] if given.train else None
     box = tuple(given.domain) if given.domain else box
     subject = subject_of(module, examples, task=given.task, train=train, domain=box, class_names=names)
-    return replace(subject, beside=second)
+    return replace(subject, reference_model=second)
 
 
 def noted(text: str) -> None:
@@ -185,7 +158,7 @@ def examples_of(
         arrays = load_arrays(Path(data))
         end = "_test" if part == "test" and "x_test" in arrays else ""
         if f"y{end}" not in arrays:
-            raise ValueError(f"{data} holds no targets: an audit needs an array y{end} beside x{end}")
+            raise ValueError(f"{data} holds no targets: an audit needs an array y{end} with x{end}")
         return (arrays[f"x{end}"], arrays[f"y{end}"]), None, names
     named = not Path(data).exists()
     options: dict[str, Any] = {} if named else {"test": 0.0, "val": 0.0}

@@ -6,20 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from margin.cli.output import Output, columns
-from margin.cli.parsing import call
-
-
-def run(words: Sequence[str]) -> Output:
-    """Run the command with what the user typed."""
-    return call(compare, words, "margin compare")
 
 
 def compare(first: str, others: tuple[str, ...]) -> Output:
-    """Compare runs on the examples that both held out, or audits finding by finding.
+    """Compare runs by paired differences on the same held-out examples, or audits finding by finding.
 
     Args:
-        first: A run or an audit, with which the others are compared.
-        others: Further ones.
+        first: Baseline: the run or audit with which the others are compared.
+        others: Further runs or audits.
     """
     if not others:
         raise ValueError("margin compare needs at least two runs or audits")

@@ -5,34 +5,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from margin.cli.output import Output, columns
-from margin.cli.streams import fitted, say
+from margin.cli.output import Output, columns, fitted, say
+from margin.cli.parsing import HELP, call, named, new_parser, parse, reader_options
 from margin.core import catalog
 from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
 
 SHOWN = """usage: margin data show DATA [options]
 
-Print what is understood of a set by name, a file or a folder, before anything is trained.
+Describe a data set, a file or a folder as it would be read, before anything is trained.
 
   margin data show DATA --help         the options of what reads it
   --target NAME, --task classes|values the column to predict, and how it is read
   --data.NAME VALUE                    how the data are read and split
-  --augment shift:2,flip --out FILE    draw what these changes make of ten of the examples"""
+  --augment shift:2,flip --out FILE    draw ten examples under a data augmentation"""
 
 
 def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed."""
     if words and words[0] == "show":
         return show(words[1:])
-    from margin.cli.parsing import call
-
     if words and words[0] == "get":
         return call(get, words[1:], "margin data get")
     return call(sets, words, "margin data")
 
 
 def sets() -> Output:
-    """List the data sets by name; "margin data show DATA" explains one or a file, "get NAME" fetches one."""
+    """List the data sets; "margin data show DATA" describes a set or file, "get NAME" downloads a set."""
     rows: list[dict[str, Any]] = [
         {"name": name, "summary": part.summary, "reference": part.reference, "here": here(name)}
         for name, part in catalog.sources().items()
@@ -54,13 +52,13 @@ def here(name: str) -> bool:
 
 
 def get(name: str, *, out: str = "") -> Output:
-    """Fetch the files of a set; each is checked against its SHA-256 and kept where it is already there.
+    """Download the files of a data set, each checked by its SHA-256; files that are there already are kept.
 
     Args:
-        name: The set, by its name in margin data.
-        out: The folder for the files; $MARGIN_DATA/NAME if not given.
+        name: Name of the data set, as margin data lists it.
+        out: Output folder; $MARGIN_DATA/NAME if not given.
     """
-    part = catalog.find(catalog.sources(), name, "data set")
+    part = named(catalog.sources(), name, "data set", "data")
     name = part.name.removeprefix("data/")
     if name in LYING:
         files = ", ".join(f"$MARGIN_DATA/{file}" for file in LYING[name])
@@ -105,32 +103,28 @@ def check_source(source: str) -> None:
         ValueError: The name is unknown.
     """
     if not Path(source).exists() and not any(mark in source for mark in "./\\:"):
-        catalog.find(catalog.sources(), source, "data set")
+        named(catalog.sources(), source, "data set", "data")
 
 
 def show(words: Sequence[str]) -> Output:
     """Print what is understood of a set or file, before anything is trained."""
-    from margin.cli.parsing import new_parser, parse
-
-    if words and words[0] in ("-h", "--help"):
+    if words and words[0] in HELP:
         return Output({"usage": SHOWN}, fitted(SHOWN))
     if not words or words[0].startswith("-"):
         raise ValueError("margin data show needs a file or the name of a set, then --data.* options")
     check_source(words[0])
-    from margin.cli.sources import data_options, readable
-
-    parser = new_parser(f"margin data show {words[0]}", "Print what is understood of a set or file.")
+    parser = new_parser(f"margin data show {words[0]}", "Describe a data set or file as it would be read.")
     parser.add_argument(
-        "--augment", type=str, default="", help="Random changes to be drawn, as shift:2,flip."
+        "--augment", type=str, default="", help="Data augmentation to be drawn, as shift:2,flip."
     )
     parser.add_argument(
         "--out",
         type=str,
         default="",
-        help="The picture of these changes, a .png; augmented.png if not given.",
+        help="Output picture of the augmentation, a .png; augmented.png if not given.",
     )
-    data_options(parser, words[0])
-    options: dict[str, Any] = parse(parser, readable(words[1:], words[0])).as_dict()
+    reader_options(parser, words[0])
+    options: dict[str, Any] = parse(parser, words[1:]).as_dict()
     if options["out"] and not options["augment"]:
         raise ValueError("--out is the picture of --augment, which is not given: leave out --out")
     from margin.data.description import describe, lines

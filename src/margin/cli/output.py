@@ -1,12 +1,28 @@
-"""What a command answers: a JSON document and its readable form, of which one is printed."""
+"""What is printed: the result on standard output, progress on standard error.
 
+Closed streams are opened on nothing. Progress that cannot be written is left out, so a terminal that went
+away or a full disk behind it ends no training; a result that cannot be written is refused in one line.
+"""
+
+import errno
 import json
 import math
+import os
+import shutil
+import sys
+import textwrap
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from margin.cli.streams import tell_result, width
+if TYPE_CHECKING:
+    from margin.core.types import Metrics
+    from margin.engine.runs import Run
+    from margin.engine.state import Hook, State
+
+SECONDS_BETWEEN_LINES = 2.0
+SECONDS_BETWEEN_FRAMES = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +83,130 @@ def columns(rows: Sequence[tuple[str, ...]]) -> str:
 
 def _folded(row: Sequence[str], limit: int) -> list[str]:
     """The cells of a row one after another, in as many lines as they need, all but the first indented."""
-    import textwrap
-
     text = "  ".join(cell for cell in row if cell)
     return textwrap.wrap(text, limit, subsequent_indent="  ") or [""]
+
+
+def open_closed() -> None:
+    """Open the null device in place of each standard stream that is closed, lest a file takes its number.
+
+    Raises:
+        OSError: Standard output is closed: the result could not be told.
+    """
+    closed = [number for number in (0, 1, 2) if not _is_open(number)]
+    for number in closed:  # the least free number is taken first
+        found = os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+        if found != number:
+            os.dup2(found, number)
+            os.close(found)
+        os.set_inheritable(number, True)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 (a stream of the process)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        raise OSError("standard output must be open for the result: it is closed; send it to a file")
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Tell on stderr how it goes; nothing, from then on, where stderr takes no more."""
+    if sys.stderr is None:  # closed before Python began: print would turn to stdout
+        return
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr.fileno())
+
+
+def discard(number: int) -> None:
+    """Let what a stream still holds, and all that follows, go nowhere: Python would fail on it at its end."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, number)
+    os.close(nothing)
+
+
+def tell_result(text: str) -> None:
+    """Print the result on stdout.
+
+    Raises:
+        BrokenPipeError: Whoever read it has gone.
+        OSError: It cannot be written; the message says why.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard(sys.stdout.fileno())
+        reason = error.strerror or errno.errorcode.get(error.errno or 0, "")
+        raise OSError(f"standard output cannot be written: {reason}; the command itself is done") from None
+
+
+def fitted(text: str) -> str:
+    """Help whose lines are as wide as the terminal at most; what is folded is indented."""
+    columns = max(20, shutil.get_terminal_size().columns)
+    lines: list[str] = []
+    for line in text.splitlines():
+        lead = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += textwrap.wrap(line, columns, subsequent_indent=lead) if len(line) > columns else [line]
+    return "\n".join(lines)
+
+
+def width() -> int | None:
+    """Columns of the terminal that reads, or that ``COLUMNS`` says; None where a file or a pipe does."""
+    if not (os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty()):
+        return None
+    return max(20, shutil.get_terminal_size().columns)
+
+
+def progress(run: "Run", total: int, per_epoch: int) -> "Hook":
+    """The hook that shows a training of ``total`` steps.
+
+    A row of the history is shown when it is written, but not more often than every two seconds, the
+    last one always; in a terminal the current step is shown in between.
+    """
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    last = {"row": -1.0, "frame": 0.0}
+    say(f"{run.record['recipe']['model']}: {total} steps, {per_epoch} an epoch -> {run.path}")
+
+    def hook(state: "State", metrics: "Metrics") -> None:
+        now = time.monotonic()
+        row = run.history[-1] if run.history else {}
+        fresh = row.get("step") == state.step
+        if fresh and (now - last["row"] > SECONDS_BETWEEN_LINES or state.step == total):
+            last["row"] = now
+            say(f"{_clear(terminal)}{line(row, total)}")
+        elif terminal and now - last["frame"] > SECONDS_BETWEEN_FRAMES:
+            last["frame"] = now
+            say(f"{_clear(terminal)}{bar(state.step, total)}", end="")
+
+    return hook
+
+
+def _clear(terminal: bool) -> str:
+    return "\r\x1b[2K" if terminal else ""
+
+
+def bar(step: int, total: int, width: int = 30) -> str:
+    """A bar of ``width`` characters, fewer in a narrow terminal, and the step."""
+    room = shutil.get_terminal_size().columns - len(f"[] step {total}/{total}") - 1
+    width = max(0, min(width, room))
+    done = width * step // max(1, total)
+    return f"[{'#' * done}{'.' * (width - done)}] step {step}/{total}"
+
+
+def line(row: dict[str, float], total: int) -> str:
+    """A row of the history in one line."""
+    shown = [f"step {row['step']:>{len(str(total))}}/{total}", f"epoch {row['epoch']:.4g}"]
+    for name in ("train_loss", "train_mistakes", "val_loss", "val_accuracy", "val_mse"):
+        if row.get(name) is not None:
+            shown.append(f"{name} {row[name]:.4g}")
+    shown.append(f"{row['examples_per_second']:,.0f} examples/s")
+    return "  ".join(shown)

@@ -6,93 +6,58 @@ Help comes from the docstring. Abbreviations are refused, since ``--model.drop``
 
 import inspect
 import re
-import shutil
-import textwrap
 import typing
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from jsonargparse import ArgumentError, Namespace
 
-from margin.cli.streams import fitted
-from margin.core.catalog import nearest
-from margin.core.hints import spoken, written
+from margin.cli.help import Options, hint_of
+from margin.core.catalog import UnknownName, dictated, find, nearest
+from margin.core.hints import flag, spoken
 
+SHORT = ("target", "task", "missing", "ignore")
+"""Options of a reader that may be written without the prefix ``data.``."""
 
-class Options(ArgumentParser):
-    """A parser whose help says of each option what it takes, what it does and its default, and no more."""
+HELP = ("-h", "--help")
 
-    def format_help(self, formatter: Any = None) -> str:
-        """The help, as wide as the terminal, at most 100 columns."""
-        width = min(shutil.get_terminal_size().columns, 100)
-        positional = [
-            a.dest if a.nargs is None else f"[{a.dest}]" for a in self._actions if not a.option_strings
-        ]
-        text = [f"usage: {' '.join([self.prog, *(name.upper() for name in positional)])} [options]"]
-        text += ["", *textwrap.wrap(self.description or "", width)]
-        for group in self._action_groups:
-            lines = [line for action in group._group_actions for line in _explained(action, width)]
-            if lines:
-                title = (group.title or "").rstrip(":.")
-                title = "options" if title in ("", str(self.description).rstrip(".")) else title
-                text += ["", *textwrap.wrap(f"{title[0].upper()}{title[1:]}:", width), *lines]
-        told = [*text, "", "--json prints one JSON document instead of text."]
-        return fitted("\n".join(told)) + "\n"
+T = TypeVar("T")
 
 
-COLUMN = 30
-"""Where the explanations begin."""
-
-
-def _explained(action: Any, width: int) -> list[str]:
-    """The lines of one option; none for jsonargparse's own, which read a file into a group."""
-    flags = [flag for flag in action.option_strings if not flag.endswith("+")]
-    hidden = type(action).__name__ == "_ActionConfigLoad" or "--help" in flags
-    if hidden or action.help in (None, "==SUPPRESS=="):
-        return []
-    name = f"{flags[0]} {written(_hint(action))}" if flags else action.dest.upper()
-    known = action.default not in (None, "", [], {}, "==SUPPRESS==") and bool(flags)
-    default = f" ({_shown(action.default)})" if known else ""
-    text = re.sub(r"[.]$", "", str(action.help).replace("%%", "%")) + default
-    column = min(COLUMN, width // 3)
-    first, *rest = textwrap.wrap(text, max(20, width - column)) or [""]
-    start = f"  {name.rstrip()}"
-    lines = [f"{start:<{column}}{first}"] if len(start) < column else [start, " " * column + first]
-    return lines + [" " * column + line for line in rest]
-
-
-def _hint(action: Any) -> Any:
-    return getattr(action, "_typehint", action.type)
-
-
-def _shown(default: Any) -> str:
-    if isinstance(default, tuple | list):
-        return ",".join(map(str, default))
-    return str(default).lower() if isinstance(default, bool) else str(default)
-
-
-def new_parser(program: str, description: str = "") -> ArgumentParser:
+def new_parser(program: str, description: str = "") -> Options:
     """An empty parser that raises instead of ending the process."""
     return Options(
         prog=program, description=description, exit_on_error=False, default_env=False, allow_abbrev=False
     )
 
 
-def parse(parser: ArgumentParser, words: Sequence[str]) -> Namespace:
+def reader_options(parser: Options, source: str) -> None:
+    """Add the options of what reads a source, under ``data.``."""
+    from margin.data.opening import reader_of
+
+    reader = reader_of(source)
+    parser.add_function_arguments(reader, "data", skip=set(dictated(reader)))
+
+
+def parse(parser: Options, words: Sequence[str]) -> Namespace:
     """The options in ``words``.
 
     Raises:
         ValueError: An option is unknown or has a wrong value; the message is one line.
+        SystemExit: Help was asked for, and is printed.
     """
-    known = _flags(parser)
-    for word in words:
-        flag = word.partition("=")[0]
-        # a dictionary's entry, --schedule_options.power, belongs to its option
-        inside = any(flag.startswith(f"{option}.") for option in known)
-        if len(flag) > 2 and flag.startswith("--") and flag not in known and not inside:
-            raise ValueError(_unknown(flag, parser))
+    if asked := [place for place, word in enumerate(words) if word in HELP]:
+        parser.whole = list(words[asked[0] + 1 : asked[0] + 2]) == ["all"]
+        parser.parse_args(["--help"])
+    plain, known = readable(words, parser), hints_of(parser)
+    for word in plain:
+        name = word.partition("=")[0]
+        # a dictionary's entry, --schedule-options.power, belongs to its option
+        inside = any(name.startswith(f"{option}.") for option in known)
+        if len(name) > 2 and name.startswith("--") and name not in known and not inside:
+            raise ValueError(_unknown(name, parser))
     try:
-        return parser.parse_args(list(words))
+        return parser.parse_args(plain)
     except ArgumentError as error:
         raise ValueError(one_line(str(error), parser)) from None
 
@@ -102,22 +67,17 @@ def call(function: Callable[..., Any], words: Sequence[str], program: str) -> An
 
     A positional parameter with a default may be left out; a tuple takes what is left.
     """
-    summary = (inspect.getdoc(function) or "").split("\n\n")[0]
-    parser = new_parser(program, summary)
-    explained = explanations(function)
-    names = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            continue
-        names.append(name)
+    parser = new_parser(program, (inspect.getdoc(function) or "").split("\n\n")[0])
+    explained, names = explanations(function), dictated(function)
+    for name in names:
+        parameter = inspect.signature(function).parameters[name]
         many = typing.get_origin(parameter.annotation) is tuple
         optional = parameter.default is not inspect.Parameter.empty
         nargs = "*" if many else "?" if optional else None
-        default = parameter.default if optional else []
-        extra: dict[str, Any] = {"nargs": nargs, "default": default} if nargs else {}
-        parser.add_argument(name, help=explained.get(name, ""), **extra)
+        extra: dict[str, Any] = {"nargs": nargs, "default": parameter.default if optional else []}
+        parser.add_argument(name, help=explained.get(name, ""), **(extra if nargs else {}))
     parser.add_function_arguments(function, skip=set(names))
-    options = parse(parser, bracketed(words, "", function)).as_dict()
+    options = parse(parser, words).as_dict()
     given = [options.pop(name) for name in names]
     positional = [tuple(value) if isinstance(value, list) else value for value in given]
     return function(*positional, **options)
@@ -133,60 +93,99 @@ def explanations(function: Callable[..., Any]) -> dict[str, str]:
     }
 
 
-def bracketed(words: Sequence[str], prefix: str, function: Callable[..., Any]) -> list[str]:
-    """``--model.hidden 64,64`` and ``64`` as the list that the parser reads, ``--clip inf`` as the number."""
-    hints = typing.get_type_hints(
-        getattr(function, "__init__", function) if isinstance(function, type) else function
-    )
-    flags = {f"--{prefix}.{name}" if prefix else f"--{name}": hint for name, hint in hints.items()}
+def taken_out(words: Sequence[str], option: str, example: str = "") -> tuple[list[str], list[str]]:
+    """The words without an option, and every value that it was given.
+
+    Args:
+        words: What was typed.
+        option: With its hyphens.
+        example: What a message adds about its value.
+
+    Raises:
+        ValueError: The option is the last word.
+    """
+    rest, values, left = [], [], iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if name != option:
+            rest.append(word)
+        elif equals:
+            values.append(value)
+        elif (following := next(left, None)) is not None:
+            values.append(following)
+        else:
+            raise ValueError(f"{option} needs a value{example}")
+    return rest, values
+
+
+def readable(words: Sequence[str], parser: Options) -> list[str]:
+    """What was typed as the parser reads it.
+
+    ``--batch-size`` gets its underscore, ``--target`` becomes ``--data.target``, ``64,64`` behind
+    ``--model.hidden`` the list in brackets, ``inf`` behind ``--clip`` the number.
+    """
+    hints = hints_of(parser)
     made: list[str] = []
     for word in words:
-        flag, equals, value = word.partition("=")
-        if equals and flag in flags:
-            word = f"{flag}={_read(value, flags[flag])}"
-        elif made and made[-1] in flags:
-            word = _read(word, flags[made[-1]])
+        name, equals, value = word.partition("=")
+        if re.fullmatch(r"--[\w.-]+", name):
+            name = f"--{name[2:].replace('-', '_')}"
+            long = f"--data.{name[2:]}"
+            name = long if name[2:] in SHORT and long in hints else name
+            word = (
+                f"{name}={_read(value, hints[name])}"
+                if equals and name in hints
+                else f"{name}{equals}{value}"
+            )
+        elif made and made[-1] in hints:
+            word = _read(word, hints[made[-1]])
         made.append(word)
     return made
+
+
+def named(rows: Mapping[str, T], name: str, what: str, listing: str) -> T:
+    """The row of a name, as :func:`margin.core.catalog.find`; a message says which command lists them all.
+
+    Raises:
+        UnknownName: No row has that name, or several do.
+    """
+    try:
+        return find(rows, name, what)
+    except UnknownName as error:
+        alike = " (by their letters alone)" if "nearest" in str(error) else ""
+        raise UnknownName(f"{error}{alike}; margin {listing} lists all") from None
 
 
 def _read(value: str, hint: Any) -> str:
     """A value as YAML writes it: a list in brackets, an infinite number with its point."""
     kinds = (hint, *typing.get_args(hint))
     if any(typing.get_origin(kind) in (tuple, list) for kind in kinds):
-        return _list(value, _words_beside(hint))
+        literals = [kind for kind in kinds if typing.get_origin(kind) is typing.Literal]
+        words = {str(word) for literal in literals for word in typing.get_args(literal)}
+        return value if value.startswith(("[", "(", "null")) or value in words else f"[{value}]"
     return f".{value}" if float in kinds and value == "inf" else value
 
 
-def _words_beside(hint: Any) -> tuple[str, ...]:
-    """The words that may stand in place of a list."""
-    literals = [part for part in typing.get_args(hint) if typing.get_origin(part) is typing.Literal]
-    return tuple(str(word) for literal in literals for word in typing.get_args(literal))
-
-
-def _list(value: str, beside: Sequence[str]) -> str:
-    return value if value.startswith(("[", "(", "null")) or value in beside else f"[{value}]"
-
-
-def _flags(parser: ArgumentParser) -> list[str]:
-    """The options of a parser without jsonargparse's own, which read a file into a group.
+def hints_of(parser: Options) -> dict[str, Any]:
+    """What each option takes, without jsonargparse's own options, which read a file into a group.
 
     ``--rule`` stays: it names a rule, and is taken out before the rest is parsed.
     """
-    return [
-        flag
+    return {
+        name: hint_of(action)
         for action in parser._actions
-        for flag in action.option_strings
-        if flag.startswith("--") and (type(action).__name__ != "_ActionConfigLoad" or flag == "--rule")
-    ]
+        for name in action.option_strings
+        if name.startswith("--") and (type(action).__name__ != "_ActionConfigLoad" or name == "--rule")
+    }
 
 
-def _unknown(option: str, parser: ArgumentParser) -> str:
-    near = nearest(option, [flag for flag in _flags(parser) if not flag.endswith("+")])
-    return f"unknown option {option}; nearest: {', '.join(near) or 'none'}; see {parser.prog} --help"
+def _unknown(option: str, parser: Options) -> str:
+    known = [flag(name) for name in hints_of(parser) if not name.endswith("+")]
+    near = ", ".join(nearest(flag(option), known)) or "none"
+    return f"unknown option {flag(option)}; nearest: {near}; see {parser.prog} --help"
 
 
-def one_line(message: str, parser: ArgumentParser) -> str:
+def one_line(message: str, parser: Options) -> str:
     """The parser's error in one line, an unknown option with the nearest that exist."""
     text = " ".join(message.split())
     unknown = re.search(r"(?:Unrecognized arguments|unrecognized arguments): (.*)", text)
@@ -198,5 +197,5 @@ def one_line(message: str, parser: ArgumentParser) -> str:
     wrong = re.search(r'Parser key "([^"]+)": .*?(?:Given value|Got value): (.*?)(?: - Expected|$)', text)
     if wrong:
         action = next(a for a in parser._actions if f"--{wrong[1]}" in a.option_strings or a.dest == wrong[1])
-        return f"--{wrong[1]} takes {spoken(_hint(action))}: got {wrong[2]}"
+        return f"{flag(wrong[1])} takes {spoken(hint_of(action))}: got {wrong[2]}"
     return text

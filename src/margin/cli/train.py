@@ -1,4 +1,4 @@
-"""``margin train MODEL DATA [options]``, ``--config run.yaml``, ``--resume RUN``."""
+"""``margin train MODEL DATA [options]``, ``--config run.yaml``, ``--resume RUN``; ``margin demo``."""
 
 import dataclasses
 import json
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jsonargparse import ArgumentError, ArgumentParser
-
 from margin.cli.data import check_source
-from margin.cli.output import Output
-from margin.cli.parsing import bracketed, new_parser, one_line, parse
-from margin.cli.streams import fitted, say
+from margin.cli.help import Options
+from margin.cli.output import Output, fitted, progress, say
+from margin.cli.parsing import HELP, named, new_parser, parse, reader_options, taken_out
+from margin.core import options as core
 from margin.core.catalog import dictated, find, models, resolve, rules
+from margin.core.hints import flag
 from margin.core.options import Training
 
 USAGE = """usage: margin train MODEL DATA [options]
@@ -20,21 +20,22 @@ USAGE = """usage: margin train MODEL DATA [options]
 MODEL is a name of `margin models`; DATA a name of `margin data` or a file.
 
   margin train MODEL DATA --help       the options of this model on these data
+  margin train MODEL DATA --help all   every option, explained in full
   --target NAME, --task classes|values the column to predict, and how it is read
   --data.NAME VALUE                    how the data are read and split
   --model.NAME VALUE                   the model's own options
   --step.NAME VALUE                    the options of the model's own step
-  --rule NAME --rule.NAME VALUE        a rule's step in place of the model's own
-  --epochs, --batch_size, --lr, ...    options that all trainings share
+  --rule NAME --rule.NAME VALUE        another training method than the model's own
+  --epochs, --batch-size, --lr, ...    options that all trainings share
   --seeds K                            K trainings, with mean and interval
-  --out DIR                            where the run goes; must not exist
-  --processes N                        divides every batch; torchrun -m margin train on several machines
+  --out DIR                            output directory; must not exist
+  --processes N                        data parallelism; torchrun -m margin train on several machines
   --log csv,tensorboard                copies of the history for other tools
   --config RUN/run.yaml                the arguments of a run, before those given here
-  --resume RUN                         go on with a run
-  --init-from RUN, --freeze NAME,...   begin with the weights of another run, keep some of them
-  --augment shift:2,flip --mix mixup   change the training examples; --label-smoothing, --class-weight
-  --rule distillation --teacher RUN    learn from another run's model
+  --resume RUN                         continue a run from its last checkpoint
+  --init-from RUN, --freeze NAME,...   pretrained weights, and layers that are not trained
+  --augment shift:2,flip --mix mixup   data augmentation; --label-smoothing, --class-weight
+  --rule distillation --teacher RUN    knowledge distillation from another run's model
   --track NAME,...                     measure more at every evaluation"""
 
 
@@ -48,23 +49,42 @@ class Words(NamedTuple):
     resume: str
     rest: tuple[str, ...]
 
+    @property
+    def step(self) -> str:
+        """The group of the step's options."""
+        return "rule" if self.rule else "step"
+
+
+class Chosen(NamedTuple):
+    """The options of a training: those common to all that were typed, and the values of all others."""
+
+    training: Training
+    model: dict[str, Any]
+    step: dict[str, Any]
+    data: dict[str, Any]
+    out: str
+    seeds: int
+    seed: int
+    device: str
+
 
 def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed."""
     taken = take(words)
     if taken.model:
-        find(models(), taken.model, "model")  # before any help: no option is of a model that is not there
+        named(
+            models(), taken.model, "model", "models"
+        )  # before any help: no option is of a model that is not there
     if taken.resume:
         return resumed(taken)
     base: dict[str, Any] = recorded(taken.config) if taken.config else {}
-    source = base.get("data", {})
     taken = taken._replace(
         model=taken.model or base.get("model", ""),
-        data=taken.data or source.get("source", ""),
+        data=taken.data or base.get("data", {}).get("source", ""),
         rule=taken.rule or base.get("rule", ""),
     )
     if not taken.model or not taken.data:
-        if "--help" in words or "-h" in words:
+        if {*HELP} & {*words}:
             return Output({"usage": USAGE}, fitted(USAGE))
         raise ValueError("margin train needs MODEL and DATA, for instance: margin train lenet5 digits")
     check_names(taken)
@@ -79,21 +99,13 @@ def take(words: Sequence[str]) -> Words:
     Raises:
         ValueError: One of these options has no value.
     """
-    found = {"rule": "", "config": "", "resume": ""}
-    rest: list[str] = []
-    queue = list(words)
-    plain = [queue.pop(0) for _ in range(2) if queue and not queue[0].startswith("-")]
-    while queue:
-        word = queue.pop(0)
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or name not in found:
-            rest.append(word)
-        elif equals or queue:
-            found[name] = value if equals else queue.pop(0)
-        else:
-            raise ValueError(f"--{name} needs a value")
-    model, data = [*plain, "", ""][:2]
-    return Words(model, data, **found, rest=tuple(rest))
+    rest = list(words)
+    model, data = [rest.pop(0) if rest and not rest[0].startswith("-") else "" for _ in range(2)]
+    last = {}
+    for name in ("rule", "config", "resume"):
+        rest, values = taken_out(rest, f"--{name}")
+        last[name] = values[-1] if values else ""
+    return Words(model, data, **last, rest=tuple(rest))
 
 
 def check_names(taken: Words) -> None:
@@ -102,88 +114,76 @@ def check_names(taken: Words) -> None:
     Raises:
         ValueError: A name is unknown.
     """
-    find(models(), taken.model, "model")
+    named(models(), taken.model, "model", "models")
     if taken.rule:
-        find(rules(), taken.rule, "rule")
+        named(rules(), taken.rule, "rule", "list --kind rule")
     check_source(taken.data)
 
 
-def parser_of(model: str, data: str, rule: str) -> ArgumentParser:
+def parser_of(model: str, data: str, rule: str) -> Options:
     """The options of one model on one source: from the signatures of constructor, step and reader.
 
     Raises:
         ValueError: A name is unknown.
     """
-    from margin.cli.sources import data_options
     from margin.engine.plan import factory_of
 
     entry = find(models(), model, "model")
     factory, build = factory_of(entry, rule), resolve(entry.build)
     parser = new_parser(f"margin train {model} {data}", f"{entry.summary} ({entry.reference}).")
-    parser.add_argument("--out", type=str, default="", help="Directory of the run; it must not exist.")
+    added = parser.add_class_arguments if isinstance(build, type) else parser.add_function_arguments
+    added(build, "model", skip=set(dictated(build)))
+    parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(dictated(factory)))
+    parser.add_argument("--out", type=str, default="", help="Output directory of the run; must not exist.")
     parser.add_argument(
         "--seeds", type=int, default=1, help="Number of trainings, seeds counted from --seed."
     )
     parser.add_class_arguments(Training)
-    added = parser.add_class_arguments if isinstance(build, type) else parser.add_function_arguments
-    added(build, "model", skip=set(dictated(build)))
-    parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(dictated(factory)))
-    data_options(parser, data)
+    reader_options(parser, data)
+    common = core.COMMON
+    parser.listed = {
+        "model": ("model",),
+        f"rule {rule}" if rule else "step": ("rule", "step"),
+        **common,
+        "run": ("out", "seeds", *common["run"]),
+        "data": (*common["data"], "data"),
+    }
+    parser.rare = core.RARE
     resolved = Training().over(entry.defaults)
     parser.set_defaults({name: value for name, value in resolved.as_json().items() if value is not None})
     return parser
 
 
-def options_of(parser: ArgumentParser, taken: Words, base: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, those of a recorded run first, then those typed."""
-    from margin.cli.sources import readable
-    from margin.engine.plan import factory_of
+def options_of(parser: Options, taken: Words, base: Mapping[str, Any]) -> Chosen:
+    """What was typed, over the arguments of a recorded run where there is one, over the defaults.
 
-    prefix = "rule" if taken.rule else "step"
-    entry = find(models(), taken.model, "model")
-    words = bracketed(readable(taken.rest, taken.data), "", Training)
-    words = bracketed(words, "model", resolve(entry.build))
-    words = bracketed(words, prefix, factory_of(entry, taken.rule))
+    Raises:
+        ValueError: An option is unknown or has a wrong value.
+    """
     if base:
         same = base["data"].get("source") == taken.data
-        tree = {
-            **Training.recorded(base["training"]).as_json(),
-            "model": base["options"],
-            prefix: base["step"],
-            "data": base["data"].get("options", {}) if same else {},
-        }
-        try:
-            empty = [
-                group for group in GROUPS if tree.get(group) == {}
-            ]  # a group without options is no group
-            defaults = parser.parse_object({k: v for k, v in tree.items() if k not in empty})
-        except ArgumentError as error:
-            raise ValueError(one_line(str(error), parser)) from None
-        parser.set_defaults(flat(defaults.as_dict()))
-    options = {"model": {}, prefix: {}, "data": {}, **parse(parser, words).as_dict()}
-    typed = {word.partition("=")[0] for word in words}
-    if "--epochs" in typed and "--max_steps" not in typed:
-        options["max_steps"] = None  # of the model's own defaults, or of the run that is repeated
-    return options
+        before = {f"model.{name}": value for name, value in base["options"].items()}
+        before |= {f"{taken.step}.{name}": value for name, value in base["step"].items()}
+        before |= {f"data.{name}": value for name, value in base["data"].get("options", {}).items() if same}
+        if odd := [name for name in before if name not in {action.dest for action in parser._actions}]:
+            raise ValueError(f"the record has an option that does not exist: {odd[0]}")
+        parser.set_defaults(before | Training.recorded(base["training"]).as_json())
+    found = parse(parser, taken.rest).as_dict()
+    typed = {word.lstrip("-").partition("=")[0].partition(".")[0].replace("-", "_") for word in taken.rest}
+    common = {field.name for field in dataclasses.fields(Training)} & typed
+    return Chosen(
+        training=Training(**{name: found[name] for name in common}),
+        model=found.get("model") or {},
+        step=found.get(taken.step) or {},
+        data=found.get("data") or {},
+        out=found["out"],
+        seeds=found["seeds"],
+        seed=found["seed"],
+        device=found["device"],
+    )
 
 
-GROUPS = ("model", "step", "rule", "data")
-"""Options with a name of their own before the dot."""
-
-
-def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A parsed tree with its nested groups' options under dotted names."""
-    top = {name: value for name, value in tree.items() if name not in GROUPS}
-    inner = {f"{group}.{name}": value for group in GROUPS for name, value in (tree.get(group) or {}).items()}
-    return top | inner
-
-
-def training_of(options: Mapping[str, Any]) -> Training:
-    """The options common to all trainings."""
-    return Training(**{field.name: options[field.name] for field in dataclasses.fields(Training)})
-
-
-def trained(taken: Words, options: dict[str, Any], before: Training | None) -> Output:
+def trained(taken: Words, options: Chosen, before: Training | None) -> Output:
     """Train once or for several seeds; print the metrics and where the run is.
 
     Args:
@@ -191,44 +191,33 @@ def trained(taken: Words, options: dict[str, Any], before: Training | None) -> O
         options: The options, those of a record among them.
         before: The options of a record that is repeated, of which none is looked up again.
     """
-    from margin.engine.parallel.processes import gathered
-
-    with gathered(options["device"]):
-        return _trained(taken, options, before)
-
-
-def _trained(taken: Words, options: dict[str, Any], before: Training | None) -> Output:
-    from margin.cli.progress import progress
-    from margin.engine.parallel.processes import told_by_first
+    from margin.engine.parallel.processes import gathered, told_by_first
     from margin.runs.training import Job, begin, finish, prepare
 
-    training, seeds = training_of(options), options["seeds"]
-    if seeds < 1:
-        raise ValueError(f"--seeds must be at least 1: got {seeds}")
-    arguments = {
-        "options": options["model"],
-        "step": options["rule" if taken.rule else "step"],
-        "rule": taken.rule,
-    }
-    data = opened(taken, options["data"])
+    if options.seeds < 1:
+        raise ValueError(f"--seeds must be at least 1: got {options.seeds}")
+    arguments = {"options": options.model, "step": options.step, "rule": taken.rule}
 
-    def one(training: Training, out: str | Path | None) -> Job:
+    def one(data: Any, training: Training, out: str | Path | None) -> Job:
         if before is None:
-            return prepare(taken.model, data, arguments, training, out)
-        return begin(find(models(), taken.model, "model"), data, arguments, training.changing(before), out)
+            job = prepare(taken.model, data, arguments, training, out)
+        else:
+            entry = find(models(), taken.model, "model")
+            job = begin(entry, data, arguments, training.changing(before), out)
+        tell(job.notes)
+        return job
 
-    if seeds == 1:
-        job = one(training, options["out"] or None)
-        tell(job.notes)
-        return outcome([finish(job, progress=progress)])
-    out = told_by_first(lambda: _parent(options["out"], taken.model))
-    runs, parts = [], {}
-    for seed in range(training.seed or 0, (training.seed or 0) + seeds):
-        job = one(dataclasses.replace(training, seed=seed), out / f"seed-{seed}")
-        tell(job.notes)
-        parts = {name: len(part.examples) for name, part in job.plan.held.items()}
-        runs.append(finish(job, progress=progress))
-    return outcome(runs, parts)
+    with gathered(options.device):
+        data = opened(taken, options.data)
+        if options.seeds == 1:
+            return outcome([finish(one(data, options.training, options.out or None), progress=progress)])
+        out = told_by_first(lambda: _parent(options.out, taken.model))
+        runs, parts = [], {}
+        for seed in range(options.seed, options.seed + options.seeds):
+            job = one(data, dataclasses.replace(options.training, seed=seed), out / f"seed-{seed}")
+            parts = {name: len(part.examples) for name, part in job.plan.held.items()}
+            runs.append(finish(job, progress=progress))
+        return outcome(runs, parts)
 
 
 def opened(taken: Words, options: Mapping[str, Any]) -> Any:
@@ -267,7 +256,6 @@ def _parent(out: str, model: str) -> Path:
 
 def resumed(taken: Words) -> Output:
     """Go on with a run; options common to all trainings may change."""
-    from margin.cli.progress import progress
     from margin.engine.parallel.processes import gathered
     from margin.engine.runs import Run
     from margin.runs.training import finish, reopen
@@ -285,19 +273,19 @@ def resumed(taken: Words) -> Output:
         raise ValueError("this run was trained on data in memory: resume it with margin.resume(run, data)")
     parser = parser_of(taken.model, taken.data, taken.rule)
     options = options_of(parser, taken, base)
-    if options["out"] or options["seeds"] != 1:
+    if options.out or options.seeds != 1:
         raise ValueError("a resumed run stays where it is, with its one seed: leave out --out and --seeds")
     own = {
-        "model": base["options"],
-        "data": base["data"]["options"],
-        "rule" if taken.rule else "step": base["step"],
+        "model": (options.model, base["options"]),
+        "data": (options.data, base["data"]["options"]),
+        taken.step: (options.step, base["step"]),
     }
-    for group, before in own.items():
-        now = json.loads(json.dumps(options[group]))  # as the record keeps it: tuples are lists
+    for group, (given, before) in own.items():
+        now = json.loads(json.dumps(given))  # as the record keeps it: tuples are lists
         if changed := [name for name, value in before.items() if now.get(name) != value]:
-            raise ValueError(f"a resumed run keeps its --{group}.{changed[0]}: leave it out")
-    with gathered(options["device"]):
-        job = reopen(run, None, training_of(options))
+            raise ValueError(f"a resumed run keeps its {flag(f'{group}.{changed[0]}')}: leave it out")
+    with gathered(options.device):
+        job = reopen(run, None, options.training)
         tell(job.notes)
         return outcome([finish(job, progress=progress)])
 
@@ -335,3 +323,20 @@ def outcome(runs: Sequence[Any], parts: Mapping[str, int] | None = None) -> Outp
     if counted:
         note.insert(0, "of an accuracy the interval holds the error of its examples too (Clopper-Pearson)")
     return Output({"runs": [str(run.path) for run in runs], "metrics": metrics}, "\n".join([*lines, *note]))
+
+
+def demo(*, out: str = "", seed: int = 0) -> Output:
+    """Train LeNet-5 on scikit-learn's digits, audit it, and write one self-contained report.
+
+    Args:
+        out: Output directory of the run; runs/lenet5-<number> if not given.
+        seed: Random seed of the training.
+    """
+    from margin.cli.audit import audit_model
+    from margin.runs.training import finish, free_path, open_source, prepare
+
+    path = Path(out) if out else free_path("lenet5")
+    arguments = {"options": {}, "step": {}, "rule": ""}
+    data = open_source("digits", {})
+    finish(prepare("vision/lenet5", data, arguments, Training(seed=seed), path), progress=progress)
+    return audit_model(str(path))

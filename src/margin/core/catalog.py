@@ -254,7 +254,9 @@ TRAINING = Need("the training examples", "margin.core.findings:has_training_batc
 PARAMETERS = Need("real parameters that require a gradient", "margin.core.findings:has_parameters")
 HISTORY = Need("the history of a training", "margin.core.findings:has_history")
 INITIAL = Need("the weights that the training began with", "margin.core.findings:has_initial")
-BESIDE = Need("a second model of the same kind (--beside RUN)", "margin.core.findings:has_beside")
+REFERENCE_MODEL = Need(
+    "a reference model of the same kind (--reference RUN)", "margin.core.findings:has_reference_model"
+)
 INDEPENDENT = Need("examples that do not depend on each other", "margin.core.findings:is_independent")
 
 Row = Entry | Rule | Part | Claim

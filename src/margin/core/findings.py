@@ -91,7 +91,7 @@ class Finding:
         bracket: Where the quantity lies that the value bounds from one side only, element by element: the
             accuracy in a ball, between what is certified and what survived the attack. None: in the reach.
         curves: Named tensors that the report draws.
-        remarks: What a reader must know beside the verdict, a sentence each: why there is no certificate.
+        remarks: What a reader must know besides the verdict, a sentence each: why there is no certificate.
     """
 
     statement: str
@@ -274,7 +274,7 @@ class Subject:
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
-        beside: A second model of the same kind, with which this one is compared, where one is given.
+        reference_model: The reference model: a second one of the same kind, for claims that compare two.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
     """
@@ -290,7 +290,7 @@ class Subject:
     class_names: tuple[str, ...] = ()
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
-    beside: nn.Module | None = None
+    reference_model: nn.Module | None = None
     groups: str = ""
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -381,9 +381,9 @@ def has_initial(subject: Subject) -> bool:
     return subject.initial is not None
 
 
-def has_beside(subject: Subject) -> bool:
-    """Whether a second model is given."""
-    return subject.beside is not None
+def has_reference_model(subject: Subject) -> bool:
+    """Whether a reference model is given."""
+    return subject.reference_model is not None
 
 
 def is_independent(subject: Subject) -> bool:

@@ -72,5 +72,10 @@ def written(hint: Any) -> str:
     return "{NAME: VALUE}" if origin is dict else "" if hint is None else SIGNS.get(hint, "TEXT")
 
 
+def flag(name: str) -> str:
+    """An option as it is typed and printed: ``--model.input-dropout`` of the name ``model.input_dropout``."""
+    return f"--{name.removeprefix('--').replace('_', '-')}"
+
+
 def _parts(hint: Any) -> list[Any]:
     return [part for part in typing.get_args(hint) if part is not types.NoneType]

@@ -12,60 +12,102 @@ Averaging = float | Literal["mean"]
 Weights = list[float] | Literal["balanced"]
 
 
+COMMON: Mapping[str, tuple[str, ...]] = {
+    "run": ("seed", "device"),
+    "optimization": ("epochs", "batch_size", "optimizer", "lr", "schedule", "warmup", "clip"),
+    "regularization": ("augment", "label_smoothing", "class_weight"),
+    "start": ("init_from", "freeze"),
+    "stopping and logging": ("patience", "track", "log"),
+    "data": ("scale",),
+}
+"""The options that every help lists, by group."""
+
+RARE: Mapping[str, tuple[str, ...]] = {
+    "steps": ("max_steps", "until", "evaluate_every", "checkpoint_every"),
+    "optimizer details": (
+        "optimizer_options",
+        "decay_norms",
+        "layer_decay",
+        "schedule_options",
+        "accumulate",
+    ),
+    "initialization": ("init", "init_scale"),
+    "mixing": ("mix", "mix_alpha", "confusion"),
+    "averaging": ("average", "average_start"),
+    "curriculum": ("curriculum", "pacing", "pacing_start", "pacing_end"),
+    "distillation": ("teacher",),
+    "target scaling": ("scale_targets",),
+    "processes": ("processes", "strategy", "workers", "threads"),
+    "precision": ("precision", "compile"),
+}
+"""The options that only the whole help lists, by group."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """Options of all trainings; what is not given is the model's own default, then the house's.
+    """Options of all trainings; what is not given is the model's own default, then the package's.
 
     Args:
-        seed: Seeds weights, order and noise.
-        epochs: Passes over the training examples.
-        max_steps: Steps; overrides epochs.
-        batch_size: Examples a step, or all.
-        scale: How inputs reach the model: with mean 0 and variance 1 where the source does so, from their
-            domain to [0, 1] (unit) or to [-1, 1] (symmetric), or as they are.
-        scale_targets: Whether targets that are values have mean 0 and variance 1 while a model is trained by
-            gradients, or are as they are; losses, metrics and predictions are in their own units.
-        init: How weights are drawn, as he_normal or orthogonal; the model's own way if not given.
-        init_scale: Standard deviation of normal and uniform weights, gain of orthogonal ones.
-        init_from: A run, or a file of weights (.safetensors, .pt), whose tensors the model begins with,
-            wherever name and shape are the same.
-        freeze: Parts of the model that keep their weights, by the beginning of their names.
-        optimizer: Name of a class in torch.optim, or of an optimizer of the catalog.
+        seed: Random seed: weights, order and noise follow from it.
+        epochs: Epochs: passes over the training examples.
+        max_steps: Training steps; overrides epochs.
+        batch_size: Batch size: examples a step, or all.
+        scale: Input scaling: mean 0 and variance 1 where the source does so (standard), from the domain to
+            [0, 1] (unit) or to [-1, 1] (symmetric), or none.
+        scale_targets: Target scaling: real-valued targets have mean 0 and variance 1 while a model is trained
+            by gradients (standard), or are left as they are (none); losses, metrics and predictions are in
+            their own units.
+        init: Weight initialization, as he_normal or orthogonal; the model's own if not given.
+        init_scale: Scale of the initialization: standard deviation of normal and uniform weights, gain of
+            orthogonal ones.
+        init_from: Pretrained weights of a run or a file: tensors (.safetensors and .pt too) are copied
+            wherever name and shape agree.
+        freeze: Frozen parameters, by the beginning of their names; they are not trained.
+        optimizer: Optimizer of torch.optim or of the catalog.
         lr: Learning rate.
-        layer_decay: Factor of the learning rate from each layer to the one before it.
-        optimizer_options: The optimizer's other arguments.
+        layer_decay: Layer-wise learning-rate decay: factor from each layer to the one before it.
+        optimizer_options: Optimizer arguments, as {weight_decay: 0.01}.
         decay_norms: Whether weight decay applies to biases and normalization layers too.
-        schedule: Factor of the learning rate over the training.
-        schedule_options: The schedule's own numbers, as {every: 1000, factor: 0.5} of step.
-        warmup: Steps over which the learning rate rises from 0.
-        clip: Largest norm of the gradient; inf never clips.
-        accumulate: Pieces into which a batch is cut to save memory; their gradients are summed.
-        average: Decay of a moving average of the weights, mean for their mean, 0 for none.
-        average_start: Steps before the mean of the weights begins.
-        augment: Random changes of the training inputs, as shift:2 or flip.
-        mix: Whether two examples are mixed into one: all of them, or a box of one in the other.
-        mix_alpha: Both parameters of the Beta distribution of the share of each.
-        label_smoothing: Probability that a label is replaced by one drawn from all classes.
-        confusion: Probability of training on class j where the label is y, a row for each y.
-        class_weight: Weight of each class in the loss; balanced gives each class the same sum.
-        curriculum: A run by whose losses the training examples are ordered, the easy ones first.
-        pacing: How the share of the examples that are drawn from grows.
-        pacing_start: Share of the examples that the training begins with.
-        pacing_end: Share of the training after which all examples are drawn from.
-        teacher: A run whose model a rule learns from.
-        until: Stop when a metric of the step is at most this.
-        patience: Stop after so many evaluations without a better validation loss, 0 for never.
-        evaluate_every: Steps between evaluations; an epoch if not given.
-        checkpoint_every: Steps between checkpoints; at each evaluation if not given.
-        precision: Type of the weights, or bfloat16 autocast over float32 weights.
-        device: cpu, cuda, cuda:1, mps.
-        threads: Threads of the CPU; torch's own choice if not given.
-        compile: Whether the model is compiled.
-        processes: Processes among which every batch is divided; under torchrun, those that it has started.
-        strategy: Whether each process keeps all weights, or a share of them.
-        workers: Processes that read examples ahead; 0 reads them in the training's own.
-        track: Measurements of the model at every evaluation, by name; their columns join the history.
-        log: What a run keeps besides: its history as csv or tensorboard, pictures of samples over time.
+        schedule: Learning-rate schedule: factor of the learning rate over the training.
+        schedule_options: Schedule parameters, as {every: 1000, factor: 0.5} of step.
+        warmup: Learning-rate warmup: steps of the rise from 0.
+        clip: Gradient clipping: largest norm; inf never clips.
+        accumulate: Gradient accumulation: the batch is split into N pieces whose gradients are summed, which
+            saves memory.
+        average: Weight averaging: decay of an exponential moving average, mean for the plain mean of the
+            weights, 0 for none.
+        average_start: Start of weight averaging: steps before the mean of the weights begins.
+        augment: Data augmentation, as shift:2,flip: random changes of the training inputs.
+        mix: Mixing of two examples into one: their weighted sum (mixup), or a box of one in the other
+            (cutmix).
+        mix_alpha: Mixing distribution: both parameters of the Beta distribution of the weight of each
+            example.
+        label_smoothing: Label smoothing: probability that a label is replaced by one drawn from all classes.
+        confusion: Label-noise matrix: probability of training on class j where the label is y, a row for each
+            y.
+        class_weight: Class weights of the loss; balanced gives each class the same sum.
+        curriculum: Curriculum learning: a run whose losses rank the training examples, the easy ones first.
+        pacing: Pacing function of the curriculum: how the share of the examples that are drawn from grows.
+        pacing_start: Start of the pacing: share of the examples that the training begins with.
+        pacing_end: End of the pacing: share of the training after which all examples are drawn from.
+        teacher: Knowledge distillation: the run whose model a rule learns from.
+        until: Stopping criterion: stop when a metric of the step is at most this, as {loss: 0.3}.
+        patience: Patience of early stopping: evaluations without a better validation loss, 0 for never.
+        evaluate_every: Evaluation interval in steps; an epoch if not given.
+        checkpoint_every: Checkpoint interval in steps; at each evaluation if not given.
+        precision: Floating-point type of the weights; bfloat16 is autocast (mixed precision) over float32
+            weights.
+        device: Device: cpu, cuda, cuda:1, mps.
+        threads: CPU threads; torch's own choice if not given.
+        compile: Whether the model is compiled (torch.compile).
+        processes: Data-parallel processes: every batch is divided among them; under torchrun, those that it
+            has started.
+        strategy: Parallel strategy: weights are replicated in each process (ddp) or sharded among them
+            (fsdp).
+        workers: Data-loading worker processes, which read examples ahead; 0 reads them in the training's own.
+        track: Measurements at every evaluation, by name: their columns join the history.
+        log: Logs besides history.jsonl: a copy for other tools (csv, tensorboard), pictures of samples over
+            time.
     """
 
     seed: int | None = None

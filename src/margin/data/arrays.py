@@ -57,7 +57,7 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
         test_arrays: Inputs and targets of an official test part, which is kept.
         groups: The group of each example, as a patient, numbers or names (N,): no group lies in two of the
             parts that are cut.
@@ -125,7 +125,7 @@ def read_arrays(
             never), or stay in the file and are read when they are taken; an ``.npz`` is always in memory.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.

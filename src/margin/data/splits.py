@@ -24,7 +24,7 @@ class Split:
     Args:
         test: Share of the test part among all examples, in [0, 1); 0 leaves the part out.
         val: Share of the validation part among all examples, in [0, 1); 0 leaves the part out.
-        seed: Seed of who falls where.
+        seed: Seed of the random split.
 
     Raises:
         ValueError: A fraction is not in [0, 1), or nothing is left to train on.
@@ -66,7 +66,7 @@ def split_indices(
         labels: The class 0 .. K-1 of each example; None where the targets are no classes.
         test: Share of the test part, in [0, 1); 0 leaves it out (an official test part is kept apart).
         val: Share of the validation part, in [0, 1); 0 leaves it out.
-        seed: Seed of who falls where.
+        seed: Seed of the random split.
 
     Returns:
         The indices of each part that is kept.

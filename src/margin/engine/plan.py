@@ -5,12 +5,13 @@ Resuming makes the plan again, so nothing in it may depend on what was trained.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import Any
 
 import torch
 from torch import nn
 
-from margin.core.catalog import Entry, dictated, find, heads_of, resolve, rules, supply
+from margin.core.catalog import Entry, dictated, find, heads_of, models, resolve, rules, supply
 from margin.core.findings import without_loss
 from margin.core.options import Training
 from margin.core.tasks import Task
@@ -125,7 +126,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
 
     source = drawn(examples["train"], size, data, training)
     if entry.whole and source.per_epoch > 1:
-        raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch_size all, got {size}")
+        raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch-size all, got {size}")
     epochs = int(training.epochs or 0) * source.per_epoch
     total = epochs if training.max_steps is None else training.max_steps
     held = {name: in_order(part, share()) for name, part in examples.items() if name != "train" and len(part)}
@@ -292,4 +293,34 @@ def check_task(entry: Entry, data: Data) -> None:
     task, kind = resolve(entry.task), data.encoding.get("task", "")
     wanted = "classes" if task.classes is not None else TARGETS.get(task.name, kind)
     if kind and kind != wanted:
-        raise ValueError(f"{entry.name} needs {wanted} as targets: those of {data.name} are {kind}")
+        such = ", ".join(islice(alternatives(entry, data), 3))
+        raise ValueError(
+            f"{entry.name} needs {wanted} as targets: those of {data.name} are {kind}"
+            + (f"; models that fit: {such}" if such else "")
+        )
+
+
+def alternatives(entry: Entry, data: Data) -> Iterator[str]:
+    """The names of the entries that learn the targets of these data, those of the same family first.
+
+    Modules are loaded as names are taken, and each model is built once: its constructor may refuse the data.
+    """
+
+    def distance(other: Entry) -> tuple[int, bool]:
+        paths = (row.build.partition(":")[0].split(".") for row in (entry, other))
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(*paths, strict=False))
+        alike = other.name.startswith(entry.name) or entry.name.startswith(other.name)
+        return -len([*shared]), not alike
+
+    for other in sorted(models().values(), key=distance):
+        task = resolve(other.task)
+        wanted = "classes" if task.classes is not None else TARGETS.get(task.name, "")
+        if other.name == entry.name or wanted != data.encoding["task"]:
+            continue
+        try:
+            check_task(other, data)
+            with torch.random.fork_rng(devices=[]):
+                supply(resolve(other.build), data.spec, {}, other.name)
+        except ValueError:
+            continue
+        yield other.name

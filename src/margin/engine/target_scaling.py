@@ -40,7 +40,7 @@ def with_outcome(data: Data, entry: Entry, training: Training) -> tuple[Data, tu
     outcome = Standardize(-mean / std, 1 / std)
     note = (
         f"the targets are scaled for the training, by their mean {float(mean):.6g} and deviation "
-        f"{float(std):.6g}; losses and predictions are in their own units; --scale_targets none leaves them"
+        f"{float(std):.6g}; losses and predictions are in their own units; --scale-targets none leaves them"
     )
     return replace(data, outcome=outcome), (note,)
 

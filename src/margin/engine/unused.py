@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from margin.core.catalog import Entry, Rule, dictated
+from margin.core.hints import flag
 from margin.core.options import Training
 from margin.engine.target_scaling import can_scale
 
@@ -63,7 +64,7 @@ def refuse_unused(
     found = {name: why for name, why in _unused(entry, rule, factory, step, training) if name in changed}
     for name in changed:
         if name in found:
-            raise ValueError(f"{found[name]}: leave out --{name}")
+            raise ValueError(f"{found[name]}: leave out {flag(name)}")
 
 
 def _unused(

@@ -21,7 +21,7 @@ PARTS: tuple[Part, ...] = (
         "The squared kernel discrepancy of two samples without bias, its error, a permutation test",
         "Gretton, Borgwardt, Rasch, Schoelkopf and Smola 2012, Lemma 6"),
     Part("generative/precision_recall", "measure", "margin.math.two_samples.precision_recall:overlap",
-        "Precision, recall, density and coverage of a generated sample beside a real one",
+        "Precision, recall, density and coverage of a generated sample against a real one",
         "Kynkaanniemi et al. 2019, Equations 1 and 2; Naeem, Oh, Uh, Choi and Yoo 2020, Section 3"),
     Part("generative/lle", "model", "sklearn.manifold:LocallyLinearEmbedding",
         "Codes that keep how each row is a mean of its neighbors",

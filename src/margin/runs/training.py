@@ -211,7 +211,7 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
         run.reopen()  # before the record is amended: a kill in between leaves a run that goes on
     if is_over(run, state, plan):
         why = run.marks["reason"]  # ``run.reason`` says of a run that is held that it is being trained
-        more = "; a larger --epochs or --max_steps goes on" if why == "max_steps" else ""
+        more = "; a larger --epochs or --max-steps goes on" if why == "max_steps" else ""
         notes.append(f"{run.path} is finished after {state.step} steps ({why}): nothing is changed{more}")
     elif changed:
         run.amend(training.as_json())

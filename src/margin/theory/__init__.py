@@ -11,8 +11,8 @@ HIDDEN_UNITS = Need(
 )
 
 ALIKE = Need(
-    "a second model of the same layers (--beside RUN)",
-    "margin.theory.signal.symmetry_claims:has_alike_beside",
+    "a reference model of the same layers (--reference RUN)",
+    "margin.theory.signal.symmetry_claims:has_alike_reference",
 )
 
 # fmt: off

@@ -1,3 +1,4 @@
+import json
 import re
 from html.parser import HTMLParser
 
@@ -405,6 +406,22 @@ def test_the_file_is_written_whole(audit, html, tmp_path):
     write_report(audit, tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == html  # the same to the byte
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_an_audit_is_saved_as_findings_and_report(audit, html, tmp_path):
+    report = audit.save(tmp_path / "new" / "place")
+    assert report == tmp_path / "new" / "place" / "report.html"
+    assert report.read_text(encoding="utf-8") == html
+    assert json.loads(report.with_name("findings.json").read_text()) == json.loads(
+        json.dumps(audit.as_json())
+    )
+    assert sorted(p.name for p in report.parent.iterdir()) == ["findings.json", "report.html"]
+    empty = Audit(title="empty", answers=())
+    assert empty.save(report.parent) == report  # replaces what was there
+    assert json.loads(report.with_name("findings.json").read_text())["title"] == "empty"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError):
+        audit.save(tmp_path / "file")
 
 
 def test_an_audit_without_findings_is_a_page_too():

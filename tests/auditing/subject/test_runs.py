@@ -61,12 +61,12 @@ def test_a_subject_knows_how_its_training_went(tmp_path: Path) -> None:
     subject = subject_of_run(run, memory(test=0.25))
     assert [row["step"] for row in subject.history] == [row["step"] for row in run.history] != []
     first, initial = margin.load(run, "initial"), subject.initial
-    assert initial is not None and subject.beside is None
+    assert initial is not None and subject.reference_model is None
     x = inputs_of(subject.test)
     assert torch.equal(initial(x), first(x)) and not torch.equal(initial(x), subject.model(x))
 
 
-def test_beside_a_run_goes_one_of_the_same_recipe(tmp_path: Path) -> None:
+def test_the_reference_of_a_run_is_one_of_the_same_recipe(tmp_path: Path) -> None:
     data = memory(test=0.25)
     a, b = (
         margin.train("mlp", data, training=Training(epochs=1, seed=seed), out=tmp_path / str(seed))
@@ -74,26 +74,28 @@ def test_beside_a_run_goes_one_of_the_same_recipe(tmp_path: Path) -> None:
     )
     subject = subject_of_run(a, data, b)
     x = inputs_of(subject.test)
-    assert subject.beside is not None
-    assert torch.equal(subject.beside(x), margin.load(b)(x)) and not torch.equal(
+    assert subject.reference_model is not None
+    assert torch.equal(subject.reference_model(x), margin.load(b)(x)) and not torch.equal(
         subject.model(x), margin.load(b)(x)
     )
     wide = margin.train("mlp", data, {"hidden": (3,)}, SHORT, out=tmp_path / "w")
-    with pytest.raises(ValueError, match=r"beside must be a run of the same model.*hidden \[3\]"):
+    with pytest.raises(ValueError, match=r"reference must be a run of the same model.*hidden \[3\]"):
         subject_of_run(a, data, wide)
-    assert margin.audit(a, data, beside=b, claims="theory/risk*").as_json()["facts"]["beside"] == str(b.path)
-    with pytest.raises(ValueError, match="beside a run goes a run"):
-        margin.audit(a, data, beside=margin.load(b))
+    assert margin.audit(a, data, reference=b, claims="theory/risk*").as_json()["facts"]["reference"] == str(
+        b.path
+    )
+    with pytest.raises(ValueError, match="reference must be a run"):
+        margin.audit(a, data, reference=margin.load(b))
 
 
-def test_beside_a_module_goes_one_with_the_same_parameters() -> None:
+def test_the_reference_of_a_module_is_one_with_the_same_parameters() -> None:
     x, y = torch.randn(8, 2), torch.arange(8) % 2
     one, other = (torch.nn.Linear(2, 2) for _ in range(2))
-    margin.audit(one, (x, y), beside=other, claims="theory/risk*")
+    margin.audit(one, (x, y), reference=other, claims="theory/risk*")
     with pytest.raises(ValueError, match="they differ in weight"):
-        margin.audit(one, (x, y), beside=torch.nn.Linear(2, 3))
-    with pytest.raises(ValueError, match="beside a module goes a module"):
-        margin.audit(one, (x, y), beside="run")
+        margin.audit(one, (x, y), reference=torch.nn.Linear(2, 3))
+    with pytest.raises(ValueError, match="reference must be a module"):
+        margin.audit(one, (x, y), reference="run")
 
 
 def test_an_audit_of_other_data_says_so_and_keeps_the_training_datas_notes_out(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_padding_changes_nothing_of_a_training_step() -> None:
 def test_one_step_has_no_deviation_and_none_is_nothing_to_normalize(norm: StepBatchNorm) -> None:
     x = sequences()
     with pytest.raises(
-        ValueError, match=r"needs two steps in .*: got 1; set a larger --batch_size, or --model.norm layer$"
+        ValueError, match=r"needs two steps in .*: got 1; set a larger --batch-size, or --model.norm layer$"
     ):
         norm(x, torch.tensor([0, 1, 0, 0]))
     norm(x, torch.zeros(4, dtype=torch.long))

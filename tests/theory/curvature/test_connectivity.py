@@ -248,7 +248,12 @@ def test_a_model_that_is_no_chain_has_no_aligned_path():
     torch.manual_seed(0)
     one, other = Doubled().double(), Doubled().double()
     subject = Subject(
-        model=one, beside=other, test=[blobs()], train=[blobs()], task=CLASSES, objective=risk(CLASSES)
+        model=one,
+        reference_model=other,
+        test=[blobs()],
+        train=[blobs()],
+        task=CLASSES,
+        objective=risk(CLASSES),
     )
     found = curved(subject, steps=5)
     assert "loss: aligned" not in found.curves and found.verdict == Verdict.MEASURED
@@ -257,7 +262,7 @@ def test_a_model_that_is_no_chain_has_no_aligned_path():
 def test_a_claim_refuses_a_subject_without_a_second_model():
     subject = Subject(model=affine(0), test=[blobs()], task=CLASSES, objective=risk(CLASSES))
     for ask in (linear, after_alignment, curved):
-        with pytest.raises(ValueError, match="a second model beside the first: got none"):
+        with pytest.raises(ValueError, match="a reference model: got none"):
             ask(subject)
     with pytest.raises(ValueError, match="they are not known"):
         from_initial(subject)
@@ -267,7 +272,7 @@ def test_a_loss_that_is_not_finite_fails():
     one, other = affine(0), affine(1)
     other.weight.data.fill_(math.inf)
     subject = Subject(
-        model=one, beside=other, initial=other, test=[blobs()], task=CLASSES, objective=risk(CLASSES)
+        model=one, reference_model=other, initial=other, test=[blobs()], task=CLASSES, objective=risk(CLASSES)
     )
     assert linear(subject).verdict == Verdict.FAILED
     assert from_initial(subject).verdict == Verdict.FAILED
@@ -289,7 +294,7 @@ def test_statements_mention_batch_statistics_only_where_there_are_any():
     plain = linear(demo()).statement
     subject = Subject(
         model=normalized(0),
-        beside=normalized(1),
+        reference_model=normalized(1),
         test=[blobs()],
         train=[blobs()],
         task=CLASSES,
@@ -300,6 +305,8 @@ def test_statements_mention_batch_statistics_only_where_there_are_any():
 
 def test_a_permutation_is_what_the_demonstration_hides():
     subject = demo()
-    perm = torch.tensor([int((subject.beside[0].bias == b).nonzero()) for b in subject.model[0].bias])
-    back = permute_hidden(subject.beside, 0, perm)
+    perm = torch.tensor(
+        [int((subject.reference_model[0].bias == b).nonzero()) for b in subject.model[0].bias]
+    )
+    back = permute_hidden(subject.reference_model, 0, perm)
     assert torch.equal(back[0].weight, subject.model[0].weight)

@@ -17,17 +17,19 @@ from margin.theory.signal import symmetry
 from margin.theory.signal.symmetry_claims import (
     alignment,
     demo,
-    has_alike_beside,
+    has_alike_reference,
     has_hidden_units,
     permutation,
 )
 from margin.vision.convnets.lenet5 import LeNet5
 
 
-def subject_of(model, x=None, beside=None):
+def subject_of(model, x=None, reference=None):
     x = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)) if x is None else x
     batch = Batch((x,), torch.arange(len(x)) % 3)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES), beside=beside)
+    return Subject(
+        model=model, test=[batch], task=CLASSES, objective=risk(CLASSES), reference_model=reference
+    )
 
 
 def test_the_demonstrations_are_as_planted():
@@ -73,16 +75,16 @@ def test_outputs_that_are_no_numbers_fail():
 def test_two_trainings_come_nearer_and_the_same_weights_have_no_distance():
     torch.manual_seed(1)
     one, two = (MLP(4, 3, hidden=(30,)) for _ in range(2))
-    finding = alignment(subject_of(one, beside=two))
+    finding = alignment(subject_of(one, reference=two))
     assert 0.5 < finding.value.item() < 0.98
     assert finding.verdict == Verdict.HOLDS
-    same = alignment(subject_of(one, beside=copy.deepcopy(one)))
+    same = alignment(subject_of(one, reference=copy.deepcopy(one)))
     assert same.verdict == Verdict.FAILED
     assert same.failure == "the two models have the same weights in the same order"
 
 
 @pytest.mark.parametrize(
-    ("model", "beside", "hidden", "alike"),
+    ("model", "reference", "hidden", "alike"),
     [
         (MLP(4, 3), MLP(4, 3), True, True),
         (MLP(4, 3), None, True, False),
@@ -92,21 +94,21 @@ def test_two_trainings_come_nearer_and_the_same_weights_have_no_distance():
         (nn.Sequential(nn.Linear(4, 4), nn.Softmax(1), nn.Linear(4, 3)), None, False, False),
     ],
 )
-def test_they_are_asked_only_of_networks_with_hidden_units(model, beside, hidden, alike):
-    subject = subject_of(model, beside=beside)
+def test_they_are_asked_only_of_networks_with_hidden_units(model, reference, hidden, alike):
+    subject = subject_of(model, reference=reference)
     assert has_hidden_units(subject) == hidden
-    assert has_alike_beside(subject) == alike
+    assert has_alike_reference(subject) == alike
 
 
 def test_without_a_second_model_there_is_nothing_to_align():
-    with pytest.raises(ValueError, match="a second model beside the first: got none"):
+    with pytest.raises(ValueError, match="a reference model: got none"):
         alignment(subject_of(MLP(4, 3)))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e200])
 def test_weights_whose_distance_is_no_number_fail(value):
-    for broken in ("model", "beside"):
-        pair = {"model": copy.deepcopy(demo().model), "beside": copy.deepcopy(demo().model)}
+    for broken in ("model", "reference_model"):
+        pair = {"model": copy.deepcopy(demo().model), "reference_model": copy.deepcopy(demo().model)}
         with torch.no_grad():
             pair[broken][0].weight[0, 0] = value
         found = alignment(replace(demo(), **pair))
@@ -117,4 +119,4 @@ def test_weights_whose_distance_is_no_number_fail(value):
 def test_another_activation_is_another_kind_of_model():
     torch.manual_seed(0)
     one, two = MLP(4, 3, hidden=(8,)), MLP(4, 3, hidden=(8,), activation="tanh")
-    assert not has_alike_beside(subject_of(one, beside=two))
+    assert not has_alike_reference(subject_of(one, reference=two))

@@ -1,6 +1,7 @@
 """Questions put to a subject one after the other, and the audit that their answers make."""
 
 import hashlib
+import json
 import math
 import platform
 import time
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +25,7 @@ from margin.auditing.report.table import BY_NAME, INTERRUPTED, row_verdicts
 from margin.auditing.subject.copies import lacking
 from margin.core.catalog import Claim, nearest, resolve
 from margin.core.findings import Finding, NotAsked, Subject, Verdict
+from margin.data.files.writing import write_whole
 from margin.engine.chosen import counts
 
 if TYPE_CHECKING:
@@ -143,6 +146,27 @@ class Audit:
             "hardest": None if self.hardest is None else self.hardest.as_json(),
             "history": [_plain(row) for row in self.history],
         }
+
+    def save(self, directory: str | Path) -> Path:
+        """Write ``findings.json`` and ``report.html``, one file that needs no network; replaces those there.
+
+        Args:
+            directory: Where; it is made if it does not exist.
+
+        Returns:
+            The report.
+
+        Raises:
+            FileExistsError: There is a file of that name.
+        """
+        from margin.auditing.report.report import write_report
+
+        place = Path(directory)
+        place.mkdir(parents=True, exist_ok=True)
+        document = json.dumps(self.as_json(), indent=1, allow_nan=False)
+        write_whole(place / "findings.json", document.encode())
+        write_report(self, place / "report.html")
+        return place / "report.html"
 
     def _repr_html_(self) -> str:
         from margin.auditing.report.report import fragment

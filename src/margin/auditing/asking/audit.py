@@ -1,4 +1,4 @@
-"""``margin.audit``: what theory promises of a model, a run's or anybody's, beside what is measured."""
+"""``margin.audit``: theoretical guarantees and measurements of a model, a run's or anybody's, compared."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def audit(
     train: Any = None,
     domain: Domain | tuple[float, float] | None = None,
     class_names: Sequence[str] = (),
-    beside: nn.Module | Run | str | Path | None = None,
+    reference: nn.Module | Run | str | Path | None = None,
     require: Sequence[str] = (),
     minutes: float = math.inf,
     progress: Progress | None = None,
@@ -48,15 +48,15 @@ def audit(
         train: The examples that a module was trained on, for the claims that need them.
         domain: Where one input of a module may lie, in the data's units.
         class_names: Names of a module's classes, in the order of its outputs; text targets need them.
-        beside: A second model of the same kind, a run beside a run, a module beside a module, for claims that
-            compare two.
+        reference: Reference model: a second one of the same kind, a run for a run or a module for a module,
+            for claims that compare two.
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
             that this names are asked too.
         minutes: What the questions may take: what does not fit is left out and listed.
         progress: Called before each claim is asked.
 
     Returns:
-        The audit; it prints itself, ``as_json()`` and ``margin.auditing.report.report.write_report`` keep it.
+        The audit; it prints itself, and ``save(directory)`` writes findings and report.
 
     Raises:
         Interrupted: Ctrl-C came; its ``audit`` holds what was answered.
@@ -76,8 +76,10 @@ def audit(
         everything=claims != "*" and list(claims) != ["*"],
     )
     if isinstance(model, Estimator):
-        if task or beside is not None:
-            raise ValueError("an estimator knows its task, and stands alone: leave out task and beside")
+        if task or reference is not None:
+            raise ValueError(
+                "an estimator knows its task and has no reference model: leave out task and reference"
+            )
         return put(subject_of_estimator(model, data, train=train, domain=domain), title=type(model).__name__)
     _check_kind(model)
     if isinstance(model, str | Path):
@@ -97,21 +99,21 @@ def audit(
         if not is_held_out(model, data):
             judged_on = Path(data).name if isinstance(data, str | Path) else "data that were handed over"
             facts["audited on"] = judged_on
-        if isinstance(beside, Run | str | Path):
-            facts["beside"] = str(_path(beside))
+        if isinstance(reference, Run | str | Path):
+            facts["reference"] = str(_path(reference))
         title = f"{record['recipe']['model']} on {judged_on}"
-        if isinstance(beside, nn.Module):
-            raise ValueError("beside a run goes a run: got a module")
-        subject = subject_of_run(model, data, None if beside is None else Run(_path(beside)))
+        if isinstance(reference, nn.Module):
+            raise ValueError("reference must be a run where the model is one: got a module")
+        subject = subject_of_run(model, data, None if reference is None else Run(_path(reference)))
         return put(subject, title=title, facts=facts, history=model.history)
     if isinstance(model, Subject):
         return put(model)
     if data is None:
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
-    if not (beside is None or isinstance(beside, nn.Module)):
-        raise ValueError("beside a module goes a module: got a run")
+    if not (reference is None or isinstance(reference, nn.Module)):
+        raise ValueError("reference must be a module where the model is one: got a run")
     subject = subject_of(model, data, task=task, train=train, domain=domain, class_names=tuple(class_names))
-    return put(replace(subject, beside=_second(model, beside)))
+    return put(replace(subject, reference_model=_second(model, reference)))
 
 
 def _check_kind(model: Any) -> None:
@@ -130,11 +132,11 @@ def _path(run: Run | str | Path) -> str | Path:
     return run.path if isinstance(run, Run) else run
 
 
-def _second(model: nn.Module, beside: nn.Module | None) -> nn.Module | None:
-    if beside is None:
+def _second(model: nn.Module, reference: nn.Module | None) -> nn.Module | None:
+    if reference is None:
         return None
-    own, other = ({name: tuple(p.shape) for name, p in m.named_parameters()} for m in (model, beside))
+    own, other = ({name: tuple(p.shape) for name, p in m.named_parameters()} for m in (model, reference))
     if own != other:
         odd = next(name for name in {**own, **other} if own.get(name) != other.get(name))
-        raise ValueError(f"beside must have the model's own parameters: they differ in {odd}")
-    return beside
+        raise ValueError(f"reference must have the model's own parameters: they differ in {odd}")
+    return reference

@@ -19,14 +19,14 @@ from margin.engine.state import dtype_of
 from margin.runs.using import is_own, reopen_data
 
 
-def subject_of_run(run: Run, data: Any = None, beside: Run | None = None) -> Subject:
+def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> Subject:
     """The subject of a run.
 
     Args:
         run: A training with at least one checkpoint.
         data: Held-out examples with targets, read by the run's own encoding; the part that the run
             held out if not given. Data that lay in memory are handed over as Data.
-        beside: A second run of the same model, with which this one is compared.
+        reference: A second run of the same model, with which this one is compared.
 
     Raises:
         ValueError: The data have no targets, do not fit the run, or are not what it was trained on.
@@ -68,7 +68,7 @@ def subject_of_run(run: Run, data: Any = None, beside: Run | None = None) -> Sub
         class_names=tuple(str(name) for name in record["data"]["encoding"].get("classes", ())),
         history=tuple(run.history),
         initial=load(run, "initial") if run.begun else None,
-        beside=None if beside is None else _second(run, beside),
+        reference_model=None if reference is None else _second(run, reference),
         groups="" if getattr(test, "groups", None) is None else record["data"]["encoding"]["group"]["column"],
     )
 
@@ -78,14 +78,14 @@ def is_held_out(run: Run, data: Any) -> bool:
     return data is None or isinstance(data, Data) or is_own(run, data)
 
 
-def _second(run: Run, beside: Run) -> nn.Module:
-    recipe, other = run.record["recipe"], beside.record["recipe"]
+def _second(run: Run, reference: Run) -> nn.Module:
+    recipe, other = run.record["recipe"], reference.record["recipe"]
     if recipe != other:
         raise ValueError(
-            f"beside must be a run of the same model, options and data: {run.path} is of {_told(recipe)}, "
-            f"{beside.path} of {_told(other)}"
+            f"reference must be a run of the same model, options and data: {run.path} is of {_told(recipe)}, "
+            f"{reference.path} of {_told(other)}"
         )
-    return load(beside)
+    return load(reference)
 
 
 def _told(recipe: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ def digits(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Dat
     Args:
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Images (N, 1, 8, 8) in the domain [0, 16].
@@ -47,7 +47,7 @@ def iris(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
     Args:
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Fisher 1936, The use of multiple measurements in taxonomic problems.
     """
@@ -62,7 +62,7 @@ def wine(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
     Args:
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Aeberhard, Coomans & de Vel 1992, Comparison of classifiers in high dimensional settings.
     """
@@ -77,7 +77,7 @@ def breast_cancer(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0)
     Args:
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Street, Wolberg & Mangasarian 1993, Nuclear feature extraction for breast tumor diagnosis.
     """
@@ -94,7 +94,7 @@ def diabetes(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> D
     Args:
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Efron, Hastie, Johnstone & Tibshirani 2004, Least angle regression, table 1.
     """

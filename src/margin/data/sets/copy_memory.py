@@ -35,7 +35,7 @@ def copy_memory(
         seed: Seed of the symbols.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         ValueError: The options leave no sequence, or no lag.

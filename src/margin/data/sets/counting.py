@@ -35,7 +35,7 @@ def anbn(  # more than 7 parameters: they are the options of the set
         test_longest: Largest n of the test part, more than ``longest``.
         seed: Seed of the n.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         ValueError: The options leave no string in a part.

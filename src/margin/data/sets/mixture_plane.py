@@ -44,7 +44,7 @@ def ring(  # more than 7 parameters: they are the options of the set
         domain: Least and largest value that a coordinate may take.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Metz, Poole, Pfau & Sohl-Dickstein 2017, Unrolled generative adversarial networks, section 3.1.
     """
@@ -81,7 +81,7 @@ def grid(  # more than 7 parameters: they are the options of the set
         domain: Least and largest value that a coordinate may take.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Srivastava, Valkov, Russell, Gutmann & Sutton 2017, VEEGAN, section 5.1.
     """

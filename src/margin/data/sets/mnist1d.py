@@ -38,7 +38,7 @@ def mnist1d(*, seed: int = 42, val: float = 0.15, split_seed: int = 0) -> Data:
     Args:
         seed: Seed of the recipe; 42 is the published set.
         val: Share of the validation part among the 4,000.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Sequences (40, 1); the 1,000 others are the official test part.

@@ -53,7 +53,7 @@ def cora(
         neighbors: Citations drawn to each paper at hop 1, 2, ... in training; () takes the whole graph.
         test: Share of the test part; only with split random.
         val: Share of the validation part; only with split random.
-        split_seed: Seed of who falls where; only with a split of one's own.
+        split_seed: Seed of the random split; only with a split of one's own.
 
     Returns:
         Nodes of one undirected graph.
@@ -98,7 +98,7 @@ def citeseer(
         neighbors: Citations drawn to each paper at hop 1, 2, ... in training; () takes the whole graph.
         test: Share of the test part; only with split random.
         val: Share of the validation part; only with split random.
-        split_seed: Seed of who falls where; only with a split of one's own.
+        split_seed: Seed of the random split; only with a split of one's own.
 
     Returns:
         Nodes of one undirected graph.
@@ -141,7 +141,7 @@ def amazon_photo(
         neighbors: Edges drawn to each good at hop 1, 2, ... in training; () takes the whole graph.
         test: Share of the test part; only with split random.
         val: Share of the validation part; only with split random.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Nodes of one undirected graph.
@@ -172,7 +172,7 @@ def mutag(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, spl
             in no fold.
         test: Share of the test part; without effect with a fold.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The files are missing.
@@ -191,7 +191,7 @@ def proteins(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, 
             in no fold.
         test: Share of the test part; without effect with a fold.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The files are missing.
@@ -209,7 +209,7 @@ def ptc(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split
             in no fold.
         test: Share of the test part; without effect with a fold.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The files are missing.
@@ -227,7 +227,7 @@ def enzymes(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, s
         fold: The fold (1 .. 10) of the given ten whose graphs are the test part.
         test: Share of the test part; without effect with a fold.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The files are missing.
@@ -245,7 +245,7 @@ def modelnet2(*, val: float = 0.15, split_seed: int = 0) -> Data:
 
     Args:
         val: Share of the validation part among the others.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The file is missing.
@@ -263,7 +263,7 @@ def shapenet10(*, points: int = 1024, test: float = 0.25, val: float = 0.15, spl
         points: Points drawn of the 2,048 of each shape.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where, and of the points.
+        split_seed: Seed of the random split, and of the points.
 
     Raises:
         FileNotFoundError: The file is missing.

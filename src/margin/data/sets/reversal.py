@@ -37,7 +37,7 @@ def reversal(  # more than 7 parameters: they are the options of the set
         seed: Seed of lengths and letters.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         ValueError: The options leave no word.

@@ -45,7 +45,7 @@ def fsdd(  # more than 7 parameters: they are the options of the source
         bands: Bands of logmel.
         level: Whether bands keep their level, or are taken relative to their mean over the clip.
         val: Share of the validation part among the clips that are not held out.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Sequences of 1,148 to 18,262 samples at most, labels 0 .. 9.

@@ -1,6 +1,6 @@
 """Synthetic sets whose answer is known: what is true of them stands in ``encoding["truth"]``.
 
-Every set is a function of its options; ``seed`` draws the examples, ``split_seed`` who falls where.
+Every set is a function of its options; ``seed`` draws the examples, ``split_seed`` the random split.
 """
 
 import math
@@ -38,7 +38,7 @@ def two_moons(  # more than 7 parameters: they are the options of the set
         domain: Least and largest value that a coordinate may take.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: the set of scikit-learn's ``make_moons``.
     """
@@ -86,7 +86,7 @@ def spirals(  # more than 7 parameters: they are the options of the set
         domain: Least and largest value that a coordinate may take.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Lang & Witbrock 1988, Learning to tell two spirals apart.
     """
@@ -135,7 +135,7 @@ def xor(  # more than 7 parameters: they are the options of the set
         domain: Least and largest value that a coordinate may take.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Minsky & Papert 1969, Perceptrons, on the parity predicate.
     """
@@ -180,7 +180,7 @@ def blobs(  # more than 7 parameters: they are the options of the set
         domain: Least and largest value that a coordinate may take.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Hastie, Tibshirani & Friedman 2009, The elements of statistical learning, section 4.3.
     """
@@ -231,7 +231,7 @@ def separable(  # more than 7 parameters: they are the options of the set
         domain: Least and largest value that a coordinate may take.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Novikoff 1962, On convergence proofs for perceptrons (the margin); Vapnik 1998, section 10.1.
     """
@@ -286,7 +286,7 @@ def noisy_linear(  # more than 7 parameters: they are the options of the set
         domain: Least and largest value that a coordinate may take.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Reference: Hastie, Tibshirani & Friedman 2009, The elements of statistical learning, equation 3.9.
     """

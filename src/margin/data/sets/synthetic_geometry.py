@@ -46,7 +46,7 @@ def solids(  # more than 7 parameters: they are the options of the set
         seed: Seed of the shapes.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Clouds (N, M, 3) with a class for each point.

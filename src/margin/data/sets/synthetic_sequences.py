@@ -1,6 +1,6 @@
 """Synthetic sequences whose answer is known: what is true of them stands in ``encoding["truth"]``.
 
-Every set is a function of its options; ``seed`` draws the examples, ``split_seed`` who falls where.
+Every set is a function of its options; ``seed`` draws the examples, ``split_seed`` the random split.
 """
 
 from dataclasses import replace
@@ -37,7 +37,7 @@ def adding(
         seed: Seed of numbers and marks.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         ValueError: The options leave no sequence, or the halves are empty.
@@ -88,7 +88,7 @@ def parity(
         seed: Seed of lengths and bits.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Raises:
         ValueError: The options leave no sequence, or the lengths are none.

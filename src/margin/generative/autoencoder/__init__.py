@@ -51,7 +51,7 @@ MODELS: tuple[Entry, ...] = (
         covers=("vae.model", "vae.beta")),
     Entry("generative/conditional_vae",
         ".dense_vae:conditional_vae", "margin.core.tasks:CODES", "margin.data.sets.tiny.tables:moons",
-        "A variational autoencoder whose decoder reads the class beside the code",
+        "A variational autoencoder whose decoder reads the class with the code",
         "Kingma, Rezende, Mohamed and Welling 2014, Section 2.2", objective=".vae_bounds:negative_elbo",
         defaults=UNDECAYED, covers=("vae.model",)),
 )
@@ -91,7 +91,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Burda, Grosse and Salakhutdinov 2016, Section 5.2", needs=(VAE,), cost=Cost(limit=1000),
         covers=("vae.model",)),
     Claim("generative/codes.reconstruction", ".code_claims:reconstruction", ".code_claims:demo",
-        "Which share of the variance is lost on the way through the code, beside PCA's?",
+        "Which share of the variance is lost on the way through the code, against PCA's?",
         "Hinton and Salakhutdinov 2006, Figure 2; Eckart and Young 1936, Section 3", needs=(RESTORES,),
         cost=Cost(passes=2, limit=1000), covers=("ae.autoencoder",), figure=".figures:reconstructions"),
     Claim("generative/codes.traversal", ".code_claims:traversal", ".code_claims:bent_demo",

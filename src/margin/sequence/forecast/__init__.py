@@ -72,10 +72,10 @@ MODELS: tuple[Entry, ...] = (
 
 PARTS: tuple[Part, ...] = (
     Part("sequence/backtest", "measure", ".backtest:backtest",
-        "Forecasts from one origin after another, judged by what followed, beside naive ones",
+        "Forecasts from one origin after another, judged by what followed, against naive ones",
         "Tashman 2000, Section 2; Conway 1963, Section 5 (intervals over blocks)"),
     Part("sequence/backtest_picture", "function", ".backtest_picture:backtest_picture",
-        "A forecast with its band beside what followed, and the errors by steps ahead with intervals",
+        "A forecast with its band and what followed, and the errors by steps ahead with intervals",
         "Hyndman and Athanasopoulos 2021, Section 5.10"),
 )
 

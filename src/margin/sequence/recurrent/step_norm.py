@@ -47,6 +47,6 @@ class StepBatchNorm(nn.Module):
         if self.training and len(rows) == 1:
             raise ValueError(
                 "batch normalization needs two steps in a batch that is learned from: got 1; set a larger "
-                "--batch_size, or --model.norm layer"
+                "--batch-size, or --model.norm layer"
             )
         return self.over_rows(rows) if len(rows) else rows

@@ -1,6 +1,17 @@
 """The second derivative of the training loss, and what is read off it."""
 
-from margin.core.catalog import BESIDE, INITIAL, KNOWN, LONG, PARAMETERS, TARGETS, Claim, Cost, Need, Part
+from margin.core.catalog import (
+    INITIAL,
+    KNOWN,
+    LONG,
+    PARAMETERS,
+    REFERENCE_MODEL,
+    TARGETS,
+    Claim,
+    Cost,
+    Need,
+    Part,
+)
 from margin.theory import ALIKE, HIDDEN_UNITS
 
 OUTPUT_LOSS = Need(
@@ -146,7 +157,7 @@ CLAIMS: tuple[Claim, ...] = (
         LI_2018, needs=(TARGETS, FILTERS), cost=Cost(168, "train", 1024), figure=".figures:landscape"),
     Claim("theory/connectivity.linear", ".connectivity_claims:linear", ".connectivity_claims:demo",
         "How high does the loss rise on the straight path between the weights of two trainings?",
-        "Frankle, Dziugaite, Roy and Carbin 2020, Section 2", needs=(TARGETS, PARAMETERS, BESIDE),
+        "Frankle, Dziugaite, Roy and Carbin 2020, Section 2", needs=(TARGETS, PARAMETERS, REFERENCE_MODEL),
         cost=Cost(42, "train", 2048), covers=("loss.mode_connectivity",), figure=".figures:landscape"),
     Claim("theory/connectivity.aligned", ".connectivity_claims:after_alignment", ".connectivity_claims:demo",
         "How high does it rise once the second one's hidden units are in the first one's order?",
@@ -154,7 +165,7 @@ CLAIMS: tuple[Claim, ...] = (
         cost=Cost(84, "train", 2048), covers=("loss.mode_connectivity",), figure=".figures:landscape"),
     Claim("theory/connectivity.curved", ".connectivity_claims:curved", ".connectivity_claims:demo",
         "How high does the loss rise on a bent path between two trainings, trained for a low loss?",
-        GARIPOV_2018, needs=(TARGETS, PARAMETERS, BESIDE), cost=Cost(240, "train", 1024),
+        GARIPOV_2018, needs=(TARGETS, PARAMETERS, REFERENCE_MODEL), cost=Cost(240, "train", 1024),
         covers=("loss.mode_connectivity",), figure=".figures:landscape"),
     Claim("theory/connectivity.from_initial",
         ".connectivity_claims:from_initial", ".connectivity_claims:demo",

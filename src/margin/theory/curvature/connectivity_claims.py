@@ -30,9 +30,9 @@ HIGHEST = "It is the highest of {points} places; between them the path may rise 
 
 
 def _second(subject: Subject) -> nn.Module:
-    if subject.beside is None:
-        raise ValueError("a path needs a second model beside the first: got none")
-    return subject.beside
+    if subject.reference_model is None:
+        raise ValueError("a path needs a reference model: got none")
+    return subject.reference_model
 
 
 def _along(subject: Subject, batches: Sequence[Batch], one: nn.Module, other: nn.Module) -> Along:
@@ -86,7 +86,7 @@ def linear(subject: Subject, *, examples: int | None = 2048) -> Finding:
     """The barrier of the straight path from a model's weights to those of a second one.
 
     Args:
-        subject: A model with a second one beside it.
+        subject: A model with a reference model.
         examples: About how many training examples the loss is taken over; None: all.
 
     Raises:
@@ -107,7 +107,7 @@ def after_alignment(subject: Subject, *, examples: int | None = 2048) -> Finding
     """The barrier of the straight path to a second model whose hidden units are put in this one's order.
 
     Args:
-        subject: A chain of layers with a second one beside it.
+        subject: A chain of layers with a reference model of the same layers.
         examples: About how many training examples the loss is taken over; None: all.
 
     Raises:
@@ -135,7 +135,7 @@ def curved(subject: Subject, *, steps: int = 300, lr: float = 0.01, examples: in
     layers, and on the bent one.
 
     Args:
-        subject: A model with a second one beside it.
+        subject: A model with a reference model.
         steps: Gradients of the curve's descent, at least 0.
         lr: Its rate, above 0.
         examples: About how many training examples the loss is taken over; None: all.
@@ -223,7 +223,7 @@ def _network(generator: Generator) -> nn.Module:
 
 
 def demo() -> Subject:
-    """A network trained on three blobs; beside it the same with its units in another order."""
+    """A network trained on three blobs; its reference model is the same with its units in another order."""
     generator = Generator().manual_seed(2018)
     centers = torch.tensor([[0.0, 2.0], [1.7, -1.0], [-1.7, -1.0]], dtype=torch.float64)
     labels = torch.arange(60) % 3
@@ -237,7 +237,7 @@ def demo() -> Subject:
         risk(CLASSES)(model, batch, generator).mean().backward()
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    beside = permute_hidden(model, 0, torch.randperm(8, generator=generator))
+    reference = permute_hidden(model, 0, torch.randperm(8, generator=generator))
     return Subject(
         model=model,
         test=[batch],
@@ -245,5 +245,5 @@ def demo() -> Subject:
         task=CLASSES,
         objective=risk(CLASSES),
         initial=initial,
-        beside=beside,
+        reference_model=reference,
     )

@@ -88,7 +88,7 @@ PARTS: tuple[Part, ...] = (
         "The variance of a minibatch gradient, with and without replacement.", "Cochran 1977, Theorem 2.2",
         covers=("opt.sgd",)),
     Part("theory/edge_of_stability", "track", ".edge_of_stability:track",
-        "Sharpness of the training loss beside the limit of the optimizer's stability.",
+        "Sharpness of the training loss against the limit of the optimizer's stability.",
         "Cohen, Kaur, Li, Kolter and Talwalkar 2021, Section 2; Cohen et al. 2022, Section 2",
         covers=("opt.curvature_diagnostic",)),
     Part("theory/rate_sweep", "measure", ".range_test:sweep",

@@ -56,7 +56,7 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(PLANE, FOLLOWED), cost=Cost(20_000.0, "test", 3),
         covers=("relu.activation_pattern", "relu.zaslavsky"), figure=".figures:regions"),
     Claim("theory/regions.possible", ".claims:possible", ".claims:demo",
-        "How many linear pieces does some network of this depth and width have, beside this one?",
+        "How many linear pieces does some network of this depth and width have, against this one?",
         MONTUFAR_2014, by_name=KNOWN, needs=(PLANE,), cost=Cost(20_000.0, "test", 3),
         covers=("relu.montufar",)),
     Claim("theory/regions.on_segments", ".claims:on_segments", ".claims:segments_demo",

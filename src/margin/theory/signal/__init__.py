@@ -90,7 +90,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017, Section 4", needs=(RANDOM_NET, TARGETS),
         cost=Cost(12, limit=256), figure=".figures:over_depth"),
     Claim("theory/initialization.variance", ".initialization_claims:variance", ".initialization_claims:demo",
-        "What is n Var W of each affine map, beside what LeCun, He and Glorot ask for?",
+        "What is n Var W of each affine map, against what LeCun, He and Glorot ask for?",
         "LeCun, Bottou, Orr and Müller 1998, Section 4.6; He, Zhang, Ren and Sun 2015, Equation 10",
         needs=(AFFINE_MAPS,), cost=Cost(0.0), covers=("init.lecun", "init.glorot", "init.he"),
         figure=".figures:gains"),

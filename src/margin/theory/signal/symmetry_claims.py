@@ -35,12 +35,12 @@ def has_hidden_units(subject: Subject) -> bool:
     return True
 
 
-def has_alike_beside(subject: Subject) -> bool:
+def has_alike_reference(subject: Subject) -> bool:
     """Whether a second model is given that is a chain of the same layers."""
-    if subject.beside is None or not has_hidden_units(subject):
+    if subject.reference_model is None or not has_hidden_units(subject):
         return False
     try:
-        one, two = _hidden(subject.model, subject), _hidden(subject.beside, subject)
+        one, two = _hidden(subject.model, subject), _hidden(subject.reference_model, subject)
     except NotAChainError:
         return False
     kept, other = (
@@ -116,20 +116,20 @@ def alignment(subject: Subject) -> Finding:
     0 that the two are the same network written down in two orders.
 
     Args:
-        subject: A chain of layers with a second one beside it.
+        subject: A chain of layers with a reference model of the same layers.
 
     Raises:
         ValueError: There is no second model, or its layers differ.
     """
-    if subject.beside is None:
-        raise ValueError("alignment needs a second model beside the first: got none")
+    if subject.reference_model is None:
+        raise ValueError("alignment needs a reference model: got none")
     few = few_inputs(subject)
-    if not (_measurable(subject.model) and _measurable(subject.beside)):
+    if not (_measurable(subject.model) and _measurable(subject.reference_model)):
         nothing = torch.tensor(math.nan, dtype=torch.float64)
         return _nearer(nothing, "", "a weight of one of the two models is not finite, or too large", ())
-    found = matching(subject.model, subject.beside, inputs=few)
-    before = copied(subject.beside).double()
-    after = permuted(before, _hidden(subject.beside, subject), found.perms)
+    found = matching(subject.model, subject.reference_model, inputs=few)
+    before = copied(subject.reference_model).double()
+    after = permuted(before, _hidden(subject.reference_model, subject), found.perms)
     moved = _gap(_outputs(before, subject), _outputs(after, subject))
     same = moved <= ROUNDING
     units = sum(len(perm) for perm in found.perms)
@@ -179,17 +179,17 @@ def _network(generator: Generator) -> nn.Module:
 
 
 def demo() -> Subject:
-    """A network of two hidden layers; beside it the same with its units in another order."""
+    """A network of two hidden layers; its reference model is the same with its units in another order."""
     generator = Generator().manual_seed(2023)
     model = _network(generator)
     x = torch.randn(16, 4, generator=generator, dtype=torch.float64)
-    beside = model
+    reference = model
     for layer, units in enumerate((8, 6)):
-        beside = permute_hidden(beside, layer, torch.randperm(units, generator=generator))
+        reference = permute_hidden(reference, layer, torch.randperm(units, generator=generator))
     return Subject(
         model=model,
         test=[Batch((x,), torch.arange(16) % 3)],
         task=CLASSES,
         objective=risk(CLASSES),
-        beside=beside,
+        reference_model=reference,
     )

@@ -42,7 +42,7 @@ def test_an_edge_table_with_its_nodes_beside_it_or_named(tmp_path: Path, refused
     folder = tables(tmp_path / "a")
     beside = open_data(f"graph:{folder / 'edges.csv'}", {})
     (folder / "nodes.csv").rename(tmp_path / "people.csv")
-    with refused("--data.nodes_file, or nodes.csv beside it", error=FileNotFoundError):
+    with refused("--data.nodes-file, or nodes.csv beside it", error=FileNotFoundError):
         read_graph(folder / "edges.csv")
     named = read_graph(folder / "edges.csv", nodes_file=str(tmp_path / "people.csv"))
     assert named.fingerprint == beside.fingerprint

@@ -174,7 +174,7 @@ def test_dates_of_two_readings_need_a_word_and_the_refusal_names_it(tmp_path, re
     day = 1440 if " " not in form else 60
     path = stamped(tmp_path / "a.csv", [day * k for k in range(40)], form)
     for options in ({}, {"time_column": "date"}):
-        with refused("a.csv", "--data.time_format", f"'{form}'"):
+        with refused("a.csv", "--data.time-format", f"'{form}'"):
             load_steps(path, **options)
     steps = load_steps(path, clock=Clock(form))
     assert steps.time_column == "date"
@@ -195,7 +195,7 @@ def test_a_run_reads_new_rows_as_it_read_its_own_and_tells_their_gaps(tmp_path, 
     monkeypatch.chdir(tmp_path)
     stamped(tmp_path / "a.csv", [60 * k for k in range(200)], DAY_FIRST)
     window = ["--data.context=8", "--data.horizon=2"]
-    words = ["train", "linear_forecaster", "series:a.csv", *window, f"--data.time_format={DAY_FIRST}"]
+    words = ["train", "linear_forecaster", "series:a.csv", *window, f"--data.time-format={DAY_FIRST}"]
     assert main([*words, "--data.missing=last", "--epochs=1", "--out=run"]) == 0
     minutes = [60 * k for k in range(30) if k != 20]
     text = stamped(tmp_path / "b.csv", minutes, DAY_FIRST).read_text()

@@ -48,7 +48,7 @@ def test_nothing_stands_before_the_first_value(tmp_path, refused):
 def test_times_that_fall_or_come_twice_are_refused(tmp_path, refused):
     with refused("row 4", "order of time", "2020-01-02", "2020-01-03"):
         load_steps(days(tmp_path / "a.csv", FINE[0], FINE[2], FINE[1], FINE[3]))
-    with refused("row 3", "2020-01-01", "comes twice", "train with --data.time_column", "--data.ignore"):
+    with refused("row 3", "2020-01-01", "comes twice", "train with --data.time-column", "--data.ignore"):
         load_steps(days(tmp_path / "b.csv", FINE[0], *FINE))
 
 

@@ -107,7 +107,7 @@ def test_a_target_is_decoded_up_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "texts"),
     [
-        ("a\tb\na b\n", {}, ("a.tsv, line 2", "two columns", "got 1", "--data.target_file")),
+        ("a\tb\na b\n", {}, ("a.tsv, line 2", "two columns", "got 1", "--data.target-file")),
         ("a\tb\tc\n", {}, ("a.tsv, line 1", "got 3")),
         ("", {}, ("the file is empty",)),
         ("a\tb\n" * 20, {"longest": -1}, ("longest must be at least 0: got -1",)),

@@ -140,7 +140,7 @@ def read_audio(  # more than 7 parameters: they are the options of the source
         time: Codes a block, of tokens.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where; tokens are cut in order, so blocks of one clip stay apart.
+        split_seed: Seed of the random split; tokens are cut in order, so blocks of one clip stay apart.
 
     Returns:
         Sequences of several lengths, ``input_size`` numbers a step; of samples in the domain [-1, 1].

@@ -69,7 +69,7 @@ class Cutting:
         normalize: rows divides the features of a node by their sum of absolute values.
         test: Share of the test part among the nodes with a target.
         val: Share of the validation part.
-        seed: Seed of who falls where.
+        seed: Seed of the random split.
     """
 
     split: Cut | None = None

@@ -56,7 +56,7 @@ def from_graph(  # more than 7 parameters: they are the options of the source
         neighbors: Edges drawn to each node at hop 1, 2, ... in training; () takes the whole graph.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.
@@ -100,7 +100,7 @@ def from_graphs(
         task: Whether targets are classes or values, where their type does not say what is wanted.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.

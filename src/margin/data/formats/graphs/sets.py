@@ -44,7 +44,7 @@ def read_graphs(  # more than 7 parameters: they are the options of the source
         fold: Of a folder with ``10fold_idx``, the fold (1 .. 10) whose graphs are the test part.
         test: Share of the test part; without effect with a fold.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.

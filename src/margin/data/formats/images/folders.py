@@ -78,7 +78,7 @@ def read_folder(  # more than 7 parameters: they are the options of the source
             read when they are taken; both give the same batches.
         test: Share of the test part; without effect where there is a folder of that name.
         val: Share of the validation part; without effect where there is a folder of that name.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Images (N, C, H, W) in the domain [0, 255].

@@ -98,7 +98,7 @@ def mnist(*, val: float = 0.15, split_seed: int = 0) -> Data:
 
     Args:
         val: Share of the validation part among the 60,000 training images.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Images (N, 1, 28, 28) in the domain [0, 255].
@@ -118,7 +118,7 @@ def fashion_mnist(*, val: float = 0.15, split_seed: int = 0) -> Data:
 
     Args:
         val: Share of the validation part among the 60,000 training images.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Images (N, 1, 28, 28) in the domain [0, 255].
@@ -143,7 +143,7 @@ def read_images(
         path: The folder or the file of images.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Images (N, 1, H, W) or (N, C, H, W); unsigned bytes have the domain [0, 255].

@@ -50,7 +50,7 @@ def read_dataset(  # more than 7 parameters: they are the options of the source
             never), or fetched when they are taken.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.

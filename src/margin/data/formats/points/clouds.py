@@ -53,7 +53,7 @@ def from_clouds(  # more than 7 parameters: they are the options of the source
         domain: Least and largest value that a coordinate may take, in its own unit; for sets of one size.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.
@@ -97,7 +97,7 @@ def read_clouds(  # more than 7 parameters: they are the options of the source
         domain: Least and largest value that a coordinate may take, in its own unit; for sets of one size.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part; without effect where there is an official one.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.

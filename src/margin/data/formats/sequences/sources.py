@@ -70,7 +70,7 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
             a step.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
         test_sequences: Sequences and targets of an official test part, which is kept.
 
     Returns:
@@ -131,7 +131,7 @@ def read_sequences(  # more than 7 parameters: they are the options of the sourc
             a step.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.

@@ -53,7 +53,7 @@ def ambiguous(cell: str) -> str:
     rest = cell[found.end() :].strip()
     clock = {0: "", 1: " %H:%M", 2: " %H:%M:%S"}.get(rest.count(":"), "") if rest else ""
     day, month = (f"{mark.join((*two, year))}{clock}" for two in (("%d", "%m"), ("%m", "%d")))
-    return f" and say how: --data.time_format '{day}' (the day first) or '{month}' (the month first)"
+    return f" and say how: --data.time-format '{day}' (the day first) or '{month}' (the month first)"
 
 
 def is_time(table: Table, name: str, form: str) -> bool:
@@ -231,7 +231,7 @@ def _check_order(table: Table, name: str, values: NDArray[np.float64], times: pl
         row = int(twin[0]) + 1
         raise ValueError(
             f"{table.at(row, name)}: every time must come once: {shown[row]} comes twice; if {name!r} is not "
-            f"the rows' time, train with --data.time_column, or leave it out by --data.ignore {name!r}"
+            f"the rows' time, train with --data.time-column, or leave it out by --data.ignore {name!r}"
             f"{_repeats(times, row, 0.0)}"
         )
     if len(fall := np.flatnonzero(values < 0)):

@@ -167,7 +167,7 @@ def _number(table: Table, name: str) -> Column:
     raw = table.frame[name].drop_nulls()[0]
     raise ValueError(
         f"{table.name}, column {name!r}: a series must be numbers: got {str(raw)!r}; if these are its times, "
-        f"set --data.time_column {name!r}{ambiguous(str(raw))}, else --data.ignore {name!r}"
+        f"set --data.time-column {name!r}{ambiguous(str(raw))}, else --data.ignore {name!r}"
     )
 
 

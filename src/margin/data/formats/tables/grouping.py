@@ -55,7 +55,7 @@ def group_parts(
         if absent:
             raise ValueError(
                 f"the training part needs an example of every class: all groups of class "
-                f"{names[absent[0]]!r} are held out; set another --data.split_seed, or hold less out"
+                f"{names[absent[0]]!r} are held out; set another --data.split-seed, or hold less out"
             )
     return found
 

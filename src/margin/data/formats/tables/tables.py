@@ -105,7 +105,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
         domain: Least and largest value that a feature may take, in its own unit.
         test: Share of the test part; without effect where there is a file of it.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Inputs (N, d) in the user's units, float32.
@@ -156,7 +156,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         domain: Least and largest value that a feature may take, in its own unit.
         test: Share of the test part.
         val: Share of the validation part.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Inputs (N, d) in the user's units, float32.

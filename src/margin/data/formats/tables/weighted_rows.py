@@ -130,7 +130,7 @@ def data_of_rows(
         rows: What :func:`rows_of` made.
         classes: Number of classes; 0 for values.
         validation_fraction: Share of the validation part, in [0, 1); 0 leaves it out.
-        seed: Seed of who falls where.
+        seed: Seed of the random split.
         as_it_is: Whether the map leaves every feature as it is.
 
     Raises:

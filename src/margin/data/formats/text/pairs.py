@@ -65,7 +65,7 @@ def read_pairs(  # more than 7 parameters: they are the options of the source
             counted. 0 keeps all. Held-out parts are kept whole.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part; likewise.
-        split_seed: Seed of who falls where.
+        split_seed: Seed of the random split.
 
     Returns:
         Data whose encoding keeps both vocabularies.
@@ -245,7 +245,7 @@ def sentences_in(path: Path, target: Path | None) -> Sentences:
     cells = [line.split("\t") for line in lines]
     for row, found in enumerate(cells, 1):
         if len(found) != 2:
-            remedy = "; set --data.target_file where the targets are in a file of their own"
+            remedy = "; set --data.target-file where the targets are in a file of their own"
             raise ValueError(
                 f"{path}, line {row}: a pair must be two columns with a tab between: got {len(found)}"
                 + remedy * (len(found) == 1)
