@@ -168,6 +168,7 @@ class _Estimator(BaseEstimator):
 
     def _learn(self, entry: Entry, X: Doubles, targets: NDArray[Any], weight: Doubles) -> None:
         """Train on the rows whose weight is not 0, and keep what a fitted estimator has."""
+        self.entry_ = entry.name
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         training = self._training(entry, seed)
         if not (entry.weighted or weighted_rows.even(weight)):
@@ -237,6 +238,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
 
     Attributes:
         classes_: The classes, sorted.
+        entry_: Full name of the entry that was trained, with the head that fits the targets.
         module_: The trained torch module, float64, from inputs in their own units to the model's outputs.
         input_shape_: The shape of one of its inputs.
         loss_curve_: The mean training loss of each epoch; empty where the model's rule states none.
@@ -321,7 +323,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         return self._task().classes(outputs).numpy()
 
     def _task(self) -> Any:
-        return resolve(find(models(), self.model, "model").task)
+        return resolve(find(models(), self.entry_, "model").task)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -354,6 +356,7 @@ class MarginRegressor(RegressorMixin, _Estimator):
         random_state: Seeds weights, order and noise; an int makes a fit repeatable.
 
     Attributes:
+        entry_: Full name of the entry that was trained, with the head that fits the targets.
         module_: The trained torch module, float64, from inputs to values, both in their own units.
         input_shape_: The shape of one of its inputs.
         loss_curve_: The mean training loss of each epoch, of the standardized target; empty where the

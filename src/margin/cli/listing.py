@@ -15,11 +15,23 @@ def models(area: str = "") -> Output:
         area: Only those of this area, such as vision.
     """
     rows = [row for name, row in catalog.models().items() if not area or name.startswith(f"{area}/")]
+    heads = {name: [other for other in heads if other] for name, heads in _heads(rows).items()}
     if not rows:
         areas = sorted({name.partition("/")[0] for name in catalog.models()})
         raise ValueError(f"no models in {area!r}; areas with models: {', '.join(areas)}")
     document = [{"name": row.name, "summary": row.summary, "reference": row.reference} for row in rows]
-    return Output(document, columns([(row.name, row.summary) for row in rows]))
+    bodies = [row for row in rows if ":" not in row.name]
+    lines = [(row.name, f"{row.summary}{''.join(f' :{head}' for head in heads[row.name])}") for row in bodies]
+    return Output(document, columns(lines))
+
+
+def _heads(rows: Sequence[catalog.Entry]) -> dict[str, list[str]]:
+    """The heads of each body, "" the first; the data choose among them."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        body, _, head = row.name.partition(":")
+        found.setdefault(body, []).append(head)
+    return found
 
 
 def list_rows(area: str = "", *, kind: str = "") -> Output:

@@ -118,6 +118,22 @@ def taken_out(words: Sequence[str], option: str, example: str = "") -> tuple[lis
     return rest, values
 
 
+def recognized(words: Sequence[str], parser: Options) -> list[str]:
+    """Of what was typed, the options that the parser has, with their values."""
+    found: list[str] = []
+    known, takes = hints_of(parser), False
+    for word in readable(words, parser):
+        name, equals, _ = word.partition("=")
+        if word.startswith("--"):
+            takes = name in known
+            found += [word] if takes else []
+            takes = takes and not equals
+        elif takes:
+            found.append(word)
+            takes = False
+    return found
+
+
 def readable(words: Sequence[str], parser: Options) -> list[str]:
     """What was typed as the parser reads it.
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from margin.cli.data import check_source
 from margin.cli.help import Options
 from margin.cli.output import Output, fitted, progress, say
-from margin.cli.parsing import HELP, named, new_parser, parse, reader_options, taken_out
+from margin.cli.parsing import HELP, named, new_parser, parse, reader_options, recognized, taken_out
 from margin.core import options as core
-from margin.core.catalog import dictated, find, models, resolve, rules
+from margin.core.catalog import dictated, find, heads_of, models, resolve, rules
 from margin.core.hints import flag
 from margin.core.options import Training
 
@@ -88,9 +88,10 @@ def run(words: Sequence[str]) -> Output:
             return Output({"usage": USAGE}, fitted(USAGE))
         raise ValueError("margin train needs MODEL and DATA, for instance: margin train lenet5 digits")
     check_names(taken)
+    taken, data = (taken, None) if base else fitted_head(taken)
     parser = parser_of(taken.model, taken.data, taken.rule)
     before = Training.recorded(base["training"]) if base else None
-    return trained(taken, options_of(parser, taken, base), before)
+    return trained(taken, options_of(parser, taken, base), before, data)
 
 
 def take(words: Sequence[str]) -> Words:
@@ -118,6 +119,27 @@ def check_names(taken: Words) -> None:
     if taken.rule:
         named(rules(), taken.rule, "rule", "list --kind rule")
     check_source(taken.data)
+
+
+def fitted_head(taken: Words) -> tuple[Words, Any]:
+    """The words with the head of the model that fits the data, and the data where they had to be opened.
+
+    A model of one head needs no look at the data, and help of data that cannot be read is the first head's.
+    """
+    entry = find(models(), taken.model, "model")
+    if len(heads_of(entry)) == 1:
+        return taken, None
+    from margin.engine.plan import head_for
+
+    parser = new_parser(f"margin train {taken.model} {taken.data}")
+    reader_options(parser, taken.data)
+    try:
+        data = opened(taken, parse(parser, recognized(taken.rest, parser)).as_dict().get("data") or {})
+        return taken._replace(model=head_for(entry, data).name), data
+    except (ValueError, OSError):
+        if {*HELP} & {*taken.rest}:
+            return taken, None
+        raise
 
 
 def parser_of(model: str, data: str, rule: str) -> Options:
@@ -183,13 +205,14 @@ def options_of(parser: Options, taken: Words, base: Mapping[str, Any]) -> Chosen
     )
 
 
-def trained(taken: Words, options: Chosen, before: Training | None) -> Output:
+def trained(taken: Words, options: Chosen, before: Training | None, data: Any = None) -> Output:
     """Train once or for several seeds; print the metrics and where the run is.
 
     Args:
         taken: What is trained on what.
         options: The options, those of a record among them.
         before: The options of a record that is repeated, of which none is looked up again.
+        data: The data where they are open already.
     """
     from margin.engine.parallel.processes import gathered, told_by_first
     from margin.runs.training import Job, begin, finish, prepare
@@ -208,7 +231,7 @@ def trained(taken: Words, options: Chosen, before: Training | None) -> Output:
         return job
 
     with gathered(options.device):
-        data = opened(taken, options.data)
+        data = opened(taken, options.data) if data is None else data
         if options.seeds == 1:
             return outcome([finish(one(data, options.training, options.out or None), progress=progress)])
         out = told_by_first(lambda: _parent(options.out, taken.model))

@@ -164,6 +164,12 @@ class Need:
     of: Literal["subject", "model"] = "subject"
     model: str = ""
 
+    def is_met(self, subject: Any) -> bool:
+        """Whether a subject has what is needed."""
+        if self.model:
+            return isinstance(resolve("margin.engine.state:core_of")(subject.model), resolve(self.model))
+        return bool(resolve(self.met)(subject))
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -226,13 +232,7 @@ class Claim:
 
 
 def _unmet(needs: Iterable[Need], subject: Any) -> str:
-    return " and ".join(need.text for need in needs if not _is_met(need, subject))
-
-
-def _is_met(need: Need, subject: Any) -> bool:
-    if need.model:
-        return isinstance(resolve("margin.engine.state:core_of")(subject.model), resolve(need.model))
-    return bool(resolve(need.met)(subject))
+    return " and ".join(need.text for need in needs if not need.is_met(subject))
 
 
 OTHER_MODELS = "is asked only of"

@@ -37,7 +37,9 @@ def recipe(value: Any) -> str:
     for key, hint in {"model": str, "spec": dict[str, Any], "options": dict[str, Any]}.items():
         if not isinstance(value, dict) or not fits(value.get(key), hint):
             return f"must be a recipe {{model, spec, options}} of which {key} is {spoken(hint)}"
-    if value["model"] not in models():
+    try:
+        find(models(), value["model"], "model")
+    except ValueError:
         return f"names no model that is here: {shown(value['model'])}"
     inner = (one for one in value["spec"].values() if isinstance(one, dict) and "model" in one)
     return next((complaint for one in inner if (complaint := recipe(one))), "")

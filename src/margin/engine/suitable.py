@@ -3,7 +3,7 @@
 import inspect
 from typing import Any
 
-from margin.core.catalog import Entry, chosen, dictated, find, models, resolve
+from margin.core.catalog import Entry, chosen, dictated, find, heads_of, models, resolve
 from margin.core.tasks import HALFSPACE, Task
 
 SPEC = ("in_features", "num_classes", "num_examples", "channels", "image_size")
@@ -55,7 +55,9 @@ def entry_for(kind: str, model: Any, shape: Any) -> Entry:
     """
     if not isinstance(model, str):
         raise ValueError(f"model must be the name of an entry: got {model!r}")
-    entry = find(models(), model, "model")
+    named = find(models(), model, "model")
+    heads = (head for head in heads_of(named) if kind_of(head) == kind and not _strange(head))
+    entry = next(heads, named)
     if kind_of(entry) != kind or _strange(entry):
         such = ", ".join(suitable(kind))
         raise ValueError(

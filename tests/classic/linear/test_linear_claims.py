@@ -9,9 +9,12 @@ import pytest
 import torch
 from scipy.linalg import hadamard
 
+from margin.classic.factors import AUTOENCODER
+from margin.classic.factors import PPCA as PPCA_MODEL
 from margin.classic.factors import pca_claims as pca
 from margin.classic.factors.pca import PCA, LinearAutoencoder, principal_components
 from margin.classic.factors.ppca import PPCA, expectation_maximization, maximum_likelihood
+from margin.classic.linear import LASSO, LEAST_SQUARES, RIDGE, SOFTMAX
 from margin.classic.linear import least_squares_claims as squares
 from margin.classic.linear import logistic_claims as logistic
 from margin.classic.linear import network_claims as networks
@@ -443,13 +446,13 @@ def test_examples_of_weight_zero_count_for_nothing() -> None:
 def test_each_question_knows_its_model() -> None:
     batch = values_batch(30, 4, 0, False)
     cases = {
-        squares.is_least_squares: LinearRegression(4),
-        penalized.is_ridge: Ridge(4),
-        penalized.is_lasso: Lasso(4),
-        logistic.is_softmax: SoftmaxRegression(4, 2),
+        LEAST_SQUARES.is_met: LinearRegression(4),
+        RIDGE.is_met: Ridge(4),
+        LASSO.is_met: Lasso(4),
+        SOFTMAX.is_met: SoftmaxRegression(4, 2),
         logistic.is_binary_logistic: LogisticRegression(4, 2),
-        pca.is_linear_autoencoder: LinearAutoencoder(4),
-        pca.is_ppca: PPCA(4),
+        AUTOENCODER.is_met: LinearAutoencoder(4),
+        PPCA_MODEL.is_met: PPCA(4),
         networks.is_two_layer_network: LinearNetwork(4, 2),
     }
     for ask, own in cases.items():

@@ -7,12 +7,11 @@ import torch
 from sklearn.datasets import load_iris
 from torch import nn
 
+from margin.classic.perceptron import PERCEPTRON, separation_claims
 from margin.classic.perceptron import claims as perceptron_claims
-from margin.classic.perceptron import separation_claims
 from margin.classic.perceptron.averaged_perceptron import AveragedPerceptron
 from margin.classic.perceptron.claims import (
     is_halfspace,
-    is_perceptron,
     lemmas,
     long_demo,
     margin,
@@ -41,6 +40,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE
 from margin.core.types import Batch
 from margin.engine.descent import risk
+from margin.engine.state import NonFiniteError
 
 
 def subject_of(x: torch.Tensor, labels: torch.Tensor, model: nn.Module | None = None) -> Subject:
@@ -373,7 +373,7 @@ def test_examples_of_weight_0_are_left_out_and_the_rest_must_be_finite() -> None
     assert rows.tolist() == [[1, 2], [3, 4]]
     assert kept.tolist() == [1, 0]
     for ask in (novikoff, separable, version_space, count):
-        with pytest.raises(ValueError, match=r"got inf in training example 1, feature 0"):
+        with pytest.raises(NonFiniteError, match=r"features must be finite: got inf in row 1, feature 0"):
             ask(subject)
     assert novikoff(weighted).verdict is Verdict.HOLDS
 
@@ -389,7 +389,7 @@ def test_which_subjects_the_claims_are_for() -> None:
     linear = dataclasses.replace(perceptron, model=nn.Linear(2, 2))
     subjects = (perceptron, widest, averaged, linear)
     assert [is_halfspace(s) for s in subjects] == [True, True, True, False]
-    assert [is_perceptron(s) for s in subjects] == [True, False, False, False]
+    assert [PERCEPTRON.is_met(s) for s in subjects] == [True, False, False, False]
     assert has_rows(linear)
     assert not has_rows(dataclasses.replace(linear, train=()))
     tokens = [Batch((torch.zeros(2, 3, dtype=torch.long),), torch.tensor([0, 1]))]

@@ -48,7 +48,7 @@ def subject_of_estimator(estimator: Any, data: Any, *, train: Any = None, domain
     return subject_of(
         module,
         _rows(estimator, data),
-        task=resolve(find(models(), estimator.model, "model").task).name,
+        task=resolve(find(models(), estimator.entry_, "model").task).name,
         train=None if train is None else _rows(estimator, train),
         domain=domain,
         class_names=tuple(str(name) for name in getattr(estimator, "classes_", ())),

@@ -293,7 +293,7 @@ def test_a_column_that_counts_the_rows_is_said(csv) -> None:
 
 def test_a_cell_that_means_missing_names_the_option_that_says_so(csv, refused) -> None:
     rows = "".join(f"{k % 4},{'xy'[k % 2]}\n" for k in range(20))
-    words = "'NA' means a missing value; fill it in", "--data.missing_values"
+    words = "'NA' means a missing value; fill it in", "--data.missing-values"
     with refused("row 2, column 'a': ", *words):
         read_table(csv("a,y\nNA,x\n" + rows))
     with refused("row 2, column 'y': ", *words):

@@ -30,7 +30,7 @@ EXACT = 2.0**53
 FILL = "fill it in, set --missing drop, mean, median or mode, or set --ignore {column!r}{kept}"
 """What is to be done about a missing cell of a column."""
 
-KEPT = "; if it is a value, name those that mean a missing one by --data.missing_values"
+KEPT = "; if it is a value, name those that mean a missing one by --data.missing-values"
 """What is added where the cell is not empty."""
 
 

@@ -1,0 +1,103 @@
+"""A body has heads: the data's task picks among them, and the names of before still resolve."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import margin
+from margin.cli import main
+from margin.core.catalog import UnknownName, find, heads_of, models, resolve
+from margin.engine.plan import check_task, head_for
+
+ONCE = margin.Training(max_steps=1, batch_size=4)
+
+FORMERLY = {old: row.name for row in models().values() for old in row.formerly}
+
+
+def test_an_old_name_is_the_entry_that_had_it() -> None:
+    assert FORMERLY["sequence/lstm_regressor"] == "sequence/lstm:values"
+    for old, name in FORMERLY.items():
+        assert old not in models()
+        assert find(models(), old, "model").name == name
+        assert find(models(), old.rpartition("/")[2], "model").name == name
+    with pytest.raises(UnknownName, match="nearest: sequence/lstm"):
+        find(models(), "lstmm", "model")
+
+
+def test_a_name_with_its_head_stays_with_it() -> None:
+    lstm = find(models(), "lstm", "model")
+    assert lstm.name == "sequence/lstm"
+    assert [head.name for head in heads_of(lstm)] == [
+        "sequence/lstm",
+        "sequence/lstm:values",
+        "sequence/lstm:tokens",
+        "sequence/lstm:series",
+    ]
+    assert heads_of(find(models(), "lstm:tokens", "model")) == (find(models(), "lstm:tokens", "model"),)
+
+
+@pytest.mark.parametrize("entry", [row for row in models().values() if ":" in row.name], ids=lambda e: e.name)
+def test_the_data_of_a_head_pick_it_by_the_name_of_its_body(entry) -> None:
+    body, data = find(models(), entry.name.partition(":")[0], "model"), resolve(entry.tiny)()
+    # quantiles and values are forecasts of the same series: the first serves where none is named
+    fits = [head for head in heads_of(body) if accepts(head, data)]
+    assert entry in fits
+    assert head_for(body, data) is fits[0]
+    assert [head.name for head in fits if "quantiles" not in head.name] in ([entry.name], [fits[0].name])
+
+
+def accepts(entry, data) -> bool:
+    try:
+        check_task(entry, data)
+    except ValueError:
+        return False
+    return True
+
+
+def test_where_no_head_fits_the_message_is_of_the_name_that_was_given() -> None:
+    with pytest.raises(ValueError, match="sequence/lstm needs sequences: an example of iris has 4 features"):
+        margin.train("lstm", "iris", training=ONCE)
+
+
+def test_a_record_of_before_goes_on(tmp_path: Path) -> None:
+    x, y = torch.randn(40, 3), torch.randn(40)
+    run = margin.train("mlp:values", (x, y), training=ONCE, out=tmp_path / "run")
+    text = (run.path / "run.yaml").read_text()
+    record = yaml.safe_load(text)
+    assert record["recipe"]["model"] == "feedforward/mlp:values"
+    (run.path / "run.yaml").write_text(text.replace("feedforward/mlp:values", "feedforward/mlp_regressor"))
+    twice = margin.resume(run.path, (x, y), margin.Training(max_steps=2))
+    assert twice.reason == "max_steps"
+    assert [row["step"] for row in twice.history][-1] == 2
+
+
+def test_the_command_line_takes_the_head_of_the_data(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.csv").write_text("a,b,y\n" + "".join(f"{i},{i % 3},{i * 0.37:.2f}\n" for i in range(60)))
+    assert main(["train", "mlp", "x.csv", "--target", "y", "--max-steps", "1", "--model.hidden", "4"]) == 0
+    assert "test_mse" in capsys.readouterr().out
+    assert main(["train", "mlp", "x.csv", "--target=b", "--task=classes", "--max-steps", "1"]) == 0
+    assert "test_accuracy" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "mlp", "x.csv", "--target", "y", "--help"])
+    assert re.search(r"perceptron to .*real number", " ".join(capsys.readouterr().out.split()))
+    assert main(["train", "mlp", "missing.csv", "--target", "y", "--max-steps", "1"]) == 2
+    assert "missing.csv" in capsys.readouterr().err
+
+
+def test_a_regressor_takes_the_head_of_values() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 3, generator=generator).numpy()
+    estimator = margin.MarginRegressor("mlp", epochs=1).fit(x, x.sum(1))
+    assert estimator.entry_ == "feedforward/mlp:values"
+    assert estimator.predict(x).shape == (60,)
+
+
+def test_the_models_are_listed_by_their_bodies(capsys) -> None:
+    assert main(["models", "sequence"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"sequence/lstm +An LSTM.*:values :tokens :series", text)
+    assert "sequence/lstm:values" not in text
