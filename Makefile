@@ -1,6 +1,7 @@
 # make demo   trains LeNet-5 on scanned digits, audits it, writes report.html
 # make check  format, lint, types, tests
 # make test   the tests alone
+# make slow   the fifty slowest tests
 # make docs   the site, into build/site
 # make bench  the figures of benchmarks/, beside the peers, into docs/results
 
@@ -9,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo check test format lint types docs bench clean
+.PHONY: demo check test slow format lint types docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/margin demo
@@ -19,6 +20,9 @@ check: format lint types test
 test: $(VENV)/.tested
 	$(BIN)/pytest -n $(WORKERS)
 	MARGIN_CHECK_SHAPES=0 $(BIN)/pytest -n 0 tests/unhooked
+
+slow: $(VENV)/.tested
+	$(BIN)/pytest -n $(WORKERS) --durations=50 --durations-min=1
 
 format: $(VENV)/.tested
 	$(BIN)/ruff format --check

@@ -250,6 +250,18 @@ def test_a_table_is_short_and_imports_only_the_catalog_and_what_its_area_shares(
         assert not isinstance(node, ast.FunctionDef | ast.ClassDef)
 
 
+def test_no_private_name_is_imported() -> None:
+    taken = [
+        f"{name}: {node.module}.{alias.name}"
+        for name, path in MODULES.items()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "margin"
+        for alias in node.names
+        if alias.name.startswith("_")
+    ]
+    assert not taken
+
+
 def closure(name: str) -> set[str]:
     seen: set[str] = set()
     waiting = [name]
