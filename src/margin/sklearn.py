@@ -368,7 +368,7 @@ class MarginRegressor(RegressorMixin, _Estimator):
 
     def __init__(
         self,
-        model: str = "feedforward/mlp_regressor",
+        model: str = "feedforward/mlp:values",
         *,
         options: Mapping[str, Any] | None = None,
         epochs: int | None = None,

@@ -258,7 +258,7 @@ class PiecewiseLinearInterpolant(nn.Module):
         if in_features != 1:
             raise ValueError(
                 "a piecewise-linear interpolant is a function of one feature: "
-                f"got in_features={in_features}; take feedforward/mlp_regressor for more"
+                f"got in_features={in_features}; take feedforward/mlp for more"
             )
         if knots < 0 or knots == 1:
             raise ValueError(f"knots must be 0 (every training input) or at least 2: got {knots}")
