@@ -229,8 +229,11 @@ def test_a_perceptron_is_a_classifier_of_two_classes_without_probabilities() -> 
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
-        (MarginClassifier("mlp_regressor"), "predict classes .*: got feedforward/mlp_regressor; such: .*mlp"),
-        (MarginRegressor("mlp"), "predict values .*: got feedforward/mlp; such: .*mlp_regressor"),
+        (MarginClassifier("mlp_regressor"), "predict classes .*: got feedforward/mlp:values; such: .*mlp"),
+        (
+            MarginRegressor("logistic_regression"),
+            "predict values .*: got classic/logistic_regression; such: .*mlp:values",
+        ),
         (MarginClassifier("mpl"), "unknown model 'mpl'; nearest: .*mlp"),
         (MarginClassifier(options={"hiden": (3,)}), "has no option 'hiden'; it has: hidden"),
         (MarginClassifier(training={"clipp": 1.0}), "training has no option 'clipp'; it has: clip"),

@@ -114,9 +114,7 @@ def test_the_loss_is_the_weighted_mean() -> None:
 
 
 def test_more_features_than_one_are_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"of one feature: got in_features=3; take feedforward/mlp_regressor"
-    ):
+    with pytest.raises(ValueError, match=r"of one feature: got in_features=3; take feedforward/mlp"):
         PiecewiseLinearInterpolant(3, 10)
     for knots in (-1, 1):
         with pytest.raises(ValueError, match=f"or at least 2: got {knots}"):
