@@ -1,12 +1,26 @@
 """The schema of encodings, which loads no reader, has the choices that the readers have."""
 
-from typing import get_args
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+import torch
 
-from margin.data.formats.tables import columns
+import margin.data
+from margin.data.assembly import TaskName
+from margin.data.formats.audio import sources as audio
+from margin.data.formats.graphs import node_data
+from margin.data.formats.graphs import tables as graph_tables
+from margin.data.formats.points import set_data
+from margin.data.formats.series import table as series
+from margin.data.formats.tables import columns, delimited, delimited_form
 from margin.data.formats.text import vocabulary
+from margin.data.forms import PREFIXES
 from margin.engine import encodings
+
+FORMATS = encodings.OF_FORMAT
 
 
 @pytest.mark.parametrize(
@@ -15,8 +29,45 @@ from margin.engine import encodings
         (encodings.MISSING, columns.Missing),
         (encodings.LEVEL, vocabulary.Level),
         (encodings.CASE, vocabulary.Case),
+        (encodings.KIND, columns.Kind),
+        (FORMATS["table"]["header"], delimited.Header),
+        (get_args(FORMATS["table"]["decimal?"])[0], delimited_form.Decimal),
+        (FORMATS["series"]["missing"], series.Missing),
+        (FORMATS["points"]["scale"], set_data.Scale),
+        (encodings.TABLES["directed"], graph_tables.Directed),
+        (encodings.NODES["normalize"], node_data.Normalize),
+        (encodings.SOUND["features"], audio.Features),
+        (encodings.SOUND["level"], audio.Level),
     ],
-    ids=["missing", "level", "case"],
+    ids=lambda choices: "-".join(map(str, get_args(choices))),
 )
 def test_the_choices_are_the_readers(schema: object, reader: object) -> None:
     assert get_args(schema) == get_args(reader) != ()
+
+
+def written(key: str) -> Iterator[Any]:
+    """What the readers write under a key of an encoding, where it stands in their text."""
+    for path in Path(margin.data.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+            for name, value in pairs:
+                if isinstance(name, ast.Constant) and name.value == key and isinstance(value, ast.Constant):
+                    yield value.value
+
+
+def test_tasks_are_those_that_readers_write() -> None:
+    found = {*written("task"), *get_args(TaskName), *get_args(set_data.SetTask)}
+    assert found == set(get_args(encodings.TASK))
+
+
+def test_types_are_those_that_readers_write_and_torch_has() -> None:
+    """A reader writes the type of its tensor, or one of these; float16 and the like are a user's tensors."""
+    known = get_args(encodings.DTYPE)
+    assert set(written("dtype")) <= set(known)
+    assert all(isinstance(getattr(torch, name), torch.dtype) for name in known)
+    for dtype in (torch.float32, torch.float64, torch.uint8, torch.int64, torch.bool):
+        assert str(dtype).removeprefix("torch.") in known
+
+
+def test_formats_are_those_that_readers_write() -> None:
+    assert {*written("format"), *PREFIXES} == set(FORMATS)

@@ -1,6 +1,6 @@
 """``margin compare RUN RUN ...``: runs, or audits, side by side with their errors."""
 
-import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,26 @@ def compare_audits(paths: Sequence[Path]) -> Output:
     return Output({**document, **decided}, columns(rows))
 
 
+def finding(value: Any) -> str:
+    """Whether a value is null, or a finding with as many ends on each side of it as values."""
+    if value is None:
+        return ""
+    try:
+        below, above = value["reach"]
+        sizes = {len(_flat(each)) for each in (value["value"], below, above)}
+        whole = len(sizes) == 1 and isinstance(value["verdict"], str)
+    except (LookupError, TypeError, ValueError):
+        whole = False
+    return "" if whole else "must be a finding with a value, its reach and a verdict"
+
+
+AUDIT = {
+    "answers": [{"claim": str, "finding": finding}],
+    "requirements?": [{"requirement": str, "status": str}],
+}
+"""What ``findings.json`` holds, as far as it is compared."""
+
+
 def answers_in(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """What an audit's directory or findings.json holds: findings by claim, statuses by requirement.
 
@@ -131,12 +151,13 @@ def answers_in(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     file = path / "findings.json" if path.is_dir() else path
     if not file.is_file():
         raise FileNotFoundError(f"{path} is neither a run nor an audit: no run.yaml, no findings.json")
-    try:
-        document = json.loads(file.read_text())
-        findings = {answer["claim"]: answer["finding"] for answer in document["answers"] if answer["finding"]}
-        statuses = {r["requirement"]: r["status"] for r in document.get("requirements", ())}
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} is damaged or no audit: {error}") from None
+    from margin.engine.run_text import parsed, text_of
+    from margin.engine.schema import check
+
+    document = parsed(file, text_of(file, math.inf), "")
+    check(document, AUDIT, "", file)
+    findings = {answer["claim"]: answer["finding"] for answer in document["answers"] if answer["finding"]}
+    statuses = {r["requirement"]: r["status"] for r in document.get("requirements", ())}
     return findings, statuses
 
 

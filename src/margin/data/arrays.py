@@ -88,7 +88,8 @@ def with_groups(raw: Raw, groups: Array | None, split: Split) -> tuple[Raw, dict
             f"{raw.name}: groups must be whole numbers or names, of shape ({len(raw.targets)},): got "
             f"{found.dtype} of shape {found.shape}"
         )
-    raw = replace(raw, groups=torch.from_numpy(np.unique(found, return_inverse=True)[1]))
+    codes = torch.from_numpy(np.unique(found, return_inverse=True)[1])
+    raw = replace(raw, groups=codes)
     parts = cut(raw, split)
     notes = raw.notes
     if raw.official is not None:
@@ -97,7 +98,7 @@ def with_groups(raw: Raw, groups: Array | None, split: Split) -> tuple[Raw, dict
             "the groups of the official test part are not known: its examples count as independent",
         )
     return replace(
-        raw, encoding={**raw.encoding, "group": grouped("groups", raw.groups, parts)}, notes=notes
+        raw, encoding={**raw.encoding, "group": grouped("groups", codes, parts)}, notes=notes
     ), parts
 
 

@@ -130,7 +130,7 @@ def fingerprint(splits: Mapping[str, Arrays]) -> str:
     for name, arrays in splits.items():
         for tensor in arrays.tensors():
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy())
+            digest.update(tensor.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
 

@@ -258,5 +258,5 @@ def _start(path: Path) -> bytes:
     if path.suffix != ".gz":
         with path.open("rb") as file:
             return file.read(1024)
-    with reading(path, "a whole gzip file"), gzip.open(path) as packed:
+    with reading(path, "a whole gzip file", parsers=("gzip",)), gzip.open(path) as packed:
         return packed.read(1024)

@@ -100,14 +100,19 @@ def encode(source: Any, encoding: Mapping[str, Any]) -> TargetedExamples:
 
 
 def _encode(source: Any, encoding: Mapping[str, Any]) -> TargetedExamples:
-    if encoding["format"] in PREFIXES:
+    if "format" not in encoding and not isinstance(source, Data):
+        raise ValueError(
+            "the run was trained on a Data made by hand, of which no record says how new data are read: "
+            "give it a Data, or call the module of margin.load(RUN)"
+        )
+    if encoding.get("format") in PREFIXES:
         return _encode_as(encoding["format"], source, encoding)
     if isinstance(source, Tensor) or type(source).__module__ == "numpy":
         return resolve(ENCODERS["pair"])((source, None), encoding)
     form = form_of(source)
     if form in ("data", "name"):
         return _encode_data(open_data(source, {}), encoding)
-    if encoding["format"] == "tokens":
+    if encoding.get("format") == "tokens":
         raise ValueError(f"tokens are taken from a set by name: got a {form}")
     if form not in ENCODERS:
         raise ValueError(f"new data must be had by index: got a {form}; give its examples as arrays (x, y)")
@@ -137,7 +142,7 @@ def _encode_data(data: Data, encoding: Mapping[str, Any]) -> TargetedExamples:
         if own != other:
             raise ValueError(f"{data.name}: {key} must be the run's, {own}: got {other}")
     names = [[record["name"] for record in e.get("columns", ())] for e in (encoding, data.encoding)]
-    if encoding["format"] == "table" and names[0] != names[1]:
+    if encoding.get("format") == "table" and names[0] != names[1]:
         raise ValueError(f"{data.name}: the columns must be the run's, {names[0]}: got {names[1]}")
     if "test" not in data.splits:
         raise ValueError(f"{data.name}: it has no test part; the parts are {', '.join(data.splits)}")

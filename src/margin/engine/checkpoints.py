@@ -4,6 +4,7 @@ Tensors are stored whole and contiguous under their path in the state; everythin
 numbers included, is one JSON text in the file's metadata. Nothing is pickled.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from margin.data.files.writing import write_whole
 from margin.engine.parallel.processes import share
 from margin.engine.parallel.sharding import like, state_like, whole
+from margin.engine.run_text import shown, wrong
 from margin.engine.state import State
 
 SHOWN = 3
@@ -67,7 +70,17 @@ def save_state(path: Path, state: State) -> None:
     }
     text = json.dumps(pack(tree, "", tensors))
     if share().rank == 0:
-        write_whole(path, save({name[1:]: tensor for name, tensor in tensors.items()}, {"state": text}))
+        named = {name[1:]: tensor for name, tensor in tensors.items()}
+        write_whole(path, save(named, {"state": text, "digest": digest_of(named, text)}))
+
+
+def digest_of(tensors: Mapping[str, Tensor], text: str) -> str:
+    """The SHA-256 of a checkpoint's text and of the name, type, shape and bytes of its tensors."""
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def load_state(path: Path, state: State) -> None:
@@ -77,15 +90,69 @@ def load_state(path: Path, state: State) -> None:
         ValueError: The file is damaged, or its tensors are not the state's.
     """
     tensors, text = _read(path)
-    tree = unpack(json.loads(text), {f"/{name}": tensor for name, tensor in tensors.items()})
+    tree = _tree_of(path, text, tensors)
     for name, module in state.modules.items():
         fill(module, tree["modules"][name], str(path))
     state.waiting = {n: tensors for n, tensors in tree["modules"].items() if n not in state.modules}
     for name, optimizer in state.optimizers.items():
-        optimizer.load_state_dict(state_like(tree["optimizers"][name], optimizer))
+        kept = tree["optimizers"].get(name)
+        if complaint := misfit(kept, optimizer):
+            raise wrong(path, f"optimizer {name!r}" if name else "the optimizer", complaint)
+        optimizer.load_state_dict(state_like(kept, optimizer))
     state.step, state.seed = tree["step"], tree["seed"]
     device = next((t.device for t in state.model.parameters()), torch.device("cpu"))
     state.tally = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in tree["tally"].items()}
+
+
+def _tree_of(path: Path, text: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The tree of a state, whose parts are of the types that :func:`save_state` gives them."""
+    try:
+        tree = unpack(json.loads(text), {f"/{name}": tensor for name, tensor in tensors.items()})
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise wrong(path, "the state", f"is damaged: {type(error).__name__} {error}") from None
+    for key, kind in {"modules": dict, "optimizers": dict, "tally": dict, "step": int, "seed": int}.items():
+        if not isinstance(tree, dict) or not isinstance(tree.get(key), kind) or tree[key] is True:
+            raise wrong(path, key, "is missing or of another type")
+    for key in ("step", "seed"):
+        if not 0 <= tree[key] < 2**64:
+            raise wrong(path, key, f"must be a whole number of 64 bits from 0: got {shown(tree[key])}")
+    for name, module in tree["modules"].items():
+        if not isinstance(module, dict) or not all(isinstance(one, Tensor) for one in module.values()):
+            raise wrong(path, f"module {name!r}", "must be tensors by their names")
+    if not all(isinstance(value, Tensor | int | float) for value in tree["tally"].values()):
+        raise wrong(path, "tally", "must be numbers by their names")
+    return tree
+
+
+def misfit(kept: Any, optimizer: Optimizer) -> str:
+    """What is wrong with the state of an optimizer that is to be loaded into another, or "".
+
+    Its groups must have as many parameters and values of the same types; what it keeps of each parameter must
+    be alike in name and type through a group.
+    """
+    fresh = optimizer.state_dict()["param_groups"]
+    state, groups = (kept.get("state"), kept.get("param_groups")) if isinstance(kept, dict) else (None, None)
+    if not isinstance(state, dict) or not isinstance(groups, list) or len(groups) != len(fresh):
+        return f"must have a state and {len(fresh)} groups"
+    for group, own in zip(groups, fresh, strict=True):
+        for key, value in own.items():
+            if not isinstance(group, dict) or key not in group or _kind(group[key]) != _kind(value):
+                return f"must have {key} as {shown(value)} is in each group"
+        if group["params"] != own["params"]:
+            return f"must be of {len(own['params'])} parameters in this group"
+        entries = [state[number] for number in group["params"] if number in state]
+        if not all(isinstance(entry, dict) for entry in entries):
+            return "must keep names and values of each parameter"
+        if len({tuple((key, _kind(value)) for key, value in entry.items()) for entry in entries}) > 1:
+            return "must keep the same of each parameter of a group"
+    return ""
+
+
+def _kind(value: Any) -> str:
+    """The type of a value, all numbers being one."""
+    return (
+        "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+    )
 
 
 def load_module(path: Path, name: str, module: nn.Module) -> None:
@@ -139,6 +206,12 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
         raise FileNotFoundError(f"no such file: {path}")
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()["state"]  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            kept = file.metadata()
+        text = kept["state"]
     except (SafetensorError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged or no checkpoint of margin: {error}") from None
+    # a checkpoint without a digest is older than they are
+    if kept.get("digest", "") and kept["digest"] != digest_of(tensors, text):
+        raise wrong(path, "digest", "is another: the file has changed since it was written")
+    return tensors, text

@@ -132,7 +132,7 @@ def sample(
     if prefix:
         run = Run(run.path if isinstance(run, Run) else run)
         encoding = run.record["data"]["encoding"]
-        if "prefix" not in chosen(sampler_of(run)) or encoding["format"] != "text":
+        if "prefix" not in chosen(sampler_of(run)) or encoding.get("format") != "text":
             raise ValueError(f"{run.record['recipe']['model']} continues no text: leave out the prefix")
         given["prefix"] = encode_prompt(prefix, encoding)
     return _drawn(run, "sample", count, seed, given)
@@ -197,9 +197,10 @@ def draw_from(
 def _read(values: Tensor, preprocess: Any, record: Mapping[str, Any]) -> Samples:
     """Samples in the user's units: tokens as texts or sounds, rows in the shape of an example."""
     encoding = record["data"]["encoding"]
-    if encoding["task"] == "tokens" and encoding["format"] == "text":
+    form = encoding.get("format") if encoding.get("task") == "tokens" else ""
+    if form == "text":
         return Samples(values, tuple(decode(one, encoding) for one in values))
-    if encoding["task"] == "tokens" and encoding["format"] == "audio":
+    if form == "audio":
         return Samples(mu_law_decode(values), rate=int(encoding["rate"]))
     shape = tuple(encoding.get("shape") or ())
     if values.ndim == 2 and math.prod(shape) == values.shape[1]:

@@ -93,7 +93,7 @@ def predictions(
     for note in getattr(examples, "notes", ()):
         tell(note)
     if not named and isinstance(data, str | Path):
-        if encoding["format"] == "audio":
+        if encoding.get("format") == "audio":
             columns["file"] = [str(path) for path in sound_files(Path(without_prefix(data)), "none")[0]]
         elif form_of(data) in ("folder", "image"):
             columns["file"] = [str(path) for path in image_files(data)]

@@ -321,7 +321,14 @@ def inside(code: str, module: str):
     return space["fault"]
 
 
-@pytest.mark.parametrize("around", [reading.reading, lambda path, what: images._reading(path)])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda path, what: reading.reading(path, what, parsers=("PIL",)),
+        lambda path, what: images._reading(path),
+    ],
+    ids=["reading", "images"],
+)
 @pytest.mark.parametrize(
     "code", ["None + 1", "None.size", "undefined", "{}['x']", "[][3]", "assert not 'so'"]
 )
@@ -330,10 +337,31 @@ def test_a_fault_of_ours_is_not_told_as_the_files(tmp_path, around, code) -> Non
     with pytest.raises(Exception) as kept, around(path, "a picture"):
         inside(code, "margin.data.formats.images.images")()
     assert not isinstance(kept.value, ValueError)
+    with pytest.raises(type(kept.value)), around(path, "a picture"):
+        inside(code, "torch.library")()  # a library that parses no pictures
     with pytest.raises(ValueError, match=r"a\.png: "), around(path, "a picture"):
         inside(code, "PIL.Image")()  # a parser that stumbles over the file
     with pytest.raises(ValueError, match=r"a\.png: "), around(path, "a picture"):
         inside("raise OverflowError", "margin.data.formats.images.images")()
+
+
+class PanicException(BaseException):
+    """Called as that of Rust's libraries."""
+
+
+def test_what_others_tell_during_a_parser_in_rust_is_passed_on(tmp_path, capfd) -> None:
+    with reading.panicking(tmp_path / "a.parquet", "a Parquet file"):
+        os.write(2, b"of another thread\n")
+    assert capfd.readouterr().err == "of another thread\n"
+
+    def panic() -> None:
+        os.write(2, b"thread panicked at src/parquet.rs\n")
+        raise PanicException("it broke")
+
+    parquet = reading.panicking(tmp_path / "a.parquet", "a Parquet file")
+    with pytest.raises(ValueError, match=r"a\.parquet: not a Parquet file: it broke; "), parquet:
+        panic()
+    assert capfd.readouterr().err == ""
 
 
 def ring(**other: np.ndarray) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from margin.data.files.reading import check_unpacked, reading, regular
 
 _PLAIN = "save numbers or text with numpy.save or numpy.savez"
+_PARSERS = ("numpy", "zipfile")
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -32,7 +33,7 @@ def array_in(path: Path, *, mapped: bool = False) -> NDArray[Any]:
         ValueError: It is no file of one plain array, or holds fewer bytes than its header states.
     """
     regular(path)
-    with reading(path, "a file of plain arrays", _PLAIN):
+    with reading(path, "a file of plain arrays", _PLAIN, parsers=_PARSERS):
         with path.open("rb") as file:
             if file.read(2) == b"PK":
                 raise ValueError(f"{path}: .npz is an archive, .npy one array: the ending is the wrong one")
@@ -54,7 +55,7 @@ def arrays_in(path: Path, wanted: Collection[str] | None = None) -> dict[str, ND
             larger than what is there can be.
     """
     regular(path)
-    with reading(path, "a file of plain arrays", _PLAIN):
+    with reading(path, "a file of plain arrays", _PLAIN, parsers=_PARSERS):
         with path.open("rb") as file:
             if file.read(6) == npy.MAGIC_PREFIX:
                 raise ValueError(f"{path}: .npz is an archive, .npy one array: the ending is the wrong one")
@@ -71,7 +72,10 @@ def names_in(path: Path) -> list[str]:
         FileNotFoundError: There is no such file.
         ValueError: It is no archive.
     """
-    with reading(regular(path), "a file of plain arrays", _PLAIN), zipfile.ZipFile(path) as archive:
+    with (
+        reading(regular(path), "a file of plain arrays", _PLAIN, parsers=_PARSERS),
+        zipfile.ZipFile(path) as archive,
+    ):
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
@@ -81,7 +85,7 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, name: s
         raise ValueError(f"{where}: an archive must not be encrypted: it is; {_PLAIN}")
     there = min(info.compress_size, path.stat().st_size)
     check_unpacked(where, there, info.file_size, "save it with numpy.savez, which does not compress")
-    with reading(where, "a plain array", _PLAIN):
+    with reading(where, "a plain array", _PLAIN, parsers=_PARSERS):
         with archive.open(info) as file:
             _check_header(file, where, info.file_size)
         with archive.open(info) as file:
@@ -104,7 +108,9 @@ def _check_header(file: Any, where: Any, size: int) -> None:
             f"{where}: not a file of plain arrays: format {start[6]}.{start[7]} is unknown; {_PLAIN}"
         )
     # Version 3 is version 2 in UTF-8, which only names of fields need
-    with reading(where, "a file of plain arrays with a header that says what is in it", _PLAIN):
+    with reading(
+        where, "a file of plain arrays with a header that says what is in it", _PLAIN, parsers=_PARSERS
+    ):
         shape, _, dtype = _HEADERS.get(version, npy.read_array_header_2_0)(file)
     if dtype.hasobject:
         raise ValueError(

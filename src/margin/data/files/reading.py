@@ -7,6 +7,7 @@ may not unpack to more than packing plausibly saves; what a library raises on a 
 import os
 import struct
 import sys
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -22,14 +23,11 @@ FREE = 2**28
 TIMES = 200
 """How many times its size a larger file may unpack to; text of one letter comes to a thousand."""
 
-_BROKEN = (
+BROKEN = (
     *(MemoryError, RecursionError, OverflowError, EOFError, UnicodeError),
     *(struct.error, zlib.error, zipfile.BadZipFile),
 )
 """What the parts of a reader raise on contents that none of them expected."""
-
-_DEFECTS = (TypeError, AttributeError, NameError, LookupError, AssertionError)
-"""What a parser raises on a broken file, and our own code on none."""
 
 _CHUNK = 2**20
 
@@ -60,17 +58,22 @@ def regular(path: Path, what: str = "file") -> Path:
 
 
 @contextmanager
-def reading(path: Any, what: str, remedy: str = "write it anew, or fetch it again") -> Iterator[None]:
-    """Around a library that parses a file: whatever it raises becomes one line that names the file.
+def reading(
+    path: Any, what: str, remedy: str = "write it anew, or fetch it again", *, parsers: tuple[str, ...] = ()
+) -> Iterator[None]:
+    """Around a library that parses a file: what says that the file is broken becomes one line that names it.
+
+    That is a ValueError or OSError, an error of :data:`BROKEN`, or any that the library itself stumbled over.
 
     Args:
         path: The file.
         what: What it should be, as "a WAV file of PCM samples".
         remedy: What is to be done.
+        parsers: The packages that parse the file, as "numpy".
 
     Raises:
-        ValueError: In place of what was raised. Messages that begin with the file's name stay. So does what
-            :func:`is_defect` tells from the file's faults.
+        ValueError: In place of what was raised. Messages that begin with the file's name stay, and any other
+            error of our own code or of a package that is not named.
     """
     try:
         yield
@@ -79,18 +82,19 @@ def reading(path: Any, what: str, remedy: str = "write it anew, or fetch it agai
             raise
         raise ValueError(f"{path}: not {what}: {reason_of(error)}; {remedy}") from None
     except Exception as error:  # parsers of broken files raise nearly anything
-        if is_defect(error):
+        if not isinstance(error, BROKEN) and not raised_in(error, parsers):
             raise
         raise ValueError(f"{path}: not {what}: {reason_of(error)}; {remedy}") from None
 
 
-def is_defect(error: BaseException) -> bool:
-    """Whether an error says that our own code is wrong: of such a kind, and raised in one of our frames."""
-    if not isinstance(error, _DEFECTS) or (trace := error.__traceback__) is None:
-        return False
-    while trace.tb_next is not None:
+def raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
+    """Whether an error passed through a frame of one of these packages."""
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in packages:
+            return True
         trace = trace.tb_next
-    return str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == __name__.partition(".")[0]
+    return False
 
 
 @contextmanager
@@ -110,7 +114,7 @@ def guarded(source: Any) -> Iterator[None]:
         # Of what overflows or is no number NumPy warns; readers refuse it by its place
         with np.errstate(over="ignore", invalid="ignore"):
             yield
-    except _BROKEN as error:
+    except BROKEN as error:
         raise ValueError(f"{source}: {_sentence(error)}") from None
     except ValueError as error:
         if type(error) is not ValueError or Path(str(source)).name in str(error):
@@ -146,6 +150,10 @@ def reason_of(error: BaseException) -> str:
 def panicking(path: Any, what: str) -> Iterator[None]:
     """Around a library in Rust: its panic, which is told on stderr and is no Exception, becomes one line.
 
+    The hook that prints a panic is the library's own, one for the process, and writes to file descriptor 2:
+    nothing in Python comes before it, so the descriptor is turned aside for the time of the call. What other
+    threads write meanwhile is passed on afterwards, unless there was a panic.
+
     Args:
         path: The file.
         what: What it should be.
@@ -154,20 +162,24 @@ def panicking(path: Any, what: str) -> Iterator[None]:
         ValueError: The library panicked.
     """
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise ValueError(
-            f"{path}: not {what}: {reason_of(error)}; write it anew, or fetch it again"
-        ) from None
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            aside.truncate(0)
+            raise ValueError(
+                f"{path}: not {what}: {reason_of(error)}; write it anew, or fetch it again"
+            ) from None
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            aside.seek(0)
+            if told := aside.read():
+                os.write(2, told)
 
 
 def check_unpacked(path: Any, there: int, wanted: int, remedy: str) -> None:
@@ -202,7 +214,7 @@ def unpacked(path: Path) -> bytes:
     size, pieces, total = path.stat().st_size, list[bytes](), 0
     import gzip
 
-    with reading(path, "a whole gzip file"), gzip.open(path) as packed:
+    with reading(path, "a whole gzip file", parsers=("gzip",)), gzip.open(path) as packed:
         while piece := packed.read(_CHUNK):
             total += len(piece)
             check_unpacked(path, size, total, "unpack it with gunzip if it is meant so")

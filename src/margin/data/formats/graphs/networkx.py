@@ -31,7 +31,7 @@ def read_networkx(path: Path) -> Any:
     if ending not in readers:
         raise ValueError(f"{path}: a graph file must end in {', '.join(ENDINGS)}: got {ending!r}")
     # A GraphML of a lying count or an entity bomb is the parser's to refuse: expat bounds what it expands
-    with reading(path, f"a {ending[1:]} file that networkx reads"):
+    with reading(path, f"a {ending[1:]} file that networkx reads", parsers=("networkx",)):
         return readers[ending](path)
 
 

@@ -19,7 +19,7 @@ from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from margin.data.files.reading import check_unpacked, is_defect, reason_of, regular
+from margin.data.files.reading import BROKEN, check_unpacked, raised_in, reason_of, regular
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 """How the name of an image file ends, in small or capital letters."""
@@ -106,7 +106,7 @@ def _reading(path: Path) -> Iterator[None]:
     except (ValueError, FileNotFoundError) as error:
         raise error if str(error).startswith(str(path)) else _undecodable(path, error) from None
     except Exception as error:  # a broken file makes the decoders raise nearly anything
-        if is_defect(error):
+        if not isinstance(error, BROKEN) and not raised_in(error, ("PIL",)):
             raise
         raise _undecodable(path, error) from None
 
