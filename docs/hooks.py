@@ -29,7 +29,7 @@ def commands() -> str:
     from margin.cli import COMMANDS, usage
 
     parts = ["# Every command", f"```text\n{usage()}\n```"]
-    for name, summary in COMMANDS.items():
+    for name, (summary, *_) in COMMANDS.items():
         parts.append(
             f"## margin {name}\n\n{summary[0].upper()}{summary[1:]}.\n\n```text\n{help_of([name])}\n```"
         )
@@ -47,7 +47,7 @@ def help_of(words: list[str]) -> str:
 
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        main([*words, "--help"])
+        main([*words, "--help", "all"])
     return text.getvalue().strip()
 
 

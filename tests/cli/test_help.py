@@ -85,6 +85,12 @@ def test_the_options_of_a_rule_are_listed_after_the_models(
     )
 
 
+def test_an_option_of_one_letter_has_one_hyphen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\n  -n N  " in help_of(capsys, monkeypatch, "sample", "--help")
+
+
 def test_a_sentence_is_cut_where_a_clause_ends() -> None:
     assert clipped("Batch size: examples a step", 30) == "Batch size: examples a step"
     assert clipped("Batch size: examples a step", 26) == "Batch size"

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from margin.cli import main
-from margin.cli.train import Words, options_of, parser_of, training_of
+from margin.cli.train import Words, options_of, parser_of
 from margin.core.catalog import Entry, Rule, dictated, models, resolve, rules
 from margin.core.options import HOUSE, Schedule, Training
 from margin.data.examples import Domain
@@ -297,8 +297,9 @@ def test_what_a_record_says_is_what_the_command_line_takes(entry: Entry) -> None
     parser = parser_of(entry.name, "iris", "")
 
     def read(*words: str) -> Training:
-        return training_of(options_of(parser, Words(entry.name, "iris", "", "", "", words), base)).changing(
-            before
+        recorded = Training.recorded(base["training"])
+        return options_of(parser, Words(entry.name, "iris", "", "", "", words), base).training.changing(
+            recorded
         )
 
     assert read() == before

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from margin.core.catalog import supply
-from margin.core.hints import fits, spoken, written
+from margin.core.hints import fits, flag, spoken, written
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,11 @@ def test_hints_in_words_and_as_they_are_typed() -> None:
     assert written(tuple[float, float]) == "X,X"
     assert written(tuple[int, ...]) == "N,..."
     assert written(Literal["a", "b"]) == "a|b"
+    assert [flag(name) for name in ("model.input_dropout", "--batch_size", "-n")] == [
+        "--model.input-dropout",
+        "--batch-size",
+        "-n",
+    ]
 
 
 def built(

@@ -12,7 +12,7 @@ from margin.cli.parsing import HELP, explanations, new_parser, parse
 
 
 def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int = 100) -> Output:
-    """Predict: print a run's predictions for data as CSV, one row an example.
+    """Print predictions of a run for data as CSV, one row an example.
 
     Args:
         run: Directory of the run.

@@ -74,7 +74,7 @@ def written(hint: Any) -> str:
 
 def flag(name: str) -> str:
     """An option as it is typed and printed: ``--model.input-dropout`` of the name ``model.input_dropout``."""
-    return f"--{name.removeprefix('--').replace('_', '-')}"
+    return f"{'' if name.startswith('-') else '--'}{name.replace('_', '-')}"
 
 
 def _parts(hint: Any) -> list[Any]:
