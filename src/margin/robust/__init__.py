@@ -12,7 +12,7 @@ CLAIMS = (
         demo="margin.robust.sandwich:demo",
         reference="Gowal et al. (2018), Equations 6-8; Madry et al. (2018), Equation 2.1",
         needs=(LABELS, MOVABLE, DOMAIN, INDEPENDENT),
-        cost=Cost(120, limit=512),
+        cost=Cost(400, limit=512),
         covers=("adv.ibp", "adv.pgd"),
     ),
     Claim(
@@ -32,7 +32,7 @@ CLAIMS = (
         demo="margin.robust.sandwich:demo",
         reference="Madry et al. (2018), Section 2.1",
         needs=(LABELS, MOVABLE, DOMAIN, INDEPENDENT),
-        cost=Cost(100, limit=512),
+        cost=Cost(350, limit=512),
         covers=("adv.pgd",),
     ),
 )

@@ -304,7 +304,7 @@ CLAIMS = (
         demo="margin.theory.curvature.trained_weights:demo",
         reference="Meyer, Musco, Musco and Woodruff 2021, Algorithm 1; Hutchinson 1990, Proposition 1",
         needs=(TARGETS, PARAMETERS),
-        cost=Cost(500, "train", 256),
+        cost=Cost(1500, "train", 256),
     ),
     Claim(
         name="theory/curvature.leading",
@@ -364,7 +364,7 @@ CLAIMS = (
         demo="margin.theory.curvature.gradient_step:demo",
         reference="Goodfellow, Bengio and Courville 2016, Section 4.3 (Equation 4.9)",
         needs=(TARGETS, PARAMETERS),
-        cost=Cost(10, "train", 1024),
+        cost=Cost(20, "train", 1024),
         covers=("opt.curvature_diagnostic",),
     ),
     Claim(
@@ -443,7 +443,7 @@ CLAIMS = (
         demo="margin.theory.dynamics.gradient_noise_claims:demo",
         reference="Cochran 1977, Theorem 2.2; Bottou, Curtis and Nocedal 2018, Section 4.1",
         needs=(TARGETS, PARAMETERS, INDEPENDENT),
-        cost=Cost(20, "train", 512),
+        cost=Cost(80, "train", 1024),
         covers=("opt.sgd",),
     ),
     Claim(
@@ -453,7 +453,7 @@ CLAIMS = (
         demo="margin.theory.dynamics.gradient_noise_claims:demo",
         reference="McCandlish et al. 2018, Section 2.2",
         needs=(TARGETS, PARAMETERS, INDEPENDENT),
-        cost=Cost(20, "train", 512),
+        cost=Cost(80, "train", 1024),
     ),
     Claim(
         name="theory/rates.training",
@@ -572,7 +572,7 @@ CLAIMS = (
         demo="margin.theory.dynamics.range_test:demo",
         reference="Smith 2017, Section 3.3",
         needs=(TRAINING, PARAMETERS),
-        cost=Cost(10, "train", 8192),
+        cost=Cost(30, "train", 8192),
     ),
     Claim(
         name="theory/loss_slices.plane",
@@ -706,7 +706,7 @@ CLAIMS = (
         demo="margin.theory.dynamics.predictiveness:demo",
         reference="Santurkar, Tsipras, Ilyas and Mądry 2018, Section 3.1",
         needs=(TARGETS, PARAMETERS),
-        cost=Cost(18.0, "train", 256),
+        cost=Cost(27, "train", 1024),
         covers=("norm.batch_motivation",),
     ),
     Claim(
@@ -747,7 +747,7 @@ CLAIMS = (
         demo="margin.theory.regions.claims:demo",
         reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3; Hanin and Rolnick 2019, Section 2",
         needs=(PLANE, FOLLOWED),
-        cost=Cost(20_000.0, "test", 3),
+        cost=Cost(8_000.0, "test", 3),
         covers=("relu.activation_pattern", "relu.zaslavsky"),
     ),
     Claim(
