@@ -51,6 +51,7 @@ bench: $(VENV)/.installed
 		curvlinops-for-pytorch backpack-for-pytorch einops einconv tqdm linear_operator \
 		torch_geometric xxhash psutil nflows zuko diffusers huggingface_hub httpx2 httpcore2 truststore h11
 	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -W ignore -m benchmarks.audit_plan
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.perceptron

@@ -165,3 +165,17 @@ def test_ctrl_c_keeps_what_was_answered(slow, claim_of, finding):
     assert audit.judgments[1].why == "not asked: interrupted"
     assert "2 not asked, interrupted" in plain(audit, 100)
     assert audit.as_json()["interrupted"] is True
+
+
+def test_questions_of_one_kind_correct_each_other_more_than_others(slow, claim_of, finding):
+    """Curvature took 4 times what was expected: of curvature 3.25 times is expected next, of others 2.5."""
+    plan = Plan(slow, 1.0)
+    own = claim_of(lambda s: finding())
+    curvature = replace(own, ask="margin.theory.curvature.trace:trace", cost=Cost(1000))
+    another = replace(curvature, ask="margin.theory.curvature.leading:leading")
+    risk = replace(curvature, ask="margin.theory.prediction.risk:loss")
+    expected = plan.seconds(curvature) - LEAST
+    assert plan.seconds(risk) - LEAST == pytest.approx(expected)
+    plan.took(curvature, LEAST + 4 * expected)
+    assert plan.seconds(another) - LEAST == pytest.approx(3.25 * expected)  # between 2.5 and 4
+    assert plan.seconds(risk) - LEAST == pytest.approx(2.5 * expected)  # between 1 and 4

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Generator, nn
 
-from margin.robust.certificates.interval_arithmetic import ULPS
+from margin.robust.certificates.interval_arithmetic import ULPS, Box
 from margin.robust.certificates.intervals import margin_bounds
 
 
@@ -74,3 +74,18 @@ def test_a_class_that_beats_one_rival_alone_is_not_the_first(head):
     out = head(z).double()
     assert (below <= out[:, :1] - out).all()
     assert below[1, 1] > 0 and below[1, 2] > 0 and below[0, 2] < 0
+
+
+@pytest.mark.parametrize("terms", [1, 100, 10_000])
+def test_the_rounding_of_a_sum_grows_with_its_terms(terms):
+    """Higham 2002, Equation 3.4: n u / (1 - n u). Mutant: that of one operation, whatever n is."""
+    zero, u = torch.zeros(1, dtype=torch.float64), 2.0**-24
+    gamma = Box(zero, zero, torch.float32).gamma(terms)
+    assert terms * u / (1 - terms * u) <= gamma <= 1.01 * (terms + ULPS) * u
+    # a sum of so many equal numbers in float32, one by one, from which the exact one is further off than 8 u
+    total = torch.zeros((), dtype=torch.float32)
+    for _ in range(terms):
+        total = total + torch.tensor(0.1)
+    exact = terms * float(torch.tensor(0.1))
+    assert abs(float(total) - exact) <= gamma * exact
+    assert terms < 10_000 or abs(float(total) - exact) > ULPS * u * exact

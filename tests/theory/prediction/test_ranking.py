@@ -197,3 +197,15 @@ def test_equal_probabilities_are_ties(dtype, stated_as):
     ranks = [metrics.roc_auc_score(labels == k, (100 * shares[:, k]).round()) for k in range(4)]
     assert found.value.tolist() == pytest.approx(ranks, abs=1e-12)
     assert len(shares[:, 0].unique()) <= 11
+
+
+def test_stated_probabilities_are_ranked_as_they_are_beside_a_class_of_probability_0():
+    """Mutant: log-odds of them, whose error beside log 0 would tie what differs by millionths."""
+    generator = Generator().manual_seed(5)
+    p = 0.5 + 2e-6 * torch.randperm(60, generator=generator).float()
+    shares = torch.stack((p, 1 - p, torch.zeros(60)), 1)
+    labels = (p + 3e-5 * torch.randn(60, generator=generator) < 0.50006).long()
+    found = area_by_class(stated(shares, labels, task=PROBABILITIES))
+    expected = [metrics.roc_auc_score(labels == k, shares[:, k]) for k in (0, 1)]
+    assert found.value.tolist() == pytest.approx(expected, abs=1e-12)
+    assert 0.6 < expected[0] < 0.99

@@ -49,20 +49,28 @@ class Plan:
         self._limited = math.isfinite(minutes)
         self._subject = subject
         self._ratios = [1.0]  # one answer does not outweigh what is expected
+        self._alike: dict[str, list[float]] = {}  # of the claims of one package, which ask in one way
         self._per_example = seconds_per_example(subject) if self._limited else 0.0
         if self._limited:
             self._end -= HARDEST * self._per_example * count(subject.test)
 
     def seconds(self, claim: Claim) -> float:
-        """What a question is expected to take, by the median of what others took beside what was expected."""
-        return LEAST + self._expected(claim) * median(self._ratios)
+        """What a question is expected to take, by the median of what others took beside what was expected.
+
+        Of a model that is dear to differentiate the questions of curvature say so, not those of accuracy: the
+        median is of the questions of its kind that were answered, and of that of all.
+        """
+        own = self._alike.get(_kind(claim), [])
+        return LEAST + self._expected(claim) * median([median(self._ratios), *own])
 
     def took(self, claim: Claim, seconds: float) -> None:
         """Learn from the time of an answer; where hardly any was expected or taken, it tells nothing."""
         expected = self._expected(claim)
         if self._limited and expected > 0 and max(expected, seconds) > LEAST:
             ratio = max(seconds - LEAST, 0.0) / expected
-            self._ratios.append(min(max(ratio, 1 / FARTHEST), FARTHEST))
+            ratio = min(max(ratio, 1 / FARTHEST), FARTHEST)
+            self._ratios.append(ratio)
+            self._alike.setdefault(_kind(claim), []).append(ratio)
 
     def _expected(self, claim: Claim) -> float:
         """The passes over examples, as one was timed."""
@@ -85,6 +93,11 @@ class Plan:
         if not self._limited or needed <= left:
             return ""
         return f"{LONG} {spoken(needed)} of the {spoken(max(left, 0.0))} that remain"
+
+
+def _kind(claim: Claim) -> str:
+    """The package of what a claim runs."""
+    return claim.ask.partition(":")[0].rpartition(".")[0]
 
 
 @torch.no_grad()

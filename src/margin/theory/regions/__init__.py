@@ -53,7 +53,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/regions.in_plane", ".claims:in_plane", ".claims:demo",
         "Into how many linear pieces does the network cut a plane through three examples?",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 3; Hanin and Rolnick 2019, Section 2",
-        needs=(PLANE, FOLLOWED), cost=Cost(20_000.0, "test", 3),
+        needs=(PLANE, FOLLOWED), cost=Cost(8000, "test", 3),
         covers=("relu.activation_pattern", "relu.zaslavsky"), figure=".figures:regions"),
     Claim("theory/regions.possible", ".claims:possible", ".claims:demo",
         "How many linear pieces does some network of this depth and width have, against this one?",
