@@ -8,6 +8,7 @@ from torch import nn
 
 from margin.data.formats.series.sources import from_series
 from margin.sequence.forecast.backtest import (
+    Backtest,
     backtest,
     block_interval,
     block_means,
@@ -140,3 +141,11 @@ def test_of_a_baseline_without_spread_the_jackknife_is_the_standard_error_of_a_m
     _, stderr = skill(error, torch.ones_like(error), 5)
     means = block_means(error, 20)
     assert stderr == pytest.approx(means.std().item() / math.sqrt(20), rel=1e-12)
+
+
+def test_the_ends_of_a_band_are_covered() -> None:
+    """Mutants: an end left out; half of the truths lie on one where a series holds still."""
+    truth = torch.tensor([0.9, 1.0, 1.5, 2.0, 2.1]).reshape(5, 1, 1)
+    band = (torch.full_like(truth, 1.0), torch.full_like(truth, 2.0))
+    found = Backtest(torch.arange(5), truth, truth, band, {}, truth[0])
+    assert found.covered.flatten().tolist() == [0, 1, 1, 1, 0]
