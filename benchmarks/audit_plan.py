@@ -39,7 +39,9 @@ def subjects() -> dict[str, Subject]:
     labels = torch.tensor(y)
     torch.manual_seed(0)
     models = {
-        "mlp": nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)),
+        "mlp": nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)
+        ),
         "convnet": nn.Sequential(
             nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1),
             nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 10),
