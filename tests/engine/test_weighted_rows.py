@@ -14,7 +14,7 @@ Y = torch.tensor([0, 1, 1])
 
 
 def subject_of_rows(train: list[Batch]) -> Subject:
-    return Subject(torch.nn.Identity(), train, CLASSES, without_loss, train=train)
+    return Subject(model=torch.nn.Identity(), test=train, task=CLASSES, objective=without_loss, train=train)
 
 
 def test_rows_of_weight_0_are_left_out_and_places_kept() -> None:

@@ -121,7 +121,7 @@ def taken_out(words: Sequence[str], option: str, example: str = "") -> tuple[lis
 def recognized(words: Sequence[str], parser: Options) -> list[str]:
     """Of what was typed, the options that the parser has, with their values."""
     found: list[str] = []
-    known, takes = hints_of(parser), False
+    known, takes = set(hints_of(parser)) - set(HELP), False
     for word in readable(words, parser):
         name, equals, _ = word.partition("=")
         if word.startswith("--"):

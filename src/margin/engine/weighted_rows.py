@@ -33,7 +33,9 @@ class WeightedRows(NamedTuple):
     places: Int[Tensor, " rows"]
 
 
-def weighted(x: Tensor, targets: Tensor | None, weight: Tensor | None, learner: str) -> WeightedRows:
+def weighted(
+    x: Tensor, targets: Tensor | None, weight: Tensor | None, learner: str, *, least: int = 1, of: str = ""
+) -> WeightedRows:
     """The rows of weight above 0, each number checked.
 
     Args:
@@ -41,9 +43,11 @@ def weighted(x: Tensor, targets: Tensor | None, weight: Tensor | None, learner: 
         targets: Of each row; None: none are asked for.
         weight: Of each row; None: 1.
         learner: How a message calls what asks for the rows.
+        least: Rows at least; 0 where a batch may hold fillers alone.
+        of: What a message adds to the place of a row, as " of the batch".
 
     Raises:
-        ValueError: A weight is negative or not finite, or all are 0.
+        ValueError: A weight is negative or not finite, or fewer than ``least`` are above 0.
         NonFiniteError: A feature or a target of a row that counts is not finite.
     """
     full = weight is None
@@ -54,7 +58,7 @@ def weighted(x: Tensor, targets: Tensor | None, weight: Tensor | None, learner: 
             f"weights of examples must be finite and at least 0: got {float(weight[row]):g} in row {row}"
         )
     places = weight.nonzero()[:, 0]
-    if not len(places):
+    if len(places) < least:
         raise ValueError(f"{learner} needs an example of weight above 0: got {len(weight)} of weight 0")
     y = x.new_zeros(0) if targets is None else targets
     if not full and len(places) < len(x):
@@ -63,12 +67,14 @@ def weighted(x: Tensor, targets: Tensor | None, weight: Tensor | None, learner: 
     for what, values in (("features", x), ("targets", y)):
         if not bool(values.isfinite().all()):
             place = (~values.isfinite()).nonzero()[0].tolist()
-            where = f"row {int(places[place[0]])}" + "".join(f", feature {j}" for j in place[1:])
+            where = f"row {int(places[place[0]])}{of}" + "".join(f", feature {j}" for j in place[1:])
             raise NonFiniteError(f"{what} must be finite: got {float(values[tuple(place)])} in {where}")
     return WeightedRows(x, y, weight, places)
 
 
-def batch_rows(state: State, batch: Batch, *, learner: str, targets: bool = True) -> WeightedRows:
+def batch_rows(
+    state: State, batch: Batch, *, learner: str, targets: bool = True, least: int = 1
+) -> WeightedRows:
     """The rows of a batch, as a step's core sees them.
 
     Args:
@@ -76,6 +82,7 @@ def batch_rows(state: State, batch: Batch, *, learner: str, targets: bool = True
         batch: What a step is handed.
         learner: How a message calls what asks for them.
         targets: Whether targets are asked for.
+        least: Rows at least; 0 where a batch may hold fillers alone.
 
     Raises:
         ValueError: There are no targets, a weight is negative or not finite, or all are 0.
@@ -84,7 +91,8 @@ def batch_rows(state: State, batch: Batch, *, learner: str, targets: bool = True
     if targets and batch.targets is None:
         raise ValueError(f"{learner} needs targets: the data have none")
     x = state.features(batch).flatten(1)
-    return weighted(x, batch.targets if targets else None, batch.weight, learner)
+    wanted = batch.targets if targets else None
+    return weighted(x, wanted, batch.weight, learner, least=least, of=" of the batch")
 
 
 def training_rows(subject: Subject, *, targets: bool = True, most: int | None = None) -> WeightedRows:

@@ -172,9 +172,9 @@ def test_what_is_not_finite_is_refused_before_a_weight_moves() -> None:
     x = torch.tensor([[1.0, 2.0], [3.0, -torch.inf]])
     model = Perceptron(2, 2)
     step, state = mistake_rule(), State({"model": model}, step=4)
-    with pytest.raises(NonFiniteError, match=r"got -inf in feature 1 of row 1 at step 4"):
+    with pytest.raises(NonFiniteError, match=r"got -inf in row 1 of the batch, feature 1"):
         step(state, Batch((x,), torch.tensor([1, 0])))
-    with pytest.raises(NonFiniteError, match=r"got -inf in feature 1 of row 2 at step 4"):
+    with pytest.raises(NonFiniteError, match=r"got -inf in row 2 of the batch, feature 1"):
         step(state, Batch((x[[0, 0, 1]],), torch.tensor([1, 1, 0]), torch.tensor([0.0, 1.0, 1.0])))
     assert not model.weight.any()
 

@@ -123,7 +123,7 @@ def test_more_features_than_one_are_refused() -> None:
 
 def test_rows_that_cannot_be_interpolated_are_refused() -> None:
     x, y = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0])
-    with pytest.raises(NonFiniteError, match="inputs must be finite: got nan in row 1"):
+    with pytest.raises(NonFiniteError, match="features must be finite: got nan in row 1"):
         points_of(torch.tensor([0.0, torch.nan]), y)
     with pytest.raises(NonFiniteError, match="targets must be finite: got inf in row 0"):
         points_of(x, torch.tensor([torch.inf, 0.0]))

@@ -161,7 +161,7 @@ class Rows(NamedTuple):
 
 def rows_of(state: State, batch: Batch) -> Rows:
     """The rows of a batch whose weight is not 0, as :func:`batch_rows` reads them."""
-    rows = batch_rows(state, batch, learner="the perceptron rule")
+    rows = batch_rows(state, batch, learner="the perceptron rule", least=0)
     return Rows(rows.x, rows.targets, rows.weight.to(rows.x), rows.places)
 
 
