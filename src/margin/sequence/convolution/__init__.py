@@ -1,7 +1,7 @@
 """Causal convolutions."""
 
 from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need, Part
-from margin.sequence import STREAMED
+from margin.sequence import EARLY_STOPPED, STREAMED
 
 NEXT_TOKEN = Need(
     "predictions of the next token", "margin.sequence.convolution.causality_claims:predicts_next"
@@ -14,7 +14,6 @@ FINITE_FIELD = Need(
 )
 
 WAVENET = Need("a WaveNet", "margin.sequence.convolution.wavenet_claims:is_wavenet", of="model")
-TRAINING_A = {"epochs": 100, "batch_size": 32, "patience": 15, "clip": 1.0}
 OORD_2016 = "van den Oord et al. 2016, Section 2.1"
 PAINE_2016 = "Paine et al. 2016, Section 2"
 BAI_2018 = "Bai, Kolter and Koltun 2018, Section 3"
@@ -25,11 +24,11 @@ MODELS: tuple[Entry, ...] = (
     Entry("sequence/tcn",
         ".tcn:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
         "Residual dilated causal convolutions over a sequence, to class logits", BAI_2018,
-        defaults=TRAINING_A, covers=("conv1d.causal",)),
+        defaults=EARLY_STOPPED, covers=("conv1d.causal",)),
     Entry("sequence/tcn_regressor",
         ".tcn:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.sequences:values",
         "Residual dilated causal convolutions over a sequence, to one real number", BAI_2018,
-        defaults=TRAINING_A),
+        defaults=EARLY_STOPPED),
     Entry("sequence/tcn_language",
         ".tcn:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
         "Residual dilated causal convolutions over tokens, to the distribution of the next", BAI_2018,

@@ -1,14 +1,13 @@
 """Recurrences linear in the state, by a parallel scan."""
 
 from margin.core.catalog import INITIAL, KNOWN, Claim, Cost, Entry, Need, Part
-from margin.sequence import GATED
+from margin.sequence import EARLY_STOPPED, GATED, TOKEN_STEPS
 
 RECURRENT_UNIT = Need(
     "models with linear recurrent units", "margin.sequence.linear.lru_claims:has_lru", of="model"
 )
 
-TRAINING_A = {"epochs": 100, "batch_size": 32, "patience": 15, "clip": 1.0}
-TRAINING_B = {"epochs": 50, "batch_size": 32, "lr": 0.002, "clip": 1.0}
+FIFTY_EPOCHS = {"epochs": 50, "batch_size": 32, "lr": 0.002, "clip": 1.0}
 ORVIETO_2024 = "Orvieto, De, Gulcehre, Pascanu and Smith 2024, Section 3"
 FENG_2024 = "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi 2024, Section 3.1"
 ORVIETO_2023 = "Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Sections 3.2 to 3.4"
@@ -19,26 +18,26 @@ MODELS: tuple[Entry, ...] = (
     Entry("sequence/mingru",
         ".mingru:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
         "Minimal gated recurrent units, whose time is one scan, to class logits", FENG_2024,
-        defaults=TRAINING_A, covers=("rnn.mingru", "gate")),
+        defaults=EARLY_STOPPED, covers=("rnn.mingru", "gate")),
     Entry("sequence/mingru_regressor",
         ".mingru:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.sequences:values",
         "Minimal gated recurrent units, whose time is one scan, to one real number", FENG_2024,
-        defaults=TRAINING_A),
+        defaults=EARLY_STOPPED),
     Entry("sequence/mingru_language",
         ".mingru:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
         "Minimal gated recurrent units to the distribution of the next token", FENG_2024,
-        defaults={"max_steps": 3000, "batch_size": 32, "lr": 3e-3, "schedule": "cosine", "clip": 1.0}),
+        defaults=TOKEN_STEPS),
     Entry("sequence/minlstm",
         ".minlstm:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
         "Minimal LSTMs, of two gates normalized, to class logits",
-        "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi 2024, Section 3.2", defaults=TRAINING_A),
+        "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi 2024, Section 3.2", defaults=EARLY_STOPPED),
     Entry("sequence/lru",
         ".lru:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
         "Linear recurrent units: a stable diagonal complex recurrence, then gates, to classes", ORVIETO_2023,
-        defaults=TRAINING_B, covers=("rnn.lru",)),
+        defaults=FIFTY_EPOCHS, covers=("rnn.lru",)),
     Entry("sequence/lru_regressor",
         ".lru:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.sequences:values",
-        "Linear recurrent units, to one real number of a sequence", ORVIETO_2023, defaults=TRAINING_B),
+        "Linear recurrent units, to one real number of a sequence", ORVIETO_2023, defaults=FIFTY_EPOCHS),
     Entry("sequence/lru_language",
         ".lru:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
         "Linear recurrent units over token vectors, to the logits of the next token", ORVIETO_2023,
@@ -47,7 +46,7 @@ MODELS: tuple[Entry, ...] = (
         ".linear_system:classifier", "margin.core.tasks:CLASSES",
         "margin.data.sets.tiny.sequences:ragged_classes",
         "Linear recurrences of dense transition z_t = A z_{t-1} + B x_t, then gates, to classes",
-        "Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Section 3.1", defaults=TRAINING_B,
+        "Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Section 3.1", defaults=FIFTY_EPOCHS,
         covers=("rnn.linear_system",)),
 )
 

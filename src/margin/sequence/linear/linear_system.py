@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, unrolled, without_padding
 from margin.sequence.linear.linear_blocks import LinearStack
-from margin.sequence.recurrent.readouts import Pool, SequenceClassifier
+from margin.sequence.recurrent import readouts
 
 Square = Float[Tensor, "states states"]
 Stability = Literal["asymptotic", "marginal", "unstable"]
@@ -209,30 +209,32 @@ class LinearSystem(Recurrence):
         return z, (z,)
 
 
-# a constructor's parameters: they are the model's options
-def classifier(
+def recurrence(
     input_size: int,
-    num_classes: int,
     *,
     width: int = 64,
     states: int = 64,
     layers: int = 2,
     dropout: float = 0.0,
-    pool: Pool = "mean",
     gain: float = 0.95,
-) -> SequenceClassifier:
-    """Blocks of dense linear systems, to class logits of a sequence: what the LRU is when not diagonal.
+) -> LinearStack:
+    """The stack of blocks whose linear recurrence is a :class:`LinearSystem`.
 
     Args:
-        input_size: Numbers a step.
-        num_classes: Number of logits.
+        input_size: n, numbers of x_t.
         width: Numbers of each step between the blocks.
         states: Real states of each block.
         layers: Number of blocks.
         dropout: Probability with which a number is dropped in training, in [0, 1).
-        pool: What the logits read: the mean output, or the last.
         gain: About the largest modulus of an eigenvalue at the beginning; above 1 states explode.
     """
     core = partial(LinearSystem, states=states, gain=gain)
-    stack = LinearStack(input_size, core, width=width, layers=layers, dropout=dropout)
-    return SequenceClassifier(stack, num_classes, pool=pool)
+    return LinearStack(input_size, core, width=width, layers=layers, dropout=dropout)
+
+
+classifier = readouts.classifier(
+    recurrence,
+    "Blocks of dense linear systems, to class logits of a sequence: what the LRU is when not diagonal.",
+    options=("pool",),
+    defaults={"pool": "mean"},
+)

@@ -20,7 +20,7 @@ from margin.nn.recurrence import (
 )
 from margin.nn.scan import scan
 from margin.sequence.linear.linear_blocks import LinearStack, Norm
-from margin.sequence.recurrent.readouts import LanguageModel, Pool, SequenceClassifier, SequenceRegressor
+from margin.sequence.recurrent import readouts
 
 Units = Float[Tensor, " units"]
 
@@ -174,136 +174,57 @@ def last_state(
     return kept(lengths > 0, zeta[torch.arange(len(zeta), device=zeta.device), index], start)
 
 
+# a constructor's parameters: they are the model's options
 def recurrence(
     input_size: int,
     *,
-    width: int,
-    states: int,
-    layers: int,
-    dropout: float,
-    norm: Norm,
-    reach: tuple[float, float, float],
+    width: int = 64,
+    states: int = 64,
+    layers: int = 2,
+    dropout: float = 0.0,
+    norm: Norm = "layer",
+    r_min: float = 0.9,
+    r_max: float = 0.999,
+    max_phase: float = 2 * math.pi,
 ) -> LinearStack:
     """The stack of blocks whose linear recurrence is an :class:`LRU`.
 
     Args:
         input_size: n, numbers of x_t.
-        width: Numbers of each step between the blocks.
-        states: Complex states of each block.
-        layers: Number of blocks.
-        dropout: Probability with which a number is dropped in training.
-        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
-            steps of a batch, or none.
-        reach: r_min, r_max and max_phase of :class:`LRU`.
-    """
-    r_min, r_max, max_phase = reach
-    core = partial(LRU, states=states, r_min=r_min, r_max=r_max, max_phase=max_phase)
-    return LinearStack(input_size, core, width=width, layers=layers, dropout=dropout, norm=norm)
-
-
-# a constructor's parameters: they are the model's options
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    width: int = 64,
-    states: int = 64,
-    layers: int = 2,
-    dropout: float = 0.0,
-    norm: Norm = "layer",
-    pool: Pool = "mean",
-    r_min: float = 0.9,
-    r_max: float = 0.999,
-    max_phase: float = 2 * math.pi,
-) -> SequenceClassifier:
-    """Blocks of linear recurrent units, to class logits of a sequence.
-
-    Args:
-        input_size: Numbers a step.
-        num_classes: Number of logits.
-        width: Numbers of each step between the blocks.
+        width: Numbers of each step between the blocks, and of a token's vector.
         states: Complex states of each block.
         layers: Number of blocks.
         dropout: Probability with which a number is dropped in training, in [0, 1).
         norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
             steps of a batch, or none: batch where few steps count.
-        pool: What the logits read: the mean output, or the last.
         r_min: Inner radius of the ring in which the eigenvalues begin.
         r_max: Outer radius: a state of eigenvalue r forgets to 1/e in -1 / log r steps.
         max_phase: Largest phase at the beginning, in radians: small ones look for slow change.
     """
-    reach = (r_min, r_max, max_phase)
-    stack = recurrence(
-        input_size, width=width, states=states, layers=layers, dropout=dropout, norm=norm, reach=reach
-    )
-    return SequenceClassifier(stack, num_classes, pool=pool)
+    core = partial(LRU, states=states, r_min=r_min, r_max=r_max, max_phase=max_phase)
+    return LinearStack(input_size, core, width=width, layers=layers, dropout=dropout, norm=norm)
 
 
-# a constructor's parameters: they are the model's options
-def regressor(
-    input_size: int,
-    *,
-    width: int = 64,
-    states: int = 64,
-    layers: int = 2,
-    dropout: float = 0.0,
-    norm: Norm = "layer",
-    pool: Pool = "last",
-    r_min: float = 0.9,
-    r_max: float = 0.999,
-    max_phase: float = 2 * math.pi,
-) -> SequenceRegressor:
-    """Blocks of linear recurrent units, to one real number of a sequence.
-
-    Args:
-        input_size: Numbers a step.
-        width: Numbers of each step between the blocks.
-        states: Complex states of each block.
-        layers: Number of blocks.
-        dropout: Probability with which a number is dropped in training, in [0, 1).
-        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
-            steps of a batch, or none: batch where few steps count.
-        pool: What the number is read from: the last output, or the mean.
-        r_min: Inner radius of the ring in which the eigenvalues begin.
-        r_max: Outer radius.
-        max_phase: Largest phase at the beginning, in radians.
-    """
-    reach = (r_min, r_max, max_phase)
-    stack = recurrence(
-        input_size, width=width, states=states, layers=layers, dropout=dropout, norm=norm, reach=reach
-    )
-    return SequenceRegressor(stack, pool=pool)
-
-
-# a constructor's parameters: they are the model's options
-def language(
-    vocab_size: int,
-    *,
-    width: int = 128,
-    states: int = 128,
-    layers: int = 2,
-    dropout: float = 0.0,
-    norm: Norm = "layer",
-    r_min: float = 0.0,
-    r_max: float = 0.99,
-    max_phase: float = 2 * math.pi,
-) -> LanguageModel:
-    """Blocks of linear recurrent units over token vectors, to the logits of the next token.
-
-    Args:
-        vocab_size: Number of tokens.
-        width: Numbers of a token vector and of each step between the blocks.
-        states: Complex states of each block.
-        layers: Number of blocks.
-        dropout: Probability with which a number is dropped in training, in [0, 1).
-        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
-            steps of a batch, or none: batch where few steps count.
-        r_min: Inner radius of the ring in which the eigenvalues begin.
-        r_max: Outer radius.
-        max_phase: Largest phase at the beginning, in radians.
-    """
-    reach = (r_min, r_max, max_phase)
-    stack = recurrence(
-        width, width=width, states=states, layers=layers, dropout=dropout, norm=norm, reach=reach
-    )
-    return LanguageModel(vocab_size, stack, dropout=dropout)
+classifier = readouts.classifier(
+    recurrence,
+    "Blocks of linear recurrent units, to class logits of a sequence.",
+    options=("pool",),
+    defaults={"pool": "mean"},
+)
+regressor = readouts.regressor(
+    recurrence, "Blocks of linear recurrent units, to one real number of a sequence.", options=("pool",)
+)
+language = readouts.language(
+    recurrence,
+    "Blocks of linear recurrent units over token vectors, to the logits of the next token.",
+    options=("dropout",),
+    body_size="width",
+    defaults={"width": 128, "states": 128, "r_min": 0.0, "r_max": 0.99},
+)
+forecaster = readouts.forecaster(
+    # memories of 1 to 100 rows at the beginning
+    readouts.with_options(
+        recurrence, ("width", "states", "layers", "dropout"), {"r_min": 0.5, "r_max": 0.99}
+    ),
+    "The next values of each target by blocks of linear recurrent units that have read the context.",
+)

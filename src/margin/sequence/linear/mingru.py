@@ -8,13 +8,7 @@ from torch import Tensor, nn
 
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, gate_bias, without_padding
 from margin.sequence.linear.gated_average import averaged, gated_step
-from margin.sequence.recurrent.readouts import (
-    LanguageModel,
-    Pool,
-    Readout,
-    SequenceClassifier,
-    SequenceRegressor,
-)
+from margin.sequence.recurrent import readouts
 from margin.sequence.recurrent.stacked import Stacked, widths
 
 Gate = Literal["keeps", "renews"]
@@ -91,10 +85,11 @@ def recurrence(
     """Minimal gated recurrent units on top of each other.
 
     Args:
-        input_size: n, numbers of a step.
+        input_size: n, numbers of a step, or of a token's vector; at least 1.
         hidden: Units of each layer, at least 1.
         layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
+        dropout: Probability with which a number is dropped in training, in [0, 1): between layers, of what a
+            classifier or regressor reads, and of a language model's token vectors and outputs.
         gate: What a gate of 1 does: it keeps the old state, or it renews it.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
     """
@@ -102,86 +97,13 @@ def recurrence(
     return Stacked([MinGRU(n, hidden=hidden, gate=gate, memory=memory) for n in sizes], dropout=dropout)
 
 
-# a constructor's parameters: they are the model's options
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    gate: Gate = "keeps",
-    memory: int = 0,
-) -> SequenceClassifier:
-    """Minimal gated recurrent units to class logits.
-
-    Args:
-        input_size: Numbers of a step.
-        num_classes: Number of logits.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        gate: What a gate of 1 does: it keeps the old state, or it renews it.
-        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
-    """
-    core = recurrence(input_size, hidden=hidden, layers=layers, dropout=dropout, gate=gate, memory=memory)
-    return SequenceClassifier(core, num_classes, pool=pool, dropout=dropout)
-
-
-# a constructor's parameters: they are the model's options
-def regressor(
-    input_size: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    gate: Gate = "keeps",
-    memory: int = 0,
-) -> SequenceRegressor:
-    """Minimal gated recurrent units to one real number.
-
-    Args:
-        input_size: Numbers of a step.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        gate: What a gate of 1 does: it keeps the old state, or it renews it.
-        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
-    """
-    core = recurrence(input_size, hidden=hidden, layers=layers, dropout=dropout, gate=gate, memory=memory)
-    return SequenceRegressor(core, pool=pool, dropout=dropout)
-
-
-# a constructor's parameters: they are the model's options
-def language(
-    vocab_size: int,
-    *,
-    embedding: int = 64,
-    hidden: int = 128,
-    layers: int = 1,
-    dropout: float = 0.0,
-    readout: Readout = "own",
-    gate: Gate = "keeps",
-    memory: int = 0,
-) -> LanguageModel:
-    """Minimal gated recurrent units to the distribution of the next token.
-
-    Args:
-        vocab_size: Number of tokens.
-        embedding: Numbers of a token's vector, at least 1.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training: of the token vectors, between two
-            layers, and of the last layer's outputs; in [0, 1).
-        readout: A matrix of its own, or that of the token vectors, which needs embedding = hidden.
-        gate: What a gate of 1 does: it keeps the old state, or it renews it.
-        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
-    """
-    core = recurrence(embedding, hidden=hidden, layers=layers, dropout=dropout, gate=gate, memory=memory)
-    return LanguageModel(vocab_size, core, readout=readout, dropout=dropout)
+classifier = readouts.classifier(recurrence, "Minimal gated recurrent units to class logits.")
+regressor = readouts.regressor(recurrence, "Minimal gated recurrent units to one real number.")
+language = readouts.language(
+    recurrence, "Minimal gated recurrent units to the distribution of the next token."
+)
+forecaster = readouts.forecaster(
+    readouts.with_options(recurrence, ("hidden", "layers", "dropout")),
+    "The next values of each target by minimal gated recurrent units that have read the context.",
+    defaults={"layers": 2},
+)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, gate_bias, without_padding
 from margin.sequence.linear.gated_average import averaged, gated_step
-from margin.sequence.recurrent.readouts import Pool, SequenceClassifier
+from margin.sequence.recurrent import readouts
 from margin.sequence.recurrent.stacked import Stacked, widths
 
 
@@ -86,34 +86,12 @@ def recurrence(
         input_size: n, numbers of a step.
         hidden: Units of each layer, at least 1.
         layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
+        dropout: Probability with which a number is dropped in training, in [0, 1): between two layers, and of
+            what a classifier reads.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
     """
     sizes = widths(input_size, hidden, layers)
     return Stacked([MinLSTM(n, hidden=hidden, memory=memory) for n in sizes], dropout=dropout)
 
 
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    memory: int = 0,
-) -> SequenceClassifier:
-    """Minimal LSTMs to class logits.
-
-    Args:
-        input_size: Numbers of a step.
-        num_classes: Number of logits.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
-    """
-    core = recurrence(input_size, hidden=hidden, layers=layers, dropout=dropout, memory=memory)
-    return SequenceClassifier(core, num_classes, pool=pool, dropout=dropout)
+classifier = readouts.classifier(recurrence, "Minimal LSTMs to class logits.")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, unrolled, without_padding
-from margin.sequence.recurrent.readouts import Pool, SequenceClassifier
+from margin.sequence.recurrent import readouts
 
 FUNCTIONS = {"tanh": torch.tanh, "relu": torch.relu}
 
@@ -22,8 +22,8 @@ class DeepTransition(Recurrence):
     Args:
         input_size: n, numbers of a step.
         hidden: m, units of the state and of every layer, at least 1.
-        depth: D, layers of the transition, at least 1.
-        nonlinearity: phi.
+        depth: D, layers from one state to the next, at least 1; 1 is an Elman network.
+        nonlinearity: phi, tanh or relu.
 
     Raises:
         ValueError: The depth is below 1, or the nonlinearity is another.
@@ -74,24 +74,6 @@ class DeepTransition(Recurrence):
         return z, (z,)
 
 
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    hidden: int = 64,
-    depth: int = 2,
-    nonlinearity: Literal["tanh", "relu"] = "tanh",
-    pool: Pool = "last",
-) -> SequenceClassifier:
-    """A recurrence with a deep transition to class logits.
-
-    Args:
-        input_size: Numbers of a step.
-        num_classes: Number of logits.
-        hidden: Units of the state and of every layer, at least 1.
-        depth: Layers from one state to the next, at least 1; 1 is an Elman network.
-        nonlinearity: tanh or relu.
-        pool: What is read: the last output, or the mean over the steps.
-    """
-    recurrence = DeepTransition(input_size, hidden=hidden, depth=depth, nonlinearity=nonlinearity)
-    return SequenceClassifier(recurrence, num_classes, pool=pool)
+classifier = readouts.classifier(
+    DeepTransition, "A recurrence with a deep transition to class logits.", options=("pool",)
+)

@@ -8,13 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.nn.recurrence import check_layers
-from margin.sequence.recurrent.readouts import (
-    LanguageModel,
-    Pool,
-    Readout,
-    SequenceClassifier,
-    SequenceRegressor,
-)
+from margin.sequence.recurrent import readouts
 from margin.sequence.recurrent.torch_recurrent import RecurrentInit, TorchRecurrence, begin
 
 Nonlinearity = Literal["tanh", "relu"]
@@ -42,12 +36,13 @@ def recurrence(
     r"""Torch's nn.RNN as a recurrence: z_t = phi(U z_{t-1} + b' + V x_t + b), y_t = z_t.
 
     Args:
-        input_size: n, numbers of a step.
+        input_size: n, numbers of a step, or of a token's vector; at least 1.
         hidden: m, units of each layer, at least 1.
         layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
+        dropout: Probability with which a number is dropped in training, in [0, 1): between layers, of what a
+            classifier or regressor reads, and of a language model's token vectors and outputs.
         nonlinearity: phi, tanh or relu.
-        recurrent_init: How U begins: torch's uniform draw, an orthogonal matrix, or the identity.
+        recurrent_init: How the recurrent matrices begin: uniform as torch draws, orthogonal or identity.
 
     Raises:
         ValueError: A size is below 1, or the dropout is not in [0, 1).
@@ -67,118 +62,6 @@ def recurrence(
     return TorchRecurrence(layer)
 
 
-# a constructor's parameters: they are the model's options
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    nonlinearity: Nonlinearity = "tanh",
-    recurrent_init: RecurrentInit = "uniform",
-) -> SequenceClassifier:
-    """An Elman network to class logits.
-
-    Args:
-        input_size: Numbers of a step.
-        num_classes: Number of logits.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        nonlinearity: tanh or relu.
-        recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
-    """
-    return SequenceClassifier(
-        recurrence(
-            input_size,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            nonlinearity=nonlinearity,
-            recurrent_init=recurrent_init,
-        ),
-        num_classes,
-        pool=pool,
-        dropout=dropout,
-    )
-
-
-# a constructor's parameters: they are the model's options
-def regressor(
-    input_size: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    nonlinearity: Nonlinearity = "tanh",
-    recurrent_init: RecurrentInit = "uniform",
-) -> SequenceRegressor:
-    """An Elman network to one real number.
-
-    Args:
-        input_size: Numbers of a step.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        nonlinearity: tanh or relu.
-        recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
-    """
-    return SequenceRegressor(
-        recurrence(
-            input_size,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            nonlinearity=nonlinearity,
-            recurrent_init=recurrent_init,
-        ),
-        pool=pool,
-        dropout=dropout,
-    )
-
-
-# a constructor's parameters: they are the model's options
-def language(
-    vocab_size: int,
-    *,
-    embedding: int = 64,
-    hidden: int = 128,
-    layers: int = 1,
-    dropout: float = 0.0,
-    readout: Readout = "own",
-    nonlinearity: Nonlinearity = "tanh",
-    recurrent_init: RecurrentInit = "uniform",
-) -> LanguageModel:
-    """An Elman network to the distribution of the next token.
-
-    Args:
-        vocab_size: Number of tokens.
-        embedding: Numbers of a token's vector, at least 1.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training: of the token vectors, between two
-            layers, and of the last layer's outputs; in [0, 1).
-        readout: A matrix of its own, or that of the token vectors, which needs embedding = hidden.
-        nonlinearity: tanh or relu.
-        recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
-    """
-    return LanguageModel(
-        vocab_size,
-        recurrence(
-            embedding,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            nonlinearity=nonlinearity,
-            recurrent_init=recurrent_init,
-        ),
-        readout=readout,
-        dropout=dropout,
-    )
+classifier = readouts.classifier(recurrence, "An Elman network to class logits.")
+regressor = readouts.regressor(recurrence, "An Elman network to one real number.")
+language = readouts.language(recurrence, "An Elman network to the distribution of the next token.")
