@@ -16,9 +16,7 @@ EARLY_STOPPED = {"epochs": 100, "batch_size": 32, "patience": 15, "clip": 1.0}
 TOKEN_STEPS = {"max_steps": 3000, "batch_size": 32, "lr": 0.003, "schedule": "cosine", "clip": 1.0}
 """Defaults of the training of language models of gated cells."""
 
-STREAMED = Need(
-    "models with a causal recurrence", "margin.sequence.recurrent.streaming_claims:streams", of="model"
-)
+STREAMED = Need("models with a causal recurrence", "margin.sequence.recurrent.claims:streams", of="model")
 
 GATED = Need(
     "models with a linear recurrence of gates", "margin.sequence.linear.gated_layers:has_gated", of="model"

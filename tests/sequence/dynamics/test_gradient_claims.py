@@ -18,14 +18,14 @@ from margin.sequence.dynamics import gradient_claims
 from margin.sequence.dynamics.contraction import Contraction, contractions
 from margin.sequence.dynamics.gradient_claims import bound, decay, demo, feeding_back, has_bound, has_feedback
 from margin.sequence.linear import linear_system, lru, mingru
-from margin.sequence.recurrent import bidirectional, deep_transition, elman, gru, lstm, stack_memory
+from margin.sequence.recurrent import bidirectional, elman, gru, lstm, stack_memory
+from margin.sequence.recurrent.layers import TorchRecurrence
 from margin.sequence.recurrent.readouts import SequenceClassifier
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence
 
 SIMPLE = {
     "elman": lambda: elman.classifier(3, 2, hidden=5, layers=2),
     "relu": lambda: elman.classifier(3, 2, hidden=5, nonlinearity="relu"),
-    "deep": lambda: deep_transition.classifier(3, 2, hidden=5),
+    "deep": lambda: elman.deep_transition(3, 2, hidden=5),
     "linear": lambda: linear_system.classifier(3, 2, width=4, states=5),
     "lru": lambda: lru.classifier(3, 2, width=4, states=5),
     "bidirectional": lambda: bidirectional.classifier(3, 2, cell="elman", hidden=5),

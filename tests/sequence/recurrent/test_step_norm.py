@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from margin.sequence.linear.linear_blocks import LinearStack
 from margin.sequence.linear.lru import LRU
-from margin.sequence.recurrent.step_norm import StepBatchNorm
+from margin.sequence.recurrent.layers import StepBatchNorm
 
 LENGTHS = torch.tensor([6, 2, 0, 3])
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from margin.sequence.recurrent import elman, gru, lstm
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence, begin
+from margin.sequence.recurrent.layers import TorchRecurrence, begin
 
 LAYERS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 

@@ -12,7 +12,7 @@ from margin.core.types import Batch
 from margin.engine.asking import asking, expand_weight, in_double
 from margin.engine.descent import risk
 from margin.sequence.convolution.tcn import classifier, language
-from margin.sequence.recurrent.heard import NOT_WHOLE, Heard, from_the_front, heard, outermost, some
+from margin.sequence.recurrent.captured import NOT_WHOLE, Captured, captured, from_the_front, outermost, some
 
 CUTS = 8
 """Steps at which a sequence is cut in two."""
@@ -31,14 +31,14 @@ def cuts(time: int) -> list[int]:
     return torch.linspace(0, time - 2, min(CUTS, time - 1)).round().long().tolist() if time > 1 else []
 
 
-def steps(one: Heard) -> int:
+def steps(one: Captured) -> int:
     """The steps of the longest sequence that a recurrence was given; what stands behind them is padding."""
     if one.lengths is None:
         return one.x.shape[1]
     return int(one.lengths.max()) if len(one.lengths) else 0
 
 
-def derivatives(one: Heard) -> Float[Tensor, "cuts time"]:
+def derivatives(one: Captured) -> Float[Tensor, "cuts time"]:
     """The largest derivative by the input of each step of a random combination of the outputs at each cut.
 
     Where dy_t / dx_s is not 0, neither is its product with a random vector, with probability 1.
@@ -73,7 +73,7 @@ def share(later: Tensor, own: Tensor, largest: Tensor) -> Tensor:
     return torch.where(finite, shares, math.nan).amax().cpu()
 
 
-def leak(one: Heard) -> Tensor:
+def leak(one: Captured) -> Tensor:
     """The largest derivative of a step by a later input, in parts of that by its own input.
 
     NaN where no step has a later one.
@@ -87,7 +87,7 @@ def leak(one: Heard) -> Tensor:
 
 
 @torch.no_grad()
-def change(one: Heard) -> Tensor:
+def change(one: Captured) -> Tensor:
     """The largest change of the outputs up to a cut where all later inputs are others, in parts of them.
 
     A step function of later inputs, or what is detached from them, has no derivative and is seen here.
@@ -112,7 +112,7 @@ def derivative(subject: Subject) -> Finding:
     Args:
         subject: A model with recurrences; they are asked on the inputs that the held-out examples give them.
     """
-    layers = heard(subject)
+    layers = captured(subject)
     values = [ask(one) for one in layers for ask in (leak, change)]
     failure = "" if layers else NOT_WHOLE
     if any(steps(one) < 2 for one in layers):

@@ -13,7 +13,7 @@ from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence
 from margin.sequence.convolution.causal_convolution import CausalConv1d
 from margin.sequence.convolution.tcn import classifier
-from margin.sequence.recurrent.heard import from_the_front, outermost
+from margin.sequence.recurrent.captured import from_the_front, outermost
 
 LONGEST = 1 << 16
 """Steps beyond which a receptive field is not measured."""

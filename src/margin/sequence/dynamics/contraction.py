@@ -12,9 +12,9 @@ from margin.nn.recurrence import Recurrence, State
 from margin.sequence.linear.linear_system import LinearSystem
 from margin.sequence.linear.lru import LRU
 from margin.sequence.recurrent.bptt import FUNCTIONS, STEEPEST
-from margin.sequence.recurrent.deep_transition import DeepTransition
-from margin.sequence.recurrent.heard import Heard, topmost
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence
+from margin.sequence.recurrent.captured import Captured, topmost
+from margin.sequence.recurrent.elman import DeepTransition
+from margin.sequence.recurrent.layers import TorchRecurrence
 
 KINDS = (TorchRecurrence, DeepTransition, LinearSystem, LRU)
 
@@ -166,7 +166,7 @@ def _simple_step(layer: Any, x: Tensor, state: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def step_is_its_own(one: Heard) -> Premise:
+def step_is_its_own(one: Captured) -> Premise:
     """The premise that a layer's step is that of its class, on which the bound rests.
 
     It is proved of a layer of that very class, as it was made; else the step is compared with its formula.

@@ -23,7 +23,7 @@ from margin.sequence.linear.gated_layers import (
     loop,
     wide,
 )
-from margin.sequence.recurrent.heard import NOT_WHOLE, TOO_SHORT, some
+from margin.sequence.recurrent.captured import NOT_WHOLE, TOO_SHORT, some
 
 LAGS = 64
 """Lags at which derivatives are taken, at most."""

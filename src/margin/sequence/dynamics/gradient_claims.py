@@ -13,8 +13,8 @@ from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence
 from margin.sequence.dynamics.contraction import Contraction, contractions, simple, step_is_its_own
 from margin.sequence.dynamics.gradient_by_lag import LOST, ByLag, by_lag, rates
+from margin.sequence.recurrent.captured import NOT_WHOLE, TOO_SHORT, Captured, captured, causal_ones
 from margin.sequence.recurrent.elman import classifier
-from margin.sequence.recurrent.heard import NOT_WHOLE, TOO_SHORT, Heard, causal_ones, heard
 
 ROUNDING = 1e-9
 """Relative, of a norm in float64 and of the bound itself."""
@@ -46,7 +46,7 @@ def has_bound(subject: Subject) -> bool:
     return len(subject.test) > 0 and len(simple(subject.model)) > 0
 
 
-def measured(one: Heard, part: slice | None = None, block: int = 0) -> ByLag:
+def measured(one: Captured, part: slice | None = None, block: int = 0) -> ByLag:
     """The gradient by lag of what a recurrence was given, wherever the model runs."""
     with asking(one.recurrence), torch.backends.cudnn.flags(enabled=False):  # cuDNN has no second derivative
         return by_lag(one.recurrence, one.x, one.lengths, one.state, part, block)
@@ -87,7 +87,7 @@ def decay(subject: Subject) -> Finding:
     Args:
         subject: A model with recurrences; they are asked on the inputs that the held-out examples give them.
     """
-    layers = heard(subject, feeding_back)
+    layers = captured(subject, feeding_back)
     names, found = tuple(_shown(one) for one in layers), [measured(one) for one in layers]
     longest = max((int(one.lags.max()) for one in found if len(one.lags)), default=0)
     ends = [last_rates(one) for one in found]
@@ -135,7 +135,7 @@ def bound(subject: Subject) -> Finding:
     Args:
         subject: A model with simple recurrent layers, linear systems or linear recurrent units.
     """
-    layers = heard(subject, simple)
+    layers = captured(subject, simple)
     each = [
         (one, part, measured(one, part.part, part.block))
         for one in layers
@@ -173,11 +173,11 @@ def bound(subject: Subject) -> Finding:
     )
 
 
-def _shown(one: Heard) -> str:
+def _shown(one: Captured) -> str:
     return one.name.removeprefix("model.")
 
 
-def _named(one: Heard, part: Contraction) -> str:
+def _named(one: Captured, part: Contraction) -> str:
     return f"{_shown(one)}, {part.name}" if part.name else _shown(one)
 
 
@@ -194,7 +194,7 @@ def _largest(found: ByLag) -> tuple[Tensor, Tensor]:
     return factor.flatten()[place], error.flatten()[place]
 
 
-def _reading(one: Heard, part: Contraction) -> str:
+def _reading(one: Captured, part: Contraction) -> str:
     what = "vanishing is implied" if part.stretch < 1 else "explosion is allowed, not implied"
     if part.stretch == 1:
         what = "neither explosion nor, by it, vanishing"

@@ -14,7 +14,7 @@ from margin.engine.descent import risk
 from margin.engine.state import core_of
 from margin.nn.recurrence import valid
 from margin.sequence.convolution.tcn import classifier
-from margin.sequence.recurrent.heard import some
+from margin.sequence.recurrent.captured import some
 
 EXAMPLES, MORE = 16, 5
 """Held-out examples that are asked, and the steps that are put behind them."""

@@ -15,7 +15,7 @@ from margin.nn.recurrence import Recurrence, without_padding
 from margin.sequence.linear.lru import LRU
 from margin.sequence.linear.mingru import MinGRU, classifier
 from margin.sequence.linear.minlstm import MinLSTM
-from margin.sequence.recurrent.heard import Call, listening
+from margin.sequence.recurrent.captured import Call, captured_calls
 
 ANY = (MinGRU, MinLSTM, LRU)
 AVERAGES = (MinGRU, MinLSTM)
@@ -69,7 +69,7 @@ def gated(subject: Subject, *wanted: type[nn.Module]) -> list[Gated]:
         wanted: The kinds of layers.
     """
     layers = kinds(subject, *wanted)
-    with torch.no_grad(), asking(subject.model), listening(layers) as calls:
+    with torch.no_grad(), asking(subject.model), captured_calls(layers) as calls:
         subject.model(*(x[:EXAMPLES] for x in subject.test[0].inputs))
         return [_terms(name, layer, calls[name][0]) for name, layer in layers if calls[name]]
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, check_dropout, without_padding
-from margin.sequence.recurrent.step_norm import StepBatchNorm
+from margin.sequence.recurrent.layers import StepBatchNorm
 
 Widths = Float[Tensor, "batch time width"]
 Width = Float[Tensor, "batch width"]

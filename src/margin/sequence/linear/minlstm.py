@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, gate_bias, without_padding
 from margin.sequence.linear.gated_average import averaged, gated_step
 from margin.sequence.recurrent import readouts
-from margin.sequence.recurrent.stacked import Stacked, widths
+from margin.sequence.recurrent.layers import Stacked, widths
 
 
 def kept_logit(

@@ -9,7 +9,7 @@ from margin.core.findings import Finding, Subject
 from margin.nn.prefix_scan import compose, doublings
 from margin.nn.scan import CHUNK, scan
 from margin.sequence.linear.gated_layers import ANY, NOTHING, Gated, bounded, gated, loop, wide
-from margin.sequence.recurrent.heard import NOT_WHOLE
+from margin.sequence.recurrent.captured import NOT_WHOLE
 
 
 def rounding(found: Gated) -> tuple[Tensor, float]:

@@ -4,7 +4,7 @@ from margin.core.catalog import KNOWN, TARGETS, Claim, Cost, Entry, Need, Part, 
 from margin.sequence import EARLY_STOPPED, FEEDBACK, STREAMED, TOKEN_STEPS
 
 ELMAN = Need(
-    "models with a simple recurrent network", "margin.sequence.recurrent.bptt_claims:has_elman", of="model"
+    "models with a simple recurrent network", "margin.sequence.recurrent.claims:has_elman", of="model"
 )
 
 WILLIAMS_1990 = "Williams and Peng 1990, Section 3"
@@ -51,7 +51,7 @@ MODELS: tuple[Entry, ...] = (
         "Recurrences that read a sequence from both ends, to class logits",
         "Schuster and Paliwal 1997, Section II", defaults=EARLY_STOPPED, covers=("rnn.bidirectional",)),
     Entry("sequence/deep_transition",
-        ".deep_transition:classifier", "margin.core.tasks:CLASSES",
+        ".elman:deep_transition", "margin.core.tasks:CLASSES",
         "margin.data.sets.tiny.sequences:ragged_classes",
         "A recurrence whose next state is an MLP of state and input, to class logits",
         "Pascanu, Gulcehre, Cho and Bengio 2014, Section 3.3.1", defaults=EARLY_STOPPED,
@@ -69,7 +69,7 @@ MODELS: tuple[Entry, ...] = (
 )
 
 RULES: tuple[Rule, ...] = (
-    Rule("sequence/truncated_bptt", ".truncated_bptt:truncated_bptt",
+    Rule("sequence/truncated_bptt", ".bptt:truncated_bptt",
         "Descent on derivatives that leave no window of steps, of any model with a recurrence", WILLIAMS_1990,
         covers=("rnn.bptt",)),
 )
@@ -78,7 +78,7 @@ PARTS: tuple[Part, ...] = (
     Part("sequence/bptt", "algorithm", ".bptt:bptt",
         "Backpropagation through time of an Elman network, as its recursion, whole or truncated", WERBOS_1990,
         covers=("rnn.bptt",)),
-    Part("sequence/stacked", "layer", ".stacked:Stacked",
+    Part("sequence/stacked", "layer", ".layers:Stacked",
         "Recurrences on top of each other, each reading the outputs of the one below",
         "El Hihi and Bengio 1995; Graves 2013, Section 2", covers=("rnn.stacked",)),
     Part("sequence/reset_before_gru", "layer", ".gru:ResetBeforeGRU",
@@ -89,13 +89,13 @@ PARTS: tuple[Part, ...] = (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("sequence/bptt.equals_autograd", ".bptt_claims:equals_autograd", ".bptt_claims:demo",
+    Claim("sequence/bptt.equals_autograd", ".claims:equals_autograd", ".claims:demo",
         "Does the recursion of backpropagation through time give autograd's gradient?", WERBOS_1990,
         needs=(ELMAN, TARGETS), cost=Cost(6, limit=8), by_name=KNOWN, covers=("rnn.bptt",)),
-    Claim("sequence/bptt.truncation_bias", ".truncation_claims:truncation_bias", ".truncation_claims:demo",
+    Claim("sequence/bptt.truncation_bias", ".claims:truncation_bias", ".claims:demo",
         "How wrong is the gradient where no derivative leaves a window of so many steps?", WILLIAMS_1990,
         needs=(FEEDBACK, TARGETS), cost=Cost(60, limit=64), covers=("rnn.bptt",)),
-    Claim("sequence/recurrence.streaming", ".streaming_claims:streaming", ".streaming_claims:demo",
+    Claim("sequence/recurrence.streaming", ".claims:streaming", ".claims:streaming_demo",
         "Is each recurrence over a whole sequence its own step, one input at a time?",
         "Goodfellow, Bengio and Courville 2016, Section 10.1", needs=(STREAMED,), cost=Cost(20, limit=4),
         covers=("rnn.recurrence",)),

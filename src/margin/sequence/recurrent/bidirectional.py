@@ -6,7 +6,7 @@ from torch import Tensor
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, last, reversed_in_time
 from margin.sequence.recurrent import readouts
 from margin.sequence.recurrent.cells import Cell, one
-from margin.sequence.recurrent.stacked import Stacked, widths
+from margin.sequence.recurrent.layers import Stacked, widths
 
 
 class Bidirectional(Recurrence):

@@ -18,8 +18,7 @@ from margin.nn.recurrence import (
     without_padding,
 )
 from margin.sequence.recurrent import readouts
-from margin.sequence.recurrent.stacked import Stacked, widths
-from margin.sequence.recurrent.torch_recurrent import RecurrentInit, TorchRecurrence, begin
+from margin.sequence.recurrent.layers import RecurrentInit, Stacked, TorchRecurrence, begin, widths
 
 Gates = Float[Tensor, "batch gates"]
 Reset = Literal["after", "before"]

@@ -12,13 +12,13 @@ from margin.engine.descent import risk
 from margin.engine.state import Preprocessed
 from margin.sequence.convolution.tcn import TCN, classifier
 from margin.sequence.recurrent import gru
-from margin.sequence.recurrent.heard import (
+from margin.sequence.recurrent.captured import (
     EXAMPLES,
     STEPS,
     arguments,
+    captured,
+    captured_calls,
     has_recurrence,
-    heard,
-    listening,
     outermost,
     some,
 )
@@ -50,17 +50,17 @@ def test_the_outermost_recurrences_are_found_by_name() -> None:
 def test_what_a_recurrence_is_given_stands_behind_the_preprocessing() -> None:
     x = torch.randn(6, 9, 2, generator=Generator().manual_seed(0))
     model, lengths = Preprocessed(Twice(), made()), torch.tensor([9, 0, 3, 1, 2, 2])
-    (one,) = heard(asked(model, x, lengths))
+    (one,) = captured(asked(model, x, lengths))
     assert one.name == "model.recurrence"
     torch.testing.assert_close(one.x, 2 * x[:EXAMPLES].double(), rtol=0, atol=0)
     assert one.lengths is not None
     assert one.lengths.tolist() == [9, 0, 3, 1]
     long = torch.randn(1, STEPS + 9, 2)
-    (one,) = heard(asked(model, long, torch.tensor([STEPS + 2])))
+    (one,) = captured(asked(model, long, torch.tensor([STEPS + 2])))
     assert one.x.shape[1] == STEPS
     assert one.lengths is not None
     assert one.lengths.tolist() == [STEPS]
-    (one,) = heard(asked(model, x))
+    (one,) = captured(asked(model, x))
     assert one.lengths is None
 
 
@@ -69,7 +69,7 @@ def test_asking_leaves_the_model_as_it_was() -> None:
     before = {name: p.clone() for name, p in model.state_dict().items()}
     subject = asked(model, torch.randn(3, 5, 2))
     assert has_recurrence(subject)
-    heard(subject)
+    captured(subject)
     assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
     assert model.training
     assert model.head.weight.dtype == torch.float32
@@ -92,14 +92,14 @@ class Twofold(nn.Module):
 def test_of_two_calls_the_first_is_kept() -> None:
     x = torch.randn(3, 5, 2)
     subject = asked(Twofold(), x)
-    (one,) = heard(subject)
+    (one,) = captured(subject)
     torch.testing.assert_close(one.x, x.double(), rtol=0, atol=0)
     assert one.state is None
 
 
 def test_calls_are_heard_in_their_order_with_what_was_given_back() -> None:
     x, model = torch.randn(3, 5, 2), Twofold()
-    with listening(outermost(model)) as calls:
+    with captured_calls(outermost(model)) as calls:
         y = model(x)
     first, second = calls["recurrence"]
     assert torch.equal(second.x, -x)

@@ -1,4 +1,4 @@
-"""What the recurrences inside a model are given: their inputs, by asking the whole model once in float64."""
+"""Captured recurrences: what those inside a model are given, by one forward pass of the model in float64."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
+from margin.engine.capture import Call as AnyCall
+from margin.engine.capture import capture
 from margin.nn.recurrence import Recurrence, State
 
 EXAMPLES, STEPS = 4, 512
@@ -29,8 +31,8 @@ class Call(NamedTuple):
     output: Any
 
 
-class Heard(NamedTuple):
-    """A recurrence inside a model, with the inputs that it was given there."""
+class Captured(NamedTuple):
+    """A recurrence inside a model, with the inputs of its first call."""
 
     name: str
     recurrence: Recurrence
@@ -94,31 +96,27 @@ def arguments(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) 
 
 
 @contextmanager
-def listening(layers: Sequence[tuple[str, nn.Module]]) -> Iterator[dict[str, list[Call]]]:
-    """The calls of each recurrence by its name, in their order, while the model is asked by others.
+def captured_calls(layers: Sequence[tuple[str, nn.Module]]) -> Iterator[dict[str, list[Call]]]:
+    """The calls of each recurrence by its name, in their order, that end within the block.
 
     Args:
         layers: The recurrences, with their names.
     """
     calls: dict[str, list[Call]] = {name: [] for name, _ in layers}
 
-    def listen(name: str, layer: nn.Module) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-            calls[name].append(Call(*arguments(module, args, named), output))
+    def keep(call: AnyCall) -> None:
+        own = Call(*arguments(call.module, call.args, call.kwargs), call.output)
+        for name, layer in layers:
+            if layer is call.module:
+                calls[name].append(own)
 
-        return layer.register_forward_hook(hook, with_kwargs=True)
-
-    handles = [listen(name, layer) for name, layer in layers]
-    try:
+    with capture((layer for _, layer in layers), keep):
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def heard(
+def captured(
     subject: Subject, find: Callable[[nn.Module], list[tuple[str, Recurrence]]] = outermost
-) -> list[Heard]:
+) -> list[Captured]:
     """Recurrences of a model, in float64, with what the first held-out batch gives them.
 
     A recurrence that is called several times is returned with its first call's inputs, of which
@@ -131,14 +129,16 @@ def heard(
     """
     model = in_double(subject.model)
     recurrences = find(model)
-    with torch.no_grad(), asking(model), listening(recurrences) as calls:
+    with torch.no_grad(), asking(model), captured_calls(recurrences) as calls:
         model(*some(subject.test[0]))
     return [_kept(name, recurrence, calls[name][0]) for name, recurrence in recurrences if calls[name]]
 
 
-def _kept(name: str, recurrence: Recurrence, call: Call) -> Heard:
+def _kept(name: str, recurrence: Recurrence, call: Call) -> Captured:
     x, lengths = call.x.detach()[:, :STEPS], call.lengths
-    return Heard(name, recurrence, x, None if lengths is None else lengths.clamp_max(x.shape[1]), call.state)
+    return Captured(
+        name, recurrence, x, None if lengths is None else lengths.clamp_max(x.shape[1]), call.state
+    )
 
 
 def from_the_front(name: str, recurrence: Recurrence) -> Premise:
