@@ -12,7 +12,7 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence, State, without_padding
 from margin.sequence.convolution import tcn
-from margin.sequence.convolution.causality_claims import (
+from margin.sequence.convolution.claims import (
     cuts,
     derivative,
     derivative_demo,

@@ -8,8 +8,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Premise
 from margin.nn.recurrence import Recurrence, State
-from margin.sequence.dynamics.contraction import contractions, simple, step_is_its_own, stretch
-from margin.sequence.dynamics.gradient_by_lag import flat, unflat
+from margin.sequence.dynamics.gradients import contractions, flat, simple, step_is_its_own, stretch, unflat
 from margin.sequence.linear import lru, mingru
 from margin.sequence.linear.linear_system import LinearSystem, classifier
 from margin.sequence.linear.lru import LRU

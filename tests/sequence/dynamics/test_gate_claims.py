@@ -11,7 +11,7 @@ from margin.core.findings import Finding, Subject, Verdict
 from margin.sequence.dynamics import gate_claims
 from margin.sequence.dynamics.gate_claims import in_range, memory, product
 from margin.sequence.linear import lru, minlstm
-from margin.sequence.linear.gated_layers import ANY, demo, gated
+from margin.sequence.linear.scan_claims import ANY, demo, gated
 
 
 def linear() -> Subject:

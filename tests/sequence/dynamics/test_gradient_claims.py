@@ -13,10 +13,10 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence
 from margin.sequence.convolution import tcn
-from margin.sequence.dynamics import gradient_by_lag as measure
 from margin.sequence.dynamics import gradient_claims
-from margin.sequence.dynamics.contraction import Contraction, contractions
+from margin.sequence.dynamics import gradients as measure
 from margin.sequence.dynamics.gradient_claims import bound, decay, demo, feeding_back, has_bound, has_feedback
+from margin.sequence.dynamics.gradients import Contraction, contractions
 from margin.sequence.linear import linear_system, lru, mingru
 from margin.sequence.recurrent import bidirectional, elman, gru, lstm, stack_memory
 from margin.sequence.recurrent.layers import TorchRecurrence

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.sequence.linear.linear_blocks import LinearStack
+from margin.sequence.linear.linear_system import LinearStack
 from margin.sequence.linear.lru import LRU
 from margin.sequence.recurrent.layers import StepBatchNorm
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, check_dropout, without_padding
-from margin.sequence.convolution.causal_convolution import CausalConv1d
+from margin.sequence.convolution.causal import CausalConv1d
 from margin.sequence.recurrent import readouts
 
 

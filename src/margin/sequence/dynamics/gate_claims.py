@@ -11,8 +11,8 @@ from margin.core.types import Batch
 from margin.engine.asking import in_double
 from margin.nn.recurrence import valid
 from margin.nn.scan import scan
-from margin.sequence.dynamics.contraction import altered
-from margin.sequence.linear.gated_layers import (
+from margin.sequence.dynamics.gradients import altered
+from margin.sequence.linear.scan_claims import (
     ANY,
     AVERAGES,
     EXAMPLES,

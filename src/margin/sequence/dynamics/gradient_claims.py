@@ -11,8 +11,16 @@ from margin.core.types import Batch
 from margin.engine.asking import asking
 from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence
-from margin.sequence.dynamics.contraction import Contraction, contractions, simple, step_is_its_own
-from margin.sequence.dynamics.gradient_by_lag import LOST, ByLag, by_lag, rates
+from margin.sequence.dynamics.gradients import (
+    LOST,
+    ByLag,
+    Contraction,
+    by_lag,
+    contractions,
+    rates,
+    simple,
+    step_is_its_own,
+)
 from margin.sequence.recurrent.captured import NOT_WHOLE, TOO_SHORT, Captured, captured, causal_ones
 from margin.sequence.recurrent.elman import classifier
 

@@ -1,13 +1,17 @@
-"""Forecasts that every other must beat: no change, last season, and the linear map (Zeng et al. 2023)."""
+"""Forecasts that every other must beat: no change, last season, and the linear map (Zeng et al. 2023).
+
+The loss of a forecast in units of each target's deviation, so that no target outweighs another.
+"""
 
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
+from margin.core.tasks import pinball, squared_error
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step, features_of
+from margin.engine.state import State, Step, core_of, features_of
 from margin.sequence.forecast.forecasting import Context, Forecast, Normalize, Scale, TargetScale, taken_out
 
 
@@ -211,3 +215,26 @@ def exact_forecast(*, penalty: float = 0.0) -> Step:
         return {"loss": error.square().mean()}
 
     return step
+
+
+def scaled_error(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+    """The loss of each term in units of its target's deviation, so that no target outweighs another.
+
+    It is the squared error over the deviation's square, or for quantiles the pinball loss over the deviation.
+
+    Args:
+        model: A forecaster.
+        batch: Contexts and what followed.
+        generator: Nothing is drawn.
+
+    Raises:
+        ValueError: There are no targets.
+    """
+    if batch.targets is None:
+        raise ValueError("a forecast is judged by what followed: the batch has no targets")
+    scale = core_of(model).scale
+    outputs = model(*batch.inputs)
+    targets = (batch.targets - scale.mean) / scale.std
+    if outputs.ndim == targets.ndim:
+        return squared_error((outputs - scale.mean) / scale.std, targets)
+    return pinball((outputs - scale.mean[:, None]) / scale.std[:, None], targets)

@@ -19,7 +19,7 @@ from margin.nn.recurrence import (
     without_padding,
 )
 from margin.nn.scan import scan
-from margin.sequence.linear.linear_blocks import LinearStack, Norm
+from margin.sequence.linear.linear_system import LinearStack, Norm
 from margin.sequence.recurrent import readouts
 
 Units = Float[Tensor, " units"]

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, gate_bias, without_padding
-from margin.sequence.linear.gated_average import averaged, gated_step
+from margin.sequence.linear.mingru import averaged, gated_step
 from margin.sequence.recurrent import readouts
 from margin.sequence.recurrent.layers import Stacked, widths
 

@@ -1,6 +1,6 @@
 """The simple recurrent network (Elman 1990): a hidden state fed back into the units that made it.
 
-With a deep transition (Pascanu et al. 2014) the next state is a perceptron of several layers of state and input.
+With a deep transition (Pascanu et al. 2014) the next state is a perceptron of the state and the input.
 """
 
 from typing import Literal

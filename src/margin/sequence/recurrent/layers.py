@@ -1,8 +1,8 @@
 """Layers of recurrent networks: torch's nn.RNN, nn.LSTM and nn.GRU as recurrences, stacks, normalization.
 
-:class:`TorchRecurrence` takes sequences of any lengths, zero included. :class:`Stacked` puts recurrences on top
-of each other (El Hihi and Bengio 1995; Graves 2013). :class:`StepBatchNorm` is batch normalization over the
-steps of a batch of sequences, without padding (Ioffe and Szegedy 2015).
+:class:`TorchRecurrence` takes sequences of any lengths, zero included. :class:`Stacked` puts recurrences on
+top of each other (El Hihi and Bengio 1995; Graves 2013). :class:`StepBatchNorm` is batch normalization over
+the steps of a batch of sequences, without padding (Ioffe and Szegedy 2015).
 """
 
 from collections.abc import Callable, Iterator, Sequence

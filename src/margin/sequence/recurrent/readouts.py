@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.composition import headed
 from margin.core.types import ClassScores, PerExample
-from margin.nn.language import continued, drawn
+from margin.nn.decoding import continued, drawn
 from margin.nn.recurrence import (
     Lengths,
     Recurrence,
