@@ -1,9 +1,8 @@
 """Decoding: reading a sequence off a model of the next token, greedily, by a beam search, by sampling.
 
 Everything here asks one function, ``step(token, state) -> (scores of the next token, new state)``, which any
-autoregressive model has: a language model, the decoder of an encoder-decoder, a WaveNet.
-
-Ancestral sampling from a model of the next token (Graves 2013): greedy, by temperature, of the top k.
+autoregressive model has: a language model, the decoder of an encoder-decoder, a WaveNet. Continuations of a
+prefix (Graves 2013) are drawn by temperature, of the k largest logits: :func:`continued`, :func:`drawn`.
 """
 
 from collections.abc import Callable

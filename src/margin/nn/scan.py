@@ -10,9 +10,8 @@ product of gates and no logarithm is taken, so gates may be 0, 1, negative or co
 Of the designs tried (chunks, doubling, an up- and down-sweep, logarithms of sums, FFT, the loop in place,
 torch.compile, torch's associative_scan; ``docs/results/sequence/scan_designs.json``) this is the fastest that
 is right for all gates. On a CPU it goes by segments of time that fit in the cache. While torch.compile or
-torch.export reads it, it is the doubling instead, the same function up to rounding.
-
-Prefix scans by doubling (Hillis and Steele 1986): all partial compositions in ceil(log2 T) steps.
+torch.export reads it, it is the doubling of Hillis and Steele (1986) instead, all partial compositions in
+ceil(log2 T) steps: the same function up to rounding.
 """
 
 from collections.abc import Callable, Iterator

@@ -39,7 +39,7 @@ def test_a_constant_context_is_divided_by_no_zero():
 
 
 @pytest.mark.parametrize("normalize", ["none", "last", "mean_std"])
-def test_at_zero_weights_the_level_is_foretold_in_the_series_units(normalize):
+def test_at_zero_weights_the_level_is_forecast_in_the_series_units(normalize):
     model = forecaster(normalize=normalize)
     nn.init.zeros_(model.head.weight)
     nn.init.zeros_(model.head.bias)
@@ -109,7 +109,7 @@ def test_float32_and_float64_agree():
     assert (model.float()(x.float()).double() - wide).abs().max() < 1e-4
 
 
-def test_a_column_by_itself_is_foretold_by_one_network_whatever_the_others_do():
+def test_a_column_by_itself_is_forecast_by_one_network_whatever_the_others_do():
     torch.manual_seed(0)
     for outputs in ("mean", "quantiles"):
         model = Forecaster(recurrence(1, hidden=5), 4, 2, SCALE, reads="own", outputs=outputs).double()

@@ -1,9 +1,10 @@
 """Dilated causal convolutions over time (van den Oord et al. 2016): y_t reads x_t and what came before.
 
-WaveNet's trunk (van den Oord et al. 2016): gated dilated causal convolutions, residual and skip paths.
+Of them a WaveNet's trunk is made, :class:`GatedConvolutions`: gated, with residual and skip paths.
 """
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F
@@ -137,6 +138,29 @@ class CausalConv1d(Recurrence):
         return y[:, 0], state
 
 
+class ConvolutionStack(Recurrence, ABC):
+    """A recurrence that is made of causal convolutions: its state are the inputs that they read again."""
+
+    @property
+    @abstractmethod
+    def convolutions(self) -> list[CausalConv1d]:
+        """The convolutions, each reading the one before it, in the order of the parts of the state."""
+
+    @property
+    def receptive_field(self) -> int:
+        """1 + the sum of all (k-1) d: from the oldest step that an output reads to its own, both counted."""
+        return 1 + sum(convolution.reach for convolution in self.convolutions)
+
+    def initial(self, x: Tensor) -> State:
+        """Zeros for the inputs that each convolution reads before the first step."""
+        return tuple(past for convolution in self.convolutions for past in convolution.initial(x))
+
+    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
+        """The output of one step, and every window of inputs moved by one."""
+        y, state = self(x[:, None], None, state)
+        return y[:, 0], state
+
+
 def gated(a: Float[Tensor, "*batch twice"]) -> Float[Tensor, "*batch units"]:
     r"""The gated activation of a filter and a gate, the two halves of a's last axis.
 
@@ -169,7 +193,7 @@ class GatedLayer(nn.Module):
         self.residual: nn.Module = nn.Linear(width, width)
 
 
-class GatedConvolutions(Recurrence):
+class GatedConvolutions(ConvolutionStack):
     r"""Layers of gated causal convolutions, each added to its input; their units are summed at the end.
 
     .. math:: z^l = \tanh(W_f^l * x^{l-1}) \odot \sigma(W_g^l * x^{l-1}), \qquad
@@ -218,15 +242,6 @@ class GatedConvolutions(Recurrence):
         layers = [layer for layer in self.layers if isinstance(layer, GatedLayer)]
         return [layer.residual for layer in layers if isinstance(layer.residual, nn.Linear)]
 
-    @property
-    def receptive_field(self) -> int:
-        """1 + stacks (k-1) (2^layers - 1): from the oldest step that an output reads to its own."""
-        return 1 + sum(convolution.reach for convolution in self.convolutions)
-
-    def initial(self, x: Tensor) -> State:
-        """Zeros for the inputs that each layer reads before the first step."""
-        return tuple(past for convolution in self.convolutions for past in convolution.initial(x))
-
     def forward(
         self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
     ) -> tuple[Sequences, State]:
@@ -245,8 +260,3 @@ class GatedConvolutions(Recurrence):
             if i < len(residuals):
                 x = x + residuals[i](units[i])
         return without_padding(self.skip(torch.cat(units, -1)), lengths), tuple(new)
-
-    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
-        """The output of one step, and every window of inputs moved by one."""
-        y, state = self(x[:, None], None, state)
-        return y[:, 0], state

@@ -1,8 +1,7 @@
-"""Causality (van den Oord et al. 2016, Equation 1): what is said of a step depends on no later one.
+"""Causality (van den Oord et al. 2016, Equation 1): no output depends on a later input.
 
-Receptive fields (van den Oord et al. 2016): how far back the oldest input is that an output reads.
-
-Generation from kept inputs (Paine et al. 2016): the same logits as the whole network's.
+Receptive fields: how far back the oldest input lies that an output reads. Fast generation from kept inputs
+(Paine et al. 2016) gives the logits of the whole network.
 """
 
 import math

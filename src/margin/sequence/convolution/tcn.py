@@ -4,8 +4,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, check_dropout, without_padding
-from margin.sequence.convolution.causal import CausalConv1d
+from margin.nn.recurrence import Lengths, Sequences, State, check_dropout, without_padding
+from margin.sequence.convolution.causal import CausalConv1d, ConvolutionStack
 from margin.sequence.recurrent import readouts
 
 
@@ -52,7 +52,7 @@ class ResidualBlock(nn.Module):
         return (self.shortcut(x) + z).relu(), tuple(new)
 
 
-class TCN(Recurrence):
+class TCN(ConvolutionStack):
     r"""Residual blocks of dilated causal convolutions, the dilation doubled from block to block.
 
     Block i = 0 .. L-1 has dilation 2^i; y_t reads the last 1 + 2 (k-1) (2^L - 1) inputs and no later one.
@@ -91,15 +91,6 @@ class TCN(Recurrence):
         """The convolutions of all blocks, two a block."""
         return [module for module in self.modules() if isinstance(module, CausalConv1d)]
 
-    @property
-    def receptive_field(self) -> int:
-        """From the oldest step that an output reads to its own, both counted."""
-        return 1 + sum(convolution.reach for convolution in self.convolutions)
-
-    def initial(self, x: Tensor) -> State:
-        """Zeros for the inputs that each convolution reads before the first step."""
-        return tuple(past for convolution in self.convolutions for past in convolution.initial(x))
-
     def forward(
         self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
     ) -> tuple[Sequences, State]:
@@ -114,11 +105,6 @@ class TCN(Recurrence):
             y, windows = block(y, lengths, old[2 * i : 2 * i + 2])
             new.extend(windows)
         return without_padding(y, lengths), tuple(new)
-
-    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
-        """The output of one step, and every window of inputs moved by one."""
-        y, state = self(x[:, None], None, state)
-        return y[:, 0], state
 
 
 classifier = readouts.classifier(

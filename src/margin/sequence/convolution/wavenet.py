@@ -1,6 +1,6 @@
 """WaveNet (van den Oord et al. 2016): the next of a sound's samples, by gated causal convolutions.
 
-Fast generation from a WaveNet (Paine et al. 2016): what each layer will read again waits in a ring.
+Its fast generation (Paine et al. 2016) keeps what each layer will read again in a ring.
 """
 
 import torch

@@ -1,6 +1,7 @@
-"""The gradient-norm bound (Bengio et al. 1994; Pascanu et al. 2013): how much a step can stretch at most.
+"""Gradients over time (Bengio, Simard and Frasconi 1994): their norm by lag, and the bound of that norm.
 
-The gradient by lag (Bengio, Simard and Frasconi 1994): how far a state still moves with an earlier one.
+:func:`by_lag` measures how far a state still moves with an earlier one; :func:`contractions` says by how much
+a step can stretch at most (Pascanu et al. 2013), and where this is known of a layer.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""What the spectrum of a recurrent matrix tells: where it lies, its norm, how its powers grow.
+"""The spectrum of a recurrent matrix (Horn and Johnson 2013): where it lies, its norm, how its powers grow.
 
-The recurrent matrices of a model, by which its states go from step to step, and their spectra.
+:func:`transitions` finds the matrices by which a model's states go from step to step.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""Rolling-origin back-tests (Tashman 2000): a forecast made at many times, judged by what then followed.
+"""Rolling-origin back-tests (Tashman 2000): forecasts from many origins, judged by what then followed.
 
-A back-test in one picture: a forecast with its band, and errors by steps ahead beside naive ones.
+In one picture: a forecast with its band, and the errors by steps ahead with those of the baselines.
 """
 
 import math
@@ -33,8 +33,8 @@ class Backtest:
     """Forecasts from one origin after another, beside the truth and beside forecasts without a model.
 
     Args:
-        origins: The first row that each forecast foretells.
-        forecast: What was foretold, in the series' units; of quantiles the median.
+        origins: The first row of each forecast.
+        forecast: The forecasts, in the series' units; of quantiles the median.
         truth: What followed.
         band: The lowest and the highest quantile, (.1, .9), where the model states quantiles.
         baselines: The forecasts of no change and of a season ago, by name.
@@ -121,7 +121,7 @@ def backtest(model: nn.Module, windows: Windows, *, every: int = 1, period: int 
 def blocks_of(origins: int, horizon: int) -> int:
     """How many blocks of neighboring origins are compared: each at least ``horizon`` long, 20 at most.
 
-    Forecasts of neighboring origins foretell the same rows, so their errors are nearly one. Between blocks of
+    Forecasts of neighboring origins forecast the same rows, so their errors are nearly one. Between blocks of
     that length only the ends share rows.
 
     Raises:
@@ -152,7 +152,7 @@ def block_interval(
 
     Args:
         values: One value an origin, in order of time.
-        horizon: Steps that each forecast foretells, in origins.
+        horizon: Steps of each forecast, in origins.
         error: Probability that the interval misses.
 
     Returns:
@@ -192,7 +192,7 @@ def skill(
     Args:
         error: Mean squared error of the forecast from each origin, of each target.
         base: That of the baseline.
-        horizon: Steps that each forecast foretells, in origins.
+        horizon: Steps of each forecast, in origins.
 
     Raises:
         ArithmeticError: There are too few origins, or the baseline makes no error.

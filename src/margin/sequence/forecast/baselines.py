@@ -1,6 +1,6 @@
-"""Forecasts that every other must beat: no change, last season, and the linear map (Zeng et al. 2023).
+"""Baselines of a forecast: no change, the season before, and one linear map (Zeng et al. 2023).
 
-The loss of a forecast in units of each target's deviation, so that no target outweighs another.
+Their loss, and that of every forecaster, is in units of each target's deviation: no target outweighs another.
 """
 
 from typing import Any, Literal
@@ -32,8 +32,8 @@ class LastValue(nn.Module):
 
     Args:
         input_size: Columns of the series.
-        horizon: Steps that are foretold.
-        num_targets: Columns that are foretold.
+        horizon: Steps that are forecast.
+        num_targets: Columns that are forecast.
         target_scale: For each target its column, mean and deviation in training.
 
     Reference:
@@ -56,8 +56,8 @@ class SeasonalNaive(nn.Module):
     Args:
         input_size: Columns of the series.
         time: Rows of a context.
-        horizon: Steps that are foretold.
-        num_targets: Columns that are foretold.
+        horizon: Steps that are forecast.
+        num_targets: Columns that are forecast.
         target_scale: For each target its column, mean and deviation in training.
         period: Rows of a season, as 24 of hours or 12 of months. No data say it, so it is to be given: the
             default of 1 is the forecast of no change, :class:`LastValue`.
@@ -113,8 +113,8 @@ class LinearForecaster(nn.Module):
     Args:
         input_size: Columns of the series.
         time: L, rows of a context.
-        horizon: H, steps that are foretold.
-        num_targets: Columns that are foretold.
+        horizon: H, steps that are forecast.
+        num_targets: Columns that are forecast.
         target_scale: For each target its column, mean and deviation in training.
         reads: own: a target's map reads its own column; all: it reads every column.
         maps: own: each target has a map of its own; one: all share one, which reads their own columns.

@@ -84,7 +84,7 @@ class TargetScale(nn.Module):
         self.register_buffer("std", torch.tensor([float(s) for s in std]))
 
     def of_columns(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*batch targets"]:
-        """The columns that are foretold."""
+        """The columns that are forecast."""
         return x.index_select(-1, self.columns)
 
     def forward(self, z: Float[Tensor, "*batch targets"]) -> Float[Tensor, "*batch targets"]:
@@ -106,11 +106,11 @@ class Forecaster(nn.Module):
     Args:
         recurrence: What reads the context; its input size is the number of columns, or 1 where a target's
             forecast reads its own.
-        horizon: H, steps that are foretold.
-        num_targets: Columns that are foretold.
+        horizon: H, steps that are forecast.
+        num_targets: Columns that are forecast.
         target_scale: For each target its column, mean and deviation in training.
         reads: Whether the forecast of a target reads every column, or its own alone; then one network
-            foretells every target.
+            forecasts every target.
         normalize: What is taken out of a context: nothing, its last value, or its mean and deviation.
         outputs: The expected value, or the quantiles of the levels .1, .5 and .9.
 
@@ -147,8 +147,8 @@ class Forecaster(nn.Module):
             raise ValueError(f"target_scale must name columns below {recurrence.input_size}: got {columns}")
         self.horizon, self.reads, self.normalize, self.outputs = horizon, reads, normalize, outputs
         self.kinds = 1 if outputs == "mean" else len(LEVELS)
-        foretold = num_targets if reads == "all" else 1
-        self.head = nn.Linear(recurrence.output_size, self.kinds * horizon * foretold)
+        together = num_targets if reads == "all" else 1
+        self.head = nn.Linear(recurrence.output_size, self.kinds * horizon * together)
 
     def forward(self, x: Context) -> Forecast | Quantiles:
         """The forecast of each context, in the series' units.

@@ -1,6 +1,6 @@
 """The linear system z_t = A z_{t-1} + B x_t (Kalman 1963): impulse response, diagonal form, stability.
 
-Residual blocks around a linear recurrence (Orvieto et al. 2023): nonlinear at each step, not in time.
+A network has it in residual blocks (Orvieto et al. 2023), which are nonlinear at each step, not in time.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""What the linear recurrent unit promises (Orvieto et al. 2023): stability, variance, a ring to begin on.
+"""The linear recurrent unit (Orvieto et al. 2023): stability, variance, the ring of its initialization.
 
-How far back the state of a linear recurrent unit can be read (Orvieto et al. 2024), with what error.
+How many steps its last state holds (Orvieto et al. 2024): a signal read back from it, with what error.
 """
 
 import copy

@@ -1,11 +1,11 @@
 """The minimal gated recurrent unit (Feng et al. 2024): its gate reads the input alone, so time is a scan.
 
-Averages over time whose forgetting depends on the input alone (Feng et al. 2024): gates and scan in one.
-
-It is the scan of a_t = s_t and b_t = (1 - s_t) v_t, done together: gates and b live in the cache a segment of
-time at a time, so that neither is written to memory. That is most of what a scan of so wide a state costs.
+It averages its input: :func:`gated_average` is the scan of a_t = s_t and b_t = (1 - s_t) v_t, done together.
+Gates and b live in the cache a segment of time at a time, so that neither is written to memory. That is most
+of what a scan of so wide a state costs.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import torch
@@ -166,7 +166,40 @@ def _gradients(
 Gate = Literal["keeps", "renews"]
 
 
-class MinGRU(Recurrence):
+class GatedAverage(Recurrence, ABC):
+    r"""A recurrence that averages its input over time, with shares that the input sets.
+
+    .. math:: z_t = s_t \odot z_{t-1} + (1 - s_t) \odot (V x_t + b), \qquad s_t = \sigma(l(x_t))
+
+    Neither share nor candidate reads the state, so all steps are one scan.
+    """
+
+    candidate: nn.Module
+    """V x + b."""
+
+    @abstractmethod
+    def logits(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch hidden"]:
+        """l: the logit of the share of the old state that x keeps."""
+
+    def initial(self, x: Tensor) -> State:
+        """The state 0."""
+        return (x.new_zeros(x.shape[0], self.output_size),)  # len(x) would be fixed in an export
+
+    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
+        """One step: the new state, twice."""
+        z = gated_step(self.logits(x), self.candidate(x), state[0])
+        return z, (z,)
+
+    def forward(
+        self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
+    ) -> tuple[Sequences, State]:
+        """All steps by one scan; outputs 0 at padding and each example's state after its own last step."""
+        x = without_padding(x, lengths)
+        start = (self.initial(x) if state is None else state)[0]
+        return averaged(self.logits(x), self.candidate(x), start, lengths)
+
+
+class MinGRU(GatedAverage):
     r"""A recurrence that averages its input over time, with a gate that the input sets.
 
     .. math:: z_t = s_t \odot z_{t-1} + (1 - s_t) \odot (V x_t + b), \qquad s_t = \sigma(G x_t + c)
@@ -206,23 +239,6 @@ class MinGRU(Recurrence):
     def logits(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch hidden"]:
         """The logit of the share of the old state that x keeps."""
         return self.gate(x) if self.sign > 0 else -self.gate(x)
-
-    def initial(self, x: Tensor) -> State:
-        """The state 0."""
-        return (x.new_zeros(x.shape[0], self.output_size),)  # len(x) would be fixed in an export
-
-    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
-        """One step: the new state, twice."""
-        z = gated_step(self.logits(x), self.candidate(x), state[0])
-        return z, (z,)
-
-    def forward(
-        self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
-    ) -> tuple[Sequences, State]:
-        """All steps by one scan; outputs 0 at padding and each example's state after its own last step."""
-        x = without_padding(x, lengths)
-        start = (self.initial(x) if state is None else state)[0]
-        return averaged(self.logits(x), self.candidate(x), start, lengths)
 
 
 def recurrence(

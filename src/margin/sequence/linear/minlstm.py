@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, gate_bias, without_padding
-from margin.sequence.linear.mingru import averaged, gated_step
+from margin.nn.recurrence import gate_bias
+from margin.sequence.linear.mingru import GatedAverage
 from margin.sequence.recurrent import readouts
 from margin.sequence.recurrent.layers import Stacked, widths
 
@@ -25,7 +25,7 @@ def kept_logit(
     return F.logsigmoid(forget) - F.logsigmoid(write)
 
 
-class MinLSTM(Recurrence):
+class MinLSTM(GatedAverage):
     r"""A recurrence that averages its input over time, with two gates that the input sets, normalized.
 
     .. math:: f_t = \sigma(F x_t + c), \quad i_t = \sigma(I x_t + d), \qquad
@@ -58,23 +58,6 @@ class MinLSTM(Recurrence):
     def logits(self, x: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch hidden"]:
         """The logit of the share of the old state that x keeps."""
         return kept_logit(self.forget(x), self.write(x))
-
-    def initial(self, x: Tensor) -> State:
-        """The state 0."""
-        return (x.new_zeros(x.shape[0], self.output_size),)  # len(x) would be fixed in an export
-
-    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
-        """One step: the new state, twice."""
-        z = gated_step(self.logits(x), self.candidate(x), state[0])
-        return z, (z,)
-
-    def forward(
-        self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
-    ) -> tuple[Sequences, State]:
-        """All steps by one scan; outputs 0 at padding and each example's state after its own last step."""
-        x = without_padding(x, lengths)
-        start = (self.initial(x) if state is None else state)[0]
-        return averaged(self.logits(x), self.candidate(x), start, lengths)
 
 
 def recurrence(

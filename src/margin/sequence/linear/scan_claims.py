@@ -1,6 +1,6 @@
-"""What a parallel scan promises (Blelloch 1990): it is the loop, and log T steps suffice.
+"""The parallel scan (Blelloch 1990) of a model's own gates: it is the loop, and log T steps suffice.
 
-The gated linear recurrences z_t = a_t z_{t-1} + b_t inside a model, with their gates on its inputs.
+:func:`gated` finds the recurrences z_t = a_t z_{t-1} + b_t inside a model, with their gates on its inputs.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Captured recurrences: what those inside a model are given, by one forward pass of the model in float64."""
+"""Captured recurrences: the inputs of each recurrent layer in one forward pass of the model, in float64."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence

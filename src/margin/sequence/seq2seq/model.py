@@ -1,6 +1,6 @@
 """Encoder-decoders (Cho et al. 2014; Sutskever, Vinyals and Le 2014): one vector holds the whole source.
 
-Additive attention (Bahdanau, Cho and Bengio 2015): each target token reads all of the source anew.
+With additive attention (Bahdanau, Cho and Bengio 2015) each target token reads all of the source anew.
 """
 
 from abc import ABC, abstractmethod
