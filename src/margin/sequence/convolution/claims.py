@@ -5,13 +5,14 @@ Receptive fields: how far back the oldest input lies that an output reads. Fast 
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Subject
-from margin.core.tasks import CLASSES, TOKENS
+from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.asking import asking, expand_weight, in_double
 from margin.engine.descent import risk
@@ -20,7 +21,16 @@ from margin.nn.recurrence import Recurrence
 from margin.sequence.convolution.causal import CausalConv1d
 from margin.sequence.convolution.tcn import classifier, language
 from margin.sequence.convolution.wavenet import CachedSteps, WaveNet
-from margin.sequence.recurrent.captured import NOT_WHOLE, Captured, captured, from_the_front, outermost, some
+from margin.sequence.recurrent.captured import (
+    NOT_WHOLE,
+    Captured,
+    captured,
+    example,
+    from_the_front,
+    outermost,
+    seeded,
+    some,
+)
 
 CUTS = 8
 """Steps at which a sequence is cut in two."""
@@ -207,22 +217,12 @@ def replacement(subject: Subject) -> Finding:
 
 def derivative_demo() -> Subject:
     """A small TCN that classifies sequences of 20 steps."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = classifier(2, 2, hidden=4, layers=2)
-    x = torch.randn(4, 20, 2, generator=Generator().manual_seed(0))
-    batch = Batch((x,), torch.arange(4) % 2)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+    return example(lambda: classifier(2, 2, hidden=4, layers=2), (4, 20, 2))
 
 
 def replacement_demo() -> Subject:
     """A small TCN that predicts the next of 5 tokens."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = language(5, hidden=4, layers=2)
-    tokens = torch.randint(5, (4, 21), generator=Generator().manual_seed(0))
-    batch = Batch((tokens[:, :-1],), tokens[:, 1:])
-    return Subject(model=model, test=[batch], task=TOKENS, objective=risk(TOKENS))
+    return _next_of_tokens(lambda: language(5, hidden=4, layers=2), (4, 21))
 
 
 LONGEST = 1 << 16
@@ -328,12 +328,7 @@ def support(subject: Subject) -> Finding:
 
 def receptive_field_demo() -> Subject:
     """A TCN of two blocks, 13 steps of field."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = classifier(2, 2, hidden=8, layers=2)
-    x = torch.randn(4, 20, 2, generator=Generator().manual_seed(0))
-    batch = Batch((x,), torch.arange(4) % 2)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+    return example(lambda: classifier(2, 2, hidden=8, layers=2), (4, 20, 2))
 
 
 SOUNDS, STEPS = 2, 1536
@@ -379,9 +374,11 @@ def cached(subject: Subject) -> Finding:
 
 def wavenet_demo() -> Subject:
     """A small WaveNet, whose rings wrap several times in 40 tokens."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = WaveNet(5, width=4, skip=4, layers=3)
-    tokens = torch.randint(5, (2, 41), generator=Generator().manual_seed(0))
+    return _next_of_tokens(lambda: WaveNet(5, width=4, skip=4, layers=3), (2, 41))
+
+
+def _next_of_tokens(build: Callable[[], nn.Module], shape: tuple[int, int]) -> Subject:
+    """A model drawn with seed 0 that predicts the next of 5 tokens, of sequences drawn with seed 0."""
+    tokens = torch.randint(5, shape, generator=Generator().manual_seed(0))
     batch = Batch((tokens[:, :-1],), tokens[:, 1:])
-    return Subject(model=model, test=[batch], task=TOKENS, objective=risk(TOKENS))
+    return Subject(model=seeded(build), test=[batch], task=TOKENS, objective=risk(TOKENS))

@@ -47,15 +47,15 @@ PARTS: tuple[Part, ...] = (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("sequence/gate.range", ".gate_claims:in_range", "margin.sequence.linear.scan_claims:demo",
+    Claim("sequence/gate.range", ".gradient_claims:in_range", "margin.sequence.linear.scan_claims:demo",
         "Does each coordinate of a gated average stay in the range of what it averages?",
         "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi 2024, Section 3.1", needs=(AVERAGED,),
         cost=Cost(2, limit=8), by_name=KNOWN, covers=("rnn.mingru",)),
-    Claim("sequence/gate.product", ".gate_claims:product", "margin.sequence.linear.scan_claims:demo",
+    Claim("sequence/gate.product", ".gradient_claims:product", "margin.sequence.linear.scan_claims:demo",
         "Is the derivative of a state by an earlier one the product of the gates between?",
         "Hochreiter and Schmidhuber 1997, Section 3.1; Feng et al. 2024, Section 3.1", needs=(GATED,),
         cost=Cost(64, limit=8), by_name=KNOWN, covers=("gate",)),
-    Claim("sequence/gate.memory", ".gate_claims:memory", "margin.sequence.linear.scan_claims:demo",
+    Claim("sequence/gate.memory", ".gradient_claims:memory", "margin.sequence.linear.scan_claims:demo",
         "For how many steps do the gates keep a state until 1/e of it is left?",
         "Tallec and Ollivier 2018, Section 2", needs=(GATED,), cost=Cost(2, limit=8), covers=("gate",)),
     Claim("sequence/padding.invariance", ".padding_claims:invariance", ".padding_claims:demo",

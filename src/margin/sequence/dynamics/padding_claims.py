@@ -7,14 +7,11 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.findings import Finding, Subject
-from margin.core.tasks import CLASSES
-from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
-from margin.engine.descent import risk
 from margin.engine.state import core_of
 from margin.nn.recurrence import valid
 from margin.sequence.convolution.tcn import classifier
-from margin.sequence.recurrent.captured import some
+from margin.sequence.recurrent.captured import example, some
 
 EXAMPLES, MORE = 16, 5
 """Held-out examples that are asked, and the steps that are put behind them."""
@@ -126,9 +123,4 @@ def invariance(subject: Subject) -> Finding:
 
 def demo() -> Subject:
     """A small TCN that classifies sequences of 0 to 9 steps."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = classifier(2, 2, hidden=4, layers=2)
-    x = torch.randn(4, 9, 2, generator=Generator().manual_seed(0))
-    batch = Batch((x, torch.tensor([0, 3, 9, 1])), torch.arange(4) % 2)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+    return example(lambda: classifier(2, 2, hidden=4, layers=2), (4, 9, 2), (0, 3, 9, 1))

@@ -4,6 +4,7 @@
 """
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -11,12 +12,10 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.core.tasks import CLASSES
-from margin.core.types import Batch
-from margin.engine.descent import risk
 from margin.engine.state import core_of
 from margin.sequence.linear.linear_system import LinearSystem, classifier, stability
 from margin.sequence.linear.lru import LRU
+from margin.sequence.recurrent.captured import example
 
 
 class Transition(NamedTuple):
@@ -226,8 +225,5 @@ def bounded_powers(A: Tensor) -> tuple[Tensor, float]:
 
 def demo() -> Subject:
     """Two dense linear systems of 8 states."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = classifier(2, 3, width=4, states=8)
-        batch = Batch((torch.randn(6, 5, 2),), torch.arange(6) % 3)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES), initial=model)
+    subject = example(lambda: classifier(2, 3, width=4, states=8), (6, 5, 2), classes=3)
+    return replace(subject, initial=subject.model)

@@ -60,7 +60,7 @@ PARTS: tuple[Part, ...] = (
     Part("sequence/impulse_response", "function", ".linear_system:impulse_response",
         "The outputs C A^k B that an impulse leaves k steps later", "Antsaklis and Michel 2006, Section 2.7",
         covers=("rnn.linear_system",)),
-    Part("sequence/reconstructed", "function", ".universality:reconstructed",
+    Part("sequence/reconstructed", "function", ".lru:reconstructed",
         "A sequence read back from a linear recurrence's last state, and the condition of it", ORVIETO_2024,
         covers=("rnn.linear_universality",)),
     Part("sequence/gated_average", "layer", ".mingru:gated_average",

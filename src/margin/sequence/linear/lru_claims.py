@@ -5,6 +5,7 @@ How many steps its last state holds (Orvieto et al. 2024): a signal read back fr
 
 import copy
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -12,12 +13,9 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.core.tasks import CLASSES
-from margin.core.types import Batch
-from margin.engine.descent import risk
 from margin.nn.scan import scan
-from margin.sequence.linear.lru import LRU, classifier, normalization
-from margin.sequence.linear.universality import capacity, memory, reconstructed
+from margin.sequence.linear.lru import LRU, capacity, classifier, memory, normalization, reconstructed
+from margin.sequence.recurrent.captured import example
 
 FAILURE = 1e-4
 """Probability with which draws of the law of the ring are further from it than is promised."""
@@ -287,11 +285,10 @@ def ring(subject: Subject) -> Finding:
 
 def demo() -> Subject:
     """Two layers of 64 linear recurrent units, as they begin."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = classifier(2, 3, width=16, states=64, r_min=0.5, r_max=0.95)
-        batch = Batch((torch.randn(6, 5, 2),), torch.arange(6) % 3)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES), initial=model)
+    subject = example(
+        lambda: classifier(2, 3, width=16, states=64, r_min=0.5, r_max=0.95), (6, 5, 2), classes=3
+    )
+    return replace(subject, initial=subject.model)
 
 
 LONGEST = 128
@@ -385,8 +382,4 @@ def reading(subject: Subject) -> Finding:
 
 def reading_demo() -> Subject:
     """Two layers of 16 linear recurrent units near the unit circle, and sequences of 12 steps."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = classifier(2, 3, width=4, states=16)
-        batch = Batch((torch.randn(6, 12, 2),), torch.arange(6) % 3)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+    return example(lambda: classifier(2, 3, width=4, states=16), (6, 12, 2), classes=3)

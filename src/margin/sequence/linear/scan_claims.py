@@ -7,19 +7,16 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.core.tasks import CLASSES
-from margin.core.types import Batch
 from margin.engine.asking import asking
-from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence, without_padding
 from margin.nn.scan import CHUNK, compose, doublings, scan
 from margin.sequence.linear.lru import LRU
 from margin.sequence.linear.mingru import MinGRU, classifier
 from margin.sequence.linear.minlstm import MinLSTM
-from margin.sequence.recurrent.captured import NOT_WHOLE, Call, captured_calls
+from margin.sequence.recurrent.captured import NOT_WHOLE, Call, captured_calls, example
 
 ANY = (MinGRU, MinLSTM, LRU)
 AVERAGES = (MinGRU, MinLSTM)
@@ -120,13 +117,8 @@ def bounded(found: list[Gated]) -> Premise:
 
 def demo() -> Subject:
     """A minGRU with memories of up to 50 steps, on short noise of several lengths."""
-    generator = Generator().manual_seed(0)
-    torch.manual_seed(0)
-    x = torch.randn(6, 50, 2, generator=generator)
-    lengths = torch.tensor([50, 33, 0, 17, 1, 50])
-    model = classifier(2, 3, hidden=8, layers=2, memory=50)
-    batch = Batch((x, lengths), torch.tensor([0, 1, 2, 0, 1, 2]))
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+    lengths = (50, 33, 0, 17, 1, 50)
+    return example(lambda: classifier(2, 3, hidden=8, layers=2, memory=50), (6, 50, 2), lengths, classes=3)
 
 
 def rounding(found: Gated) -> tuple[Tensor, float]:

@@ -6,13 +6,15 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from margin.core.findings import Premise, Subject
+from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
 from margin.engine.capture import Call as AnyCall
 from margin.engine.capture import capture
+from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence, State
 
 EXAMPLES, STEPS = 4, 512
@@ -152,3 +154,31 @@ def from_the_front(name: str, recurrence: Recurrence) -> Premise:
 def has_recurrence(subject: Subject) -> bool:
     """Whether the model contains a recurrence, and there are held-out examples."""
     return len(subject.test) > 0 and len(outermost(subject.model)) > 0
+
+
+def seeded(build: Callable[[], nn.Module]) -> nn.Module:
+    """The model that is drawn with seed 0; the global generator stays where it is."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return build()
+
+
+def example(
+    build: Callable[[], nn.Module],
+    shape: tuple[int, int, int],
+    lengths: Sequence[int] = (),
+    *,
+    classes: int = 2,
+) -> Subject:
+    """The subject of a demonstration: a classifier drawn with seed 0, and noise in place of sequences.
+
+    Args:
+        build: Makes the model.
+        shape: Sequences, steps and numbers of a step.
+        lengths: Steps of each sequence, where the model is given them.
+        classes: The labels are 0, 1, .. in turn.
+    """
+    x = torch.randn(shape, generator=Generator().manual_seed(0))
+    inputs = (x, torch.tensor(lengths)) if lengths else (x,)
+    batch = Batch(inputs, torch.arange(shape[0]) % classes)
+    return Subject(model=seeded(build), test=[batch], task=CLASSES, objective=risk(CLASSES))

@@ -10,10 +10,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Subject
-from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double, weighted_mean
-from margin.engine.descent import risk
 from margin.nn.recurrence import State, unrolled, without_padding
 from margin.sequence.recurrent import elman, gru
 from margin.sequence.recurrent.bptt import Gradients, bptt, truncated
@@ -25,6 +23,7 @@ from margin.sequence.recurrent.captured import (
     captured,
     captured_calls,
     causal_ones,
+    example,
     from_the_front,
 )
 from margin.sequence.recurrent.layers import TorchRecurrence
@@ -226,13 +225,8 @@ def mean_loss_of(subject: Subject, model: nn.Module, batch: Batch, generator: Ge
 
 def demo() -> Subject:
     """An Elman network of two layers on sequences of 0 to 12 steps."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = elman.classifier(2, 3, hidden=6, layers=2)
-    x = torch.randn(8, 12, 2, generator=Generator().manual_seed(0))
-    lengths = torch.tensor([12, 0, 5, 1, 12, 7, 2, 12])
-    return Subject(
-        model=model, test=[Batch((x, lengths), torch.arange(8) % 3)], task=CLASSES, objective=risk(CLASSES)
+    return example(
+        lambda: elman.classifier(2, 3, hidden=6, layers=2), (8, 12, 2), (12, 0, 5, 1, 12, 7, 2, 12), classes=3
     )
 
 
@@ -468,9 +462,4 @@ def streaming(subject: Subject) -> Finding:
 
 def streaming_demo() -> Subject:
     """A small GRU that classifies sequences of 0 to 9 steps."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = gru.classifier(2, 2, hidden=4, layers=2)
-    x = torch.randn(4, 9, 2, generator=Generator().manual_seed(0))
-    batch = Batch((x, torch.tensor([0, 3, 9, 1])), torch.arange(4) % 2)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+    return example(lambda: gru.classifier(2, 2, hidden=4, layers=2), (4, 9, 2), (0, 3, 9, 1))
