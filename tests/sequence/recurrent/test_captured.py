@@ -18,9 +18,9 @@ from margin.sequence.recurrent.captured import (
     arguments,
     captured,
     captured_calls,
+    first_inputs,
     has_recurrence,
     outermost,
-    some,
 )
 from margin.sequence.recurrent.readouts import SequenceClassifier
 
@@ -142,6 +142,6 @@ def test_a_copy_in_double_and_inputs_in_double() -> None:
     copy = in_double(made())
     assert all(p.dtype == torch.float64 for p in copy.parameters())
     assert not copy.training
-    x, tokens = some(Batch((torch.randn(3, 2), torch.arange(3))), 2)
+    x, tokens = first_inputs(Batch((torch.randn(3, 2), torch.arange(3))), 2)
     assert x.dtype == torch.float64
     assert tokens.tolist() == [0, 1]

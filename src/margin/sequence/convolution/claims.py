@@ -26,10 +26,10 @@ from margin.sequence.recurrent.captured import (
     Captured,
     captured,
     example,
-    from_the_front,
+    first_inputs,
     outermost,
     seeded,
-    some,
+    stated_causal,
 )
 
 CUTS = 8
@@ -146,13 +146,13 @@ def derivative(subject: Subject) -> Finding:
         high=ZERO,
         tolerance=ROUNDING,
         labels=tuple(f"{one.name}, {by}" for one in layers for by in ("derivative", "change")),
-        premises=tuple(from_the_front(name, layer) for name, layer in outermost(subject.model)),
+        premises=tuple(stated_causal(name, layer) for name, layer in outermost(subject.model)),
         reference="van den Oord et al. 2016, Section 2.1",
         failure=failure,
     )
 
 
-def said_next(batch: Batch) -> int | None:
+def next_token_input(batch: Batch) -> int | None:
     """Which input holds at each step what was the target of the step before; None where none does.
 
     Args:
@@ -173,7 +173,11 @@ def said_next(batch: Batch) -> int | None:
 
 def predicts_next(subject: Subject) -> bool:
     """Whether the targets are the next tokens of an input."""
-    return subject.task.name == TOKENS.name and bool(subject.test) and said_next(subject.test[0]) is not None
+    return (
+        subject.task.name == TOKENS.name
+        and bool(subject.test)
+        and next_token_input(subject.test[0]) is not None
+    )
 
 
 @torch.no_grad()
@@ -186,10 +190,10 @@ def replacement(subject: Subject) -> Finding:
         subject: A model whose targets are the next tokens of an input.
     """
     batch = subject.test[0]
-    place = said_next(batch)
+    place = next_token_input(batch)
     if place is None:
         raise ValueError("this is asked of a model that predicts the next token of an input")
-    model, inputs = in_double(subject.model), list(some(batch))
+    model, inputs = in_double(subject.model), list(first_inputs(batch))
     tokens = inputs[place]
     generator = Generator().manual_seed(0)
     with asking(model):
@@ -319,7 +323,7 @@ def support(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         high=torch.tensor(promised),
         labels=tuple(names),
-        premises=tuple(from_the_front(name, layer) for name, layer, _ in bounded(subject)),
+        premises=tuple(stated_causal(name, layer) for name, layer, _ in bounded(subject)),
         reference="van den Oord et al. 2016, Section 2.1; Bai, Kolter and Koltun 2018, Section 3.2",
         failure=failure,
         curves=curves,

@@ -4,7 +4,9 @@ from margin.core.catalog import KNOWN, Claim, Cost, Need, Part
 from margin.sequence import FEEDBACK, GATED
 
 LENGTHS = Need(
-    "models that are told the lengths", "margin.sequence.dynamics.padding_claims:takes_lengths", of="model"
+    "models that take the lengths of their sequences",
+    "margin.sequence.dynamics.padding_claims:takes_lengths",
+    of="model",
 )
 
 TRANSITION = Need(

@@ -23,7 +23,7 @@ from margin.sequence.dynamics.gradients import (
     contractions,
     rates,
     simple,
-    step_is_its_own,
+    step_of_its_class,
 )
 from margin.sequence.linear.scan_claims import (
     ANY,
@@ -43,7 +43,7 @@ from margin.sequence.recurrent.captured import (
     captured,
     causal_ones,
     example,
-    some,
+    first_inputs,
 )
 from margin.sequence.recurrent.elman import classifier
 
@@ -55,7 +55,7 @@ REFERENCE = (
 )
 
 
-def feeding_back(model: nn.Module) -> list[tuple[str, Recurrence]]:
+def feedback_recurrences(model: nn.Module) -> list[tuple[str, Recurrence]]:
     """The topmost causal recurrences, with their names, whose state is more than a window of inputs.
 
     One that states a receptive field, as a convolution does, feeds nothing back.
@@ -69,7 +69,7 @@ def feeding_back(model: nn.Module) -> list[tuple[str, Recurrence]]:
 
 def has_feedback(subject: Subject) -> bool:
     """Whether the model has a recurrence that feeds a state back, and there are held-out examples."""
-    return len(subject.test) > 0 and len(feeding_back(subject.model)) > 0
+    return len(subject.test) > 0 and len(feedback_recurrences(subject.model)) > 0
 
 
 def has_bound(subject: Subject) -> bool:
@@ -118,7 +118,7 @@ def decay(subject: Subject) -> Finding:
     Args:
         subject: A model with recurrences; they are asked on the inputs that the held-out examples give them.
     """
-    layers = captured(subject, feeding_back)
+    layers = captured(subject, feedback_recurrences)
     names, found = tuple(_shown(one) for one in layers), [measured(one) for one in layers]
     longest = max((int(one.lags.max()) for one in found if len(one.lags)), default=0)
     ends = [last_rates(one) for one in found]
@@ -197,7 +197,7 @@ def bound(subject: Subject) -> Finding:
         interval=None if exact else (value - error, value + error),
         high=high if each else None,
         labels=names,
-        premises=tuple(step_is_its_own(one) for one in layers),
+        premises=tuple(step_of_its_class(one) for one in layers),
         reference=REFERENCE,
         failure=_failure(names, [found for *_, found in each]),
         curves=curves,
@@ -331,7 +331,9 @@ def product(subject: Subject) -> Finding:
     Args:
         subject: A model with gated linear recurrences.
     """
-    inputs = tuple(x[:, :LAGS] if x.ndim > 1 else x.clamp_max(LAGS) for x in some(subject.test[0], EXAMPLES))
+    inputs = tuple(
+        x[:, :LAGS] if x.ndim > 1 else x.clamp_max(LAGS) for x in first_inputs(subject.test[0], EXAMPLES)
+    )
     found = gated(replace(subject, model=in_double(subject.model), test=[Batch(inputs)]), *ANY)
     errors = []
     for one in found:

@@ -171,7 +171,7 @@ def _simple_step(layer: Any, x: Tensor, state: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def step_is_its_own(one: Captured) -> Premise:
+def step_of_its_class(one: Captured) -> Premise:
     """The premise that a layer's step is that of its class, on which the bound rests.
 
     It is proved of a layer of that very class, as it was made; else the step is compared with its formula.

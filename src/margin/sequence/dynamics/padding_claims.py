@@ -11,7 +11,7 @@ from margin.engine.asking import asking, in_double
 from margin.engine.state import core_of
 from margin.nn.recurrence import valid
 from margin.sequence.convolution.tcn import classifier
-from margin.sequence.recurrent.captured import example, some
+from margin.sequence.recurrent.captured import example, first_inputs
 
 EXAMPLES, MORE = 16, 5
 """Held-out examples that are asked, and the steps that are put behind them."""
@@ -20,8 +20,8 @@ ROUNDING = 1e-10
 """In parts of the largest output, in float64."""
 
 
-def told(subject: Subject) -> tuple[int, bool] | None:
-    """Which input holds sequences whose lengths the model is told, and whether the lengths are an input.
+def lengths_input(subject: Subject) -> tuple[int, bool] | None:
+    """Which input holds sequences whose lengths the model takes, and whether the lengths are an input.
 
     That is the input before one of shape (batch,) that holds integers, or the only one of a model whose
     second argument is called lengths. None where there is neither.
@@ -39,8 +39,8 @@ def told(subject: Subject) -> tuple[int, bool] | None:
 
 
 def takes_lengths(subject: Subject) -> bool:
-    """Whether the model is told where each sequence ends."""
-    return told(subject) is not None
+    """Whether the model knows where each sequence ends."""
+    return lengths_input(subject) is not None
 
 
 def padded(x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
@@ -60,7 +60,7 @@ def padded(x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
     return torch.where(own.view(*own.shape, *(1,) * (x.ndim - 2)), whole, drawn)
 
 
-def said(before: Tensor, after: Tensor, lengths: Tensor, weight: Tensor | None) -> Tensor:
+def counted_changes(before: Tensor, after: Tensor, lengths: Tensor, weight: Tensor | None) -> Tensor:
     """Changes of the outputs that say something: of one output a step, those of the sequences' own steps.
 
     Outputs are one a step where there are more of them of longer sequences.
@@ -88,14 +88,17 @@ def invariance(subject: Subject) -> Finding:
     What a model says at a step that is padding itself is not asked for.
 
     Args:
-        subject: A model that is told the lengths of its sequences.
+        subject: A model that takes the lengths of its sequences.
     """
-    found = told(subject)
+    found = lengths_input(subject)
     if found is None:
-        raise ValueError("this is asked of a model that is told the lengths of its sequences")
+        raise ValueError("this is asked of a model that takes the lengths of its sequences")
     place, given = found
     batch, model = subject.test[0], in_double(subject.model)
-    inputs, weight = list(some(batch, EXAMPLES)), None if batch.weight is None else batch.weight[:EXAMPLES]
+    inputs, weight = (
+        list(first_inputs(batch, EXAMPLES)),
+        None if batch.weight is None else batch.weight[:EXAMPLES],
+    )
     x = inputs[place]
     if not given:
         inputs.append(torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device))
@@ -104,7 +107,7 @@ def invariance(subject: Subject) -> Finding:
         before = model(*inputs)
         inputs[place] = padded(x, lengths, Generator().manual_seed(0))
         after = model(*inputs)
-    changes = said(before, after, lengths, weight)
+    changes = counted_changes(before, after, lengths, weight)
     zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement=f"No output changes where {MORE} steps more, and other padding, stand behind the "

@@ -12,7 +12,14 @@ from torch import Generator, Tensor, nn
 from margin.core.tasks import pinball, squared_error
 from margin.core.types import Batch, Metrics
 from margin.engine.state import State, Step, core_of, features_of
-from margin.sequence.forecast.forecasting import Context, Forecast, Normalize, Scale, TargetScale, taken_out
+from margin.sequence.forecast.forecasting import (
+    Context,
+    Forecast,
+    Normalize,
+    Scale,
+    TargetScale,
+    normalized_context,
+)
 
 
 def repeated(x: Float[Tensor, "batch context targets"], horizon: int, period: int) -> Forecast:
@@ -151,7 +158,7 @@ class LinearForecaster(nn.Module):
 
     def read(self, x: Context) -> tuple[Float[Tensor, "maps batch width"], Tensor, Tensor]:
         """What each target's map reads, and the level and the unit of each target."""
-        z, level, unit = taken_out(x, self.normalize)
+        z, level, unit = normalized_context(x, self.normalize)
         level, unit = self.scale.of_columns(level), self.scale.of_columns(unit)
         if self.reads == "all":
             return z.flatten(1).expand(level.shape[2], -1, -1), level, unit

@@ -29,7 +29,7 @@ SMALLEST = 1e-5
 """Added to the variance of a context that is divided by its deviation (Kim et al. 2022)."""
 
 
-def taken_out(x: Context, how: Normalize) -> tuple[Context, PerColumn, PerColumn]:
+def normalized_context(x: Context, how: Normalize) -> tuple[Context, PerColumn, PerColumn]:
     """A context less its level, the level, and the unit in which the rest is measured.
 
     Args:
@@ -158,7 +158,7 @@ class Forecaster(nn.Module):
         """
         if x.shape[1] == 0:
             raise ValueError(f"a context must have at least 1 step: got shape {tuple(x.shape)}")
-        read, level, unit = taken_out(x, self.normalize)
+        read, level, unit = normalized_context(x, self.normalize)
         level, unit = self.scale.of_columns(level), self.scale.of_columns(unit)
         z = self.ahead(read)
         middle = self.scale(level + unit * z[:, 0])

@@ -75,7 +75,7 @@ def causal_ones(model: nn.Module) -> list[tuple[str, Recurrence]]:
     return topmost(model, lambda module: isinstance(module, Recurrence) and module.causal)
 
 
-def some(batch: Batch, examples: int = EXAMPLES) -> tuple[Tensor, ...]:
+def first_inputs(batch: Batch, examples: int = EXAMPLES) -> tuple[Tensor, ...]:
     """The inputs of the first examples of a batch, real ones in float64."""
     return tuple(x[:examples].double() if x.is_floating_point() else x[:examples] for x in batch.inputs)
 
@@ -132,7 +132,7 @@ def captured(
     model = in_double(subject.model)
     recurrences = find(model)
     with torch.no_grad(), asking(model), captured_calls(recurrences) as calls:
-        model(*some(subject.test[0]))
+        model(*first_inputs(subject.test[0]))
     return [_kept(name, recurrence, calls[name][0]) for name, recurrence in recurrences if calls[name]]
 
 
@@ -143,7 +143,7 @@ def _kept(name: str, recurrence: Recurrence, call: Call) -> Captured:
     )
 
 
-def from_the_front(name: str, recurrence: Recurrence) -> Premise:
+def stated_causal(name: str, recurrence: Recurrence) -> Premise:
     """The premise that a recurrence states to be causal; whether it is, is asked."""
     text = f"{name} states that it reads its sequences from the front alone"
     if recurrence.causal:

@@ -24,7 +24,7 @@ from margin.sequence.recurrent.captured import (
     captured_calls,
     causal_ones,
     example,
-    from_the_front,
+    stated_causal,
 )
 from margin.sequence.recurrent.layers import TorchRecurrence
 
@@ -454,7 +454,7 @@ def streaming(subject: Subject) -> Finding:
         high=zero,
         tolerance=ROUNDING,
         labels=tuple(one.name.removeprefix("model.") for one in layers),
-        premises=tuple(from_the_front(one.name, one.recurrence) for one in layers),
+        premises=tuple(stated_causal(one.name, one.recurrence) for one in layers),
         reference="Goodfellow, Bengio and Courville 2016, Section 10.1",
         failure=failure if layers else NOT_WHOLE,
     )

@@ -21,7 +21,7 @@ from margin.nn.recurrence import (
     without_padding,
 )
 from margin.sequence.recurrent import readouts
-from margin.sequence.recurrent.layers import RecurrentInit, TorchRecurrence, begin
+from margin.sequence.recurrent.layers import RecurrentInit, TorchRecurrence, initialize_recurrent
 
 Nonlinearity = Literal["tanh", "relu"]
 
@@ -70,7 +70,7 @@ def recurrence(
         batch_first=True,
         dropout=dropout if layers > 1 else 0.0,  # torch warns of dropout between the layers of one
     )
-    begin(layer, recurrent_init)
+    initialize_recurrent(layer, recurrent_init)
     return TorchRecurrence(layer)
 
 

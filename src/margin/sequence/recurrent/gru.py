@@ -18,7 +18,13 @@ from margin.nn.recurrence import (
     without_padding,
 )
 from margin.sequence.recurrent import readouts
-from margin.sequence.recurrent.layers import RecurrentInit, Stacked, TorchRecurrence, begin, widths
+from margin.sequence.recurrent.layers import (
+    RecurrentInit,
+    Stacked,
+    TorchRecurrence,
+    initialize_recurrent,
+    widths,
+)
 
 Gates = Float[Tensor, "batch gates"]
 Reset = Literal["after", "before"]
@@ -86,7 +92,7 @@ class ResetBeforeGRU(Recurrence):
             raise ValueError(f"gate must be 'keeps' or 'renews': got {gate!r}")
         self.gate: Gate = gate
         drawn = nn.GRU(input_size, hidden)
-        begin(drawn, recurrent_init)
+        initialize_recurrent(drawn, recurrent_init)
         read, recur, bias, _ = (p.detach().clone() for p in drawn.parameters())
         self.read, self.bias = nn.Parameter(read), nn.Parameter(bias)
         self.recur = nn.Parameter(recur[: 2 * hidden].clone())
@@ -155,7 +161,7 @@ def recurrence(
             f"reset must be 'after' with gate 'keeps', or 'before': got reset {reset!r}, gate {gate!r}"
         )
     layer = nn.GRU(input_size, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
-    begin(layer, recurrent_init)
+    initialize_recurrent(layer, recurrent_init)
     return TorchRecurrence(layer)
 
 

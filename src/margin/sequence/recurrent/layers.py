@@ -103,7 +103,7 @@ def _examples_first(hidden: Tensor | State) -> State:
 
 
 @torch.no_grad()
-def begin(layer: nn.RNNBase, how: RecurrentInit) -> None:
+def initialize_recurrent(layer: nn.RNNBase, how: RecurrentInit) -> None:
     """Draw the recurrent matrix of every layer and gate; the other parameters stay as they are.
 
     Args:

@@ -19,7 +19,13 @@ from margin.nn.recurrence import (
     without_padding,
 )
 from margin.sequence.recurrent import readouts
-from margin.sequence.recurrent.layers import RecurrentInit, Stacked, TorchRecurrence, begin, widths
+from margin.sequence.recurrent.layers import (
+    RecurrentInit,
+    Stacked,
+    TorchRecurrence,
+    initialize_recurrent,
+    widths,
+)
 
 Gates = Float[Tensor, "batch gates"]
 CellOutput = Literal["cell", "matrix"]
@@ -80,8 +86,8 @@ class CellMatrixLSTM(Recurrence):
     ) -> None:
         super().__init__(input_size, hidden)
         drawn = nn.LSTM(input_size, hidden)
-        begin(drawn, recurrent_init)
-        begin_gates(drawn, forget_bias, memory)
+        initialize_recurrent(drawn, recurrent_init)
+        initialize_gates(drawn, forget_bias, memory)
         read, recur, bias, other = (p.detach().clone() for p in drawn.parameters())
         self.read, self.recur, self.bias = nn.Parameter(read), nn.Parameter(recur), nn.Parameter(bias + other)
         self.output = nn.Parameter(torch.eye(hidden))
@@ -110,7 +116,7 @@ class CellMatrixLSTM(Recurrence):
 
 
 @torch.no_grad()
-def begin_gates(layer: nn.LSTM, bias: float | None = None, memory: int = 0) -> None:
+def initialize_gates(layer: nn.LSTM, bias: float | None = None, memory: int = 0) -> None:
     """Begin every layer's forget gate at this bias: at 0 it would halve the cell at each step.
 
     With a memory each unit's forget gate begins at log u and its input gate at -log u, u uniform in
@@ -189,8 +195,8 @@ def recurrence(
     if output != "cell":
         raise ValueError(f"output must be 'cell' or 'matrix': got {output!r}")
     layer = nn.LSTM(input_size, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
-    begin(layer, recurrent_init)
-    begin_gates(layer, forget_bias, memory)
+    initialize_recurrent(layer, recurrent_init)
+    initialize_gates(layer, forget_bias, memory)
     return TorchRecurrence(layer)
 
 

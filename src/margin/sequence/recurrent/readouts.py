@@ -37,8 +37,8 @@ def pooled(recurrence: Recurrence, x: Tensor, lengths: Tensor | None, pool: Pool
     return recurrence.final(outputs, lengths) if pool == "last" else mean(outputs, lengths)
 
 
-def known(pool: Pool) -> Pool:
-    """The pool, unless it is none."""
+def check_pool(pool: Pool) -> Pool:
+    """The pool, unless it is none of the two."""
     if pool not in ("last", "mean"):
         raise ValueError(f"pool must be 'last' or 'mean': got {pool!r}")
     return pool
@@ -69,7 +69,7 @@ class SequenceClassifier(nn.Module):
     ) -> None:
         super().__init__()
         self.recurrence = recurrence
-        self.pool: Pool = known(pool)
+        self.pool: Pool = check_pool(pool)
         self.dropout = nn.Dropout(check_dropout(dropout))
         self.head = nn.Linear(recurrence.output_size, num_classes)
 
@@ -96,7 +96,7 @@ class SequenceRegressor(nn.Module):
     def __init__(self, recurrence: Recurrence, *, pool: Pool = "last", dropout: float = 0.0) -> None:
         super().__init__()
         self.recurrence = recurrence
-        self.pool: Pool = known(pool)
+        self.pool: Pool = check_pool(pool)
         self.dropout = nn.Dropout(check_dropout(dropout))
         self.head = nn.Linear(recurrence.output_size, 1)
 
