@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from benchmarks.record import interleaved, ratio, record
-from margin.sequence.linear.linear_blocks import LinearBlock
+from margin.sequence.linear.linear_system import LinearBlock
 from margin.sequence.linear.lru import LRU
 
 BATCH, WIDTH, TIME, ROUNDS = 16, 128, 4096, 7

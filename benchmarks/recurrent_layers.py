@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.record import interleaved, ratio, record
 from margin.sequence.recurrent import gru
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence
+from margin.sequence.recurrent.layers import TorchRecurrence
 
 ROUNDS, REPEATS, MOST, WIDTH = 7, 2, 1.05, 128
 SIZES = ((1, 1024), (32, 128))

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.record import interleaved, ratio, record
 from margin.nn.scan import scan
-from margin.sequence.linear.gated_average import gated_average
-from margin.sequence.linear.mingru import MinGRU
+from margin.sequence.linear.mingru import MinGRU, gated_average
 from margin.sequence.linear.minlstm import MinLSTM
 
 BATCH, WIDTH, TIME, ROUNDS = 16, 128, 4096, 7

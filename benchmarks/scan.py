@@ -21,8 +21,7 @@ from torch import Generator, Tensor
 
 from benchmarks.record import interleaved, ratio, record
 from margin.nn import scan as module
-from margin.nn.prefix_scan import compose, doubling
-from margin.nn.scan import scan
+from margin.nn.scan import compose, doubling, scan
 
 SHAPES = {"batch 1, width 32": (1, 4096, 32), "batch 16, width 128": (16, 4096, 128)}
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)

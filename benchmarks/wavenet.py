@@ -12,8 +12,7 @@ import torch
 from torch import Generator
 
 from benchmarks.record import interleaved, ratio, record
-from margin.sequence.convolution.wavenet import WaveNet
-from margin.sequence.convolution.wavenet_generation import CachedSteps
+from margin.sequence.convolution.wavenet import CachedSteps, WaveNet
 
 FIELD = 1024
 

@@ -15,7 +15,7 @@ from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.sets.mnist1d import mnist1d
 from margin.engine.seeds import summary
-from margin.sequence.dynamics.transitions import transitions
+from margin.sequence.dynamics.spectral_claims import transitions
 
 TRAINING = Training(
     max_steps=600,

@@ -19,7 +19,7 @@ from margin.data.examples import Data, InOrder
 from margin.data.sets.reversal import reversal
 from margin.engine.seeds import summary
 from margin.engine.state import core_of
-from margin.sequence.seq2seq.encoder_decoder import END, Seq2Seq
+from margin.sequence.seq2seq.model import END, Seq2Seq
 
 SEEDS = 5
 LONGEST = 20

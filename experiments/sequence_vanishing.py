@@ -20,8 +20,7 @@ from margin.engine.asking import in_double
 from margin.engine.seeds import summary
 from margin.engine.state import features_of
 from margin.runs.training import finish, prepare
-from margin.sequence.dynamics.contraction import contractions, simple
-from margin.sequence.dynamics.gradient_by_lag import ByLag, by_lag
+from margin.sequence.dynamics.gradients import ByLag, by_lag, contractions, simple
 
 GAINS = (0.5, 0.9, 1.1, 1.5)
 EXAMPLES = 64

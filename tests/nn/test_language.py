@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.nn.language import continued, drawn
+from margin.nn.decoding import continued, drawn
 
 LOGITS = torch.tensor([[1.0, 3.0, 0.0, 2.0]])
 

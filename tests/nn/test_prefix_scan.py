@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.nn.prefix_scan import Elements, compose, doubling, doublings
+from margin.nn.scan import Elements, compose, doubling, doublings
 
 TIMES = [1, 2, 3, 4, 5, 7, 8, 9, 100, 127, 128, 129]
 

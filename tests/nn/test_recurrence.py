@@ -14,7 +14,7 @@ from margin.nn.recurrence import (
     unrolled,
     valid,
 )
-from margin.sequence.recurrent import bidirectional, deep_transition, elman, gru, lstm, stack_memory
+from margin.sequence.recurrent import bidirectional, elman, gru, lstm, stack_memory
 
 MAKERS = {
     "elman": lambda: elman.recurrence(3, hidden=5, layers=2),
@@ -24,7 +24,7 @@ MAKERS = {
     "gru": lambda: gru.recurrence(3, hidden=5, layers=2),
     "reset before": lambda: gru.recurrence(3, hidden=5, layers=2, reset="before"),
     "renews": lambda: gru.recurrence(3, hidden=5, reset="before", gate="renews"),
-    "deep transition": lambda: deep_transition.DeepTransition(3, hidden=5, depth=3),
+    "deep transition": lambda: elman.DeepTransition(3, hidden=5, depth=3),
     "stack memory": lambda: stack_memory.StackMemory(3, hidden=5, stacks=2, capacity=4),
     "stacks alone": lambda: stack_memory.StackMemory(3, hidden=5, capacity=4, recurrent="none"),
     "bidirectional": lambda: bidirectional.recurrence(3, cell="lstm", hidden=5, layers=2),
@@ -175,7 +175,7 @@ def test_lengths_of_another_shape_or_kind_are_refused() -> None:
 
 def test_a_width_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1: got 0 and 4"):
-        deep_transition.DeepTransition(0, hidden=4)
+        elman.DeepTransition(0, hidden=4)
 
 
 def test_reversal_keeps_the_padding_and_undoes_itself() -> None:

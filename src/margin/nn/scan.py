@@ -1,4 +1,4 @@
-r"""The scan of z_t = a_t z_{t-1} + b_t (Blelloch 1990): linear recurrences without a step's overhead a step.
+"""The scan of z_t = a_t z_{t-1} + b_t (Blelloch 1990): linear recurrences without a step's overhead a step.
 
 Two steps compose to one, (a_2, b_2) o (a_1, b_1) = (a_2 a_1, a_2 b_1 + b_2), and o is associative. So time is
 cut into chunks of :data:`CHUNK` steps, and all chunks advance together: first each from 0, keeping only its
@@ -10,10 +10,11 @@ product of gates and no logarithm is taken, so gates may be 0, 1, negative or co
 Of the designs tried (chunks, doubling, an up- and down-sweep, logarithms of sums, FFT, the loop in place,
 torch.compile, torch's associative_scan; ``docs/results/sequence/scan_designs.json``) this is the fastest that
 is right for all gates. On a CPU it goes by segments of time that fit in the cache. While torch.compile or
-torch.export reads it, it is the doubling instead, the same function up to rounding.
+torch.export reads it, it is the doubling of Hillis and Steele (1986) instead, all partial compositions in
+ceil(log2 T) steps: the same function up to rounding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,7 +22,62 @@ from jaxtyping import Inexact
 from torch import Tensor
 from torch.autograd import Function
 
-from margin.nn.prefix_scan import doubling
+Elements = tuple[Tensor, ...]
+Combine = Callable[[Elements, Elements], Elements]
+
+
+def compose(later: Elements, earlier: Elements) -> Elements:
+    r"""Two steps of z -> a z + b as one: :math:`(a_2, b_2) \circ (a_1, b_1) = (a_2 a_1, a_2 b_1 + b_2)`.
+
+    It is associative, exactly in real arithmetic, and not commutative.
+
+    Reference: Blelloch 1990, Section 1.4; Martin and Cundy 2018, Section 2.2.
+    """
+    (a2, b2), (a1, b1) = later, earlier
+    return a2 * a1, a2 * b1 + b2
+
+
+def doublings(combine: Combine, elements: Elements) -> Iterator[Elements]:
+    r"""The elements after each doubling: first each with the 1 before it, then with 2, 4, ..
+
+    After step k element t is the composition of the 2^k last ones up to t, so after ceil(log2 T) steps all
+    are :math:`e_t \circ \dots \circ e_1`. Work is O(T log T); each step is one operation on all of time.
+
+    Args:
+        combine: ``(later, earlier) -> one``, associative; it acts on elements of one shape.
+        elements: Tensors whose time axis is 1.
+
+    Reference: Hillis and Steele 1986, Section "All Partial Sums of an Array".
+    """
+    time, reach = elements[0].shape[1], 1
+    while reach < time:
+        joined = combine(tuple(e[:, reach:] for e in elements), tuple(e[:, :-reach] for e in elements))
+        elements = tuple(torch.cat((e[:, :reach], j), 1) for e, j in zip(elements, joined, strict=True))
+        yield elements
+        reach *= 2
+
+
+def doubling(
+    a: Inexact[Tensor, "batch time features"],
+    b: Inexact[Tensor, "batch time features"],
+    initial: Inexact[Tensor, "batch features"],
+) -> Inexact[Tensor, "batch time features"]:
+    """The states of z_t = a_t z_{t-1} + b_t by doubling.
+
+    It is a short graph of plain operations, which compilers and exporters can read; run as it is, it moves
+    O(T log T) numbers through memory.
+
+    Args:
+        a: The gates.
+        b: What is added at each step.
+        initial: z_0.
+    """
+    states = torch.cat((b[:, :1] + a[:, :1] * initial[:, None], b[:, 1:]), 1)
+    elements: Elements = (a, states)
+    for doubled in doublings(compose, elements):
+        elements = doubled
+    return elements[1]
+
 
 CHUNK = 16
 """Steps of a chunk."""

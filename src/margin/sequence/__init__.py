@@ -10,12 +10,16 @@ FEEDBACK = Need(
     of="model",
 )
 
-STREAMED = Need(
-    "models with a causal recurrence", "margin.sequence.recurrent.streaming_claims:streams", of="model"
-)
+EARLY_STOPPED = {"epochs": 100, "batch_size": 32, "patience": 15, "clip": 1.0}
+"""Defaults of the training of whole sequences."""
+
+TOKEN_STEPS = {"max_steps": 3000, "batch_size": 32, "lr": 0.003, "schedule": "cosine", "clip": 1.0}
+"""Defaults of the training of language models of gated cells."""
+
+STREAMED = Need("models with a causal recurrence", "margin.sequence.recurrent.claims:streams", of="model")
 
 GATED = Need(
-    "models with a linear recurrence of gates", "margin.sequence.linear.gated_layers:has_gated", of="model"
+    "models with a linear recurrence of gates", "margin.sequence.linear.scan_claims:has_gated", of="model"
 )
 
 # fmt: off
@@ -34,7 +38,7 @@ PARTS: tuple[Part, ...] = (
     Part("sequence/scan", "algorithm", "margin.nn.scan:scan",
         "The states of z_t = a_t z_{t-1} + b_t in O(T) work and O(log T) depth, real or complex",
         "Blelloch 1990, Section 1.4; Martin and Cundy 2018, Section 2", covers=("rnn.prefix_scan",)),
-    Part("sequence/doubling", "algorithm", "margin.nn.prefix_scan:doubling",
+    Part("sequence/doubling", "algorithm", "margin.nn.scan:doubling",
         "All partial compositions of z_t = a_t z_{t-1} + b_t in ceil(log2 T) steps on all of time",
         "Hillis and Steele 1986, Section All Partial Sums of an Array", covers=("rnn.prefix_scan",)),
 )

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from margin.sequence.convolution.causal_convolution import CausalConv1d
+from margin.sequence.convolution.causal import CausalConv1d
 
 SHAPES = [(1, 1), (1, 3), (2, 1), (2, 4), (3, 1), (3, 2), (5, 3)]
 LENGTHS = torch.tensor([4, 0, 9, 1, 6])

@@ -12,14 +12,14 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence, State, without_padding
 from margin.sequence.convolution import tcn
-from margin.sequence.convolution.causality_claims import (
+from margin.sequence.convolution.claims import (
     cuts,
     derivative,
     derivative_demo,
+    next_token_input,
     predicts_next,
     replacement,
     replacement_demo,
-    said_next,
 )
 from margin.sequence.convolution.wavenet import WaveNet
 from margin.sequence.linear import lru, mingru, minlstm
@@ -287,16 +287,16 @@ def test_the_input_whose_next_token_is_the_target() -> None:
     row = torch.randint(5, (3, 9), generator=Generator().manual_seed(0))
     source = torch.randint(5, (3, 8), generator=Generator().manual_seed(1))
     lengths = torch.tensor([8, 8, 8])
-    assert said_next(Batch((row[:, :-1],), row[:, 1:])) == 0
-    assert said_next(Batch((source, lengths, row[:, :-1]), row[:, 1:])) == 2
-    assert said_next(Batch((source,), row[:, 1:])) is None
-    assert said_next(Batch((row[:, :-1],), row[:, :-1])) is None  # a masked model's target
-    assert said_next(Batch((row,), None)) is None
+    assert next_token_input(Batch((row[:, :-1],), row[:, 1:])) == 0
+    assert next_token_input(Batch((source, lengths, row[:, :-1]), row[:, 1:])) == 2
+    assert next_token_input(Batch((source,), row[:, 1:])) is None
+    assert next_token_input(Batch((row[:, :-1],), row[:, :-1])) is None  # a masked model's target
+    assert next_token_input(Batch((row,), None)) is None
     wrong, weight = row[:, 1:].clone(), torch.ones(3, 8)
     wrong[1, 4:], weight[1, 4:] = 9, 0
-    assert said_next(Batch((row[:, :-1],), wrong, weight)) == 0  # what has no weight is padding
-    assert said_next(Batch((row[:, :-1],), wrong)) is None
-    assert said_next(Batch((row[:, :-1],), wrong, torch.zeros(3))) is None
+    assert next_token_input(Batch((row[:, :-1],), wrong, weight)) == 0  # what has no weight is padding
+    assert next_token_input(Batch((row[:, :-1],), wrong)) is None
+    assert next_token_input(Batch((row[:, :-1],), wrong, torch.zeros(3))) is None
     subject = tokens_of(Later(0))
     assert predicts_next(subject)
     assert not predicts_next(classes(tcn.classifier(3, 2)))

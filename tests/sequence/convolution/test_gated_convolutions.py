@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.sequence.convolution.gated_convolutions import GatedConvolutions, gated
+from margin.sequence.convolution.causal import GatedConvolutions, gated
 
 LENGTHS = torch.tensor([4, 0, 9, 1, 6])
 

@@ -9,15 +9,15 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence, State
-from margin.sequence.convolution.causal_convolution import CausalConv1d
-from margin.sequence.convolution.receptive_field_claims import (
+from margin.sequence.convolution.causal import CausalConv1d
+from margin.sequence.convolution.claims import (
     LONG,
     LONGEST,
     OUTPUTS,
     asked_steps,
-    demo,
     gradient_by_lag,
     has_receptive_field,
+    receptive_field_demo,
     support,
 )
 from margin.sequence.convolution.tcn import classifier
@@ -152,7 +152,7 @@ def test_what_is_refused() -> None:
 
 def test_the_demonstration_holds() -> None:
     before = torch.get_rng_state()
-    finding = support(demo())
+    finding = support(receptive_field_demo())
     assert finding.verdict == Verdict.HOLDS
     assert finding.value.tolist() == [13]
     assert torch.equal(torch.get_rng_state(), before)

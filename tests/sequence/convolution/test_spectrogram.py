@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from margin.data.formats.audio.wave import read_wave, write_wave
-from margin.sequence.convolution.spectrogram import decibels, spectrogram
+from margin.sequence.convolution.figures import decibels, spectrogram
 
 
 def test_decibels_are_relative_to_the_loudest_and_end_at_eighty():

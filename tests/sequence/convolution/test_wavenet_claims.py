@@ -9,10 +9,9 @@ from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.engine.state import Preprocessed
-from margin.sequence.convolution import wavenet_claims
-from margin.sequence.convolution.wavenet import WaveNet
-from margin.sequence.convolution.wavenet_claims import cached, demo, is_wavenet
-from margin.sequence.convolution.wavenet_generation import CachedSteps
+from margin.sequence.convolution import claims
+from margin.sequence.convolution.claims import cached, is_wavenet, wavenet_demo
+from margin.sequence.convolution.wavenet import CachedSteps, WaveNet
 
 
 def asked(model: nn.Module) -> Subject:
@@ -42,8 +41,8 @@ def test_rings_that_are_off_by_a_hundredth_of_a_millionth_are_seen(monkeypatch: 
         def __call__(self, x: Tensor) -> Tensor:
             return super().__call__(x) + 1e-8
 
-    monkeypatch.setattr(wavenet_claims, "CachedSteps", Off)
-    finding = cached(demo())
+    monkeypatch.setattr(claims, "CachedSteps", Off)
+    finding = cached(wavenet_demo())
     assert finding.verdict == Verdict.VIOLATED
     assert 1e-10 < float(finding.value) < 1e-6
 
@@ -60,5 +59,5 @@ def test_nan_fails_and_other_models_are_refused() -> None:
 
 def test_the_demonstration_holds() -> None:
     before = torch.get_rng_state()
-    assert cached(demo()).verdict == Verdict.HOLDS
+    assert cached(wavenet_demo()).verdict == Verdict.HOLDS
     assert torch.equal(torch.get_rng_state(), before)

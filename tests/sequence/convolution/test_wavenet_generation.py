@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.sequence.convolution import wavenet_generation
-from margin.sequence.convolution.gated_convolutions import GatedConvolutions
-from margin.sequence.convolution.wavenet_generation import CachedSteps
+from margin.sequence.convolution import wavenet
+from margin.sequence.convolution.causal import GatedConvolutions
+from margin.sequence.convolution.wavenet import CachedSteps
 
 OPTIONS = [
     {"layers": 5},
@@ -36,7 +36,7 @@ def test_steps_are_the_whole_network(
     options: dict[str, int], table: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tables of places are renewed in the middle of rings too: 7 shares no factor with their sizes."""
-    monkeypatch.setattr(wavenet_generation, "TABLE", table)
+    monkeypatch.setattr(wavenet, "TABLE", table)
     model, x = made(**options), drawn(2, 100, 3)
     expected = model(x)[0]
     torch.testing.assert_close(

@@ -8,15 +8,14 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Premise
 from margin.nn.recurrence import Recurrence, State
-from margin.sequence.dynamics.contraction import contractions, simple, step_is_its_own, stretch
-from margin.sequence.dynamics.gradient_by_lag import flat, unflat
+from margin.sequence.dynamics.gradients import contractions, flat, simple, step_of_its_class, stretch, unflat
 from margin.sequence.linear import lru, mingru
 from margin.sequence.linear.linear_system import LinearSystem, classifier
 from margin.sequence.linear.lru import LRU
 from margin.sequence.recurrent import elman, gru, lstm
-from margin.sequence.recurrent.deep_transition import DeepTransition
-from margin.sequence.recurrent.heard import Heard
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence
+from margin.sequence.recurrent.captured import Captured
+from margin.sequence.recurrent.elman import DeepTransition
+from margin.sequence.recurrent.layers import TorchRecurrence
 
 KINDS = {
     "tanh": lambda: elman.recurrence(2, hidden=4, layers=2),
@@ -110,15 +109,15 @@ class Doubled(TorchRecurrence):
 
 def test_a_layer_whose_step_is_another_is_refused_by_name() -> None:
     layer, x = Doubled(nn.RNN(2, 4, batch_first=True)).double(), torch.zeros(1, 3, 2, dtype=torch.float64)
-    premise = step_is_its_own(Heard("here", layer, x, None))
+    premise = step_of_its_class(Captured("here", layer, x, None))
     assert premise.status == "refuted" and "here" in premise.text
     assert "Doubled, whose step differs from a TorchRecurrence's" in premise.evidence
     layer.factor = 1.0
-    assert step_is_its_own(Heard("here", layer, x, None)).status == "sampled"
+    assert step_of_its_class(Captured("here", layer, x, None)).status == "sampled"
 
 
 def asked(layer: Recurrence) -> Premise:
-    return step_is_its_own(Heard("here", layer, torch.zeros(1, 3, 2, dtype=torch.float64), None))
+    return step_of_its_class(Captured("here", layer, torch.zeros(1, 3, 2, dtype=torch.float64), None))
 
 
 @pytest.mark.parametrize("name", KINDS)

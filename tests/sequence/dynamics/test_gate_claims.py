@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import Finding, Subject, Verdict
-from margin.sequence.dynamics import gate_claims
-from margin.sequence.dynamics.gate_claims import in_range, memory, product
+from margin.sequence.dynamics import gradient_claims
+from margin.sequence.dynamics.gradient_claims import in_range, memory, product
 from margin.sequence.linear import lru, minlstm
-from margin.sequence.linear.gated_layers import ANY, demo, gated
+from margin.sequence.linear.scan_claims import ANY, demo, gated
 
 
 def linear() -> Subject:
@@ -86,7 +86,7 @@ def test_a_state_outside_its_range_is_violated(step: int, monkeypatch: pytest.Mo
         states = found[0].states.clone()
         states[0, step, 3] = end[0, step + 1, 3] + sign * 1e-3
         wrong = [found[0]._replace(states=states), found[1]]
-        monkeypatch.setattr(gate_claims, "gated", lambda *_, wrong=wrong: wrong)
+        monkeypatch.setattr(gradient_claims, "gated", lambda *_, wrong=wrong: wrong)
         finding = in_range(demo())
         assert [v is Verdict.VIOLATED for v in finding.verdicts] == [True, False]
         assert finding.value[0].item() == pytest.approx(1e-3, rel=1e-2)
@@ -99,7 +99,7 @@ def test_what_comes_later_is_not_in_the_range_yet(monkeypatch: pytest.MonkeyPatc
     later = torch.where(values[0, 1].abs() > values[0, 0].abs(), values[0, 1], -values[0, 0])
     states = found[0].states.clone()
     states[0, 0] = 2 * later
-    monkeypatch.setattr(gate_claims, "gated", lambda *_: [found[0]._replace(states=states)])
+    monkeypatch.setattr(gradient_claims, "gated", lambda *_: [found[0]._replace(states=states)])
     assert in_range(demo()).verdict is Verdict.VIOLATED
 
 
@@ -107,7 +107,7 @@ def test_padding_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     found = gated(demo(), *ANY)
     states = found[0].states.clone()
     states[1, 33:] = 1e6  # the second example has 33 steps
-    monkeypatch.setattr(gate_claims, "gated", lambda *_: [found[0]._replace(states=states)])
+    monkeypatch.setattr(gradient_claims, "gated", lambda *_: [found[0]._replace(states=states)])
     assert in_range(demo()).verdict is Verdict.HOLDS
 
 
@@ -121,21 +121,21 @@ def test_a_parameter_that_is_not_finite_fails(ask) -> None:
 
 def test_a_derivative_that_is_not_the_product_is_violated(monkeypatch: pytest.MonkeyPatch) -> None:
     """One part in 1e9 too much, at one lag of one unit."""
-    real = gate_claims.survival
+    real = gradient_claims.survival
 
     def wrong(one) -> Tensor:
         found = real(one).clone()
         found[0, 5, 2] *= 1 + 1e-9
         return found
 
-    monkeypatch.setattr(gate_claims, "survival", wrong)
+    monkeypatch.setattr(gradient_claims, "survival", wrong)
     assert product(demo()).verdict is Verdict.VIOLATED
 
 
 def test_a_gate_above_one_leaves_the_product_unfounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found = gated(demo(), *ANY)
-    monkeypatch.setattr(gate_claims, "gated", lambda *_: [found[0]._replace(a=found[0].a + 1)])
-    monkeypatch.setattr(gate_claims, "survival", lambda one: one.a.cumprod(1))
+    monkeypatch.setattr(gradient_claims, "gated", lambda *_: [found[0]._replace(a=found[0].a + 1)])
+    monkeypatch.setattr(gradient_claims, "survival", lambda one: one.a.cumprod(1))
     finding: Finding = product(demo())
     assert finding.verdict is Verdict.UNFOUNDED
     assert "recurrence.layers.0" in finding.premises[0].evidence

@@ -7,8 +7,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.nn.recurrence import Recurrence, State
-from margin.sequence.dynamics import gradient_by_lag
-from margin.sequence.dynamics.gradient_by_lag import (
+from margin.sequence.dynamics import gradients
+from margin.sequence.dynamics.gradients import (
     by_lag,
     chosen_lags,
     flat,
@@ -96,7 +96,7 @@ def test_products_with_vectors_find_the_same_norms_within_their_error(
 ) -> None:
     layer, x, lengths = made(name), drawn(0, 3, T, N), torch.tensor([T, 5, 0])
     exact = by_lag(layer, x, lengths)
-    monkeypatch.setattr(gradient_by_lag, "EXACT", 0)
+    monkeypatch.setattr(gradients, "EXACT", 0)
     found = by_lag(layer, x, lengths)
     assert torch.equal(found.norms.isnan(), exact.norms.isnan())
     seen = ~exact.norms.isnan()
@@ -110,7 +110,7 @@ def test_a_large_derivative_has_an_error_that_is_stated(monkeypatch: pytest.Monk
     """Of 30 evenly spread singular values 12 vectors see the largest to a few percent, and say so."""
     Q, _ = torch.linalg.qr(drawn(3, 30, 30))
     A = Q * torch.linspace(1, 2, 30, dtype=torch.float64)
-    monkeypatch.setattr(gradient_by_lag, "EXACT", 0)
+    monkeypatch.setattr(gradients, "EXACT", 0)
     found = by_lag(system(A), drawn(0, 2, 1, N))
     assert found.lags.tolist() == [1]
     assert bool((found.norms <= 2 * (1 + 1e-12)).all()) and bool((found.norms >= 1.9).all())
@@ -118,7 +118,7 @@ def test_a_large_derivative_has_an_error_that_is_stated(monkeypatch: pytest.Monk
     nearest = (found.norms[:, 0, None] - true).abs().amin(1)
     assert bool((nearest <= found.errors[:, 0] * found.norms[:, 0] + 1e-12).all())
     assert 1e-3 < float(found.errors.max()) < 0.2
-    monkeypatch.setattr(gradient_by_lag, "ROUNDS", 40)
+    monkeypatch.setattr(gradients, "ROUNDS", 40)
     exact = by_lag(system(A), drawn(0, 2, 1, N))
     torch.testing.assert_close(exact.norms, torch.full_like(exact.norms, 2.0), rtol=1e-5, atol=0)
     nilpotent = by_lag(system(torch.diag(torch.ones(2, dtype=torch.float64), 1)), drawn(0, 1, 4, N))
@@ -135,8 +135,8 @@ def test_after_three_vectors_it_is_the_best_of_their_span_with_its_residual(
     values, rights = torch.linalg.svd(A @ Q)[1:]
     w, s = Q @ rights[0], values[0]
     residual = (A.T @ (A @ w / s) - s * w).norm() / s
-    monkeypatch.setattr(gradient_by_lag, "EXACT", 0)
-    monkeypatch.setattr(gradient_by_lag, "ROUNDS", 3)
+    monkeypatch.setattr(gradients, "EXACT", 0)
+    monkeypatch.setattr(gradients, "ROUNDS", 3)
     found = by_lag(system(A), drawn(0, 1, 1, N))
     assert float(found.norms) == pytest.approx(float(s), rel=1e-6)  # A is kept in float32
     assert float(found.errors) == pytest.approx(float(residual), rel=1e-5)
@@ -194,14 +194,14 @@ def test_of_blocks_on_the_diagonal_the_rows_are_sent_back_as_one(monkeypatch: py
     layer, x = made("lru"), drawn(0, 2, T, N)
     lengths = torch.tensor([T, 4])
     whole = by_lag(layer, x, lengths)
-    monkeypatch.setattr(gradient_by_lag, "EXACT", 2)
+    monkeypatch.setattr(gradients, "EXACT", 2)
     blocks = by_lag(layer, x, lengths, block=2)
     torch.testing.assert_close(blocks.norms, whole.norms, rtol=1e-12, atol=0, equal_nan=True)
     assert not blocks.errors.nan_to_num(0.0).any()
 
 
 def test_products_with_vectors_see_norms_whose_squares_are_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_by_lag, "EXACT", 2)
+    monkeypatch.setattr(gradients, "EXACT", 2)
     Q, _ = torch.linalg.qr(drawn(3, M, M))
     found = by_lag(system(1e-60 * Q), drawn(0, 1, 4, N))
     expected = 1e-60 ** found.lags.double()

@@ -13,19 +13,26 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence
 from margin.sequence.convolution import tcn
-from margin.sequence.dynamics import gradient_by_lag as measure
 from margin.sequence.dynamics import gradient_claims
-from margin.sequence.dynamics.contraction import Contraction, contractions
-from margin.sequence.dynamics.gradient_claims import bound, decay, demo, feeding_back, has_bound, has_feedback
+from margin.sequence.dynamics import gradients as measure
+from margin.sequence.dynamics.gradient_claims import (
+    bound,
+    decay,
+    demo,
+    feedback_recurrences,
+    has_bound,
+    has_feedback,
+)
+from margin.sequence.dynamics.gradients import Contraction, contractions
 from margin.sequence.linear import linear_system, lru, mingru
-from margin.sequence.recurrent import bidirectional, deep_transition, elman, gru, lstm, stack_memory
+from margin.sequence.recurrent import bidirectional, elman, gru, lstm, stack_memory
+from margin.sequence.recurrent.layers import TorchRecurrence
 from margin.sequence.recurrent.readouts import SequenceClassifier
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence
 
 SIMPLE = {
     "elman": lambda: elman.classifier(3, 2, hidden=5, layers=2),
     "relu": lambda: elman.classifier(3, 2, hidden=5, nonlinearity="relu"),
-    "deep": lambda: deep_transition.classifier(3, 2, hidden=5),
+    "deep": lambda: elman.deep_transition(3, 2, hidden=5),
     "linear": lambda: linear_system.classifier(3, 2, width=4, states=5),
     "lru": lambda: lru.classifier(3, 2, width=4, states=5),
     "bidirectional": lambda: bidirectional.classifier(3, 2, cell="elman", hidden=5),
@@ -238,7 +245,7 @@ def test_any_recurrence_is_measured_on_what_the_model_gives_it(name: str) -> Non
 
 def test_the_factor_is_the_norm_at_the_longest_lag_a_step() -> None:
     subject = demo()
-    (layer,) = (one for _, one in feeding_back(subject.model))
+    (layer,) = (one for _, one in feedback_recurrences(subject.model))
     x, lengths = subject.test[0].inputs
     found = measure.by_lag(layer.double().eval(), x.double(), lengths)
     ends = [float(found.norms[i, -1]) ** (1 / 30) for i in (0, 3)]
@@ -264,7 +271,7 @@ def test_convolutions_feed_nothing_back_and_gated_cells_have_no_bound() -> None:
     assert not has_feedback(subject_of(tcn.classifier(3, 2)))
     assert not has_bound(subject_of(OTHERS["gru"]()))
     assert has_bound(subject_of(SIMPLE["elman"]()))
-    assert [n for n, _ in feeding_back(SIMPLE["bidirectional"]())] == [
+    assert [n for n, _ in feedback_recurrences(SIMPLE["bidirectional"]())] == [
         "recurrence.layers.0.ahead",
         "recurrence.layers.0.back",
     ]

@@ -11,7 +11,14 @@ from margin.data.sets.tiny import sequences as tiny_sequences
 from margin.engine.descent import risk
 from margin.sequence.convolution import tcn
 from margin.sequence.convolution.wavenet import WaveNet
-from margin.sequence.dynamics.padding_claims import MORE, demo, invariance, padded, takes_lengths, told
+from margin.sequence.dynamics.padding_claims import (
+    MORE,
+    demo,
+    invariance,
+    lengths_input,
+    padded,
+    takes_lengths,
+)
 from margin.sequence.linear import lru, mingru
 from margin.sequence.recurrent import bidirectional, elman, gru, lstm
 
@@ -153,12 +160,12 @@ def test_what_is_put_behind_keeps_each_sequence_and_changes_all_else() -> None:
 
 def test_which_models_are_told_the_lengths() -> None:
     x, tokens = drawn(), torch.zeros(4, 9, dtype=torch.long)
-    assert told(asked(tcn.classifier(3, 2), x, LENGTHS)) == (0, True)
-    assert told(asked(tcn.classifier(3, 2), x)) == (0, False)
-    assert told(asked(nn.Flatten(), x)) is None
-    assert told(asked(nn.Identity(), tokens, LENGTHS, tokens)) == (0, True)
-    assert told(asked(nn.Identity(), x, LENGTHS + 1)) is None  # these are no lengths
-    assert told(asked(nn.Identity(), x, LENGTHS[:2])) is None  # nor these, as the sizes of graphs
+    assert lengths_input(asked(tcn.classifier(3, 2), x, LENGTHS)) == (0, True)
+    assert lengths_input(asked(tcn.classifier(3, 2), x)) == (0, False)
+    assert lengths_input(asked(nn.Flatten(), x)) is None
+    assert lengths_input(asked(nn.Identity(), tokens, LENGTHS, tokens)) == (0, True)
+    assert lengths_input(asked(nn.Identity(), x, LENGTHS + 1)) is None  # these are no lengths
+    assert lengths_input(asked(nn.Identity(), x, LENGTHS[:2])) is None  # nor these, as the sizes of graphs
     assert takes_lengths(asked(Deaf(True), x))
     assert not takes_lengths(Subject(model=Deaf(True), test=[], task=CLASSES, objective=risk(CLASSES)))
     with pytest.raises(ValueError, match="told the lengths"):

@@ -18,8 +18,8 @@ from margin.sequence.dynamics.spectral_claims import (
     has_transition,
     powers,
     radius,
+    transitions,
 )
-from margin.sequence.dynamics.transitions import transitions
 from margin.sequence.linear.linear_system import LinearSystem
 
 

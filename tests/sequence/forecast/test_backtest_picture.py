@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from margin.data.formats.series.sources import from_series
-from margin.sequence.forecast.backtest import backtest
-from margin.sequence.forecast.backtest_picture import backtest_picture
+from margin.sequence.forecast.backtest import backtest, backtest_picture
 
 
 class Flat(nn.Module):

@@ -79,8 +79,8 @@ class Shift(nn.Module):
 
 @pytest.mark.parametrize("normalize", ["none", "last"])
 @pytest.mark.parametrize("reads", ["own", "all"])
-def test_a_noiseless_linear_recursion_is_foretold_exactly(normalize, reads):
-    # x_t = 1.6 x_{t-1} - .9 x_{t-2}: two rows foretell all that follow
+def test_a_noiseless_linear_recursion_is_forecast_exactly(normalize, reads):
+    # x_t = 1.6 x_{t-1} - .9 x_{t-2}: two rows determine all that follow
     rows = [1.0, 0.5]
     for _ in range(60):
         rows.append(1.6 * rows[-1] - 0.9 * rows[-2])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.sequence.forecast.forecasting import Forecaster, taken_out
+from margin.sequence.forecast.forecasting import Forecaster, normalized_context
 from margin.sequence.recurrent.gru import recurrence
 
 SCALE = [(1, 50.0, 4.0), (0, -2.0, 0.5)]
@@ -23,23 +23,23 @@ def forecaster(seed=0, **options):
 def test_what_is_taken_out_can_be_put_back():
     x = contexts()
     for how in ("none", "last", "mean_std"):
-        z, level, unit = taken_out(x, how)
+        z, level, unit = normalized_context(x, how)
         assert (level + unit * z - x).abs().max() < 1e-14
-    z, level, unit = taken_out(x, "last")
+    z, level, unit = normalized_context(x, "last")
     assert torch.equal(z[:, -1], torch.zeros(4, 3).double())
-    z, _, _ = taken_out(1e6 * x, "mean_std")
+    z, _, _ = normalized_context(1e6 * x, "mean_std")
     assert z.mean(1).abs().max() < 1e-9
     assert (z.std(1, correction=0) - 1).abs().max() < 1e-9
 
 
 def test_a_constant_context_is_divided_by_no_zero():
-    z, _, unit = taken_out(torch.ones(1, 6, 3), "mean_std")
+    z, _, unit = normalized_context(torch.ones(1, 6, 3), "mean_std")
     assert torch.equal(z, torch.zeros(1, 6, 3))
     assert unit[0, 0].tolist() == pytest.approx([1e-5**0.5] * 3)
 
 
 @pytest.mark.parametrize("normalize", ["none", "last", "mean_std"])
-def test_at_zero_weights_the_level_is_foretold_in_the_series_units(normalize):
+def test_at_zero_weights_the_level_is_forecast_in_the_series_units(normalize):
     model = forecaster(normalize=normalize)
     nn.init.zeros_(model.head.weight)
     nn.init.zeros_(model.head.bias)
@@ -109,7 +109,7 @@ def test_float32_and_float64_agree():
     assert (model.float()(x.float()).double() - wide).abs().max() < 1e-4
 
 
-def test_a_column_by_itself_is_foretold_by_one_network_whatever_the_others_do():
+def test_a_column_by_itself_is_forecast_by_one_network_whatever_the_others_do():
     torch.manual_seed(0)
     for outputs in ("mean", "quantiles"):
         model = Forecaster(recurrence(1, hidden=5), 4, 2, SCALE, reads="own", outputs=outputs).double()

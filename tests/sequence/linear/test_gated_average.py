@@ -13,8 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import margin.nn.scan as module
 from margin.nn.recurrence import Recurrence
 from margin.sequence.linear import mingru, minlstm
-from margin.sequence.linear.gated_average import averaged, gated_average, gated_step
-from margin.sequence.linear.mingru import MinGRU
+from margin.sequence.linear.mingru import MinGRU, averaged, gated_average, gated_step
 from margin.sequence.linear.minlstm import MinLSTM
 
 FORWARD = pytest.mark.filterwarnings(

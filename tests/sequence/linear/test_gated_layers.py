@@ -11,10 +11,20 @@ from margin.core.findings import Finding, Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
-from margin.sequence.dynamics.gate_claims import in_range, memory, product
-from margin.sequence.linear import gated_layers, lru, mingru, minlstm
-from margin.sequence.linear.gated_layers import ANY, bounded, demo, gated, has_average, has_gated, loop
-from margin.sequence.linear.scan_claims import associative, depth, is_loop
+from margin.sequence.dynamics.gradient_claims import in_range, memory, product
+from margin.sequence.linear import lru, mingru, minlstm, scan_claims
+from margin.sequence.linear.scan_claims import (
+    ANY,
+    associative,
+    bounded,
+    demo,
+    depth,
+    gated,
+    has_average,
+    has_gated,
+    is_loop,
+    loop,
+)
 from margin.sequence.recurrent import elman
 
 
@@ -104,7 +114,7 @@ def test_few_examples_and_steps_are_asked() -> None:
         model=model, test=[Batch((x,), torch.zeros(20).long())], task=CLASSES, objective=risk(CLASSES)
     )
     (one,) = gated(asked, *ANY)
-    assert one.b.shape == (gated_layers.EXAMPLES, 40, 4)
+    assert one.b.shape == (scan_claims.EXAMPLES, 40, 4)
     assert one.lengths is None
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from margin.sequence.linear.linear_blocks import LinearBlock, LinearStack
-from margin.sequence.linear.linear_system import LinearSystem
+from margin.sequence.linear.linear_system import LinearBlock, LinearStack, LinearSystem
 from margin.sequence.linear.lru import LRU
 
 

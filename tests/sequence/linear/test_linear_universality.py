@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from margin.sequence.linear.linear_universality import (
+from margin.sequence.linear.lru import (
     capacity,
     memory,
     reconstructed,

@@ -9,19 +9,19 @@ from torch import Generator
 
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
-from margin.sequence.linear.linear_universality_claims import (
+from margin.sequence.linear.lru import LRU
+from margin.sequence.linear.lru_claims import (
     EPS,
     LONGEST,
-    demo,
     longest_sequence,
     readback,
     reading,
+    reading_demo,
 )
-from margin.sequence.linear.lru import LRU
 
 
 def of(layer: LRU, time: int = 12) -> Subject:
-    return dataclasses.replace(demo(), model=layer, test=[Batch((torch.zeros(2, time, 1),))])
+    return dataclasses.replace(reading_demo(), model=layer, test=[Batch((torch.zeros(2, time, 1),))])
 
 
 def with_eigenvalues(modulus: torch.Tensor, phase: torch.Tensor) -> LRU:
@@ -120,4 +120,4 @@ def test_as_many_steps_are_read_as_the_longest_sequence_has() -> None:
     assert longest_sequence(of(LRU(1), time=1000)) == LONGEST
     assert longest_sequence(of(LRU(1), time=0)) == 1
     several = [Batch((torch.zeros(2, time, 1),)) for time in (0, 40, 7)]
-    assert longest_sequence(dataclasses.replace(demo(), test=several)) == 40
+    assert longest_sequence(dataclasses.replace(reading_demo(), test=several)) == 40

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import Finding, Subject, Verdict
-from margin.nn.prefix_scan import compose
-from margin.nn.scan import scan
+from margin.nn.scan import compose, scan
 from margin.sequence.linear import lru, scan_claims
-from margin.sequence.linear.gated_layers import ANY, demo, gated
-from margin.sequence.linear.scan_claims import associative, depth, is_loop, rounding
+from margin.sequence.linear.scan_claims import ANY, associative, demo, depth, gated, is_loop, rounding
 
 ASKS = (is_loop, associative, depth)
 

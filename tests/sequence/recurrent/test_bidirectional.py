@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from margin.sequence.recurrent.bidirectional import Bidirectional, classifier, recurrence
-from margin.sequence.recurrent.deep_transition import DeepTransition
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence
+from margin.sequence.recurrent.elman import DeepTransition
+from margin.sequence.recurrent.layers import TorchRecurrence
 
 LENGTHS = torch.tensor([6, 3, 0, 1])
 

@@ -11,7 +11,7 @@ from margin.sequence.linear.linear_system import LinearSystem
 from margin.sequence.linear.lru import LRU
 from margin.sequence.linear.mingru import MinGRU
 from margin.sequence.recurrent.bptt import FUNCTIONS, STEEPEST, Phi, bptt, slopes, states
-from margin.sequence.recurrent.deep_transition import DeepTransition
+from margin.sequence.recurrent.elman import DeepTransition
 from margin.sequence.recurrent.elman import recurrence as elman
 from margin.sequence.recurrent.gru import ResetBeforeGRU
 from margin.sequence.recurrent.lstm import CellMatrixLSTM

@@ -12,9 +12,9 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence
-from margin.sequence.recurrent import bidirectional, bptt_claims, elman, gru
+from margin.sequence.recurrent import bidirectional, claims, elman, gru
 from margin.sequence.recurrent.bptt import Gradients
-from margin.sequence.recurrent.bptt_claims import counted, demo, equals_autograd, has_elman
+from margin.sequence.recurrent.claims import counted, demo, equals_autograd, has_elman
 
 MODELS = {
     "tanh": lambda: elman.classifier(3, 2, hidden=4),
@@ -135,8 +135,8 @@ def test_a_chaotic_network_is_asked_on_its_own_states(
         found = right(*given)
         return found._replace(U=found.U * (1 + 1e-8))
 
-    right = bptt_claims.bptt
-    monkeypatch.setattr(bptt_claims, "bptt", off)
+    right = claims.bptt
+    monkeypatch.setattr(claims, "bptt", off)
     assert equals_autograd(subject).verdict == Verdict.VIOLATED
 
 
@@ -165,11 +165,11 @@ def filled(*weights: Tensor) -> Subject:
 def test_examples_that_count_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight fillers before the first that counts: with them alone 0 = 0 would hold of any recursion."""
     late, none = (torch.arange(16) >= 8).float(), torch.zeros(16)
-    right = bptt_claims.bptt
+    right = claims.bptt
     for weights in ((late,), (none, late)):
         assert equals_autograd(filled(*weights)).verdict == Verdict.HOLDS
         with monkeypatch.context() as patch:
-            patch.setattr(bptt_claims, "bptt", lambda *given: right(*given)._replace(U=2 * right(*given).U))
+            patch.setattr(claims, "bptt", lambda *given: right(*given)._replace(U=2 * right(*given).U))
             assert equals_autograd(filled(*weights)).verdict == Verdict.VIOLATED
     finding = equals_autograd(filled(none, none))
     assert finding.verdict == Verdict.FAILED
@@ -196,8 +196,8 @@ def test_a_gradient_that_is_off_by_a_billionth_is_seen(which: str, monkeypatch: 
         found = right(*given)
         return found._replace(**{which: getattr(found, which) * (1 + 1e-8)})
 
-    right = bptt_claims.bptt
-    monkeypatch.setattr(bptt_claims, "bptt", off)
+    right = claims.bptt
+    monkeypatch.setattr(claims, "bptt", off)
     torch.manual_seed(0)
     assert equals_autograd(subject_of(elman.classifier(3, 2, hidden=4))).verdict == Verdict.VIOLATED
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.sequence.recurrent.deep_transition import DeepTransition, classifier
+from margin.sequence.recurrent.elman import DeepTransition, deep_transition
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
@@ -38,4 +38,4 @@ def test_a_deeper_one_is_a_perceptron_of_state_and_input() -> None:
 def test_bad_options_are_refused() -> None:
     with pytest.raises(ValueError, match="depth must be at least 1: got 0"):
         DeepTransition(3, depth=0)
-    assert classifier(3, 5, depth=2)(torch.randn(2, 4, 3)).shape == (2, 5)
+    assert deep_transition(3, 5, depth=2)(torch.randn(2, 4, 3)).shape == (2, 5)

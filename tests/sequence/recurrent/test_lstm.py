@@ -9,8 +9,8 @@ from margin.nn.recurrence import Recurrence
 from margin.sequence.recurrent.elman import recurrence as simple
 from margin.sequence.recurrent.lstm import (
     CellMatrixLSTM,
-    begin_gates,
     classifier,
+    initialize_gates,
     language,
     lstm,
     recurrence,
@@ -65,7 +65,7 @@ def test_the_forget_gate_begins_at_its_bias_in_every_layer(bias: float) -> None:
     """With weights 0 the cell decays by sigmoid(bias) a step: the gate is the second of torch's four."""
     layer = nn.LSTM(2, 3, 2, batch_first=True)
     other = {n: p.detach().clone() for n, p in layer.named_parameters()}
-    begin_gates(layer, bias)
+    initialize_gates(layer, bias)
     for name, p in layer.named_parameters():
         if name.startswith("weight"):
             assert torch.equal(p, other[name])

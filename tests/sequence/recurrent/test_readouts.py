@@ -1,5 +1,6 @@
 """What is read from a recurrence: classes, numbers and next tokens, of any length."""
 
+import inspect
 import math
 from types import ModuleType
 
@@ -9,7 +10,7 @@ from torch import Generator
 
 from margin.sequence.convolution import tcn
 from margin.sequence.linear import linear_system, lru, mingru, minlstm
-from margin.sequence.recurrent import bidirectional, elman, gru, lstm
+from margin.sequence.recurrent import bidirectional, elman, gru, lstm, readouts
 from margin.sequence.recurrent.readouts import LanguageModel, SequenceClassifier, SequenceRegressor
 
 LENGTHS = torch.tensor([5, 2, 0])
@@ -37,7 +38,7 @@ def test_each_sequence_is_read_as_if_alone(pool: str) -> None:
 
 def language(**options: str) -> LanguageModel:
     torch.manual_seed(0)
-    return LanguageModel(5, elman.recurrence(4, hidden=4, recurrent_init="orthogonal"), **options)
+    return LanguageModel(elman.recurrence(4, hidden=4, recurrent_init="orthogonal"), 5, **options)
 
 
 def test_a_language_model_streams() -> None:
@@ -66,20 +67,20 @@ def test_a_tied_readout_is_one_matrix_and_begins_near_even() -> None:
     names = [name for name, _ in model.named_parameters()]
     assert "head.weight" not in names
     torch.manual_seed(0)
-    wide = LanguageModel(50, gru.recurrence(256, hidden=256), readout="tied")
+    wide = LanguageModel(gru.recurrence(256, hidden=256), 50, readout="tied")
     tokens = torch.randint(50, (8, 20))
     loss = torch.nn.functional.cross_entropy(wide(tokens).flatten(0, 1), tokens.flatten())
     assert abs(float(loss.detach()) - math.log(50)) < 0.5
     with pytest.raises(ValueError, match="input_size = output_size: got 3 and 4"):
-        LanguageModel(5, elman.recurrence(3, hidden=4), readout="tied")
+        LanguageModel(elman.recurrence(3, hidden=4), 5, readout="tied")
     with pytest.raises((ValueError, TypeError), match="none"):  # of the type hook, where it is on
-        LanguageModel(5, elman.recurrence(4, hidden=4), readout="none")
+        LanguageModel(elman.recurrence(4, hidden=4), 5, readout="none")
     for model in (SequenceClassifier, SequenceRegressor):
         given = (elman.recurrence(3), 2)[: 2 if model is SequenceClassifier else 1]
         with pytest.raises((ValueError, TypeError), match="max"):
             model(*given, pool="max")
     with pytest.raises(ValueError, match="reads the future"):
-        LanguageModel(5, bidirectional.recurrence(3, hidden=4))
+        LanguageModel(bidirectional.recurrence(3, hidden=4), 5)
 
 
 def test_samples_are_the_models_own_sequences() -> None:
@@ -132,7 +133,7 @@ def test_dropping_all_of_what_is_read_is_refused(area: ModuleType) -> None:
         with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\): got 1$"):
             model(elman.recurrence(3), *given, dropout=1)
     with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\): got -0.5$"):
-        LanguageModel(5, elman.recurrence(3), dropout=-0.5)
+        LanguageModel(elman.recurrence(3), 5, dropout=-0.5)
 
 
 def test_dropout_acts_in_training_alone() -> None:
@@ -146,3 +147,38 @@ def test_dropout_acts_in_training_alone() -> None:
         assert not torch.equal(model(inputs), model(inputs))
         model.eval()
         assert torch.equal(model(inputs), model(inputs))
+
+
+def test_a_head_gives_a_body_its_options_and_no_others():
+    def options(build):
+        kept = [p for p in inspect.signature(build).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        return {p.name: p.default for p in kept}
+
+    assert options(tcn.regressor) == {"hidden": 32, "layers": 6, "kernel": 3, "dropout": 0.0, "pool": "last"}
+    # a vector of a token is as long as the blocks are wide, and nothing is dropped but in them
+    assert options(tcn.language) == {"hidden": 64, "layers": 5, "kernel": 3, "dropout": 0.0}
+    assert options(linear_system.classifier)["pool"] == "mean"
+    assert options(lstm.forecaster) == {
+        "hidden": 64,
+        "layers": 1,
+        "dropout": 0.0,
+        "reads": "all",
+        "normalize": "last",
+    }
+    model = tcn.language(7, hidden=6, layers=1, dropout=0.5)
+    assert (model.embedding.embedding_dim, model.recurrence.input_size, model.dropout.p) == (6, 6, 0.0)
+    model = lru.classifier(2, 3, width=4, states=3, dropout=0.5)
+    assert (model.pool, model.dropout.p, model.recurrence.blocks[0].dropout.p) == ("mean", 0.0, 0.5)
+    model = gru.regressor(2, dropout=0.25)
+    assert (model.pool, model.dropout.p) == ("last", 0.25)
+    with pytest.raises(TypeError, match="readout"):
+        tcn.language(7, readout="tied")
+
+
+def test_what_is_no_option_keeps_its_default_or_the_value_given():
+    def body(size: int, *, a: int = 1, b: int = 2, c: int = 3) -> tuple[int, ...]:
+        return size, a, b, c
+
+    build = readouts.with_options(body, ("b",), {"c": 9})
+    assert str(inspect.signature(build)).startswith("(size: int, *, b: int = 2)")
+    assert build(5, b=7) == (5, 1, 7, 9)

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from margin.sequence.recurrent.deep_transition import DeepTransition
+from margin.sequence.recurrent.elman import DeepTransition
+from margin.sequence.recurrent.layers import Stacked, TorchRecurrence, widths
 from margin.sequence.recurrent.lstm import CellMatrixLSTM
-from margin.sequence.recurrent.stacked import Stacked, widths
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])

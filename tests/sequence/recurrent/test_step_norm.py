@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.sequence.linear.linear_blocks import LinearStack
+from margin.sequence.linear.linear_system import LinearStack
 from margin.sequence.linear.lru import LRU
-from margin.sequence.recurrent.step_norm import StepBatchNorm
+from margin.sequence.recurrent.layers import StepBatchNorm
 
 LENGTHS = torch.tensor([6, 2, 0, 3])
 

@@ -14,12 +14,12 @@ from margin.nn.recurrence import Recurrence, unrolled
 from margin.sequence.convolution import tcn
 from margin.sequence.convolution.wavenet import WaveNet
 from margin.sequence.linear import linear_system, lru, mingru, minlstm
-from margin.sequence.recurrent import bidirectional, deep_transition, elman, gru, lstm, stack_memory
+from margin.sequence.recurrent import bidirectional, elman, gru, lstm, stack_memory
+from margin.sequence.recurrent.captured import captured, causal_ones
+from margin.sequence.recurrent.claims import growth, streaming, streaming_demo, streams
 from margin.sequence.recurrent.gru import ResetBeforeGRU
-from margin.sequence.recurrent.heard import causal_ones, heard
+from margin.sequence.recurrent.layers import TorchRecurrence
 from margin.sequence.recurrent.readouts import SequenceClassifier
-from margin.sequence.recurrent.streaming_claims import demo, growth, streaming, streams
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence
 
 MODELS = {
     "elman": lambda: elman.classifier(3, 2, hidden=4, layers=2),
@@ -29,7 +29,7 @@ MODELS = {
     "minlstm": lambda: minlstm.classifier(3, 2, hidden=4),
     "lru": lambda: lru.classifier(3, 2, width=4, states=4),
     "linear": lambda: linear_system.classifier(3, 2, width=4, states=4),
-    "deep": lambda: deep_transition.classifier(3, 2, hidden=4),
+    "deep": lambda: elman.deep_transition(3, 2, hidden=4),
     "stack": lambda: stack_memory.classifier(3, 2, hidden=4, capacity=5),
     "both ways": lambda: bidirectional.classifier(3, 2, hidden=4),
     "tcn": lambda: tcn.classifier(3, 2, hidden=4, layers=2),
@@ -82,7 +82,7 @@ def test_a_whole_pass_that_is_off_is_seen(which: str) -> None:
     setattr(layer, which, 1e-9)
     finding = streaming(subject)
     assert finding.verdict == Verdict.VIOLATED
-    (one,) = heard(subject, causal_ones)
+    (one,) = captured(subject, causal_ones)
     with torch.no_grad():
         outputs, (state,) = unrolled(layer.double().step, one.x, None, layer.initial(one.x))
     largest = (outputs if which == "output" else state).abs().max()
@@ -191,7 +191,7 @@ class Doubling(Recurrence):
 
 def test_rounding_grows_as_the_steps_stretch() -> None:
     """The map z -> 2 z + x mod 1 doubles a distance at each step."""
-    (one,) = heard(subject_of(SequenceClassifier(Doubling(3, 3), 2), time=20), causal_ones)
+    (one,) = captured(subject_of(SequenceClassifier(Doubling(3, 3), 2), time=20), causal_ones)
     grown = growth(one)
     assert len(grown) == 20
     factor = (grown[-1] / grown[4]) ** (1 / 15)
@@ -214,5 +214,5 @@ def test_sequences_without_a_step_hold_and_nan_fails() -> None:
 
 def test_the_demonstration_holds_and_leaves_the_generator_alone() -> None:
     before = torch.get_rng_state()
-    assert streaming(demo()).verdict == Verdict.HOLDS
+    assert streaming(streaming_demo()).verdict == Verdict.HOLDS
     assert torch.equal(torch.get_rng_state(), before)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from margin.sequence.recurrent import elman, gru, lstm
-from margin.sequence.recurrent.torch_recurrent import TorchRecurrence, begin
+from margin.sequence.recurrent.layers import TorchRecurrence, initialize_recurrent
 
 LAYERS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
@@ -50,16 +50,16 @@ def test_the_recurrent_matrix_of_every_gate_begins_as_asked(kind: str) -> None:
     torch.manual_seed(0)
     layer = LAYERS[kind](3, 4, 2)
     before = {n: p.detach().clone() for n, p in layer.named_parameters()}
-    begin(layer, "uniform")
+    initialize_recurrent(layer, "uniform")
     assert all(torch.equal(p, before[n]) for n, p in layer.named_parameters())
-    begin(layer, "orthogonal")
+    initialize_recurrent(layer, "orthogonal")
     for name, p in layer.named_parameters():
         if not name.startswith("weight_hh"):
             assert torch.equal(p, before[name])
             continue
         for gate in p.split(4):
             torch.testing.assert_close(gate @ gate.T, torch.eye(4))
-    begin(layer, "identity")
+    initialize_recurrent(layer, "identity")
     for gate in layer.weight_hh_l1.split(4):
         assert torch.equal(gate, torch.eye(4))
 

@@ -16,10 +16,9 @@ from margin.engine.state import Preprocessed, State, fit
 from margin.runs.training import finish, prepare, reopen
 from margin.sequence.convolution import tcn
 from margin.sequence.linear import linear_system, lru, mingru, minlstm
-from margin.sequence.recurrent import bidirectional, deep_transition, elman, gru, lstm, stack_memory
-from margin.sequence.recurrent.bptt import bptt, states
-from margin.sequence.recurrent.heard import causal_ones
-from margin.sequence.recurrent.truncated_bptt import Windowed, truncated, truncated_bptt
+from margin.sequence.recurrent import bidirectional, elman, gru, lstm, stack_memory
+from margin.sequence.recurrent.bptt import Windowed, bptt, states, truncated, truncated_bptt
+from margin.sequence.recurrent.captured import causal_ones
 from margin.testing import check_same_run
 
 T = 11
@@ -31,7 +30,7 @@ MODELS = {
     "minlstm": lambda: minlstm.classifier(3, 2, hidden=4),
     "lru": lambda: lru.classifier(3, 2, width=4, states=4),
     "linear": lambda: linear_system.classifier(3, 2, width=4, states=4),
-    "deep": lambda: deep_transition.classifier(3, 2, hidden=4),
+    "deep": lambda: elman.deep_transition(3, 2, hidden=4),
     "stack": lambda: stack_memory.classifier(3, 2, hidden=4, capacity=5),
     "bidirectional": lambda: bidirectional.classifier(3, 2, hidden=4, layers=2),
     "tcn": lambda: tcn.classifier(3, 2, hidden=4, layers=2),

@@ -13,9 +13,8 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.sequence.linear import lru
 from margin.sequence.linear.linear_system import LinearSystem
-from margin.sequence.recurrent import elman, gru, truncation_claims
-from margin.sequence.recurrent.readouts import SequenceClassifier
-from margin.sequence.recurrent.truncation_claims import (
+from margin.sequence.recurrent import claims, elman, gru
+from margin.sequence.recurrent.claims import (
     GROUPS,
     demo,
     gradient,
@@ -23,6 +22,7 @@ from margin.sequence.recurrent.truncation_claims import (
     truncation_bias,
     windows_of,
 )
+from margin.sequence.recurrent.readouts import SequenceClassifier
 
 
 def subject_of(model: nn.Module, count: int = 24, time: int = 12) -> Subject:
@@ -69,8 +69,8 @@ def test_smaller_windows_are_measured_and_the_whole_one_is_promised_to_be_withou
 
 
 def test_a_whole_window_that_cuts_all_the_same_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = truncation_claims.truncated
-    monkeypatch.setattr(truncation_claims, "truncated", lambda model, window: cut(model, min(window, 4)))
+    cut = claims.truncated
+    monkeypatch.setattr(claims, "truncated", lambda model, window: cut(model, min(window, 4)))
     torch.manual_seed(0)
     finding = truncation_bias(subject_of(elman.classifier(3, 2, hidden=4), count=64))
     assert finding.verdicts[-1] == Verdict.VIOLATED
@@ -78,10 +78,8 @@ def test_a_whole_window_that_cuts_all_the_same_is_seen(monkeypatch: pytest.Monke
 
 
 def test_a_whole_gradient_that_is_off_by_a_millionth_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = truncation_claims.gradient
-    monkeypatch.setattr(
-        truncation_claims, "gradient", lambda *given: right(*given) * (1 + 1e-6 * (len(given) > 3))
-    )
+    right = claims.gradient
+    monkeypatch.setattr(claims, "gradient", lambda *given: right(*given) * (1 + 1e-6 * (len(given) > 3)))
     finding = truncation_bias(subject_of(gru.classifier(3, 2, hidden=4)))
     assert finding.verdicts[-1] == Verdict.VIOLATED
     assert float(finding.value[-1]) == pytest.approx(1e-6, rel=1e-6)

@@ -4,13 +4,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from margin.sequence.seq2seq.additive_attention import (
+from margin.sequence.seq2seq.model import (
+    BEGIN,
+    END,
     AdditiveAttention,
     AttentionSeq2Seq,
+    EncoderDecoder,
+    Seq2Seq,
     additive_scores,
     masked_softmax,
 )
-from margin.sequence.seq2seq.encoder_decoder import BEGIN, END, EncoderDecoder, Seq2Seq
 
 
 def test_the_weights_and_the_context_written_out() -> None:

@@ -15,7 +15,6 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.nn.decoding import State
 from margin.sequence.seq2seq import claims as seq2seq_claims
-from margin.sequence.seq2seq.additive_attention import AttentionSeq2Seq
 from margin.sequence.seq2seq.claims import (
     aligned,
     alignment,
@@ -29,7 +28,7 @@ from margin.sequence.seq2seq.claims import (
     search,
     smallest,
 )
-from margin.sequence.seq2seq.encoder_decoder import BEGIN, END, EncoderDecoder, Seq2Seq
+from margin.sequence.seq2seq.model import BEGIN, END, AttentionSeq2Seq, EncoderDecoder, Seq2Seq
 from margin.theory.prediction.held_out import weighted_mean
 
 

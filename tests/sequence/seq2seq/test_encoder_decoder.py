@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.data.formats.text import pair_examples
-from margin.sequence.seq2seq.additive_attention import AttentionSeq2Seq
-from margin.sequence.seq2seq.encoder_decoder import BEGIN, END, Encoder, EncoderDecoder, Seq2Seq
+from margin.sequence.seq2seq.model import BEGIN, END, AttentionSeq2Seq, Encoder, EncoderDecoder, Seq2Seq
 
 SOURCE, VOCAB = 7, 4
 OPTIONS = {"embedding": 6, "hidden": 5}

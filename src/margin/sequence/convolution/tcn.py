@@ -4,9 +4,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, check_dropout, without_padding
-from margin.sequence.convolution.causal_convolution import CausalConv1d
-from margin.sequence.recurrent.readouts import LanguageModel, Pool, SequenceClassifier, SequenceRegressor
+from margin.nn.recurrence import Lengths, Sequences, State, check_dropout, without_padding
+from margin.sequence.convolution.causal import CausalConv1d, ConvolutionStack
+from margin.sequence.recurrent import readouts
 
 
 class ResidualBlock(nn.Module):
@@ -52,7 +52,7 @@ class ResidualBlock(nn.Module):
         return (self.shortcut(x) + z).relu(), tuple(new)
 
 
-class TCN(Recurrence):
+class TCN(ConvolutionStack):
     r"""Residual blocks of dilated causal convolutions, the dilation doubled from block to block.
 
     Block i = 0 .. L-1 has dilation 2^i; y_t reads the last 1 + 2 (k-1) (2^L - 1) inputs and no later one.
@@ -60,8 +60,8 @@ class TCN(Recurrence):
 
     Args:
         input_size: n, numbers of x_t.
-        hidden: Units of every block, which are the outputs too.
-        layers: L, blocks, at least 1.
+        hidden: Units of every block, which are the outputs too; numbers of a token's vector.
+        layers: L, blocks, at least 1; an output reads 1 + 2 (kernel - 1) (2^L - 1) steps.
         kernel: k, taps of every convolution, at least 1.
         dropout: Probability with which a number is dropped in training, in [0, 1).
 
@@ -91,15 +91,6 @@ class TCN(Recurrence):
         """The convolutions of all blocks, two a block."""
         return [module for module in self.modules() if isinstance(module, CausalConv1d)]
 
-    @property
-    def receptive_field(self) -> int:
-        """From the oldest step that an output reads to its own, both counted."""
-        return 1 + sum(convolution.reach for convolution in self.convolutions)
-
-    def initial(self, x: Tensor) -> State:
-        """Zeros for the inputs that each convolution reads before the first step."""
-        return tuple(past for convolution in self.convolutions for past in convolution.initial(x))
-
     def forward(
         self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
     ) -> tuple[Sequences, State]:
@@ -115,71 +106,22 @@ class TCN(Recurrence):
             new.extend(windows)
         return without_padding(y, lengths), tuple(new)
 
-    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
-        """The output of one step, and every window of inputs moved by one."""
-        y, state = self(x[:, None], None, state)
-        return y[:, 0], state
 
-
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    hidden: int = 32,
-    layers: int = 6,
-    kernel: int = 3,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-) -> SequenceClassifier:
-    """Class logits of a sequence, from a TCN's last or mean output.
-
-    Args:
-        input_size: Numbers of each step.
-        num_classes: Number of logits.
-        hidden: Units of every block.
-        layers: Blocks L: the last output reads 1 + 2 (kernel - 1) (2^L - 1) steps.
-        kernel: Taps of every convolution.
-        dropout: Probability with which a number is dropped in training.
-        pool: The last output, or the mean over all steps.
-    """
-    tcn = TCN(input_size, hidden=hidden, layers=layers, kernel=kernel, dropout=dropout)
-    return SequenceClassifier(tcn, num_classes, pool=pool)
-
-
-def regressor(
-    input_size: int,
-    *,
-    hidden: int = 32,
-    layers: int = 6,
-    kernel: int = 3,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-) -> SequenceRegressor:
-    """One real number of a sequence, from a TCN's last or mean output.
-
-    Args:
-        input_size: Numbers of each step.
-        hidden: Units of every block.
-        layers: Blocks L: the last output reads 1 + 2 (kernel - 1) (2^L - 1) steps.
-        kernel: Taps of every convolution.
-        dropout: Probability with which a number is dropped in training.
-        pool: The last output, or the mean over all steps.
-    """
-    tcn = TCN(input_size, hidden=hidden, layers=layers, kernel=kernel, dropout=dropout)
-    return SequenceRegressor(tcn, pool=pool)
-
-
-def language(
-    vocab_size: int, *, hidden: int = 64, layers: int = 5, kernel: int = 3, dropout: float = 0.0
-) -> LanguageModel:
-    """The distribution of the next token, from a TCN over token vectors.
-
-    Args:
-        vocab_size: Number of tokens.
-        hidden: Units of every block, and numbers of a token's vector.
-        layers: Blocks L: a prediction reads 1 + 2 (kernel - 1) (2^L - 1) tokens.
-        kernel: Taps of every convolution.
-        dropout: Probability with which a number is dropped in training.
-    """
-    tcn = TCN(hidden, hidden=hidden, layers=layers, kernel=kernel, dropout=dropout)
-    return LanguageModel(vocab_size, tcn)
+classifier = readouts.classifier(
+    TCN, "Class logits of a sequence, from a TCN's last or mean output.", options=("pool",)
+)
+regressor = readouts.regressor(
+    TCN, "One real number of a sequence, from a TCN's last or mean output.", options=("pool",)
+)
+language = readouts.language(
+    TCN,
+    "The distribution of the next token, from a TCN over token vectors.",
+    options=(),
+    body_size="hidden",
+    defaults={"hidden": 64, "layers": 5},
+)
+forecaster = readouts.forecaster(
+    TCN,
+    "The next values of each target by dilated causal convolutions that have read the context.",
+    defaults={"layers": 5},
+)

@@ -4,7 +4,9 @@ from margin.core.catalog import KNOWN, Claim, Cost, Need, Part
 from margin.sequence import FEEDBACK, GATED
 
 LENGTHS = Need(
-    "models that are told the lengths", "margin.sequence.dynamics.padding_claims:takes_lengths", of="model"
+    "models that take the lengths of their sequences",
+    "margin.sequence.dynamics.padding_claims:takes_lengths",
+    of="model",
 )
 
 TRANSITION = Need(
@@ -30,7 +32,7 @@ BOUNDED = Need(
 )
 
 AVERAGED = Need(
-    "models that average over time by gates", "margin.sequence.linear.gated_layers:has_average", of="model"
+    "models that average over time by gates", "margin.sequence.linear.scan_claims:has_average", of="model"
 )
 
 PASCANU_2013 = "Pascanu, Mikolov and Bengio 2013, Section 2.1"
@@ -38,24 +40,24 @@ PASCANU_2013 = "Pascanu, Mikolov and Bengio 2013, Section 2.1"
 # fmt: off
 
 PARTS: tuple[Part, ...] = (
-    Part("sequence/gradient_by_lag", "measure", ".gradient_by_lag:by_lag",
+    Part("sequence/gradient_by_lag", "measure", ".gradients:by_lag",
         "The spectral norms of the derivatives of a recurrence's last state by its earlier ones",
         PASCANU_2013, covers=("rnn.gradient_norm_bound",)),
-    Part("sequence/stretch", "measure", ".contraction:stretch",
+    Part("sequence/stretch", "measure", ".gradients:stretch",
         "The most by which a step phi(U z + c) can stretch, alpha sigma_1(U)", PASCANU_2013,
         covers=("rnn.gradient_norm_bound", "linalg.spectral_norm")),
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("sequence/gate.range", ".gate_claims:in_range", "margin.sequence.linear.gated_layers:demo",
+    Claim("sequence/gate.range", ".gradient_claims:in_range", "margin.sequence.linear.scan_claims:demo",
         "Does each coordinate of a gated average stay in the range of what it averages?",
         "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi 2024, Section 3.1", needs=(AVERAGED,),
         cost=Cost(2, limit=8), by_name=KNOWN, covers=("rnn.mingru",)),
-    Claim("sequence/gate.product", ".gate_claims:product", "margin.sequence.linear.gated_layers:demo",
+    Claim("sequence/gate.product", ".gradient_claims:product", "margin.sequence.linear.scan_claims:demo",
         "Is the derivative of a state by an earlier one the product of the gates between?",
         "Hochreiter and Schmidhuber 1997, Section 3.1; Feng et al. 2024, Section 3.1", needs=(GATED,),
         cost=Cost(64, limit=8), by_name=KNOWN, covers=("gate",)),
-    Claim("sequence/gate.memory", ".gate_claims:memory", "margin.sequence.linear.gated_layers:demo",
+    Claim("sequence/gate.memory", ".gradient_claims:memory", "margin.sequence.linear.scan_claims:demo",
         "For how many steps do the gates keep a state until 1/e of it is left?",
         "Tallec and Ollivier 2018, Section 2", needs=(GATED,), cost=Cost(2, limit=8), covers=("gate",)),
     Claim("sequence/padding.invariance", ".padding_claims:invariance", ".padding_claims:demo",

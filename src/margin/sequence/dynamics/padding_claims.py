@@ -7,15 +7,12 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.findings import Finding, Subject
-from margin.core.tasks import CLASSES
-from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
 from margin.engine.chosen import drawn_rows
-from margin.engine.descent import risk
 from margin.engine.state import core_of
 from margin.nn.recurrence import valid
 from margin.sequence.convolution.tcn import classifier
-from margin.sequence.recurrent.heard import some
+from margin.sequence.recurrent.captured import example, first_inputs
 
 EXAMPLES, MORE = 16, 5
 """Held-out examples that are asked, and the steps that are put behind them."""
@@ -24,8 +21,8 @@ ROUNDING = 1e-10
 """In parts of the largest output, in float64."""
 
 
-def told(subject: Subject) -> tuple[int, bool] | None:
-    """Which input holds sequences whose lengths the model is told, and whether the lengths are an input.
+def lengths_input(subject: Subject) -> tuple[int, bool] | None:
+    """Which input holds sequences whose lengths the model takes, and whether the lengths are an input.
 
     That is the input before one of shape (batch,) that holds integers, or the only one of a model whose
     second argument is called lengths. None where there is neither.
@@ -43,8 +40,8 @@ def told(subject: Subject) -> tuple[int, bool] | None:
 
 
 def takes_lengths(subject: Subject) -> bool:
-    """Whether the model is told where each sequence ends."""
-    return told(subject) is not None
+    """Whether the model knows where each sequence ends."""
+    return lengths_input(subject) is not None
 
 
 def padded(x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
@@ -64,7 +61,7 @@ def padded(x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
     return torch.where(own.view(*own.shape, *(1,) * (x.ndim - 2)), whole, drawn)
 
 
-def said(before: Tensor, after: Tensor, lengths: Tensor, weight: Tensor | None) -> Tensor:
+def counted_changes(before: Tensor, after: Tensor, lengths: Tensor, weight: Tensor | None) -> Tensor:
     """Changes of the outputs that say something: of one output a step, those of the sequences' own steps.
 
     Outputs are one a step where there are more of them of longer sequences.
@@ -92,24 +89,24 @@ def invariance(subject: Subject) -> Finding:
     What a model says at a step that is padding itself is not asked for.
 
     Args:
-        subject: A model that is told the lengths of its sequences.
+        subject: A model that takes the lengths of its sequences.
     """
-    found = told(subject)
+    found = lengths_input(subject)
     if found is None:
-        raise ValueError("this is asked of a model that is told the lengths of its sequences")
+        raise ValueError("this is asked of a model that takes the lengths of its sequences")
     place, given = found
     model, drawn = in_double(subject.model), drawn_rows(subject.test, EXAMPLES)
     parts, largest = [], 1.0
     with asking(model):
         for batch in drawn.batches:
-            inputs = list(some(batch, EXAMPLES))
+            inputs = list(first_inputs(batch, EXAMPLES))
             x, weight = inputs[place], None if batch.weight is None else batch.weight[:EXAMPLES]
             if not given:
                 inputs.append(torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device))
             lengths = inputs[place + 1]
             before = model(*inputs)
             inputs[place] = padded(x, lengths, Generator().manual_seed(0))
-            parts.append(said(before, model(*inputs), lengths, weight).abs().flatten())
+            parts.append(counted_changes(before, model(*inputs), lengths, weight).abs().flatten())
             largest = max(largest, float(before.abs().amax()))
     changes, zero = torch.cat(parts), torch.zeros((), dtype=torch.float64)
     return Finding(
@@ -129,9 +126,4 @@ def invariance(subject: Subject) -> Finding:
 
 def demo() -> Subject:
     """A small TCN that classifies sequences of 0 to 9 steps."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = classifier(2, 2, hidden=4, layers=2)
-    x = torch.randn(4, 9, 2, generator=Generator().manual_seed(0))
-    batch = Batch((x, torch.tensor([0, 3, 9, 1])), torch.arange(4) % 2)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+    return example(lambda: classifier(2, 2, hidden=4, layers=2), (4, 9, 2), (0, 3, 9, 1))

@@ -1,17 +1,66 @@
-"""What the spectrum of a recurrent matrix tells: where it lies, its norm, how its powers grow."""
+"""The spectrum of a recurrent matrix (Horn and Johnson 2013): where it lies, its norm, how its powers grow.
+
+:func:`transitions` finds the matrices by which a model's states go from step to step.
+"""
 
 import math
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.core.tasks import CLASSES
-from margin.core.types import Batch
-from margin.engine.descent import risk
 from margin.engine.state import core_of
-from margin.sequence.dynamics.transitions import Transition, transitions
 from margin.sequence.linear.linear_system import LinearSystem, classifier, stability
+from margin.sequence.linear.lru import LRU
+from margin.sequence.recurrent.captured import example
+
+
+class Transition(NamedTuple):
+    """The matrix that multiplies a state on its way to the next.
+
+    Args:
+        name: Where it is in the model.
+        matrix: A, in float64; None where it is diagonal.
+        eigenvalues: Its eigenvalues, in complex128.
+    """
+
+    name: str
+    matrix: Float[Tensor, "states states"] | None
+    eigenvalues: Complex[Tensor, " states"]
+
+
+@torch.no_grad()
+def transitions(model: nn.Module) -> list[Transition]:
+    """Every recurrent matrix of LRUs, linear systems and simple recurrent networks, in the model's order.
+
+    Gated cells have none: what multiplies their state depends on the input.
+
+    Args:
+        model: Any module.
+    """
+    found = []
+    for name, module in model.named_modules():
+        path = name.removeprefix("model.")
+        if isinstance(module, LRU):
+            found.append(Transition(path, None, module.eigenvalues.to(torch.complex128)))
+        elif isinstance(module, LinearSystem):
+            found.append(_dense(path, module.A))
+        elif isinstance(module, nn.RNN):
+            weights = dict(module.named_parameters())
+            names = [key for key in weights if key.startswith("weight_hh_l")]
+            found += [_dense(f"{path}.{key}".removeprefix("."), weights[key]) for key in names]
+    return found
+
+
+def _dense(name: str, A: Tensor) -> Transition:
+    A = A.detach().double()
+    finite = bool(A.isfinite().all())  # eigvals would raise
+    values = torch.linalg.eigvals(A) if finite else torch.full((len(A),), torch.nan).to(torch.complex128)
+    return Transition(name, A, values)
+
 
 ROUNDING = 1e-9
 """Relative, of a spectral radius and of a norm in float64."""
@@ -176,8 +225,5 @@ def bounded_powers(A: Tensor) -> tuple[Tensor, float]:
 
 def demo() -> Subject:
     """Two dense linear systems of 8 states."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = classifier(2, 3, width=4, states=8)
-        batch = Batch((torch.randn(6, 5, 2),), torch.arange(6) % 3)
-    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES), initial=model)
+    subject = example(lambda: classifier(2, 3, width=4, states=8), (6, 5, 2), classes=3)
+    return replace(subject, initial=subject.model)

@@ -1,14 +1,25 @@
-"""Forecasts that every other must beat: no change, last season, and the linear map (Zeng et al. 2023)."""
+"""Baselines of a forecast: no change, the season before, and one linear map (Zeng et al. 2023).
+
+Their loss, and that of every forecaster, is in units of each target's deviation: no target outweighs another.
+"""
 
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
+from margin.core.tasks import pinball, squared_error
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step, features_of
-from margin.sequence.forecast.forecasting import Context, Forecast, Normalize, Scale, TargetScale, taken_out
+from margin.engine.state import State, Step, core_of, features_of
+from margin.sequence.forecast.forecasting import (
+    Context,
+    Forecast,
+    Normalize,
+    Scale,
+    TargetScale,
+    normalized_context,
+)
 
 
 def repeated(x: Float[Tensor, "batch context targets"], horizon: int, period: int) -> Forecast:
@@ -28,8 +39,8 @@ class LastValue(nn.Module):
 
     Args:
         input_size: Columns of the series.
-        horizon: Steps that are foretold.
-        num_targets: Columns that are foretold.
+        horizon: Steps that are forecast.
+        num_targets: Columns that are forecast.
         target_scale: For each target its column, mean and deviation in training.
 
     Reference:
@@ -52,8 +63,8 @@ class SeasonalNaive(nn.Module):
     Args:
         input_size: Columns of the series.
         time: Rows of a context.
-        horizon: Steps that are foretold.
-        num_targets: Columns that are foretold.
+        horizon: Steps that are forecast.
+        num_targets: Columns that are forecast.
         target_scale: For each target its column, mean and deviation in training.
         period: Rows of a season, as 24 of hours or 12 of months. No data say it, so it is to be given: the
             default of 1 is the forecast of no change, :class:`LastValue`.
@@ -109,8 +120,8 @@ class LinearForecaster(nn.Module):
     Args:
         input_size: Columns of the series.
         time: L, rows of a context.
-        horizon: H, steps that are foretold.
-        num_targets: Columns that are foretold.
+        horizon: H, steps that are forecast.
+        num_targets: Columns that are forecast.
         target_scale: For each target its column, mean and deviation in training.
         reads: own: a target's map reads its own column; all: it reads every column.
         maps: own: each target has a map of its own; one: all share one, which reads their own columns.
@@ -147,7 +158,7 @@ class LinearForecaster(nn.Module):
 
     def read(self, x: Context) -> tuple[Float[Tensor, "maps batch width"], Tensor, Tensor]:
         """What each target's map reads, and the level and the unit of each target."""
-        z, level, unit = taken_out(x, self.normalize)
+        z, level, unit = normalized_context(x, self.normalize)
         level, unit = self.scale.of_columns(level), self.scale.of_columns(unit)
         if self.reads == "all":
             return z.flatten(1).expand(level.shape[2], -1, -1), level, unit
@@ -211,3 +222,26 @@ def exact_forecast(*, penalty: float = 0.0) -> Step:
         return {"loss": error.square().mean()}
 
     return step
+
+
+def scaled_error(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+    """The loss of each term in units of its target's deviation, so that no target outweighs another.
+
+    It is the squared error over the deviation's square, or for quantiles the pinball loss over the deviation.
+
+    Args:
+        model: A forecaster.
+        batch: Contexts and what followed.
+        generator: Nothing is drawn.
+
+    Raises:
+        ValueError: There are no targets.
+    """
+    if batch.targets is None:
+        raise ValueError("a forecast is judged by what followed: the batch has no targets")
+    scale = core_of(model).scale
+    outputs = model(*batch.inputs)
+    targets = (batch.targets - scale.mean) / scale.std
+    if outputs.ndim == targets.ndim:
+        return squared_error((outputs - scale.mean) / scale.std, targets)
+    return pinball((outputs - scale.mean[:, None]) / scale.std[:, None], targets)

@@ -1,4 +1,4 @@
-"""What is asked of a forecast: how often its band holds the truth, and what it saves against no change."""
+"""Coverage of a forecast's band, and skill: the share of the squared error of no change that it saves."""
 
 import math
 
@@ -35,7 +35,7 @@ def is_quantile_forecast(subject: Subject) -> bool:
 
 
 def _columns(subject: Subject) -> list[int] | None:
-    """The columns that are foretold: those that the model names, or all where there is a target for each."""
+    """The columns that are forecast: those that the model names, or all where there is a target for each."""
     if not subject.test or subject.test[0].targets is None:
         return None
     scale = getattr(core_of(subject.model), "scale", None)
@@ -48,7 +48,7 @@ def _columns(subject: Subject) -> list[int] | None:
 
 @torch.no_grad()
 def _asked(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs, truth, and contexts of the columns that are foretold, of all origins in order of time."""
+    """Outputs, truth, and contexts of the columns that are forecast, of all origins in order of time."""
     columns = _columns(subject)
     if columns is None:
         raise ValueError("this is asked of forecasts of columns of the input")
@@ -64,9 +64,9 @@ def _asked(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def coverage(subject: Subject) -> Finding:
-    """How often what followed lay between the quantiles .1 and .9, beside the promised share of 80 %.
+    """Empirical coverage of the 10-90 % band: how often what followed lay in it, and the promised 80 %.
 
-    The interval is over blocks of neighboring origins, for neighboring forecasts foretell the same rows; it
+    The interval is over blocks of neighboring origins, for neighboring forecasts forecast the same rows; it
     is cut to [0, 1], where every share lies.
 
     Args:

@@ -1,4 +1,4 @@
-"""Forecasts: what was read, what was foretold with its band, what followed; errors by steps ahead."""
+"""Forecasts: what was read, the forecast with its band, what followed; errors by steps ahead."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ def fan(axes: "Axes", finding: Finding) -> str:
 
 
 def over_steps_ahead(axes: "Axes", finding: Finding) -> str:
-    """Each curve over how many steps after the last row that was read the one foretold lies."""
+    """Each curve over how many steps after the last row that was read the forecast lies."""
     if "steps ahead" not in finding.curves:
         return ""
     ahead = finding.curves["steps ahead"].detach().cpu()

@@ -29,7 +29,7 @@ SMALLEST = 1e-5
 """Added to the variance of a context that is divided by its deviation (Kim et al. 2022)."""
 
 
-def taken_out(x: Context, how: Normalize) -> tuple[Context, PerColumn, PerColumn]:
+def normalized_context(x: Context, how: Normalize) -> tuple[Context, PerColumn, PerColumn]:
     """A context less its level, the level, and the unit in which the rest is measured.
 
     Args:
@@ -84,7 +84,7 @@ class TargetScale(nn.Module):
         self.register_buffer("std", torch.tensor([float(s) for s in std]))
 
     def of_columns(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*batch targets"]:
-        """The columns that are foretold."""
+        """The columns that are forecast."""
         return x.index_select(-1, self.columns)
 
     def forward(self, z: Float[Tensor, "*batch targets"]) -> Float[Tensor, "*batch targets"]:
@@ -106,11 +106,11 @@ class Forecaster(nn.Module):
     Args:
         recurrence: What reads the context; its input size is the number of columns, or 1 where a target's
             forecast reads its own.
-        horizon: H, steps that are foretold.
-        num_targets: Columns that are foretold.
+        horizon: H, steps that are forecast.
+        num_targets: Columns that are forecast.
         target_scale: For each target its column, mean and deviation in training.
         reads: Whether the forecast of a target reads every column, or its own alone; then one network
-            foretells every target.
+            forecasts every target.
         normalize: What is taken out of a context: nothing, its last value, or its mean and deviation.
         outputs: The expected value, or the quantiles of the levels .1, .5 and .9.
 
@@ -147,8 +147,8 @@ class Forecaster(nn.Module):
             raise ValueError(f"target_scale must name columns below {recurrence.input_size}: got {columns}")
         self.horizon, self.reads, self.normalize, self.outputs = horizon, reads, normalize, outputs
         self.kinds = 1 if outputs == "mean" else len(LEVELS)
-        foretold = num_targets if reads == "all" else 1
-        self.head = nn.Linear(recurrence.output_size, self.kinds * horizon * foretold)
+        together = num_targets if reads == "all" else 1
+        self.head = nn.Linear(recurrence.output_size, self.kinds * horizon * together)
 
     def forward(self, x: Context) -> Forecast | Quantiles:
         """The forecast of each context, in the series' units.
@@ -158,7 +158,7 @@ class Forecaster(nn.Module):
         """
         if x.shape[1] == 0:
             raise ValueError(f"a context must have at least 1 step: got shape {tuple(x.shape)}")
-        read, level, unit = taken_out(x, self.normalize)
+        read, level, unit = normalized_context(x, self.normalize)
         level, unit = self.scale.of_columns(level), self.scale.of_columns(unit)
         z = self.ahead(read)
         middle = self.scale(level + unit * z[:, 0])

@@ -1,7 +1,13 @@
-"""The linear recurrent unit (Orvieto et al. 2023): a diagonal complex recurrence, stable by its form."""
+"""The linear recurrent unit (Orvieto et al. 2023): a diagonal complex recurrence, stable by its form.
+
+Its last state remembers the whole input (Orvieto et al. 2024), which one solve reads back: an MLP on such a
+state can therefore be any function of the sequence. How many digits it must read the state to is the
+condition number of the solve, see :func:`reconstructed`.
+"""
 
 import math
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +25,8 @@ from margin.nn.recurrence import (
     without_padding,
 )
 from margin.nn.scan import scan
-from margin.sequence.linear.linear_blocks import LinearStack, Norm
-from margin.sequence.recurrent.readouts import LanguageModel, Pool, SequenceClassifier, SequenceRegressor
+from margin.sequence.linear.linear_system import LinearStack, Norm
+from margin.sequence.recurrent import readouts
 
 Units = Float[Tensor, " units"]
 
@@ -174,136 +180,157 @@ def last_state(
     return kept(lengths > 0, zeta[torch.arange(len(zeta), device=zeta.device), index], start)
 
 
+# a constructor's parameters: they are the model's options
 def recurrence(
     input_size: int,
     *,
-    width: int,
-    states: int,
-    layers: int,
-    dropout: float,
-    norm: Norm,
-    reach: tuple[float, float, float],
+    width: int = 64,
+    states: int = 64,
+    layers: int = 2,
+    dropout: float = 0.0,
+    norm: Norm = "layer",
+    r_min: float = 0.9,
+    r_max: float = 0.999,
+    max_phase: float = 2 * math.pi,
 ) -> LinearStack:
     """The stack of blocks whose linear recurrence is an :class:`LRU`.
 
     Args:
         input_size: n, numbers of x_t.
-        width: Numbers of each step between the blocks.
-        states: Complex states of each block.
-        layers: Number of blocks.
-        dropout: Probability with which a number is dropped in training.
-        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
-            steps of a batch, or none.
-        reach: r_min, r_max and max_phase of :class:`LRU`.
-    """
-    r_min, r_max, max_phase = reach
-    core = partial(LRU, states=states, r_min=r_min, r_max=r_max, max_phase=max_phase)
-    return LinearStack(input_size, core, width=width, layers=layers, dropout=dropout, norm=norm)
-
-
-# a constructor's parameters: they are the model's options
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    width: int = 64,
-    states: int = 64,
-    layers: int = 2,
-    dropout: float = 0.0,
-    norm: Norm = "layer",
-    pool: Pool = "mean",
-    r_min: float = 0.9,
-    r_max: float = 0.999,
-    max_phase: float = 2 * math.pi,
-) -> SequenceClassifier:
-    """Blocks of linear recurrent units, to class logits of a sequence.
-
-    Args:
-        input_size: Numbers a step.
-        num_classes: Number of logits.
-        width: Numbers of each step between the blocks.
+        width: Numbers of each step between the blocks, and of a token's vector.
         states: Complex states of each block.
         layers: Number of blocks.
         dropout: Probability with which a number is dropped in training, in [0, 1).
         norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
             steps of a batch, or none: batch where few steps count.
-        pool: What the logits read: the mean output, or the last.
         r_min: Inner radius of the ring in which the eigenvalues begin.
         r_max: Outer radius: a state of eigenvalue r forgets to 1/e in -1 / log r steps.
         max_phase: Largest phase at the beginning, in radians: small ones look for slow change.
     """
-    reach = (r_min, r_max, max_phase)
-    stack = recurrence(
-        input_size, width=width, states=states, layers=layers, dropout=dropout, norm=norm, reach=reach
-    )
-    return SequenceClassifier(stack, num_classes, pool=pool)
+    core = partial(LRU, states=states, r_min=r_min, r_max=r_max, max_phase=max_phase)
+    return LinearStack(input_size, core, width=width, layers=layers, dropout=dropout, norm=norm)
 
 
-# a constructor's parameters: they are the model's options
-def regressor(
-    input_size: int,
-    *,
-    width: int = 64,
-    states: int = 64,
-    layers: int = 2,
-    dropout: float = 0.0,
-    norm: Norm = "layer",
-    pool: Pool = "last",
-    r_min: float = 0.9,
-    r_max: float = 0.999,
-    max_phase: float = 2 * math.pi,
-) -> SequenceRegressor:
-    """Blocks of linear recurrent units, to one real number of a sequence.
-
-    Args:
-        input_size: Numbers a step.
-        width: Numbers of each step between the blocks.
-        states: Complex states of each block.
-        layers: Number of blocks.
-        dropout: Probability with which a number is dropped in training, in [0, 1).
-        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
-            steps of a batch, or none: batch where few steps count.
-        pool: What the number is read from: the last output, or the mean.
-        r_min: Inner radius of the ring in which the eigenvalues begin.
-        r_max: Outer radius.
-        max_phase: Largest phase at the beginning, in radians.
-    """
-    reach = (r_min, r_max, max_phase)
-    stack = recurrence(
-        input_size, width=width, states=states, layers=layers, dropout=dropout, norm=norm, reach=reach
-    )
-    return SequenceRegressor(stack, pool=pool)
+classifier = readouts.classifier(
+    recurrence,
+    "Blocks of linear recurrent units, to class logits of a sequence.",
+    options=("pool",),
+    defaults={"pool": "mean"},
+)
+regressor = readouts.regressor(
+    recurrence, "Blocks of linear recurrent units, to one real number of a sequence.", options=("pool",)
+)
+language = readouts.language(
+    recurrence,
+    "Blocks of linear recurrent units over token vectors, to the logits of the next token.",
+    options=("dropout",),
+    body_size="width",
+    defaults={"width": 128, "states": 128, "r_min": 0.0, "r_max": 0.99},
+)
+forecaster = readouts.forecaster(
+    # memories of 1 to 100 rows at the beginning
+    readouts.with_options(
+        recurrence, ("width", "states", "layers", "dropout"), {"r_min": 0.5, "r_max": 0.99}
+    ),
+    "The next values of each target by blocks of linear recurrent units that have read the context.",
+)
 
 
-# a constructor's parameters: they are the model's options
-def language(
-    vocab_size: int,
-    *,
-    width: int = 128,
-    states: int = 128,
-    layers: int = 2,
-    dropout: float = 0.0,
-    norm: Norm = "layer",
-    r_min: float = 0.0,
-    r_max: float = 0.99,
-    max_phase: float = 2 * math.pi,
-) -> LanguageModel:
-    """Blocks of linear recurrent units over token vectors, to the logits of the next token.
+class Reconstruction(NamedTuple):
+    """Inputs read back from a state.
 
     Args:
-        vocab_size: Number of tokens.
-        width: Numbers of a token vector and of each step between the blocks.
-        states: Complex states of each block.
-        layers: Number of blocks.
-        dropout: Probability with which a number is dropped in training, in [0, 1).
-        norm: Before each recurrence, "layer" over the numbers of a step, "batch" of each number over all
-            steps of a batch, or none: batch where few steps count.
-        r_min: Inner radius of the ring in which the eigenvalues begin.
-        r_max: Outer radius.
-        max_phase: Largest phase at the beginning, in radians.
+        x: The inputs x_1 .. x_T.
+        condition: sigma_max / sigma_min of the map from inputs to state.
     """
-    reach = (r_min, r_max, max_phase)
-    stack = recurrence(
-        width, width=width, states=states, layers=layers, dropout=dropout, norm=norm, reach=reach
-    )
-    return LanguageModel(vocab_size, stack, dropout=dropout)
+
+    x: Float[Tensor, "time inputs"]
+    condition: float
+
+
+def roots_of_unity(count: int, *, radius: float = 1.0) -> Complex[Tensor, " count"]:
+    """The eigenvalues r exp(2 pi i j / m), j = 0 .. m - 1, in complex128: of condition 1 for T = m, r = 1.
+
+    Args:
+        count: m, at least 1.
+        radius: r, positive.
+
+    Raises:
+        ValueError: The count is below 1, or the radius is not positive.
+    """
+    if count < 1 or not radius > 0:
+        raise ValueError(f"roots need count >= 1 and radius > 0: got {count} and {radius:g}")
+    angle = 2 * torch.pi * torch.arange(count, dtype=torch.float64) / count
+    return torch.polar(torch.full_like(angle, radius), angle)
+
+
+def vandermonde(eigenvalues: Complex[Tensor, " states"], time: int) -> Complex[Tensor, "states time"]:
+    r"""The matrix V_{jt} = lambda_j^{T-t}, t = 1 .. T: zeta_t = lambda zeta_{t-1} + x_t ends in V x.
+
+    It has rank min(m, T) where the eigenvalues are distinct. The powers are products, from exponent 0 on, so
+    that 0^0 is 1.
+
+    Args:
+        eigenvalues: lambda_1 .. lambda_m.
+        time: T, at least 1.
+
+    Raises:
+        ValueError: The time is below 1.
+
+    Reference: Horn and Johnson 2013, Section 0.9.11; Orvieto et al. 2024, Section 3.
+    """
+    if time < 1:
+        raise ValueError(f"time must be at least 1: got {time}")
+    factors = eigenvalues[:, None].repeat(1, time)
+    factors[:, 0] = 1
+    return factors.cumprod(1).flip(1)
+
+
+def memory(
+    eigenvalues: Complex[Tensor, " states"], B: Complex[Tensor, "states inputs"], time: int
+) -> Float[Tensor, "rows columns"]:
+    r"""The real matrix M from inputs x_1 .. x_T to the real and imaginary parts of the last state.
+
+    .. math:: \zeta_T = \sum_t \lambda^{T-t} \odot (B x_t)
+
+    Args:
+        eigenvalues: lambda.
+        B: How inputs enter; columns are input numbers.
+        time: T, at least 1.
+    """
+    columns = (vandermonde(eigenvalues, time)[:, :, None] * B[:, None, :]).flatten(1)
+    return torch.cat((columns.real, columns.imag))
+
+
+def capacity(states: int, inputs: int) -> int:
+    """The most steps that m complex states may hold: T n real unknowns, 2 m real equations."""
+    return 2 * states // inputs
+
+
+def reconstructed(
+    zeta: Complex[Tensor, " states"],
+    eigenvalues: Complex[Tensor, " states"],
+    B: Complex[Tensor, "states inputs"],
+    time: int,
+) -> Reconstruction:
+    """The inputs x_1 .. x_T that lead from 0 to a state, by least squares.
+
+    Args:
+        zeta: The state after T steps.
+        eigenvalues: lambda.
+        B: How inputs enter.
+        time: T, at least 1.
+
+    Raises:
+        ValueError: The unknowns are more than the equations, T n > 2 m.
+
+    Reference: Orvieto et al. 2024, Section 3.
+    """
+    states, inputs = B.shape
+    if time * inputs > 2 * states:
+        raise ValueError(
+            f"{states} complex states hold {capacity(states, inputs)} steps of {inputs} numbers: got {time}"
+        )
+    U, singular, Vh = torch.linalg.svd(memory(eigenvalues, B, time), full_matrices=False)
+    x = Vh.T @ ((U.T @ torch.cat((zeta.real, zeta.imag))) / singular)
+    return Reconstruction(x.unflatten(0, (time, inputs)), float(singular[0] / singular[-1]))

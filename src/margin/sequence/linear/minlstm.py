@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, gate_bias, without_padding
-from margin.sequence.linear.gated_average import averaged, gated_step
-from margin.sequence.recurrent.readouts import Pool, SequenceClassifier
-from margin.sequence.recurrent.stacked import Stacked, widths
+from margin.nn.recurrence import gate_bias
+from margin.sequence.linear.mingru import GatedAverage
+from margin.sequence.recurrent import readouts
+from margin.sequence.recurrent.layers import Stacked, widths
 
 
 def kept_logit(
@@ -25,7 +25,7 @@ def kept_logit(
     return F.logsigmoid(forget) - F.logsigmoid(write)
 
 
-class MinLSTM(Recurrence):
+class MinLSTM(GatedAverage):
     r"""A recurrence that averages its input over time, with two gates that the input sets, normalized.
 
     .. math:: f_t = \sigma(F x_t + c), \quad i_t = \sigma(I x_t + d), \qquad
@@ -59,23 +59,6 @@ class MinLSTM(Recurrence):
         """The logit of the share of the old state that x keeps."""
         return kept_logit(self.forget(x), self.write(x))
 
-    def initial(self, x: Tensor) -> State:
-        """The state 0."""
-        return (x.new_zeros(x.shape[0], self.output_size),)  # len(x) would be fixed in an export
-
-    def step(self, x: Steps, state: State) -> tuple[Steps, State]:
-        """One step: the new state, twice."""
-        z = gated_step(self.logits(x), self.candidate(x), state[0])
-        return z, (z,)
-
-    def forward(
-        self, x: Sequences, lengths: Lengths | None = None, state: State | None = None
-    ) -> tuple[Sequences, State]:
-        """All steps by one scan; outputs 0 at padding and each example's state after its own last step."""
-        x = without_padding(x, lengths)
-        start = (self.initial(x) if state is None else state)[0]
-        return averaged(self.logits(x), self.candidate(x), start, lengths)
-
 
 def recurrence(
     input_size: int, *, hidden: int = 64, layers: int = 1, dropout: float = 0.0, memory: int = 0
@@ -86,34 +69,12 @@ def recurrence(
         input_size: n, numbers of a step.
         hidden: Units of each layer, at least 1.
         layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
+        dropout: Probability with which a number is dropped in training, in [0, 1): between two layers, and of
+            what a classifier reads.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
     """
     sizes = widths(input_size, hidden, layers)
     return Stacked([MinLSTM(n, hidden=hidden, memory=memory) for n in sizes], dropout=dropout)
 
 
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    memory: int = 0,
-) -> SequenceClassifier:
-    """Minimal LSTMs to class logits.
-
-    Args:
-        input_size: Numbers of a step.
-        num_classes: Number of logits.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves torch's draw.
-    """
-    core = recurrence(input_size, hidden=hidden, layers=layers, dropout=dropout, memory=memory)
-    return SequenceClassifier(core, num_classes, pool=pool, dropout=dropout)
+classifier = readouts.classifier(recurrence, "Minimal LSTMs to class logits.")

@@ -1,14 +1,12 @@
 """Recurrences with a nonlinear step, and their training through time."""
 
 from margin.core.catalog import KNOWN, TARGETS, Claim, Cost, Entry, Need, Part, Rule
-from margin.sequence import FEEDBACK, STREAMED
+from margin.sequence import EARLY_STOPPED, FEEDBACK, STREAMED, TOKEN_STEPS
 
 ELMAN = Need(
-    "models with a simple recurrent network", "margin.sequence.recurrent.bptt_claims:has_elman", of="model"
+    "models with a simple recurrent network", "margin.sequence.recurrent.claims:has_elman", of="model"
 )
 
-TRAINING_A = {"epochs": 100, "batch_size": 32, "patience": 15, "clip": 1.0}
-TRAINING_B = {"max_steps": 3000, "batch_size": 32, "lr": 0.003, "schedule": "cosine", "clip": 1.0}
 WILLIAMS_1990 = "Williams and Peng 1990, Section 3"
 WERBOS_1990 = "Werbos 1990, Section III; Goodfellow, Bengio and Courville 2016, Section 10.2.2"
 CHO_2014 = "Cho, van Merrienboer, Gulcehre, Bahdanau, Bougares, Schwenk and Bengio 2014, Eq. 5-8"
@@ -21,61 +19,62 @@ JOULIN_2015 = "Joulin and Mikolov 2015, Section 3.2"
 MODELS: tuple[Entry, ...] = (
     Entry("sequence/elman",
         ".elman:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
-        "An Elman network to class logits", GOODFELLOW_2016, defaults=TRAINING_A,
+        "An Elman network to class logits", GOODFELLOW_2016, defaults=EARLY_STOPPED,
         covers=("rnn.elman", "rnn.recurrence")),
     Entry("sequence/elman:values",
         ".elman:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.sequences:values",
-        "An Elman network to one real number", GOODFELLOW_2016, defaults=TRAINING_A,
+        "An Elman network to one real number", GOODFELLOW_2016, defaults=EARLY_STOPPED,
         formerly=("sequence/elman_regressor",)),
     Entry("sequence/elman:tokens",
         ".elman:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
-        "An Elman network to the distribution of the next token", GOODFELLOW_2016, defaults=TRAINING_B,
+        "An Elman network to the distribution of the next token", GOODFELLOW_2016, defaults=TOKEN_STEPS,
         formerly=("sequence/elman_language",)),
     Entry("sequence/lstm",
         ".lstm:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
-        "An LSTM to class logits", GERS_2000, defaults=TRAINING_A, covers=("rnn.lstm",)),
+        "An LSTM to class logits", GERS_2000, defaults=EARLY_STOPPED, covers=("rnn.lstm",)),
     Entry("sequence/lstm:values",
         ".lstm:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.sequences:values",
-        "An LSTM to one real number", GERS_2000, defaults=TRAINING_A, formerly=("sequence/lstm_regressor",)),
+        "An LSTM to one real number", GERS_2000, defaults=EARLY_STOPPED,
+        formerly=("sequence/lstm_regressor",)),
     Entry("sequence/lstm:tokens",
         ".lstm:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
-        "An LSTM to the distribution of the next token", GERS_2000, defaults=TRAINING_B,
+        "An LSTM to the distribution of the next token", GERS_2000, defaults=TOKEN_STEPS,
         formerly=("sequence/lstm_language",)),
     Entry("sequence/gru",
         ".gru:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
-        "A GRU to class logits", CHO_2014, defaults=TRAINING_A, covers=("rnn.gru",)),
+        "A GRU to class logits", CHO_2014, defaults=EARLY_STOPPED, covers=("rnn.gru",)),
     Entry("sequence/gru:values",
         ".gru:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.sequences:values",
-        "A GRU to one real number", CHO_2014, defaults=TRAINING_A, formerly=("sequence/gru_regressor",)),
+        "A GRU to one real number", CHO_2014, defaults=EARLY_STOPPED, formerly=("sequence/gru_regressor",)),
     Entry("sequence/gru:tokens",
         ".gru:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
-        "A GRU to the distribution of the next token", CHO_2014, defaults=TRAINING_B,
+        "A GRU to the distribution of the next token", CHO_2014, defaults=TOKEN_STEPS,
         formerly=("sequence/gru_language",)),
     Entry("sequence/bidirectional",
         ".bidirectional:classifier", "margin.core.tasks:CLASSES",
         "margin.data.sets.tiny.sequences:ragged_classes",
         "Recurrences that read a sequence from both ends, to class logits",
-        "Schuster and Paliwal 1997, Section II", defaults=TRAINING_A, covers=("rnn.bidirectional",)),
+        "Schuster and Paliwal 1997, Section II", defaults=EARLY_STOPPED, covers=("rnn.bidirectional",)),
     Entry("sequence/deep_transition",
-        ".deep_transition:classifier", "margin.core.tasks:CLASSES",
+        ".elman:deep_transition", "margin.core.tasks:CLASSES",
         "margin.data.sets.tiny.sequences:ragged_classes",
         "A recurrence whose next state is an MLP of state and input, to class logits",
-        "Pascanu, Gulcehre, Cho and Bengio 2014, Section 3.3.1", defaults=TRAINING_A,
+        "Pascanu, Gulcehre, Cho and Bengio 2014, Section 3.3.1", defaults=EARLY_STOPPED,
         covers=("rnn.deep_transition",)),
     Entry("sequence/stack_memory",
         ".stack_memory:classifier", "margin.core.tasks:CLASSES",
         "margin.data.sets.tiny.sequences:ragged_classes",
         "A recurrence that pushes on and pops differentiable stacks, to class logits", JOULIN_2015,
-        defaults=TRAINING_A, covers=("rnn.stack_memory",)),
+        defaults=EARLY_STOPPED, covers=("rnn.stack_memory",)),
     Entry("sequence/stack_memory:tokens",
         ".stack_memory:language", "margin.core.tasks:TOKENS",
         "margin.data.sets.tiny.sequences:ragged_tokens",
         "A recurrence with differentiable stacks to the distribution of the next token", JOULIN_2015,
-        defaults=TRAINING_B, formerly=("sequence/stack_memory_language",)),
+        defaults=TOKEN_STEPS, formerly=("sequence/stack_memory_language",)),
 )
 
 RULES: tuple[Rule, ...] = (
-    Rule("sequence/truncated_bptt", ".truncated_bptt:truncated_bptt",
+    Rule("sequence/truncated_bptt", ".bptt:truncated_bptt",
         "Descent on derivatives that leave no window of steps, of any model with a recurrence", WILLIAMS_1990,
         covers=("rnn.bptt",)),
 )
@@ -84,7 +83,7 @@ PARTS: tuple[Part, ...] = (
     Part("sequence/bptt", "algorithm", ".bptt:bptt",
         "Backpropagation through time of an Elman network, as its recursion, whole or truncated", WERBOS_1990,
         covers=("rnn.bptt",)),
-    Part("sequence/stacked", "layer", ".stacked:Stacked",
+    Part("sequence/stacked", "layer", ".layers:Stacked",
         "Recurrences on top of each other, each reading the outputs of the one below",
         "El Hihi and Bengio 1995; Graves 2013, Section 2", covers=("rnn.stacked",)),
     Part("sequence/reset_before_gru", "layer", ".gru:ResetBeforeGRU",
@@ -95,13 +94,13 @@ PARTS: tuple[Part, ...] = (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("sequence/bptt.equals_autograd", ".bptt_claims:equals_autograd", ".bptt_claims:demo",
+    Claim("sequence/bptt.equals_autograd", ".claims:equals_autograd", ".claims:demo",
         "Does the recursion of backpropagation through time give autograd's gradient?", WERBOS_1990,
         needs=(ELMAN, TARGETS), cost=Cost(6, limit=8), by_name=KNOWN, covers=("rnn.bptt",)),
-    Claim("sequence/bptt.truncation_bias", ".truncation_claims:truncation_bias", ".truncation_claims:demo",
+    Claim("sequence/bptt.truncation_bias", ".claims:truncation_bias", ".claims:demo",
         "How wrong is the gradient where no derivative leaves a window of so many steps?", WILLIAMS_1990,
         needs=(FEEDBACK, TARGETS), cost=Cost(60, limit=64), covers=("rnn.bptt",)),
-    Claim("sequence/recurrence.streaming", ".streaming_claims:streaming", ".streaming_claims:demo",
+    Claim("sequence/recurrence.streaming", ".claims:streaming", ".claims:streaming_demo",
         "Is each recurrence over a whole sequence its own step, one input at a time?",
         "Goodfellow, Bengio and Courville 2016, Section 10.1", needs=(STREAMED,), cost=Cost(20, limit=4),
         covers=("rnn.recurrence",)),

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, last, reversed_in_time
+from margin.sequence.recurrent import readouts
 from margin.sequence.recurrent.cells import Cell, one
-from margin.sequence.recurrent.readouts import Pool, SequenceClassifier
-from margin.sequence.recurrent.stacked import Stacked, widths
+from margin.sequence.recurrent.layers import Stacked, widths
 
 
 class Bidirectional(Recurrence):
@@ -77,10 +77,11 @@ def recurrence(
 
     Args:
         input_size: n, numbers of a step.
-        cell: The kind of each direction.
-        hidden: Units of each direction of each layer; a layer gives twice as many numbers.
+        cell: The kind of each direction: elman, lstm or gru.
+        hidden: Units of each direction of each layer, at least 1; a layer gives twice as many numbers.
         layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
+        dropout: Probability with which a number is dropped in training, in [0, 1): between two layers, and of
+            what a classifier reads.
 
     Raises:
         ValueError: A size is below 1, or the cell is another.
@@ -90,31 +91,4 @@ def recurrence(
     return Stacked(stack, dropout=dropout)
 
 
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    cell: Cell = "gru",
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-) -> SequenceClassifier:
-    """Bidirectional recurrences to class logits.
-
-    Args:
-        input_size: Numbers of a step.
-        num_classes: Number of logits.
-        cell: The kind of each direction: elman, lstm or gru.
-        hidden: Units of each direction of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the outputs that have read the whole sequence, or the mean over the steps.
-    """
-    return SequenceClassifier(
-        recurrence(input_size, cell=cell, hidden=hidden, layers=layers, dropout=dropout),
-        num_classes,
-        pool=pool,
-        dropout=dropout,
-    )
+classifier = readouts.classifier(recurrence, "Bidirectional recurrences to class logits.")

@@ -17,15 +17,14 @@ from margin.nn.recurrence import (
     unrolled,
     without_padding,
 )
-from margin.sequence.recurrent.readouts import (
-    LanguageModel,
-    Pool,
-    Readout,
-    SequenceClassifier,
-    SequenceRegressor,
+from margin.sequence.recurrent import readouts
+from margin.sequence.recurrent.layers import (
+    RecurrentInit,
+    Stacked,
+    TorchRecurrence,
+    initialize_recurrent,
+    widths,
 )
-from margin.sequence.recurrent.stacked import Stacked, widths
-from margin.sequence.recurrent.torch_recurrent import RecurrentInit, TorchRecurrence, begin
 
 Gates = Float[Tensor, "batch gates"]
 Reset = Literal["after", "before"]
@@ -93,7 +92,7 @@ class ResetBeforeGRU(Recurrence):
             raise ValueError(f"gate must be 'keeps' or 'renews': got {gate!r}")
         self.gate: Gate = gate
         drawn = nn.GRU(input_size, hidden)
-        begin(drawn, recurrent_init)
+        initialize_recurrent(drawn, recurrent_init)
         read, recur, bias, _ = (p.detach().clone() for p in drawn.parameters())
         self.read, self.bias = nn.Parameter(read), nn.Parameter(bias)
         self.recur = nn.Parameter(recur[: 2 * hidden].clone())
@@ -135,12 +134,13 @@ def recurrence(
     """Torch's nn.GRU as a recurrence, or layers of :class:`ResetBeforeGRU`.
 
     Args:
-        input_size: n, numbers of a step.
+        input_size: n, numbers of a step, or of a token's vector; at least 1.
         hidden: m, units of each layer, at least 1.
         layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
+        dropout: Probability with which a number is dropped in training, in [0, 1): between layers, of what a
+            classifier or regressor reads, and of a language model's token vectors and outputs.
         reset: Whether the reset gate acts after the candidate's recurrent matrix, as torch's, or before.
-        gate: What the update gate at 1 does with the old state; torch's "keeps" it.
+        gate: What the update gate at 1 does with the old state: it keeps or renews it; torch's keeps it.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
 
     Raises:
@@ -161,131 +161,20 @@ def recurrence(
             f"reset must be 'after' with gate 'keeps', or 'before': got reset {reset!r}, gate {gate!r}"
         )
     layer = nn.GRU(input_size, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
-    begin(layer, recurrent_init)
+    initialize_recurrent(layer, recurrent_init)
     return TorchRecurrence(layer)
 
 
-# a constructor's parameters: they are the model's options
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    reset: Reset = "after",
-    gate: Gate = "keeps",
-    recurrent_init: RecurrentInit = "uniform",
-) -> SequenceClassifier:
-    """A GRU to class logits.
+few_options = readouts.with_options(recurrence, ("hidden", "layers", "dropout"))
 
-    Args:
-        input_size: Numbers of a step.
-        num_classes: Number of logits.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        reset: Whether the reset gate acts after the candidate's recurrent matrix, as torch's, or before.
-        gate: What the update gate at 1 does with the old state: it keeps or renews it; torch's keeps it.
-        recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
-    """
-    return SequenceClassifier(
-        recurrence(
-            input_size,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            reset=reset,
-            gate=gate,
-            recurrent_init=recurrent_init,
-        ),
-        num_classes,
-        pool=pool,
-        dropout=dropout,
-    )
-
-
-# a constructor's parameters: they are the model's options
-def regressor(
-    input_size: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    reset: Reset = "after",
-    gate: Gate = "keeps",
-    recurrent_init: RecurrentInit = "uniform",
-) -> SequenceRegressor:
-    """A GRU to one real number.
-
-    Args:
-        input_size: Numbers of a step.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        reset: Whether the reset gate acts after the candidate's recurrent matrix, as torch's, or before.
-        gate: What the update gate at 1 does with the old state: it keeps or renews it; torch's keeps it.
-        recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
-    """
-    return SequenceRegressor(
-        recurrence(
-            input_size,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            reset=reset,
-            gate=gate,
-            recurrent_init=recurrent_init,
-        ),
-        pool=pool,
-        dropout=dropout,
-    )
-
-
-# a constructor's parameters: they are the model's options
-def language(
-    vocab_size: int,
-    *,
-    embedding: int = 64,
-    hidden: int = 128,
-    layers: int = 1,
-    dropout: float = 0.0,
-    readout: Readout = "own",
-    reset: Reset = "after",
-    gate: Gate = "keeps",
-    recurrent_init: RecurrentInit = "uniform",
-) -> LanguageModel:
-    """A GRU to the distribution of the next token.
-
-    Args:
-        vocab_size: Number of tokens.
-        embedding: Numbers of a token's vector, at least 1.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training: of the token vectors, between two
-            layers, and of the last layer's outputs; in [0, 1).
-        readout: A matrix of its own, or that of the token vectors, which needs embedding = hidden.
-        reset: Whether the reset gate acts after the candidate's recurrent matrix, as torch's, or before.
-        gate: What the update gate at 1 does with the old state: it keeps or renews it; torch's keeps it.
-        recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
-    """
-    return LanguageModel(
-        vocab_size,
-        recurrence(
-            embedding,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            reset=reset,
-            gate=gate,
-            recurrent_init=recurrent_init,
-        ),
-        readout=readout,
-        dropout=dropout,
-    )
+classifier = readouts.classifier(recurrence, "A GRU to class logits.")
+regressor = readouts.regressor(recurrence, "A GRU to one real number.")
+language = readouts.language(recurrence, "A GRU to the distribution of the next token.")
+forecaster = readouts.forecaster(
+    few_options, "The next values of each target by gated recurrent units that have read the context."
+)
+quantiles = readouts.forecaster(
+    few_options,
+    "The quantiles .1, .5 and .9 of the next values of each target, by gated recurrent units.",
+    outputs="quantiles",
+)

@@ -18,15 +18,14 @@ from margin.nn.recurrence import (
     unrolled,
     without_padding,
 )
-from margin.sequence.recurrent.readouts import (
-    LanguageModel,
-    Pool,
-    Readout,
-    SequenceClassifier,
-    SequenceRegressor,
+from margin.sequence.recurrent import readouts
+from margin.sequence.recurrent.layers import (
+    RecurrentInit,
+    Stacked,
+    TorchRecurrence,
+    initialize_recurrent,
+    widths,
 )
-from margin.sequence.recurrent.stacked import Stacked, widths
-from margin.sequence.recurrent.torch_recurrent import RecurrentInit, TorchRecurrence, begin
 
 Gates = Float[Tensor, "batch gates"]
 CellOutput = Literal["cell", "matrix"]
@@ -87,8 +86,8 @@ class CellMatrixLSTM(Recurrence):
     ) -> None:
         super().__init__(input_size, hidden)
         drawn = nn.LSTM(input_size, hidden)
-        begin(drawn, recurrent_init)
-        begin_gates(drawn, forget_bias, memory)
+        initialize_recurrent(drawn, recurrent_init)
+        initialize_gates(drawn, forget_bias, memory)
         read, recur, bias, other = (p.detach().clone() for p in drawn.parameters())
         self.read, self.recur, self.bias = nn.Parameter(read), nn.Parameter(recur), nn.Parameter(bias + other)
         self.output = nn.Parameter(torch.eye(hidden))
@@ -117,7 +116,7 @@ class CellMatrixLSTM(Recurrence):
 
 
 @torch.no_grad()
-def begin_gates(layer: nn.LSTM, bias: float | None = None, memory: int = 0) -> None:
+def initialize_gates(layer: nn.LSTM, bias: float | None = None, memory: int = 0) -> None:
     """Begin every layer's forget gate at this bias: at 0 it would halve the cell at each step.
 
     With a memory each unit's forget gate begins at log u and its input gate at -log u, u uniform in
@@ -166,12 +165,14 @@ def recurrence(
     """Torch's nn.LSTM as a recurrence, or layers of :class:`CellMatrixLSTM`.
 
     Args:
-        input_size: n, numbers of a step.
+        input_size: n, numbers of a step, or of a token's vector; at least 1.
         hidden: m, units of each layer, at least 1.
         layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number between two layers is dropped in training, in [0, 1).
+        dropout: Probability with which a number is dropped in training, in [0, 1): between layers, of what a
+            classifier or regressor reads, and of a language model's token vectors and outputs.
         output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin, without a memory; None is 1, torch draws around 0.
+        forget_bias: Where the forget gates' biases begin; None is 1, torch draws around 0. A memory takes its
+            place.
         memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
             bias alone.
         recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
@@ -194,144 +195,15 @@ def recurrence(
     if output != "cell":
         raise ValueError(f"output must be 'cell' or 'matrix': got {output!r}")
     layer = nn.LSTM(input_size, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
-    begin(layer, recurrent_init)
-    begin_gates(layer, forget_bias, memory)
+    initialize_recurrent(layer, recurrent_init)
+    initialize_gates(layer, forget_bias, memory)
     return TorchRecurrence(layer)
 
 
-# a constructor's parameters: they are the model's options
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    output: CellOutput = "cell",
-    forget_bias: float | None = None,
-    memory: int = 0,
-    recurrent_init: RecurrentInit = "uniform",
-) -> SequenceClassifier:
-    """An LSTM to class logits.
-
-    Args:
-        input_size: Numbers of a step.
-        num_classes: Number of logits.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin; 1 by default. A memory takes its place.
-        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
-            bias alone.
-        recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
-    """
-    return SequenceClassifier(
-        recurrence(
-            input_size,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            output=output,
-            forget_bias=forget_bias,
-            memory=memory,
-            recurrent_init=recurrent_init,
-        ),
-        num_classes,
-        pool=pool,
-        dropout=dropout,
-    )
-
-
-# a constructor's parameters: they are the model's options
-def regressor(
-    input_size: int,
-    *,
-    hidden: int = 64,
-    layers: int = 1,
-    dropout: float = 0.0,
-    pool: Pool = "last",
-    output: CellOutput = "cell",
-    forget_bias: float | None = None,
-    memory: int = 0,
-    recurrent_init: RecurrentInit = "uniform",
-) -> SequenceRegressor:
-    """An LSTM to one real number.
-
-    Args:
-        input_size: Numbers of a step.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training, between two layers and of what is
-            read, in [0, 1).
-        pool: What is read: the last output, or the mean over the steps.
-        output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin; 1 by default. A memory takes its place.
-        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
-            bias alone.
-        recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
-    """
-    return SequenceRegressor(
-        recurrence(
-            input_size,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            output=output,
-            forget_bias=forget_bias,
-            memory=memory,
-            recurrent_init=recurrent_init,
-        ),
-        pool=pool,
-        dropout=dropout,
-    )
-
-
-# a constructor's parameters: they are the model's options
-def language(
-    vocab_size: int,
-    *,
-    embedding: int = 64,
-    hidden: int = 128,
-    layers: int = 1,
-    dropout: float = 0.0,
-    readout: Readout = "own",
-    output: CellOutput = "cell",
-    forget_bias: float | None = None,
-    memory: int = 0,
-    recurrent_init: RecurrentInit = "uniform",
-) -> LanguageModel:
-    """An LSTM to the distribution of the next token.
-
-    Args:
-        vocab_size: Number of tokens.
-        embedding: Numbers of a token's vector, at least 1.
-        hidden: Units of each layer, at least 1.
-        layers: Layers on top of each other, at least 1.
-        dropout: Probability with which a number is dropped in training: of the token vectors, between two
-            layers, and of the last layer's outputs; in [0, 1).
-        readout: A matrix of its own, or that of the token vectors, which needs embedding = hidden.
-        output: What the output gate reads: the cell, as published, or a matrix times the cell.
-        forget_bias: Where the forget gates' biases begin; 1 by default. A memory takes its place.
-        memory: Steps that the longest memories last at the beginning, at least 2; 0 leaves it to the forget
-            bias alone.
-        recurrent_init: How the recurrent matrices begin: uniform, orthogonal or identity.
-    """
-    return LanguageModel(
-        vocab_size,
-        recurrence(
-            embedding,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            output=output,
-            forget_bias=forget_bias,
-            memory=memory,
-            recurrent_init=recurrent_init,
-        ),
-        readout=readout,
-        dropout=dropout,
-    )
+classifier = readouts.classifier(recurrence, "An LSTM to class logits.")
+regressor = readouts.regressor(recurrence, "An LSTM to one real number.")
+language = readouts.language(recurrence, "An LSTM to the distribution of the next token.")
+forecaster = readouts.forecaster(
+    readouts.with_options(recurrence, ("hidden", "layers", "dropout")),
+    "The next values of each target by a long short-term memory that has read the context.",
+)

@@ -1,13 +1,20 @@
-"""What is read from a recurrence: a class, a number, the next token (many to one, many to many)."""
+"""Heads of a recurrence: a class, a number, the next token, a forecast (many to one, many to many).
 
-from typing import Literal
+A model is a body, any recurrence, with one of these heads. :func:`classifier`, :func:`regressor`,
+:func:`language` and :func:`forecaster` make its constructor, whose options are those of both.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
+from margin.core.composition import headed
 from margin.core.types import ClassScores, PerExample
-from margin.nn.language import continued, drawn
+from margin.nn.decoding import continued, drawn
 from margin.nn.recurrence import (
     Lengths,
     Recurrence,
@@ -18,6 +25,7 @@ from margin.nn.recurrence import (
     mean,
     without_padding,
 )
+from margin.sequence.forecast.forecasting import Forecaster, width_read
 
 Pool = Literal["last", "mean"]
 Readout = Literal["own", "tied"]
@@ -29,8 +37,8 @@ def pooled(recurrence: Recurrence, x: Tensor, lengths: Tensor | None, pool: Pool
     return recurrence.final(outputs, lengths) if pool == "last" else mean(outputs, lengths)
 
 
-def known(pool: Pool) -> Pool:
-    """The pool, unless it is none."""
+def check_pool(pool: Pool) -> Pool:
+    """The pool, unless it is none of the two."""
     if pool not in ("last", "mean"):
         raise ValueError(f"pool must be 'last' or 'mean': got {pool!r}")
     return pool
@@ -61,7 +69,7 @@ class SequenceClassifier(nn.Module):
     ) -> None:
         super().__init__()
         self.recurrence = recurrence
-        self.pool: Pool = known(pool)
+        self.pool: Pool = check_pool(pool)
         self.dropout = nn.Dropout(check_dropout(dropout))
         self.head = nn.Linear(recurrence.output_size, num_classes)
 
@@ -88,7 +96,7 @@ class SequenceRegressor(nn.Module):
     def __init__(self, recurrence: Recurrence, *, pool: Pool = "last", dropout: float = 0.0) -> None:
         super().__init__()
         self.recurrence = recurrence
-        self.pool: Pool = known(pool)
+        self.pool: Pool = check_pool(pool)
         self.dropout = nn.Dropout(check_dropout(dropout))
         self.head = nn.Linear(recurrence.output_size, 1)
 
@@ -103,9 +111,10 @@ class LanguageModel(nn.Module):
     .. math:: p(w_{t+1} | w_{1:t}) = \mathrm{softmax}(W y_t + b), \qquad y = R(E[w_1], \dots, E[w_T])
 
     Args:
-        vocab_size: Number V of tokens.
         recurrence: The recurrence R; the token vectors have its input size. It must be causal.
-        readout: "own" learns W; "tied" takes W = E, which needs input size = output size.
+        vocab_size: Number V of tokens.
+        readout: A matrix of its own, or that of the token vectors, W = E ("tied"), for which a vector must
+            have as many numbers as an output (embedding = hidden).
         dropout: Probability with which a number of E[w] and of y is dropped in training, in [0, 1).
 
     Raises:
@@ -118,8 +127,8 @@ class LanguageModel(nn.Module):
 
     def __init__(
         self,
-        vocab_size: int,
         recurrence: Recurrence,
+        vocab_size: int,
         *,
         readout: Readout = "own",
         dropout: float = 0.0,
@@ -197,3 +206,103 @@ class LanguageModel(nn.Module):
         start = torch.randint(self.vocab_size, (count, 1), generator=generator, device=device)
         rest, _ = continued(self.step, self.initial(start), start, max(length - 1, 0), draw)
         return torch.cat((start, rest), 1)[:, :length]
+
+
+Constructor = Callable[..., Any]
+
+
+def with_options(
+    function: Constructor, options: Sequence[str], values: Mapping[str, Any] | None = None
+) -> Constructor:
+    """A constructor that has these options alone; the others stay at their default.
+
+    Args:
+        function: A body or a head.
+        options: Which of its keyword-only parameters are kept, in its own order.
+        values: Of options that are not kept, those that are to have another value than their default.
+    """
+    signature = inspect.signature(function)
+    kept = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY or p.name in options]
+
+    def build(*given: Any, **chosen: Any) -> Any:
+        return function(*given, **{**(values or {}), **chosen})
+
+    build.__doc__ = inspect.getdoc(function)
+    build.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return build
+
+
+def classifier(
+    body: Constructor,
+    summary: str,
+    *,
+    options: Sequence[str] = ("pool", "dropout"),
+    defaults: Mapping[str, Any] | None = None,
+) -> Constructor:
+    """The constructor of a :class:`SequenceClassifier` with this body, see :func:`headed`.
+
+    Args:
+        body: The constructor of a recurrence: its input size, and options.
+        summary: First sentence of its docstring.
+        options: Those of the head that the model has.
+        defaults: Options whose default is another than body and head state.
+    """
+    return headed(body, with_options(SequenceClassifier, options), summary, defaults=defaults)
+
+
+def regressor(
+    body: Constructor, summary: str, *, options: Sequence[str] = ("pool", "dropout")
+) -> Constructor:
+    """The constructor of a :class:`SequenceRegressor` with this body, see :func:`classifier`."""
+    return headed(body, with_options(SequenceRegressor, options), summary)
+
+
+def language(
+    body: Constructor,
+    summary: str,
+    *,
+    options: Sequence[str] = ("readout", "dropout"),
+    body_size: str = "embedding",
+    defaults: Mapping[str, Any] | None = None,
+) -> Constructor:
+    """The constructor of a :class:`LanguageModel` with this body, see :func:`classifier`.
+
+    Args:
+        body: The constructor of a recurrence.
+        summary: First sentence of its docstring.
+        options: Those of the head that the model has.
+        body_size: The option that is the length of a token's vector: one of its own, or one of the body's.
+        defaults: Options whose default is another than body and head state; None: vectors of 64, 128 units.
+    """
+    changed = {"embedding": 64, "hidden": 128} if defaults is None else defaults
+    head = with_options(LanguageModel, options)
+    return headed(body, head, summary, defaults=changed, body_size=body_size)
+
+
+def forecaster(
+    body: Constructor,
+    summary: str,
+    *,
+    outputs: Literal["mean", "quantiles"] = "mean",
+    defaults: Mapping[str, Any] | None = None,
+) -> Constructor:
+    """The constructor of a :class:`~margin.sequence.forecast.forecasting.Forecaster` with this body.
+
+    The body reads all columns of a series, or one: so many has it as input size.
+
+    Args:
+        body: The constructor of a recurrence.
+        summary: First sentence of its docstring.
+        outputs: What is forecast of each value, its mean or its quantiles.
+        defaults: Options whose default is another than body and head state.
+    """
+    signature = inspect.signature(body)
+    reads = inspect.signature(Forecaster).parameters["reads"]
+
+    def reader(input_size: int, **chosen: Any) -> Any:
+        return body(width_read(input_size, chosen.pop("reads")), **chosen)
+
+    reader.__doc__ = inspect.getdoc(body)
+    reader.__signature__ = signature.replace(parameters=[*signature.parameters.values(), reads])  # type: ignore[attr-defined]
+    head = with_options(Forecaster, ("reads", "normalize"), {"outputs": outputs})
+    return headed(reader, head, summary, defaults=defaults)

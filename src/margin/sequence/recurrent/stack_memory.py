@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.nn.recurrence import Recurrence, State, Steps
-from margin.sequence.recurrent.readouts import LanguageModel, Pool, SequenceClassifier
+from margin.sequence.recurrent import readouts
 
 Stacks = Float[Tensor, "batch stacks capacity"]
 EMPTY = -1.0
@@ -48,7 +48,7 @@ class StackMemory(Recurrence):
     so what it can count is finite; what lies deeper is lost.
 
     Args:
-        input_size: n, numbers of a step.
+        input_size: n, numbers of a step, or of a token's vector; at least 1.
         hidden: m, units, at least 1.
         stacks: Number of stacks, at least 1.
         capacity: Numbers that a stack holds, at least 2.
@@ -101,49 +101,14 @@ class StackMemory(Recurrence):
         return h, (h, moved(stacks, action, torch.sigmoid(self.push(h))))
 
 
-def classifier(
-    input_size: int,
-    num_classes: int,
-    *,
-    hidden: int = 32,
-    stacks: int = 2,
-    capacity: int = 64,
-    pool: Pool = "last",
-) -> SequenceClassifier:
-    """A recurrence with stacks to class logits.
-
-    Args:
-        input_size: Numbers of a step.
-        num_classes: Number of logits.
-        hidden: Units, at least 1.
-        stacks: Number of stacks, at least 1.
-        capacity: Numbers that a stack holds, at least 2.
-        pool: What is read: the last output, or the mean over the steps.
-    """
-    recurrence = StackMemory(input_size, hidden=hidden, stacks=stacks, capacity=capacity)
-    return SequenceClassifier(recurrence, num_classes, pool=pool)
-
-
-def language(
-    vocab_size: int,
-    *,
-    embedding: int = 16,
-    hidden: int = 32,
-    stacks: int = 2,
-    capacity: int = 64,
-    recurrent: Literal["hidden", "none"] = "hidden",
-) -> LanguageModel:
-    """A recurrence with stacks to the distribution of the next token.
-
-    Args:
-        vocab_size: Number of tokens.
-        embedding: Numbers of a token's vector, at least 1.
-        hidden: Units, at least 1.
-        stacks: Number of stacks, at least 1.
-        capacity: Numbers that a stack holds, at least 2.
-        recurrent: Whether the units also read themselves, or remember by the stacks alone.
-    """
-    return LanguageModel(
-        vocab_size,
-        StackMemory(embedding, hidden=hidden, stacks=stacks, capacity=capacity, recurrent=recurrent),
-    )
+classifier = readouts.classifier(
+    readouts.with_options(StackMemory, ("hidden", "stacks", "capacity")),
+    "A recurrence with stacks to class logits.",
+    options=("pool",),
+)
+language = readouts.language(
+    readouts.with_options(StackMemory, ("hidden", "stacks", "capacity", "recurrent")),
+    "A recurrence with stacks to the distribution of the next token.",
+    options=(),
+    defaults={"embedding": 16},
+)

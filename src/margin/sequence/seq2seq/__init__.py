@@ -2,33 +2,33 @@
 
 from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need, Part
 
-SEQ2SEQ = Need("an encoder-decoder", model="margin.sequence.seq2seq.encoder_decoder:Seq2Seq")
+SEQ2SEQ = Need("an encoder-decoder", model="margin.sequence.seq2seq.model:Seq2Seq")
 
 ALIGNING = Need(
     "an encoder-decoder with additive attention",
-    model="margin.sequence.seq2seq.additive_attention:AttentionSeq2Seq",
+    model="margin.sequence.seq2seq.model:AttentionSeq2Seq",
 )
 
-TRAINING_A = {"epochs": 30, "batch_size": 64, "patience": 5, "clip": 1.0}
+THIRTY_EPOCHS = {"epochs": 30, "batch_size": 64, "patience": 5, "clip": 1.0}
 
 # fmt: off
 
 MODELS: tuple[Entry, ...] = (
     Entry("sequence/encoder_decoder",
-        ".encoder_decoder:EncoderDecoder", "margin.core.tasks:TOKENS",
+        ".model:EncoderDecoder", "margin.core.tasks:TOKENS",
         "margin.data.sets.tiny.sequences:pairs",
         "A recurrence that reads a source into one vector, and one that writes the target from it",
-        "Sutskever, Vinyals and Le 2014, Section 2; Cho et al. 2014, Section 2.2", defaults=TRAINING_A,
+        "Sutskever, Vinyals and Le 2014, Section 2; Cho et al. 2014, Section 2.2", defaults=THIRTY_EPOCHS,
         covers=("seq2seq.encoder_decoder",)),
     Entry("sequence/attention_seq2seq",
-        ".additive_attention:AttentionSeq2Seq", "margin.core.tasks:TOKENS",
+        ".model:AttentionSeq2Seq", "margin.core.tasks:TOKENS",
         "margin.data.sets.tiny.sequences:pairs",
         "An encoder-decoder that reads the whole source anew before each token of the target",
-        "Bahdanau, Cho and Bengio 2015, Section 3", defaults=TRAINING_A, covers=("seq2seq.attention",)),
+        "Bahdanau, Cho and Bengio 2015, Section 3", defaults=THIRTY_EPOCHS, covers=("seq2seq.attention",)),
 )
 
 PARTS: tuple[Part, ...] = (
-    Part("sequence/additive_attention", "layer", ".additive_attention:AdditiveAttention",
+    Part("sequence/additive_attention", "layer", ".model:AdditiveAttention",
         "Weights softmax(v . tanh(W z + U zeta_j)) over annotations zeta, and their mean under them",
         "Bahdanau, Cho and Bengio 2015, Equations 5 and 6", covers=("seq2seq.attention",)),
 )

@@ -17,8 +17,7 @@ from margin.engine.chosen import Chosen, drawn_rows
 from margin.engine.descent import risk
 from margin.engine.state import core_of, features_of
 from margin.nn.recurrence import valid
-from margin.sequence.seq2seq.additive_attention import AttentionSeq2Seq
-from margin.sequence.seq2seq.encoder_decoder import BEGIN, END
+from margin.sequence.seq2seq.model import BEGIN, END, AttentionSeq2Seq
 from margin.theory.prediction.held_out import (
     Estimate,
     Terms,

@@ -1,4 +1,4 @@
-"""What the recurrences inside a model are given: their inputs, by asking the whole model once in float64."""
+"""Captured recurrences: the inputs of each recurrent layer in one forward pass of the model, in float64."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,12 +6,16 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from margin.core.findings import Premise, Subject
+from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
+from margin.engine.capture import Call as AnyCall
+from margin.engine.capture import capture
 from margin.engine.chosen import drawn_rows
+from margin.engine.descent import risk
 from margin.nn.recurrence import Recurrence, State
 
 EXAMPLES, STEPS = 4, 512
@@ -30,8 +34,8 @@ class Call(NamedTuple):
     output: Any
 
 
-class Heard(NamedTuple):
-    """A recurrence inside a model, with the inputs that it was given there."""
+class Captured(NamedTuple):
+    """A recurrence inside a model, with the inputs of its first call."""
 
     name: str
     recurrence: Recurrence
@@ -72,7 +76,7 @@ def causal_ones(model: nn.Module) -> list[tuple[str, Recurrence]]:
     return topmost(model, lambda module: isinstance(module, Recurrence) and module.causal)
 
 
-def some(batch: Batch, examples: int = EXAMPLES) -> tuple[Tensor, ...]:
+def first_inputs(batch: Batch, examples: int = EXAMPLES) -> tuple[Tensor, ...]:
     """The inputs of the first examples of a batch, real ones in float64."""
     return tuple(x[:examples].double() if x.is_floating_point() else x[:examples] for x in batch.inputs)
 
@@ -95,31 +99,27 @@ def arguments(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) 
 
 
 @contextmanager
-def listening(layers: Sequence[tuple[str, nn.Module]]) -> Iterator[dict[str, list[Call]]]:
-    """The calls of each recurrence by its name, in their order, while the model is asked by others.
+def captured_calls(layers: Sequence[tuple[str, nn.Module]]) -> Iterator[dict[str, list[Call]]]:
+    """The calls of each recurrence by its name, in their order, that end within the block.
 
     Args:
         layers: The recurrences, with their names.
     """
     calls: dict[str, list[Call]] = {name: [] for name, _ in layers}
 
-    def listen(name: str, layer: nn.Module) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-            calls[name].append(Call(*arguments(module, args, named), output))
+    def keep(call: AnyCall) -> None:
+        own = Call(*arguments(call.module, call.args, call.kwargs), call.output)
+        for name, layer in layers:
+            if layer is call.module:
+                calls[name].append(own)
 
-        return layer.register_forward_hook(hook, with_kwargs=True)
-
-    handles = [listen(name, layer) for name, layer in layers]
-    try:
+    with capture((layer for _, layer in layers), keep):
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def heard(
+def captured(
     subject: Subject, find: Callable[[nn.Module], list[tuple[str, Recurrence]]] = outermost
-) -> list[Heard]:
+) -> list[Captured]:
     """Recurrences of a model, in float64, with what :data:`EXAMPLES` drawn held-out examples give them.
 
     A recurrence that is called several times is returned with its first call's inputs, of which
@@ -132,10 +132,10 @@ def heard(
     """
     model = in_double(subject.model)
     recurrences = find(model)
-    batches, found = drawn_rows(subject.test, EXAMPLES).batches, list[Heard]()
+    batches, found = drawn_rows(subject.test, EXAMPLES).batches, list[Captured]()
     for number, batch in enumerate(batches):
-        with torch.no_grad(), asking(model), listening(recurrences) as calls:
-            model(*some(batch))
+        with torch.no_grad(), asking(model), captured_calls(recurrences) as calls:
+            model(*first_inputs(batch))
         called = [(name, layer, calls[name][0]) for name, layer in recurrences if calls[name]]
         found += [_kept(numbered(name, number, len(batches)), layer, call) for name, layer, call in called]
     return found
@@ -146,12 +146,14 @@ def numbered(name: str, number: int, count: int) -> str:
     return name if count == 1 else f"{name}, batch {number + 1}"
 
 
-def _kept(name: str, recurrence: Recurrence, call: Call) -> Heard:
+def _kept(name: str, recurrence: Recurrence, call: Call) -> Captured:
     x, lengths = call.x.detach()[:, :STEPS], call.lengths
-    return Heard(name, recurrence, x, None if lengths is None else lengths.clamp_max(x.shape[1]), call.state)
+    return Captured(
+        name, recurrence, x, None if lengths is None else lengths.clamp_max(x.shape[1]), call.state
+    )
 
 
-def from_the_front(name: str, recurrence: Recurrence) -> Premise:
+def stated_causal(name: str, recurrence: Recurrence) -> Premise:
     """The premise that a recurrence states to be causal; whether it is, is asked."""
     text = f"{name} states that it reads its sequences from the front alone"
     if recurrence.causal:
@@ -162,3 +164,31 @@ def from_the_front(name: str, recurrence: Recurrence) -> Premise:
 def has_recurrence(subject: Subject) -> bool:
     """Whether the model contains a recurrence, and there are held-out examples."""
     return len(subject.test) > 0 and len(outermost(subject.model)) > 0
+
+
+def seeded(build: Callable[[], nn.Module]) -> nn.Module:
+    """The model that is drawn with seed 0; the global generator stays where it is."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return build()
+
+
+def example(
+    build: Callable[[], nn.Module],
+    shape: tuple[int, int, int],
+    lengths: Sequence[int] = (),
+    *,
+    classes: int = 2,
+) -> Subject:
+    """The subject of a demonstration: a classifier drawn with seed 0, and noise in place of sequences.
+
+    Args:
+        build: Makes the model.
+        shape: Sequences, steps and numbers of a step.
+        lengths: Steps of each sequence, where the model is given them.
+        classes: The labels are 0, 1, .. in turn.
+    """
+    x = torch.randn(shape, generator=Generator().manual_seed(0))
+    inputs = (x, torch.tensor(lengths)) if lengths else (x,)
+    batch = Batch(inputs, torch.arange(shape[0]) % classes)
+    return Subject(model=seeded(build), test=[batch], task=CLASSES, objective=risk(CLASSES))

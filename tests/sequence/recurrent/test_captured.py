@@ -12,15 +12,15 @@ from margin.engine.descent import risk
 from margin.engine.state import Preprocessed
 from margin.sequence.convolution.tcn import TCN, classifier
 from margin.sequence.recurrent import gru
-from margin.sequence.recurrent.heard import (
+from margin.sequence.recurrent.captured import (
     EXAMPLES,
     STEPS,
     arguments,
+    captured,
+    captured_calls,
+    first_inputs,
     has_recurrence,
-    heard,
-    listening,
     outermost,
-    some,
 )
 from margin.sequence.recurrent.readouts import SequenceClassifier
 
@@ -50,7 +50,7 @@ def test_the_outermost_recurrences_are_found_by_name() -> None:
 def test_what_a_recurrence_is_given_stands_behind_the_preprocessing() -> None:
     x = torch.randn(6, 9, 2, generator=Generator().manual_seed(0))
     model, lengths = Preprocessed(Twice(), made()), torch.tensor([9, 0, 3, 1, 2, 2])
-    (one,) = heard(asked(model, x, lengths))
+    (one,) = captured(asked(model, x, lengths))
     assert one.name == "model.recurrence"
     # four of the six, in their order
     rows = [next(i for i in range(6) if torch.equal(2 * x[i].double(), row)) for row in one.x]
@@ -59,11 +59,11 @@ def test_what_a_recurrence_is_given_stands_behind_the_preprocessing() -> None:
     assert one.lengths is not None
     assert one.lengths.tolist() == lengths[rows].tolist()
     long = torch.randn(1, STEPS + 9, 2)
-    (one,) = heard(asked(model, long, torch.tensor([STEPS + 2])))
+    (one,) = captured(asked(model, long, torch.tensor([STEPS + 2])))
     assert one.x.shape[1] == STEPS
     assert one.lengths is not None
     assert one.lengths.tolist() == [STEPS]
-    (one,) = heard(asked(model, x))
+    (one,) = captured(asked(model, x))
     assert one.lengths is None
 
 
@@ -72,7 +72,7 @@ def test_asking_leaves_the_model_as_it_was() -> None:
     before = {name: p.clone() for name, p in model.state_dict().items()}
     subject = asked(model, torch.randn(3, 5, 2))
     assert has_recurrence(subject)
-    heard(subject)
+    captured(subject)
     assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
     assert model.training
     assert model.head.weight.dtype == torch.float32
@@ -95,14 +95,14 @@ class Twofold(nn.Module):
 def test_of_two_calls_the_first_is_kept() -> None:
     x = torch.randn(3, 5, 2)
     subject = asked(Twofold(), x)
-    (one,) = heard(subject)
+    (one,) = captured(subject)
     torch.testing.assert_close(one.x, x.double(), rtol=0, atol=0)
     assert one.state is None
 
 
 def test_calls_are_heard_in_their_order_with_what_was_given_back() -> None:
     x, model = torch.randn(3, 5, 2), Twofold()
-    with listening(outermost(model)) as calls:
+    with captured_calls(outermost(model)) as calls:
         y = model(x)
     first, second = calls["recurrence"]
     assert torch.equal(second.x, -x)
@@ -145,6 +145,6 @@ def test_a_copy_in_double_and_inputs_in_double() -> None:
     copy = in_double(made())
     assert all(p.dtype == torch.float64 for p in copy.parameters())
     assert not copy.training
-    x, tokens = some(Batch((torch.randn(3, 2), torch.arange(3))), 2)
+    x, tokens = first_inputs(Batch((torch.randn(3, 2), torch.arange(3))), 2)
     assert x.dtype == torch.float64
     assert tokens.tolist() == [0, 1]
