@@ -65,7 +65,7 @@ def _normalized(model: nn.Module) -> str:
     return normal if has_statistics(model) else ""
 
 
-def _barrier(path: Along, normal: str, words: str, reference: str, curves: dict[str, Tensor]) -> Finding:
+def _barrier(path: Along, normal: str, words: str, curves: dict[str, Tensor]) -> Finding:
     value, stderr = path.barrier
     return Finding(
         statement=f"How far the mean loss over {words} rises above the line between its ends, "
@@ -73,8 +73,6 @@ def _barrier(path: Along, normal: str, words: str, reference: str, curves: dict[
         value=value,
         unit=UNIT,
         range=(0.0, math.inf),
-        premises=(),
-        reference=reference,
         kind="lower",
         stderr=stderr,
         failure="" if bool(value.isfinite()) else "the loss is not finite on the path",
@@ -98,7 +96,6 @@ def linear(subject: Subject, *, examples: int | None = 2048) -> Finding:
         path,
         _normalized(subject.model),
         f"{sample.words}, on the straight path between the two models' weights,",
-        "Frankle, Dziugaite, Roy and Carbin 2020, Section 2; Entezari et al. 2022, Section 2",
         _drawn(straight=path),
     )
 
@@ -123,7 +120,6 @@ def after_alignment(subject: Subject, *, examples: int | None = 2048) -> Finding
         _normalized(subject.model),
         f"{sample.words}, on the straight path to the second model with its hidden units in the first one's "
         f"order (as they are, it rises by {height:.4g}),",
-        "Ainsworth, Hayase and Srinivasa 2023, Section 3.2; Entezari et al. 2022, Section 2",
         _drawn(straight=before, aligned=path),
     )
 
@@ -160,7 +156,6 @@ def curved(subject: Subject, *, steps: int = 300, lr: float = 0.01, examples: in
         _normalized(subject.model),
         f"{sample.words}, on a Bezier curve of one middle point, trained for {steps} steps (on the straight "
         f"path it rises by {height:.4g}),",
-        "Garipov, Izmailov, Podoprikhin, Vetrov and Wilson 2018, Section 3",
         _drawn(**paths, bent=path),
     )
 
@@ -190,8 +185,6 @@ def from_initial(subject: Subject, *, examples: int | None = 2048) -> Finding:
         value=rise,
         unit=UNIT,
         range=(0.0, math.inf),
-        premises=(),
-        reference="Goodfellow, Vinyals and Saxe 2015, Section 3",
         kind="lower",
         stderr=stderr,
         failure="" if bool(rise.isfinite()) else "the loss is not finite on the path",

@@ -169,10 +169,8 @@ def kind(
         f"{ends.error:.2g}; a gradient counts as 0 where the curvature that decides, c = {c:.3g}, outweighs "
         f"it within a move of {tol:g} of the weights' norm.)",
         value=value,
-        unit="1",
         range=(-math.inf, math.inf),
         premises=(twice_differentiable(subject), *_searched(ends)),
-        reference="Nocedal and Wright 2006, Theorems 2.3 and 2.4",
         sample=sample.mark,
         kind="estimate",
         interval=(value - error, value + error),

@@ -153,12 +153,7 @@ def _claim(
         f"{found.loss:.4g} to {found.highest:.4g}, where every weight moves by at most {room}, epsilon = "
         f"{epsilon:g}; two signed ascents of {steps} steps.",
         value=torch.tensor(math.nan if failure else found.sharpness, dtype=torch.float64),
-        unit="1",
         range=(0.0, math.inf),
-        premises=(),
-        reference="Keskar et al. 2017, Section 2.2.1, Metric 2.1"
-        if box == "absolute"
-        else "Kwon, Kim, Park and Choi 2021, Section 3 (adaptive sharpness)",
         kind="lower",
         failure=failure,
     )

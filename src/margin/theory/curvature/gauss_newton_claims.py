@@ -73,7 +73,6 @@ def gauss_newton(
         unit=UNIT,
         range=(0.0, math.inf),
         premises=(twice_differentiable(subject),),
-        reference="Schraudolph 2002, Section 3; Parlett 1980, Theorem 4.5.1",
         kind="estimate",
         interval=((value - residual).clamp(min=0) - rounding, value + residual + rounding),
         failure=_failure(value, settled, finite),
@@ -127,7 +126,6 @@ def definite(
         statement="The least Rayleigh quotient found of the Gauss-Newton matrix of the mean loss over "
         f"{sample.words}, as a share of its norm, is not negative.",
         value=torch.tensor(value, dtype=torch.float64),
-        unit="1",
         range=(-1.0, 1.0),
         low=torch.tensor(0.0, dtype=torch.float64),
         tolerance=100 * eps,
@@ -139,7 +137,6 @@ def definite(
                 + (" is a cross-entropy or a squared error" if convex else " was not looked at"),
             ),
         ),
-        reference="Schraudolph 2002, Section 3 (J' M J with M positive semidefinite)",
         failure="" if math.isfinite(value) else NO_PRODUCT,
     )
 
@@ -204,8 +201,6 @@ def fisher(
         value=value,
         unit="1 / weight^2",
         range=(0.0, math.inf),
-        premises=(),
-        reference="Martens 2020, Sections 5 and 8; Kunstner, Balles and Hennig 2019, Section 2",
         kind="estimate",
         interval=(value - half, value + half),
         printed=(value - narrow, value + narrow),

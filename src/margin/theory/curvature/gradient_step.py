@@ -20,7 +20,6 @@ from margin.theory.curvature.lanczos import SEED, extreme_eigenvalues
 from margin.theory.curvature.trained_weights import NO_LOSS, UNIT, Quadratic, hessian_of
 from margin.theory.curvature.twice_differentiable import twice_differentiable
 
-REFERENCE = "Goodfellow, Bengio and Courville 2016, Section 4.3 (Equation 4.9)"
 TRACKED = 1024
 """Examples of which the curvature is followed during a training, about."""
 
@@ -80,7 +79,6 @@ def along_gradient_claim(subject: Subject, *, examples: int | None = 1024, memor
         premises=(twice_differentiable(subject), STATIONARY)
         if found.norm == 0
         else (twice_differentiable(subject),),
-        reference=REFERENCE,
         sample=sample.mark,
         failure=_failure(found, hessian.finite),
         kind="estimate",
@@ -134,12 +132,10 @@ def step_ratio(subject: Subject, *, examples: int | None = 1024, memory: int = M
         f"{sample.words}, would {says} it, to second order; the loss rises where the ratio exceeds 1. "
         "(Momentum and adaptive optimizers take other steps.)",
         value=torch.tensor(ratio, dtype=torch.float64),
-        unit="1",
         range=(-math.inf, math.inf),
         premises=(twice_differentiable(subject), STATIONARY)
         if found.norm == 0
         else (twice_differentiable(subject),),
-        reference=REFERENCE,
         sample=sample.mark,
         kind="estimate",
         interval=(low * eta / 2, high * eta / 2),

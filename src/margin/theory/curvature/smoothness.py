@@ -68,7 +68,6 @@ def smoothness(
         unit=UNIT,
         range=(0.0, math.inf),
         premises=(twice_differentiable(subject),),
-        reference="Nesterov 2004, Lemma 1.2.2",
         sample=sample.mark,
         kind="lower",
         failure=failure,

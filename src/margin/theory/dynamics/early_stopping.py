@@ -120,7 +120,6 @@ def against_ridge(subject: Subject) -> Finding:
         statement="Gradient descent on the squared error of the last map, stopped after T steps, over ridge "
         f"with the penalty 1 / (rate T): least and largest ratio over eigendirections.{words}",
         value=value,
-        unit="1",
         range=(0.0, math.inf),
         low=torch.ones_like(value),
         high=high,
@@ -135,7 +134,6 @@ def against_ridge(subject: Subject) -> Finding:
                 "the rate is at most one over the largest eigenvalue", "proved", "it is set to exactly that"
             ),
         ),
-        reference="Ali, Kolter and Tibshirani 2019, Theorem 1 (gradient flow: 1.2985, squared 1.6862)",
         curves=curves,
     )
 

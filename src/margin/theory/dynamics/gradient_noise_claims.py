@@ -25,7 +25,10 @@ NO_GRADIENT = "the loss, or the gradient, of an example is not finite"
 DRAWN = Premise(
     "the examples are a random sample of the population", "assumed", "nothing is known of how they were drawn"
 )
-SCALE = "McCandlish et al. 2018, Section 2.2 (the simple noise scale)"
+MARKOV = (
+    "McCandlish et al. 2018, Section 2.2 (the simple noise scale); Boucheron, Lugosi and Massart 2013, "
+    "Section 2.1 (Markov's inequality)"
+)
 
 
 def _asked(subject: Subject, examples: int | None, memory: int) -> tuple[GradientSample, str, bool]:
@@ -71,7 +74,6 @@ def variance(subject: Subject, *, examples: int | None = 512, memory: int = MEMO
         unit="(loss / weight)^2",
         range=(0.0, math.inf),
         premises=_premises(whole),
-        reference="Cochran 1977, Theorem 2.2; Bottou, Curtis and Nocedal 2018, Section 4.1",
         kind="estimate",
         stderr=torch.tensor(found.stderr, dtype=torch.float64),
         failure="" if math.isfinite(found.value) else NO_GRADIENT,
@@ -120,7 +122,6 @@ def scale(subject: Subject, *, examples: int | None = 512, memory: int = MEMORY)
         unit="examples",
         range=(0.0, math.inf),
         premises=(DRAWN,),
-        reference=SCALE,
         kind="estimate",
         interval=(value / wide, value * wide),
         printed=(value / printed, value * printed),
@@ -141,7 +142,7 @@ def _at_least(sample: GradientSample, words: str) -> Finding:
         unit="examples",
         range=(0.0, math.inf),
         premises=(DRAWN,),
-        reference=f"{SCALE}; Boucheron, Lugosi and Massart 2013, Section 2.1 (Markov's inequality)",
+        reference=MARKOV,
         kind="lower",
     )
 

@@ -127,7 +127,6 @@ def along_path(subject: Subject, *, examples: int | None = 4096) -> Finding:
             ),
             *(() if gap else (Premise("the loss is above 0", "refuted", "there is no gap"),)),
         ),
-        reference="Polyak 1963; Karimi, Nutini and Schmidt 2016, Equation 3",
         kind="lower",
         failure=failure,
         curves={} if curves is None else {"step": curves[0], COLUMN: curves[1]},

@@ -136,7 +136,6 @@ def _finding(found: Predictiveness, reason: str) -> Finding:
         labels=tuple(f"eta = {rate:g}" for rate in RATES),
         failure=reason,
         premises=(Premise("the gradient is not 0", "refuted", "it is"),) if still else (),
-        reference="Santurkar, Tsipras, Ilyas and Mądry 2018, Section 3.1",
         curves={"log10 of eta": found.rates.log10(), "relative change of the gradient": relative},
     )
 

@@ -198,7 +198,6 @@ def range_test(
         unit="learning rate",
         range=(0.0, math.inf),
         premises=() if falls else (Premise("the loss falls at some rate", "refuted", tried),),
-        reference="Smith 2017, Section 3.3",
         kind="estimate",
         interval=ends,
         failure=failure,

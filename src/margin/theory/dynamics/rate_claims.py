@@ -93,13 +93,11 @@ def descent(subject: Subject, *, examples: int | None = 4096) -> Finding:
         statement=f"The least decrease of the mean loss over {problem.sample.words} by a step of gradient "
         f"descent at the rate 1/L, L = {L:.4g}, {_begins(subject)}, over |gradient|^2 / (2 L).",
         value=torch.tensor(value, dtype=torch.float64),
-        unit="1",
         range=(-math.inf, math.inf),
         low=torch.tensor(1.0),
         high=torch.tensor(2.0),
         tolerance=1e-5,
         premises=problem.known.premises,
-        reference="Nesterov 2018, Lemma 1.2.3 (below) and Equation 2.1.2 (above)",
         failure=failure,
         curves=curves,
     )
@@ -133,7 +131,6 @@ def stationary(subject: Subject, *, examples: int | None = 4096) -> Finding:
             *problem.known.premises,
             Premise("no loss is negative", "proved", "it is a square or a cross-entropy of classes"),
         ),
-        reference="Nesterov 2018, Section 1.2.3",
         failure=problem.known.failure,
     )
 
@@ -202,7 +199,6 @@ def linear(subject: Subject, *, examples: int | None = 4096) -> Finding:
         result,
         "The share of the gap to the least mean loss",
         "gradient descent at 1/L",
-        "Polyak 1963; Karimi, Nutini and Schmidt 2016, Theorem 1",
     )
 
 
@@ -234,7 +230,6 @@ def accelerated(subject: Subject, *, examples: int | None = 4096) -> Finding:
         result,
         "The gap to the least mean loss, over L |theta_0 - theta*|^2 / 2,",
         "Nesterov's method at 1/L",
-        "Su, Boyd and Candes 2016, Equation 2; Beck and Teboulle 2009, Theorem 4.4",
     )
 
 
@@ -267,19 +262,15 @@ def heavy_ball(subject: Subject, *, examples: int | None = 4096) -> Finding:
         result,
         "The share of the distance to the minimizer",
         "the heavy ball of best options",
-        "Polyak 1964; Lessard, Recht and Packard 2016, Section 2",
     )
 
 
 # a finding's fields that the three questions about a quadratic share
-def _finding(
-    subject: Subject, problem: Posed, result: Compared, what: str, method: str, reference: str
-) -> Finding:
+def _finding(subject: Subject, problem: Posed, result: Compared, what: str, method: str) -> Finding:
     return Finding(
         statement=f"{what} of {problem.sample.words} left by t steps of {method}, {_begins(subject)}, "
         "along the eigendirections that are not flat.",
         value=result.value,
-        unit="1",
         range=(0.0, math.inf),
         high=result.high,
         tolerance=ROUNDING,
@@ -288,7 +279,6 @@ def _finding(
             *problem.known.premises,
             Premise("the loss is quadratic", "proved", "a square of outputs that are affine in the weights"),
         ),
-        reference=reference,
         failure=result.failure,
     )
 

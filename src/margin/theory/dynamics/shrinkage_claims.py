@@ -65,8 +65,6 @@ def parameters(subject: Subject) -> Finding:
         labels=tuple(f"mu = {share:g} of the largest eigenvalue" for share in SHARES),
         failure=failure,
         premises=(SQUARED,),
-        reference="Hastie, Tibshirani and Friedman 2009, Equation 3.50; Goodfellow, Bengio and Courville "
-        "2016, Section 7.1.1",
         curves=curves,
     )
 
@@ -106,17 +104,13 @@ def multiplier(subject: Subject) -> Finding:
         statement="The multiplier of the constraint |w| <= r over the penalty whose solution has the length "
         f"r: the radii r, from the largest penalty to the least, are {lengths}.",
         value=value,
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.ones_like(value),
-        high=torch.ones_like(value),
+        equals=torch.ones_like(value),
         tolerance=1e-6,
         labels=tuple(f"mu = {share:g} of the largest eigenvalue" for share in SHARES),
         failure=failure
         or ("" if bool((radii.diff() > 0).all()) else "the radius does not grow as the penalty falls"),
         premises=(SQUARED,),
-        reference="Boyd and Vandenberghe 2004, Section 5.5.3; Goodfellow, Bengio and Courville 2016, "
-        "Section 7.2",
     )
 
 

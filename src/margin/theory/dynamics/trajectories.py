@@ -103,8 +103,6 @@ def paths(subject: Subject, *, examples: int | None = 4096) -> Finding:
         value=value,
         unit="loss",
         range=(-math.inf, math.inf),
-        premises=(),
-        reference="Polyak 1964; Nesterov 1983; Kingma and Ba 2015, Algorithm 1",
         labels=tuple(made),
         curves={
             "surface": surface(h, window),

@@ -31,8 +31,6 @@ SEED = 2017
 FEW = 50
 """Forecasts below which the interval of a calibration error is wider than it need be."""
 
-GUO = "Guo, Pleiss, Sun and Weinberger 2017, Equation 3"
-
 
 class Forecasts(NamedTuple):
     """The distribution over classes stated of each held-out term, in float64, and what happened."""
@@ -139,10 +137,8 @@ def _calibration(
         + (" (wider than it need be: they are few)" if len(found.labels) < FEW else "")
         + (f"; perfect calibration would measure {by_chance} by chance." if by_chance else "."),
         value=value,
-        unit="1",
         range=(0.0, 1.0),
         premises=(independent_draws(subject), sound),
-        reference=GUO,
         kind="estimate",
         interval=(low, high),
         failure=found.failure,
@@ -207,10 +203,8 @@ def brier(subject: Subject) -> Finding:
         statement=f"The mean squared distance between forecast and outcome over {classes} classes; a "
         f"uniform forecast scores {1 - 1 / classes:.4g}.",
         value=estimate.mean,
-        unit="1",
         range=(0.0, 2.0),
         premises=(independent_draws(subject), is_distribution(found.probabilities)),
-        reference="Brier 1950, Equation 2 (Gneiting and Raftery 2007, Section 3.1, example 1)",
         kind="estimate",
         stderr=estimate.stderr,
         printed=limits_of(Terms(scores, found.weight, found.example)),
@@ -245,7 +239,6 @@ def nll(subject: Subject) -> Finding:
         unit="nat",
         range=(0.0, math.inf),
         premises=(independent_draws(subject), is_distribution(found.probabilities)),
-        reference="Good 1952, Section 8 (Gneiting and Raftery 2007, Section 3.1, example 3)",
         kind="estimate",
         stderr=estimate.stderr,
         printed=limits_of(Terms(scores, found.weight, found.example)),

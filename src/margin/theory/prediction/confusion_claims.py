@@ -28,10 +28,6 @@ from margin.theory.prediction.limits import Limited, wilson
 MOST_CELLS = 2500
 """Cells of a confusion matrix whose intervals are given: 50 classes."""
 
-WILSON = "Wilson 1927 (Brown, Cai and DasGupta 2001, Section 3.1.1)"
-SUM = f"Zou and Donner 2008 (limits of a sum); {WILSON}"
-VAN_RIJSBERGEN = "van Rijsbergen 1979, Chapter 7"
-
 
 def class_scores(subject: Subject) -> tuple[Answered, ClassScores]:
     """The held-out answers, and their scores of the classes in float64.
@@ -107,7 +103,7 @@ def balanced(subject: Subject, *, level: float = 0.95) -> Finding:
     statement = (
         f"The mean recall of the {count} classes that occur among {found.examples:,} held-out examples"
     )
-    return _one(subject, statement, balanced_accuracy, found, failure, reference=SUM, level=level)
+    return _one(subject, statement, balanced_accuracy, found, failure, level=level)
 
 
 def f1(subject: Subject, *, level: float = 0.95) -> Finding:
@@ -125,8 +121,7 @@ def f1(subject: Subject, *, level: float = 0.95) -> Finding:
         f"The mean F1 of the {count} classes that occur or are predicted on {found.examples:,} held-out "
         "examples"
     )
-    reference = f"{VAN_RIJSBERGEN} (F1); {SUM}"
-    return _one(subject, statement, macro_f1, found, failure, reference=reference, level=level)
+    return _one(subject, statement, macro_f1, found, failure, level=level)
 
 
 def _by_class(
@@ -147,10 +142,8 @@ def _by_class(
     return Finding(
         statement=f"{statement}, with {level:.0%} intervals.",
         value=value,
-        unit="1",
         range=(0.0, 1.0),
         premises=(independent_draws(subject),),
-        reference=f"{VAN_RIJSBERGEN}; {WILSON}",
         kind="estimate",
         interval=(low, high),
         failure=failure,
@@ -182,7 +175,6 @@ def _one(
     found: Classified,
     failure: str,
     *,
-    reference: str,
     level: float,
 ) -> Finding:
     rows = (math.nan,) * 3 if failure else measure(found, level=level)[:3]
@@ -190,10 +182,8 @@ def _one(
     return Finding(
         statement=f"{statement}, with a {level:.0%} interval.",
         value=value,
-        unit="1",
         range=(0.0, 1.0),
         premises=(independent_draws(subject),),
-        reference=reference,
         kind="estimate",
         interval=(low, high),
         failure=failure,

@@ -46,14 +46,11 @@ def chebyshev(subject: Subject) -> Finding:
     return Finding(
         statement="The share of the held-out losses that lie k standard deviations or more from their mean.",
         value=share,
-        unit="1",
         range=(0.0, 1.0),
         high=None if failure else bound,
         tolerance=ROUNDING,
         labels=tuple(f"k = {k:g}" for k in DEVIATIONS),
         failure=failure,
-        premises=(),
-        reference="Casella and Berger 2002, Theorem 3.6.1 and Example 3.6.2",
     )
 
 
@@ -76,13 +73,10 @@ def jensen(subject: Subject) -> Finding:
     return Finding(
         statement="The mean probability given to the true class is at least exp(-log loss).",
         value=share @ given,
-        unit="1",
         range=(0.0, 1.0),
         low=None if failure else (share @ given.log()).exp(),
         tolerance=ROUNDING,
         failure=failure,
-        premises=(),
-        reference="Cover and Thomas 2006, Theorem 2.6.2",
     )
 
 
@@ -111,8 +105,6 @@ def label_information(subject: Subject) -> Finding:
         high=None if failure else bound,
         tolerance=ROUNDING,
         failure=failure,
-        premises=(),
-        reference="Cover and Thomas 2006, Theorem 2.4.1",
     )
 
 

@@ -13,10 +13,6 @@ from margin.theory.prediction.held_out import Terms, independent_draws, output_o
 from margin.theory.prediction.limits import Limited, mean_of
 from margin.theory.prediction.ranking import auroc, roc_curve
 
-DELONG = (
-    "DeLong, DeLong and Clarke-Pearson 1988; Newcombe 2006; "
-    "van der Vaart 1998, Section 12.2 (two-sample U-statistics)"
-)
 MOST_POINTS = 500
 """Points of an ROC curve: more than a plot shows."""
 
@@ -136,10 +132,8 @@ def _finding(
     return Finding(
         statement=f"{statement}; on {ranked.examples:,} held-out examples, with {level:.0%} intervals.",
         value=value,
-        unit="1",
         range=(0.0, 1.0),
         premises=(independent_draws(subject),),
-        reference=DELONG,
         kind="estimate",
         interval=(low, high),
         failure=ranked.failure,

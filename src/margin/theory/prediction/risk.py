@@ -103,10 +103,8 @@ def accuracy(subject: Subject, *, level: float = 0.95) -> Finding:
         statement=f"The share of right predictions on {described(answered, estimate)}, "
         f"with its exact {level:.0%} interval.",
         value=estimate.mean,
-        unit="1",
         range=(0.0, 1.0),
         premises=(independent_draws(subject),),
-        reference="Clopper and Pearson 1934 (Brown, Cai and DasGupta 2001, Section 4.2.1)",
         kind="estimate",
         interval=interval,
         failure=failure,
@@ -128,8 +126,6 @@ def loss(subject: Subject) -> Finding:
         unit="loss",
         range=(-torch.inf if negative else 0.0, torch.inf),
         premises=(independent_draws(subject), *(() if negative else (NOT_NEGATIVE,))),
-        reference="Vapnik 1998, Section 1.2 (the risk functional); Cochran 1977, Section 2.11 (its error); "
-        "Hall 1992, Section 3.9.2 (the interval)",
         kind="estimate",
         stderr=estimate.stderr,
         printed=limits_of(terms),
@@ -158,7 +154,6 @@ def gap(subject: Subject) -> Finding:
         unit="loss",
         range=(-torch.inf, torch.inf),
         premises=(independent_draws(subject),),
-        reference="Shalev-Shwartz and Ben-David 2014, Equations 3.3 and 3.4 (risk, empirical risk)",
         kind="estimate",
         stderr=risk.stderr,
         printed=(low - empirical.mean, high - empirical.mean),

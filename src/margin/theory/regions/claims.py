@@ -128,8 +128,6 @@ def in_plane(subject: Subject, *, budget: int = BUDGET) -> Finding:
         unit="regions",
         range=(1, math.inf),
         premises=counted.premises,
-        reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound); "
-        "Hanin and Rolnick 2019, Section 2 (both kinds of regions)",
         failure=counted.failure,
         high=high,
         tolerance=WHOLE,
@@ -164,7 +162,6 @@ def possible(subject: Subject, *, budget: int = BUDGET) -> Finding:
         unit="regions",
         range=(1, math.inf),
         premises=counted.premises,
-        reference="Montufar, Pascanu, Cho and Bengio 2014, Theorem 5 (some weights reach it)",
         failure=counted.failure,
         low=low,
         scope="exists",
@@ -270,8 +267,6 @@ def on_segments(subject: Subject, *, segments: int = SEGMENTS) -> Finding:
         unit="breakpoints",
         range=(0, math.inf),
         premises=(premise,),
-        reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound, for n = 1); "
-        "Hanin and Rolnick 2019, Section 3 (the growth)",
         failure=failure,
         high=high,
         tolerance=WHOLE,

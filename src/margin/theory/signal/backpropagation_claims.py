@@ -70,15 +70,11 @@ def recursion(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
         f"differentiation; the loss is the mean over {len(batch.inputs[0]):,} examples, differences are "
         "relative to the sum of the moduli of the terms.",
         value=torch.tensor([each.difference for each in compared], dtype=torch.float64),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=ROUNDING,
         labels=tuple(stage.name for stage in stages),
         failure=failure,
-        premises=(),
-        reference="Rumelhart, Hinton and Williams 1986, Equations 4-7",
     )
 
 

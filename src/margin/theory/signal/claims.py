@@ -84,7 +84,6 @@ def _sizes(subject: Subject, what: str, examples: int) -> Finding:
         failure=_failure(now, sizes, what),
         labels=tuple(now.levels),
         curves=curves,
-        reference="Glorot and Bengio 2010, Section 4; He, Zhang, Ren and Sun 2015, Section 2.2",
     )
 
 
@@ -130,14 +129,11 @@ def dead(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
         value=torch.stack([each.double().mean() for each in found.values()])
         if found
         else torch.tensor(math.nan, dtype=torch.float64),
-        unit="1",
         range=(0.0, 1.0),
         kind="upper",
         premises=(independent_draws(subject),),
         failure=_silence(found, count),
         labels=tuple(f"{name}: {len(each)} units" for name, each in found.items()),
-        reference="Maas, Hannun and Ng 2013, Section 2; Clopper and Pearson 1934 "
-        "(Brown, Cai and DasGupta 2001, Section 4.2.1)",
     )
 
 

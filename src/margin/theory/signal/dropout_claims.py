@@ -38,8 +38,6 @@ EXAMPLES = 256
 SHARE = 0.05
 """Width at which a mean over masks is told from the answer without, over the answers' root mean square."""
 
-GEOMETRIC = "Goodfellow, Bengio and Courville 2016, Section 7.12; Srivastava et al. 2014, Section 7.5"
-
 
 def has_dropout(subject: Subject) -> bool:
     """Whether the model drops units while it trains, and answers with one tensor."""
@@ -97,7 +95,6 @@ def weight_scaling(subject: Subject) -> Finding:
     scaled, draws = _answers(subject, _scores)
     gaps = draws.mean(1) - scaled.mean()
     size = float(scaled.square().mean().sqrt())
-    zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement=f"The mean over {len(draws):,} draws of masks of the predicted score, less that score when "
         f"all units are kept, over {len(scaled):,} held-out examples whose scores have the size {size:.3g}.",
@@ -106,12 +103,10 @@ def weight_scaling(subject: Subject) -> Finding:
         range=(-math.inf, math.inf),
         kind="estimate",
         stderr=gaps.std() / math.sqrt(len(draws)),
-        low=zero if exact else None,
-        high=zero if exact else None,
+        equals=0.0 if exact else None,
         tolerance=SHARE * size if exact and math.isfinite(size) else 0.0,
         failure="" if bool(draws.isfinite().all() and scaled.isfinite().all()) else "an answer is not finite",
         premises=_premises(subject) if exact else (),
-        reference=GEOMETRIC,
     )
 
 
@@ -170,8 +165,6 @@ def ensemble(subject: Subject) -> Finding:
         kind="estimate",
         stderr=gaps.std() / math.sqrt(len(draws)),
         failure="" if bool(draws.isfinite().all() and scaled.isfinite().all()) else "an answer is not finite",
-        premises=(),
-        reference="Gal and Ghahramani 2016, Section 4; Srivastava et al. 2014, Section 7.5",
         curves={"all units kept": scaled[order], "mean over masks": mean[order], "the same": scaled[order]},
     )
 

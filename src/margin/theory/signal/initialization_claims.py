@@ -106,7 +106,6 @@ def variance(subject: Subject) -> Finding:
         "keeps its mean square through linear maps at 1 (LeCun), through maps with ReLU at 2 (He); Glorot's "
         f"2 n / (n + m) is {_span(glorot)} here; torch's default for linear maps and convolutions gives 1/3.",
         value=value,
-        unit="1",
         range=(0.0, math.inf),
         kind="estimate",
         stderr=stderr,
@@ -119,8 +118,6 @@ def variance(subject: Subject) -> Finding:
                 "the errors are those of such draws; training makes weights depend on each other",
             ),
         ),
-        reference="LeCun, Bottou, Orr and Müller 1998, Section 4.6; Glorot and Bengio 2010, Equation 12; "
-        "He, Zhang, Ren and Sun 2015, Equation 10",
         curves=curves if len(gains) > 1 else {},
     )
 
@@ -269,8 +266,7 @@ def mean_square(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         kind="estimate",
         stderr=torch.stack(errors).cpu(),
-        low=torch.ones_like(value),
-        high=torch.ones_like(value),
+        equals=torch.ones_like(value),
         tolerance=TOLERANCE,
         labels=tuple(f"{family} ({p:.3g})" for family, p in zip(FAMILIES, promises, strict=True)),
         failure=""
@@ -283,7 +279,6 @@ def mean_square(subject: Subject) -> Finding:
                 "each submodule took what the one before it gave",
             ),
         ),
-        reference="He, Zhang, Ren and Sun 2015, Equations 9 and 10; Glorot and Bengio 2010, Equation 12",
     )
 
 

@@ -124,15 +124,13 @@ def lengths(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
         value=q / q_hat,
         unit="predicted",
         range=(0.0, math.inf),
-        low=torch.tensor(1.0),
-        high=torch.tensor(1.0),
+        equals=1.0,
         tolerance=CLOSE,
         scope="limit",
         labels=tuple(found.levels)[:-1],
         failure=_runs(runs) or _failure(q, q_hat),
         premises=(_independent(stages, drawn=model is not subject.model),),
         curves=curves,
-        reference="Poole, Lahiri, Raghu, Sohl-Dickstein and Ganguli 2016, Equation 3",
     )
 
 
@@ -164,8 +162,7 @@ def gradient_growth(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
         value=(grown / grown_hat)[:-1],
         unit="predicted",
         range=(0.0, math.inf),
-        low=torch.tensor(1.0),
-        high=torch.tensor(1.0),
+        equals=1.0,
         tolerance=CLOSE,
         scope="limit",
         labels=tuple(found.levels)[:-1],
@@ -183,7 +180,6 @@ def gradient_growth(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
             "predicted": grown_hat,
             "measured": grown,
         },
-        reference="Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017, Section 4",
     )
 
 

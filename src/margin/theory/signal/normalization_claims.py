@@ -151,8 +151,7 @@ def batch_as_weight_norm(subject: Subject) -> Finding:
         value=value,
         unit="of the gain",
         range=(0.0, math.inf),
-        low=torch.zeros_like(value),
-        high=torch.zeros_like(value),
+        equals=torch.zeros_like(value),
         tolerance=0.0 if failure else rounding,
         labels=tuple(names),
         failure=failure,
@@ -161,7 +160,6 @@ def batch_as_weight_norm(subject: Subject) -> Finding:
                 "the inputs have mean 0", "proved", "the mean of the examples is taken off, as the norm does"
             ),
         ),
-        reference="Salimans and Kingma 2016, Section 2.2; Ioffe and Szegedy 2015, Algorithm 1",
         curves={"share of the units": SHARES} | _spread(names, [factor for _, factor, _ in compared]),
     )
 
