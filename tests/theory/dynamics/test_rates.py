@@ -10,7 +10,7 @@ from margin.math.convexity.landscapes import landscape, valley
 from margin.optim.heavy_ball import HeavyBall, gain
 from margin.optim.nesterov import Nesterov
 from margin.theory.dynamics import rates
-from margin.theory.dynamics.convergence import fitted_rate, follow
+from margin.theory.dynamics.rates import fitted_rate, follow
 
 
 def f64(*values):

@@ -14,8 +14,8 @@ from margin.geometric.graphs.gcn import GCN, GCNLayer
 from margin.geometric.graphs.layers import Heard, Listened, listened
 from margin.geometric.graphs.subjects import is_graph
 from margin.geometric.graphs.twin_graphs import both_ways, ring
+from margin.theory.curvature.eigenpairs import leading_eigenpairs
 from margin.theory.curvature.lanczos import random_direction
-from margin.theory.curvature.leading import leading_eigenpairs
 
 DENSE = 512
 """Nodes of graphs whose whole spectrum is computed."""

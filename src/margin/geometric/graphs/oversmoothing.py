@@ -18,8 +18,8 @@ from torch import Tensor
 
 from margin.geometric.graphs.coupling import coupling_matrix
 from margin.geometric.graphs.hops import components
+from margin.theory.curvature.eigenpairs import leading_eigenpairs
 from margin.theory.curvature.lanczos import random_direction
-from margin.theory.curvature.leading import leading_eigenpairs
 
 Features = Float[Tensor, "nodes features"]
 

@@ -17,17 +17,18 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.chosen import chosen
-from margin.theory.curvature.diagonal import FEW, as_matrix
+from margin.theory.curvature.eigenpairs import ROWS, leading_eigenpairs
 from margin.theory.curvature.hessian import MEMORY, RiskHessian, SquareMap, risk_hessian
-from margin.theory.curvature.lanczos import Extremes, extreme_eigenvalues
-from margin.theory.curvature.leading import ROWS, leading_eigenpairs
-from margin.theory.curvature.trace import (
+from margin.theory.curvature.hutchinson import (
+    FEW,
     PRINTED_MISS,
     VERDICT_MISS,
+    as_matrix,
     deflated_trace,
     half_width,
     hutchinson_trace,
 )
+from margin.theory.curvature.lanczos import Extremes, extreme_eigenvalues
 from margin.theory.curvature.twice_differentiable import twice_differentiable
 
 UNIT = "loss / weight^2"

@@ -19,8 +19,7 @@ from margin.core.types import Batch, Objective
 from margin.engine.asking import asking, evaluate, weighted_sum
 from margin.engine.descent import risk
 from margin.theory.curvature.trained_weights import differentiated
-from margin.theory.dynamics.convergence import FEWEST, fitted_exponent, fitted_rate
-from margin.theory.dynamics.rates import convex_bound
+from margin.theory.dynamics.rates import FEWEST, convex_bound, fitted_exponent, fitted_rate
 from margin.theory.dynamics.weight_function import Curved, WeightFunction, curved, is_affine, loss_of
 
 REPEATED = 20_000_000

@@ -14,10 +14,10 @@ from margin.core.catalog import (
 )
 
 TWO_CLASSES = Need(
-    "the probabilities of exactly two classes", "margin.theory.prediction.calibration_claims:has_two_classes"
+    "the probabilities of exactly two classes", "margin.theory.prediction.calibration:has_two_classes"
 )
 
-MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking_claims:has_many_classes")
+MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking:has_many_classes")
 REAL_VALUES = Need("predictions of real values", "margin.theory.prediction.residuals:has_values")
 WILSON = "Wilson 1927 (Brown, Cai and DasGupta 2001, Section 3.1.1)"
 
@@ -36,7 +36,7 @@ GUO_2017 = "Guo, Pleiss, Sun and Weinberger 2017, Equation 3"
 PARTS: tuple[Part, ...] = (
     Part("theory/clopper_pearson", "measure", ".risk:clopper_pearson",
         "The exact binomial interval.", CLOPPER_1934),
-    Part("theory/wilson", "measure", ".limits:wilson",
+    Part("theory/wilson", "measure", ".held_out:wilson",
         "The score interval of a proportion.", WILSON),
     Part("theory/confusion_matrix", "measure", ".confusion:confusion_matrix",
         "How often each class is taken for each.", "van Rijsbergen 1979, Chapter 7"),
@@ -60,34 +60,34 @@ CLAIMS: tuple[Claim, ...] = (
         "By how much does the held-out loss exceed the training loss?",
         "Shalev-Shwartz and Ben-David 2014, Equations 3.3 and 3.4 (risk, empirical risk)",
         needs=(TARGETS, TRAINING, TWO_EXAMPLES), cost=Cost(1.2, "train")),
-    Claim("theory/inequality.chebyshev", ".inequality_claims:chebyshev", ".inequality_claims:demo",
+    Claim("theory/inequality.chebyshev", ".risk:chebyshev", ".risk:inequality_demo",
         "How many losses lie k standard deviations or more from their mean?",
         "Casella and Berger 2002, Theorem 3.6.1 and Example 3.6.2", needs=(TARGETS, TWO_EXAMPLES),
         covers=("prob.chebyshev",)),
-    Claim("theory/inequality.jensen", ".inequality_claims:jensen", ".inequality_claims:demo",
+    Claim("theory/inequality.jensen", ".risk:jensen", ".risk:inequality_demo",
         "By how much does the mean probability of the true class exceed exp(-log loss)?",
         "Cover and Thomas 2006, Theorem 2.6.2", needs=(LABELS, PROBABILITIES), covers=("ineq.jensen",)),
     Claim("theory/inequality.label_information",
-        ".inequality_claims:label_information", ".inequality_claims:demo",
+        ".risk:label_information", ".risk:inequality_demo",
         "How many bits does the predicted class tell of the true one?",
         "Cover and Thomas 2006, Theorem 2.4.1", needs=(LABELS,), covers=("info.mutual_information",)),
-    Claim("theory/confusion.balanced_accuracy", ".confusion_claims:balanced", ".confusion_claims:demo",
+    Claim("theory/confusion.balanced_accuracy", ".confusion:balanced", ".confusion:demo",
         "How often is the prediction right, were every class as frequent?",
         f"Zou and Donner 2008 (limits of a sum); {WILSON}", needs=(LABELS,)),
-    Claim("theory/confusion.macro_f1", ".confusion_claims:f1", ".confusion_claims:demo",
+    Claim("theory/confusion.macro_f1", ".confusion:f1", ".confusion:demo",
         "What is the mean over classes of the harmonic mean of precision and recall?",
         f"van Rijsbergen 1979, Chapter 7 (F1); Zou and Donner 2008 (limits of a sum); {WILSON}",
         needs=(LABELS,)),
-    Claim("theory/confusion.recall", ".confusion_claims:recall", ".confusion_claims:demo",
+    Claim("theory/confusion.recall", ".confusion:recall", ".confusion:demo",
         "How much of each class is found, and what is the rest taken for?",
         f"van Rijsbergen 1979, Chapter 7; {WILSON}", needs=(LABELS,), figure=".figures:confusion"),
-    Claim("theory/confusion.precision", ".confusion_claims:precision", ".confusion_claims:demo",
+    Claim("theory/confusion.precision", ".confusion:precision", ".confusion:demo",
         "How much of what is called a class is of it?", f"van Rijsbergen 1979, Chapter 7; {WILSON}",
         needs=(LABELS,)),
-    Claim("theory/ranking.auroc", ".ranking_claims:area", ".ranking_claims:demo",
+    Claim("theory/ranking.auroc", ".ranking:area", ".ranking:demo",
         "How often does an example of a class score above one of another (area under the ROC curve)?", DELONG,
         needs=(LABELS, TWO_LABELS), figure=".figures:roc"),
-    Claim("theory/ranking.auroc_by_class", ".ranking_claims:area_by_class", ".ranking_claims:many_demo",
+    Claim("theory/ranking.auroc_by_class", ".ranking:area_by_class", ".ranking:many_demo",
         "How often does an example of each class score above one of the rest?", DELONG,
         needs=(LABELS, MANY_CLASSES, TWO_LABELS)),
     Claim("theory/residuals.mae", ".residuals:mae", ".residuals:demo",
@@ -103,18 +103,18 @@ CLAIMS: tuple[Claim, ...] = (
         "By how much does the right class's score exceed the best of the others?",
         "Mohri, Rostamizadeh and Talwalkar 2018, Section 9.2 (margin); David and Nagaraja 2003, Section 7.1 "
         "(interval of a quantile)", needs=(LABELS,), figure=".figures:margins"),
-    Claim("theory/calibration.ece", ".calibration_claims:ece", ".calibration_claims:demo",
+    Claim("theory/calibration.ece", ".calibration:ece", ".calibration:demo",
         "Is a prediction made with confidence p right with frequency p?", GUO_2017,
         needs=(LABELS, PROBABILITIES), figure=".figures:reliability"),
     Claim("theory/calibration.binary_ece",
-        ".calibration_claims:binary_ece", ".calibration_claims:binary_demo",
+        ".calibration:binary_ece", ".calibration:binary_demo",
         "Of two classes: is the confidence, and is the probability of class 1, met by frequency?", GUO_2017,
         needs=(LABELS, PROBABILITIES, TWO_CLASSES), figure=".figures:reliability"),
-    Claim("theory/calibration.brier", ".calibration_claims:brier", ".calibration_claims:demo",
+    Claim("theory/calibration.brier", ".calibration:brier", ".calibration:demo",
         "What is the mean squared distance between forecast and outcome?",
         "Brier 1950, Equation 2 (Gneiting and Raftery 2007, Section 3.1, example 1)",
         needs=(LABELS, PROBABILITIES, TWO_EXAMPLES)),
-    Claim("theory/calibration.nll", ".calibration_claims:nll", ".calibration_claims:demo",
+    Claim("theory/calibration.nll", ".calibration:nll", ".calibration:demo",
         "How many nats of surprise does what happened hold, on average (the log loss)?",
         "Good 1952, Section 8 (Gneiting and Raftery 2007, Section 3.1, example 3)",
         needs=(LABELS, PROBABILITIES, TWO_EXAMPLES)),

@@ -20,7 +20,7 @@ HANIN_2019 = "Hanin and Rolnick 2019, Section 2"
 # fmt: off
 
 PARTS: tuple[Part, ...] = (
-    Part("theory/activation_pattern", "measure", ".pattern:activation_pattern",
+    Part("theory/activation_pattern", "measure", ".arrangements:activation_pattern",
         "Which units of a layer are on, the convex cell of a pattern and the affine map there.",
         "Montufar, Pascanu, Cho and Bengio 2014, Section 2", covers=("relu.activation_pattern",)),
     Part("theory/plane_regions", "measure", ".plane:plane_regions",
@@ -38,13 +38,13 @@ PARTS: tuple[Part, ...] = (
     Part("theory/arrangement_cells", "measure", ".arrangements:cells",
         "The regions of an arrangement one by one, by linear programs, with a point of each.",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 5", covers=("relu.zaslavsky",)),
-    Part("theory/montufar_bound", "theorem", ".bounds:montufar_bound",
+    Part("theory/montufar_bound", "theorem", ".arrangements:montufar_bound",
         "A number of linear regions that some network of L hidden layers of m ReLUs reaches.", MONTUFAR_2014,
         covers=("relu.montufar",)),
-    Part("theory/folding_network", "fact", ".bounds:folding_network",
+    Part("theory/folding_network", "fact", ".arrangements:folding_network",
         "Weights that reach Montufar's bound: layers that fold their input onto itself.",
         "Montufar, Pascanu, Cho and Bengio 2014, Section 3.1", covers=("relu.montufar",)),
-    Part("theory/serra_bound", "theorem", ".bounds:serra_bound",
+    Part("theory/serra_bound", "theorem", ".arrangements:serra_bound",
         "A number of regions that no network of these ReLU layers exceeds.",
         "Serra, Tjandraatmadja and Ramalingam 2018, Theorem 1", covers=("relu.montufar",)),
 )

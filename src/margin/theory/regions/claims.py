@@ -18,15 +18,20 @@ from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.asking import asking
-from margin.theory.regions.arrangements import most_regions
-from margin.theory.regions.bounds import folding_network, montufar_bound, product_bound
-from margin.theory.regions.chains import Chains
+from margin.theory.regions.arrangements import folding_network, montufar_bound, most_regions, product_bound
 from margin.theory.regions.followed import CannotFollow, NotPiecewiseLinear, follow
-from margin.theory.regions.picture import picture
-from margin.theory.regions.plane import PlaneRegions, plane_regions
+from margin.theory.regions.plane import (
+    ROOM,
+    NoPlane,
+    PlaneRegions,
+    Square,
+    looked_at,
+    picture,
+    plane_regions,
+    square_through,
+)
 from margin.theory.regions.polygons import TooManyCells
-from margin.theory.regions.segments import Breakpoints, breakpoints
-from margin.theory.regions.square import ROOM, NoPlane, Square, looked_at, square_through
+from margin.theory.regions.segments import Breakpoints, Chains, breakpoints
 
 BUDGET = 10_000
 """Regions beyond which a claim does not count them: about a second."""

@@ -5,34 +5,36 @@ from margin.theory import ALIKE, HIDDEN_UNITS
 
 AFFINE_CHAIN = Need(
     "chains of Linear layers and pointwise activations",
-    "margin.theory.signal.backpropagation_claims:is_affine_chain",
+    "margin.theory.signal.backpropagation:is_affine_chain",
     of="model",
 )
 
 RANDOM_NET = Need(
     "chains of two Linear layers or more with pointwise activations, on rows",
-    "margin.theory.signal.mean_field_claims:is_random_net",
+    "margin.theory.signal.mean_field:is_random_net",
     of="model",
 )
 
-LAYERS = Need("layers with parameters of their own", "margin.theory.signal.claims:has_layers", of="model")
-
-RECTIFIERS = Need(
-    "models with rectifiers (ReLU) as layers", "margin.theory.signal.claims:has_rectifiers", of="model"
+LAYERS = Need(
+    "layers with parameters of their own", "margin.theory.signal.propagation:has_layers", of="model"
 )
 
-AFFINE_MAPS = Need("affine maps", "margin.theory.signal.initialization_claims:has_affine_maps", of="model")
-DROPOUT = Need("models with dropout", "margin.theory.signal.dropout_claims:has_dropout", of="model")
+RECTIFIERS = Need(
+    "models with rectifiers (ReLU) as layers", "margin.theory.signal.propagation:has_rectifiers", of="model"
+)
+
+AFFINE_MAPS = Need("affine maps", "margin.theory.signal.initialization:has_affine_maps", of="model")
+DROPOUT = Need("models with dropout", "margin.theory.signal.dropout:has_dropout", of="model")
 
 BATCH_NORM = Need(
     "models in which batch normalization follows a linear map",
-    "margin.theory.signal.normalization_claims:has_pairs",
+    "margin.theory.signal.normalization:has_pairs",
     of="model",
 )
 
 RELU_CHAIN = Need(
     "chains of linear maps with ReLUs between them",
-    "margin.theory.signal.initialization_claims:is_relu_chain",
+    "margin.theory.signal.initialization:is_relu_chain",
     of="model",
 )
 
@@ -56,7 +58,7 @@ PARTS: tuple[Part, ...] = (
     Part("theory/backpropagation.units", "function", ".backpropagation:unit_gradients",
         "The gradients of a multilayer perceptron by the formulas of a unit", RUMELHART_1986,
         covers=("backprop.mlp",)),
-    Part("theory/activations", "track", ".sizes:activations",
+    Part("theory/activations", "track", ".propagation:activation_track",
         "Gains of activations and gradients through the layers, and the share of dead units", GLOROT_2010),
     Part("theory/symmetry.permute_hidden", "function", ".symmetry:permute_hidden",
         "A copy of a network with a layer's hidden units in another order: the same function",
@@ -67,44 +69,44 @@ PARTS: tuple[Part, ...] = (
     Part("theory/symmetry.rescale", "function", ".symmetry:rescale",
         "A copy with hidden units scaled before a homogeneous activation and back after it",
         "Dinh, Pascanu, Bengio and Bengio 2017, Section 3"),
-    Part("theory/symmetry.aligned", "function", ".alignment:aligned",
+    Part("theory/symmetry.aligned", "function", ".symmetry:aligned",
         "A copy of a second network with its hidden units in the first one's order", AINSWORTH_2023),
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("theory/signal.activations", ".claims:activations", ".claims:doubling_demo",
+    Claim("theory/signal.activations", ".propagation:activations", ".propagation:doubling_demo",
         "How large is each layer's output, now and when training began?",
         "Glorot and Bengio 2010, Section 4; He, Zhang, Ren and Sun 2015, Section 2.2",
         needs=(LAYERS, TARGETS, TWO_EXAMPLES), cost=Cost(6, limit=1024), figure=".figures:over_depth"),
-    Claim("theory/signal.gradients", ".claims:gradients", ".claims:doubling_demo",
+    Claim("theory/signal.gradients", ".propagation:gradients", ".propagation:doubling_demo",
         "How large is the gradient in each layer's output, now and when training began?",
         "Glorot and Bengio 2010, Section 4; He, Zhang, Ren and Sun 2015, Section 2.2",
         needs=(LAYERS, TARGETS, TWO_EXAMPLES), cost=Cost(6, limit=1024), figure=".figures:over_depth"),
-    Claim("theory/signal.dead", ".claims:dead", ".claims:dead_demo",
+    Claim("theory/signal.dead", ".propagation:dead", ".propagation:dead_demo",
         "How many rectified units give 0 for every example looked at?",
         "Maas, Hannun and Ng 2013, Section 2; Clopper and Pearson 1934 (Brown, Cai and DasGupta 2001, "
         "Section 4.2.1)", needs=(RECTIFIERS,), cost=Cost(2, limit=1024)),
-    Claim("theory/mean_field.lengths", ".mean_field_claims:lengths", ".mean_field_claims:demo",
+    Claim("theory/mean_field.lengths", ".mean_field:lengths", ".mean_field:demo",
         "Do lengths pass the layers as the theory of wide random networks predicts?",
         "Poole, Lahiri, Raghu, Sohl-Dickstein and Ganguli 2016, Equation 3", needs=(RANDOM_NET, TARGETS),
         cost=Cost(12, limit=256), figure=".figures:over_depth"),
-    Claim("theory/mean_field.gradients", ".mean_field_claims:gradient_growth", ".mean_field_claims:demo",
+    Claim("theory/mean_field.gradients", ".mean_field:gradient_growth", ".mean_field:demo",
         "Do gradients grow by chi_1 in each layer, as the theory of wide random networks predicts?",
         "Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017, Section 4", needs=(RANDOM_NET, TARGETS),
         cost=Cost(12, limit=256), figure=".figures:over_depth"),
-    Claim("theory/initialization.variance", ".initialization_claims:variance", ".initialization_claims:demo",
+    Claim("theory/initialization.variance", ".initialization:variance", ".initialization:demo",
         "What is n Var W of each affine map, beside what LeCun, He and Glorot ask for?",
         "LeCun, Bottou, Orr and Müller 1998, Section 4.6; Glorot and Bengio 2010, Equation 12; He, Zhang, "
         "Ren and Sun 2015, Equation 10", needs=(AFFINE_MAPS,), cost=Cost(0.0),
         covers=("init.lecun", "init.glorot", "init.he"), figure=".figures:gains"),
     Claim("theory/initialization.mean_square",
-        ".initialization_claims:mean_square", ".initialization_claims:demo",
+        ".initialization:mean_square", ".initialization:demo",
         "What does each scheme, drawn anew, make of the mean square of a signal through this net?",
         "He, Zhang, Ren and Sun 2015, Equations 9 and 10; Glorot and Bengio 2010, Equation 12", by_name=KNOWN,
         needs=(RELU_CHAIN,), cost=Cost(800.0, "test", 128),
         covers=("init.he", "init.lecun", "init.glorot", "init.orthogonal")),
     Claim("theory/backpropagation.recursion",
-        ".backpropagation_claims:recursion", ".backpropagation_claims:demo",
+        ".backpropagation:recursion", ".backpropagation:demo",
         "Do deltas written out by hand give the gradient that automatic differentiation gives?",
         RUMELHART_1986, by_name=KNOWN, needs=(AFFINE_CHAIN, TARGETS), cost=Cost(4, limit=512),
         covers=("backprop.chain", "backprop.mlp")),
@@ -114,16 +116,16 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/symmetry.alignment", ".symmetry_claims:alignment", ".symmetry_claims:demo",
         "How near do the weights of two trainings come when their hidden units are put in one order?",
         AINSWORTH_2023, needs=(HIDDEN_UNITS, ALIKE), cost=Cost(4, limit=256)),
-    Claim("theory/dropout.weight_scaling", ".dropout_claims:weight_scaling", ".dropout_claims:demo",
+    Claim("theory/dropout.weight_scaling", ".dropout:weight_scaling", ".dropout:demo",
         "Is the answer with all units kept the mean of the answers over masks, before any softmax?",
         "Goodfellow, Bengio and Courville 2016, Section 7.12; Srivastava et al. 2014, Section 7.5",
         needs=(DROPOUT,), cost=Cost(200.0, "test", 256), covers=("reg.dropout_ensemble",)),
-    Claim("theory/dropout.ensemble", ".dropout_claims:ensemble", ".dropout_claims:demo",
+    Claim("theory/dropout.ensemble", ".dropout:ensemble", ".dropout:demo",
         "By how much does the confidence with all units kept exceed the ensemble's over masks?",
         "Gal and Ghahramani 2016, Section 4; Srivastava et al. 2014, Section 7.5",
         needs=(PROBABILITIES, DROPOUT), cost=Cost(200.0, "test", 256), covers=("reg.dropout_ensemble",)),
     Claim("theory/normalization.batch_as_weight",
-        ".normalization_claims:batch_as_weight_norm", ".normalization_claims:demo",
+        ".normalization:batch_as_weight_norm", ".normalization:demo",
         "How far are a layer's inputs from white: batch normalization over weight normalization?",
         "Salimans and Kingma 2016, Section 2.2; Ioffe and Szegedy 2015, Algorithm 1", by_name=KNOWN,
         needs=(BATCH_NORM,), cost=Cost(2.0, "train", 4096), covers=("norm.batch_as_weight_norm",)),

@@ -14,10 +14,9 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking
 from margin.engine.descent import risk
-from margin.theory.signal.alignment import matching
-from margin.theory.signal.path import NotAChainError, Stage, chain_of, few_inputs
-from margin.theory.signal.sizes import looked_at
-from margin.theory.signal.symmetry import permute_hidden, permuted, slots
+from margin.theory.signal.chain import NotAChainError, Stage, chain_of, few_inputs
+from margin.theory.signal.propagation import looked_at
+from margin.theory.signal.symmetry import matching, permute_hidden, permuted, slots
 
 ROUNDING = 1e-9
 """In float64, relative to the largest output."""

@@ -15,10 +15,11 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.engine.asking import asking
+from margin.engine.capture import capture
 from margin.engine.state import Preprocessed
 from margin.nn.initialization import affine_weights, initialize
 from margin.theory.prediction.held_out import stated
-from margin.theory.signal.sizes import looked_at
+from margin.theory.signal.propagation import looked_at
 
 DRAWS = (200, 600)
 """Networks that are drawn from each scheme, at least and at most: small ones cost little and scatter more."""
@@ -148,16 +149,10 @@ def relu_chain(subject: Subject) -> tuple[nn.Sequential, Tensor] | None:
         return None
     device = next(core.parameters()).device
     initialize(core, "he_normal", generator=Generator(device=device).manual_seed(0))
-    calls: list[tuple[nn.Module, Tensor]] = []
-
-    def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        calls.append((module, inputs[0]))
-
-    handles = [module.register_forward_hook(watch) for module in leaves]
     with torch.no_grad(), asking(model):
-        outputs = model(*looked_at(subject, EXAMPLES)[0].inputs)
-        for handle in handles:
-            handle.remove()
+        with capture(leaves) as captured:
+            outputs = model(*looked_at(subject, EXAMPLES)[0].inputs)
+        calls = [(call.module, call.args[0]) for call in captured]
         hidden = _hidden_part([module for module, _ in calls])
         if hidden is None or not isinstance(outputs, Tensor) or not _joined(calls):
             return None
