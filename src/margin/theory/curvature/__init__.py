@@ -3,29 +3,19 @@
 from margin.core.catalog import BESIDE, INITIAL, KNOWN, LONG, PARAMETERS, TARGETS, Claim, Cost, Need, Part
 from margin.theory import ALIKE, HIDDEN_UNITS
 
-OUTPUT_LOSS = Need(
-    "an objective that is a loss of the model's outputs",
-    "margin.theory.curvature.gauss_newton:has_output_loss",
-)
+# fmt: off
 
-OUTPUT_PROBABILITIES = Need(
-    "an objective that is a loss of outputs that state probabilities",
-    "margin.theory.curvature.gauss_newton:has_output_probabilities",
-)
-
+OUTPUT_LOSS = Need("an objective that is a loss of the model's outputs",
+    "margin.theory.curvature.gauss_newton:has_output_loss")
+OUTPUT_PROBABILITIES = Need("an objective that is a loss of outputs that state probabilities",
+    "margin.theory.curvature.gauss_newton:has_output_probabilities")
 LEARNING_RATE = Need("a history with a learning rate", "margin.theory.curvature.smoothness:has_learning_rate")
-
-FILTERS = Need(
-    "a weight matrix or kernel that requires a gradient", "margin.theory.curvature.loss_slices:has_filters"
-)
-
+FILTERS = Need("a weight matrix or kernel that requires a gradient",
+    "margin.theory.curvature.loss_slices:has_filters")
 GOODFELLOW_2016 = "Goodfellow, Bengio and Courville 2016, Section 4.3 (Equation 4.9)"
 KESKAR_2017 = "Keskar et al. 2017, Section 2.2.1, Metric 2.1"
-GOODFELLOW_2015 = "Goodfellow, Vinyals and Saxe 2015, Section 3"
 LI_2018 = "Li, Xu, Taylor, Studer and Goldstein 2018, Section 4"
 GARIPOV_2018 = "Garipov, Izmailov, Podoprikhin, Vetrov and Wilson 2018, Section 3"
-
-# fmt: off
 
 PARTS: tuple[Part, ...] = (
     Part("theory/extreme_eigenvalues", "measure", ".lanczos:extreme_eigenvalues",
@@ -157,10 +147,9 @@ CLAIMS: tuple[Claim, ...] = (
         "How high does the loss rise on a bent path between two trainings, trained for a low loss?",
         GARIPOV_2018, needs=(TARGETS, PARAMETERS, BESIDE), cost=Cost(240, "train", 1024),
         covers=("loss.mode_connectivity",), figure=".figures:landscape"),
-    Claim("theory/connectivity.from_initial",
-        ".connectivity:from_initial", ".connectivity:demo",
+    Claim("theory/connectivity.from_initial", ".connectivity:from_initial", ".connectivity:demo",
         "Does the loss fall all the way from a training's first weights straight to its last?",
-        GOODFELLOW_2015, needs=(TARGETS, PARAMETERS, INITIAL), cost=Cost(42, "train", 2048),
-        covers=("loss.mode_connectivity",), figure=".figures:landscape"),
+        "Goodfellow, Vinyals and Saxe 2015, Section 3", needs=(TARGETS, PARAMETERS, INITIAL),
+        cost=Cost(42, "train", 2048), covers=("loss.mode_connectivity",), figure=".figures:landscape"),
 )
 # fmt: on

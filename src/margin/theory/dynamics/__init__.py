@@ -14,53 +14,30 @@ from margin.core.catalog import (
     Part,
 )
 
-LAST_LAYER = Need(
-    "a last affine map whose training features and targets are known",
-    "margin.theory.signal.chain:has_last_layer",
-)
+# fmt: off
 
-EDGE = Need(
-    "a history with the track theory/edge_of_stability", "margin.theory.dynamics.edge_of_stability:has_edge"
-)
-
+LAST_LAYER = Need("a last affine map whose training features and targets are known",
+    "margin.theory.signal.chain:has_last_layer")
+EDGE = Need("a history with the track theory/edge_of_stability",
+    "margin.theory.dynamics.edge_of_stability:has_edge")
 AFFINE = Need(
     "models that are affine in their weights, at most 100,000, with a squared error or a cross-entropy",
-    "margin.theory.dynamics.weight_function:is_affine",
-    of="model",
-)
-
-LEAST_SQUARES = Need(
-    "models that are affine in their weights, at most 256, with a squared error",
-    "margin.theory.dynamics.weight_function:is_affine_squared",
-    of="model",
-)
-
-TWO_WEIGHTS = Need(
-    "models of two weights", "margin.theory.dynamics.weight_function:has_two_weights", of="model"
-)
-
-REPEATABLE = Need(
-    "a training at a constant rate, short enough to be repeated step by step",
-    "margin.theory.dynamics.training_rates:is_repeatable",
-)
-
-ENOUGH_ROWS = Need(
-    "a history of at least 8 evaluations with a positive training loss",
-    "margin.theory.dynamics.training_rates:has_enough_rows",
-)
-
-BECK_2009 = "Beck and Teboulle 2009, Theorem 3.1"
-NESTEROV_2018 = "Nesterov 2018, Lemma 1.2.3"
-NESTEROV_2018_A = "Nesterov 2018, Section 1.2.3"
+    "margin.theory.dynamics.weight_function:is_affine", of="model")
+LEAST_SQUARES = Need("models that are affine in their weights, at most 256, with a squared error",
+    "margin.theory.dynamics.weight_function:is_affine_squared", of="model")
+TWO_WEIGHTS = Need("models of two weights",
+    "margin.theory.dynamics.weight_function:has_two_weights", of="model")
+REPEATABLE = Need("a training at a constant rate, short enough to be repeated step by step",
+    "margin.theory.dynamics.training_rates:is_repeatable")
+ENOUGH_ROWS = Need("a history of at least 8 evaluations with a positive training loss",
+    "margin.theory.dynamics.training_rates:has_enough_rows")
+NESTEROV_2018 = "Nesterov 2018, Section 1.2.3"
 POLYAK_1963 = "Polyak 1963; Karimi, Nutini and Schmidt 2016, Theorem 1"
 SU_2016 = "Su, Boyd and Candes 2016, Equation 2; Beck and Teboulle 2009, Theorem 4.4"
 ORTEGA_1970 = "Ortega and Rheinboldt 1970, Chapter 9"
-POLYAK_1963_A = "Polyak 1963; Karimi, Nutini and Schmidt 2016, Equation 3"
+POLYAK_RATIO = "Polyak 1963; Karimi, Nutini and Schmidt 2016, Equation 3"
 SMITH_2017 = "Smith 2017, Section 3.3"
 SANTURKAR_2018 = "Santurkar, Tsipras, Ilyas and Mądry 2018, Section 3.1"
-ALI_2019 = "Ali, Kolter and Tibshirani 2019, Theorem 1"
-
-# fmt: off
 
 PARTS: tuple[Part, ...] = (
     Part("theory/decoupled_decay", "fact", ".weight_decay:first_adam_step",
@@ -78,8 +55,8 @@ PARTS: tuple[Part, ...] = (
         "Hoerl and Kennard 1970, Section 5; Bishop 2006, Equations 3.52 to 3.55",
         covers=("reg.optimal_decay", "reg.map_gaussian_prior")),
     Part("theory/ridge_ratio", "theorem", ".shrinkage:ridge_ratio",
-        "What early stopping keeps of a direction over what the penalty 1/t keeps: 1 to 1.2985.", ALI_2019,
-        covers=("reg.early_stopping_equals_l2",)),
+        "What early stopping keeps of a direction over what the penalty 1/t keeps: 1 to 1.2985.",
+        "Ali, Kolter and Tibshirani 2019, Theorem 1", covers=("reg.early_stopping_equals_l2",)),
     Part("theory/gradient_predictiveness", "measure", ".predictiveness:gradient_predictiveness",
         "The change of a gradient after steps along itself.", SANTURKAR_2018,
         covers=("norm.batch_motivation",)),
@@ -96,17 +73,17 @@ PARTS: tuple[Part, ...] = (
     Part("theory/rate_sweep", "measure", ".lr_range:sweep",
         "The loss while the learning rate rises geometrically from step to step.", SMITH_2017),
     Part("theory/sufficient_decrease", "theorem", ".rates:sufficient_decrease",
-        "The least decrease of an L-smooth function by a gradient step: the descent lemma.", NESTEROV_2018,
-        covers=("opt.descent_lemma",)),
+        "The least decrease of an L-smooth function by a gradient step: the descent lemma.",
+        "Nesterov 2018, Lemma 1.2.3", covers=("opt.descent_lemma",)),
     Part("theory/stationary_bound", "theorem", ".rates:stationary_bound",
         "The least squared gradient of T steps on a smooth function: at most 2 L (h_0 - h*) / T.",
-        NESTEROV_2018_A, covers=("opt.rate_smooth",)),
+        NESTEROV_2018, covers=("opt.rate_smooth",)),
     Part("theory/stationary_steps", "theorem", ".rates:stationary_steps",
-        "The steps after which some iterate of a smooth function is epsilon-critical.", NESTEROV_2018_A,
+        "The steps after which some iterate of a smooth function is epsilon-critical.", NESTEROV_2018,
         covers=("opt.rate_smooth",)),
     Part("theory/convex_bound", "theorem", ".rates:convex_bound",
         "The gap of a convex function after t steps of descent: at most |theta_0 - z|^2 / (2 eta t).",
-        BECK_2009, covers=("opt.rate_convex",)),
+        "Beck and Teboulle 2009, Theorem 3.1", covers=("opt.rate_convex",)),
     Part("theory/nesterov_bound", "theorem", ".rates:nesterov_bound",
         "The gap of a convex function after t steps of Nesterov's method: of the order of 1 / t^2.", SU_2016,
         covers=("opt.nesterov",)),
@@ -126,7 +103,7 @@ PARTS: tuple[Part, ...] = (
         "Whether descent on a quadratic diverges: exactly at steps above 2/L.",
         "Goodfellow, Bengio and Courville 2016, Section 4.3", covers=("opt.gd",)),
     Part("theory/follow", "function", ".rates:follow",
-        "The iterates of an optimizer on a function of one vector.", NESTEROV_2018_A, covers=("opt.gd",)),
+        "The iterates of an optimizer on a function of one vector.", NESTEROV_2018, covers=("opt.gd",)),
     Part("theory/fitted_rate", "measure", ".rates:fitted_rate",
         "The factor a step of a sequence that converges geometrically, with its error.", ORTEGA_1970),
     Part("theory/fitted_exponent", "measure", ".rates:fitted_exponent",
@@ -148,7 +125,7 @@ PARTS: tuple[Part, ...] = (
         "Goodfellow, Bengio and Courville 2016, Section 8.2", covers=("opt.trajectory_dependence",)),
     Part("theory/pl", "track", ".rate_claims:track",
         "The Polyak-Lojasiewicz ratio |gradient|^2 / (2 loss) at every evaluation of a training.",
-        POLYAK_1963_A, covers=("opt.pl",)),
+        POLYAK_RATIO, covers=("opt.pl",)),
 )
 
 CLAIMS: tuple[Claim, ...] = (
@@ -170,7 +147,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Nesterov 2018, Lemma 1.2.3 (below) and Equation 2.1.2 (above)", needs=(TARGETS, PARAMETERS, AFFINE),
         cost=Cost(100, "train", 4096), covers=("opt.descent_lemma",)),
     Claim("theory/rates.stationary", ".rate_claims:stationary", ".rate_claims:demo",
-        "Is the least gradient among the first T steps of descent as small as it must be?", NESTEROV_2018_A,
+        "Is the least gradient among the first T steps of descent as small as it must be?", NESTEROV_2018,
         needs=(TARGETS, PARAMETERS, AFFINE), cost=Cost(400, "train", 4096), covers=("opt.rate_smooth",)),
     Claim("theory/rates.linear", ".rate_claims:linear", ".rate_claims:demo",
         "Does descent on least squares shrink the gap to the minimum by 1 - mu/L a step?", POLYAK_1963,
@@ -188,7 +165,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Ortega and Rheinboldt 1970, Chapter 9 (root convergence factors)", needs=(HISTORY, ENOUGH_ROWS),
         cost=Cost(0), covers=("opt.rate_convex",)),
     Claim("theory/rates.pl", ".rate_claims:along_path", ".rate_claims:pl_demo",
-        "How steep is the training loss for its height, at least, where training has been?", POLYAK_1963_A,
+        "How steep is the training loss for its height, at least, where training has been?", POLYAK_RATIO,
         needs=(TARGETS, PARAMETERS), cost=Cost(6, "train", 4096), covers=("opt.pl",)),
     Claim("theory/rates.segment", ".training_rates:segment", ".training_rates:demo",
         "Is the training loss convex along the way from the first weights to the last?",

@@ -13,25 +13,20 @@ from margin.core.catalog import (
     Part,
 )
 
-TWO_CLASSES = Need(
-    "the probabilities of exactly two classes", "margin.theory.prediction.calibration:has_two_classes"
-)
+# fmt: off
 
+TWO_CLASSES = Need("the probabilities of exactly two classes",
+    "margin.theory.prediction.calibration:has_two_classes")
 MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking:has_many_classes")
 REAL_VALUES = Need("predictions of real values", "margin.theory.prediction.residuals:has_values")
 WILSON = "Wilson 1927 (Brown, Cai and DasGupta 2001, Section 3.1.1)"
-
 DELONG = (
     "DeLong, DeLong and Clarke-Pearson 1988; Newcombe 2006; "
     "van der Vaart 1998, Section 12.2 (two-sample U-statistics)"
 )
-
 RATIO = "Cochran 1977, Section 2.11 (error of a ratio); van der Vaart 1998, Theorem 3.1 (delta method)"
 CLOPPER_1934 = "Clopper and Pearson 1934 (Brown, Cai and DasGupta 2001, Section 4.2.1)"
-MOHRI_2018 = "Mohri, Rostamizadeh and Talwalkar 2018, Section 9.2"
 GUO_2017 = "Guo, Pleiss, Sun and Weinberger 2017, Equation 3"
-
-# fmt: off
 
 PARTS: tuple[Part, ...] = (
     Part("theory/clopper_pearson", "measure", ".risk:clopper_pearson",
@@ -43,7 +38,8 @@ PARTS: tuple[Part, ...] = (
     Part("theory/auroc", "measure", ".ranking:auroc",
         "The area under the ROC curve with DeLong's variance, ties counting half.", DELONG),
     Part("theory/output_margins", "measure", ".margins:output_margins",
-        "The score of the right class less the best of the others.", MOHRI_2018),
+        "The score of the right class less the best of the others.",
+        "Mohri, Rostamizadeh and Talwalkar 2018, Section 9.2"),
     Part("theory/expected_calibration_error", "measure", ".calibration:expected_calibration_error",
         "The mean distance of frequency and probability over bins.", GUO_2017),
 )

@@ -2,22 +2,14 @@
 
 from margin.core.catalog import KNOWN, TWO_EXAMPLES, Claim, Cost, Need, Part
 
-REAL_INPUT = Need("one input of real numbers", "margin.theory.regions.claims:has_real_inputs")
-
-FOLLOWED = Need(
-    "models whose forward is made of known functions",
-    "margin.theory.regions.claims:can_be_followed",
-    of="model",
-)
-
-PLANE = Need(
-    "three held-out examples that span a plane of real inputs", "margin.theory.regions.claims:has_plane"
-)
-
-MONTUFAR_2014 = "Montufar, Pascanu, Cho and Bengio 2014, Theorem 5"
-HANIN_2019 = "Hanin and Rolnick 2019, Section 2"
-
 # fmt: off
+
+REAL_INPUT = Need("one input of real numbers", "margin.theory.regions.claims:has_real_inputs")
+FOLLOWED = Need("models whose forward is made of known functions",
+    "margin.theory.regions.claims:can_be_followed", of="model")
+PLANE = Need("three held-out examples that span a plane of real inputs",
+    "margin.theory.regions.claims:has_plane")
+HANIN_2019 = "Hanin and Rolnick 2019, Section 2"
 
 PARTS: tuple[Part, ...] = (
     Part("theory/activation_pattern", "measure", ".arrangements:activation_pattern",
@@ -39,8 +31,8 @@ PARTS: tuple[Part, ...] = (
         "The regions of an arrangement one by one, by linear programs, with a point of each.",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 5", covers=("relu.zaslavsky",)),
     Part("theory/montufar_bound", "theorem", ".arrangements:montufar_bound",
-        "A number of linear regions that some network of L hidden layers of m ReLUs reaches.", MONTUFAR_2014,
-        covers=("relu.montufar",)),
+        "A number of linear regions that some network of L hidden layers of m ReLUs reaches.",
+        "Montufar, Pascanu, Cho and Bengio 2014, Theorem 5", covers=("relu.montufar",)),
     Part("theory/folding_network", "fact", ".arrangements:folding_network",
         "Weights that reach Montufar's bound: layers that fold their input onto itself.",
         "Montufar, Pascanu, Cho and Bengio 2014, Section 3.1", covers=("relu.montufar",)),

@@ -3,49 +3,39 @@
 from margin.core.catalog import KNOWN, PROBABILITIES, TARGETS, TWO_EXAMPLES, Claim, Cost, Need, Part
 from margin.theory import ALIKE, HIDDEN_UNITS
 
-AFFINE_CHAIN = Need(
-    "chains of Linear layers and pointwise activations",
-    "margin.theory.signal.backpropagation:is_affine_chain",
-    of="model",
-)
+# fmt: off
 
-RANDOM_NET = Need(
-    "chains of two Linear layers or more with pointwise activations, on rows",
-    "margin.theory.signal.mean_field:is_random_net",
-    of="model",
-)
-
-LAYERS = Need(
-    "layers with parameters of their own", "margin.theory.signal.propagation:has_layers", of="model"
-)
-
-RECTIFIERS = Need(
-    "models with rectifiers (ReLU) as layers", "margin.theory.signal.propagation:has_rectifiers", of="model"
-)
-
+AFFINE_CHAIN = Need("chains of Linear layers and pointwise activations",
+    "margin.theory.signal.backpropagation:is_affine_chain", of="model")
+RANDOM_NET = Need("chains of two Linear layers or more with pointwise activations, on rows",
+    "margin.theory.signal.mean_field:is_random_net", of="model")
+LAYERS = Need("layers with parameters of their own",
+    "margin.theory.signal.propagation:has_layers", of="model")
+RECTIFIERS = Need("models with rectifiers (ReLU) as layers",
+    "margin.theory.signal.propagation:has_rectifiers", of="model")
 AFFINE_MAPS = Need("affine maps", "margin.theory.signal.initialization:has_affine_maps", of="model")
 DROPOUT = Need("models with dropout", "margin.theory.signal.dropout:has_dropout", of="model")
-
-BATCH_NORM = Need(
-    "models in which batch normalization follows a linear map",
-    "margin.theory.signal.normalization:has_pairs",
-    of="model",
-)
-
-RELU_CHAIN = Need(
-    "chains of linear maps with ReLUs between them",
-    "margin.theory.signal.initialization:is_relu_chain",
-    of="model",
-)
-
-GLOROT_2010 = "Glorot and Bengio 2010, Section 4"
+BATCH_NORM = Need("models in which batch normalization follows a linear map",
+    "margin.theory.signal.normalization:has_pairs", of="model")
+RELU_CHAIN = Need("chains of linear maps with ReLUs between them",
+    "margin.theory.signal.initialization:is_relu_chain", of="model")
 RUMELHART_1986 = "Rumelhart, Hinton and Williams 1986, Equations 4-7"
+POOLE_2016 = "Poole, Lahiri, Raghu, Sohl-Dickstein and Ganguli 2016, Equation 3"
+SCHOENHOLZ_2017 = "Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017, Section 4"
 HECHT_NIELSEN_1990 = "Hecht-Nielsen 1990; Bishop 2006, Section 5.1.1"
 AINSWORTH_2023 = "Ainsworth, Hayase and Srinivasa 2023, Algorithm 1"
 
-# fmt: off
-
 PARTS: tuple[Part, ...] = (
+    Part("theory/mean_field.next_length", "function", ".mean_field:next_length",
+        "The variance of the next layer's pre-activations in a wide random network", POOLE_2016),
+    Part("theory/mean_field.chi", "function", ".mean_field:chi",
+        "The factor by which small differences and squared gradients grow in a layer", SCHOENHOLZ_2017),
+    Part("theory/mean_field.critical_point", "function", ".mean_field:critical_point",
+        "Where neither vanishes nor explodes: a point of the critical line",
+        "Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017, Section 3"),
+    Part("theory/mean_field.depth_scale", "function", ".mean_field:depth_scale",
+        "The number of layers in which a correlation or gradient changes e-fold",
+        "Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017, Sections 3 and 4"),
     Part("theory/softmax_ensemble", "theorem", ".dropout:softmax_ensemble",
         "The arithmetic and the geometric mean over every mask of a softmax-linear model.",
         "Goodfellow, Bengio and Courville 2016, Section 7.12", covers=("reg.dropout_ensemble",)),
@@ -59,7 +49,8 @@ PARTS: tuple[Part, ...] = (
         "The gradients of a multilayer perceptron by the formulas of a unit", RUMELHART_1986,
         covers=("backprop.mlp",)),
     Part("theory/activations", "track", ".propagation:activation_track",
-        "Gains of activations and gradients through the layers, and the share of dead units", GLOROT_2010),
+        "Gains of activations and gradients through the layers, and the share of dead units",
+        "Glorot and Bengio 2010, Section 4"),
     Part("theory/symmetry.permute_hidden", "function", ".symmetry:permute_hidden",
         "A copy of a network with a layer's hidden units in another order: the same function",
         HECHT_NIELSEN_1990, covers=("ffn.permutation_symmetry",)),
@@ -88,11 +79,11 @@ CLAIMS: tuple[Claim, ...] = (
         "Section 4.2.1)", needs=(RECTIFIERS,), cost=Cost(2, limit=1024)),
     Claim("theory/mean_field.lengths", ".mean_field:lengths", ".mean_field:demo",
         "Do lengths pass the layers as the theory of wide random networks predicts?",
-        "Poole, Lahiri, Raghu, Sohl-Dickstein and Ganguli 2016, Equation 3", needs=(RANDOM_NET, TARGETS),
+        POOLE_2016, needs=(RANDOM_NET, TARGETS),
         cost=Cost(12, limit=256), figure=".figures:over_depth"),
     Claim("theory/mean_field.gradients", ".mean_field:gradient_growth", ".mean_field:demo",
         "Do gradients grow by chi_1 in each layer, as the theory of wide random networks predicts?",
-        "Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017, Section 4", needs=(RANDOM_NET, TARGETS),
+        SCHOENHOLZ_2017, needs=(RANDOM_NET, TARGETS),
         cost=Cost(12, limit=256), figure=".figures:over_depth"),
     Claim("theory/initialization.variance", ".initialization:variance", ".initialization:demo",
         "What is n Var W of each affine map, beside what LeCun, He and Glorot ask for?",
