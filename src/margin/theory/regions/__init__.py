@@ -43,16 +43,16 @@ PARTS: tuple[Part, ...] = (
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("theory/regions.in_plane", ".claims:in_plane", ".claims:demo",
-        "Into how many linear pieces does the network cut a plane through three examples?",
+        "Linear regions: into how many does the network cut a plane through three examples?",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound); Hanin and Rolnick 2019, Section "
         "2 (both kinds of regions)", needs=(PLANE, FOLLOWED), cost=Cost(20_000.0, "test", 3),
         covers=("relu.activation_pattern", "relu.zaslavsky"), figure=".figures:regions"),
     Claim("theory/regions.possible", ".claims:possible", ".claims:demo",
-        "How many linear pieces does some network of this depth and width have, beside this one?",
+        "Montufar's bound: how many linear regions has some network of this depth and width?",
         "Montufar, Pascanu, Cho and Bengio 2014, Theorem 5 (some weights reach it)", by_name=KNOWN,
         needs=(PLANE,), cost=Cost(20_000.0, "test", 3), covers=("relu.montufar",)),
     Claim("theory/regions.on_segments", ".claims:on_segments", ".claims:segments_demo",
-        "At how many points does the network bend between two examples, now and before training?",
+        "Breakpoints: at how many points does the network bend between two examples, now and initially?",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound, for n = 1); Hanin and Rolnick "
         "2019, Section 3 (the growth)", needs=(REAL_INPUT, FOLLOWED, TWO_EXAMPLES),
         cost=Cost(1000.0, "test", 32), covers=("relu.activation_pattern",)),
