@@ -18,12 +18,18 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
 from margin.engine.state import State
 from margin.theory.curvature.hessian import MEMORY, RiskHessian, risk_hessian
 from margin.theory.curvature.lanczos import SEED, Extremes, extreme_eigenvalues
-from margin.theory.curvature.trained_weights import NO_LOSS, UNIT, Quadratic, differentiated, hessian_of
+from margin.theory.curvature.trained_weights import (
+    NO_LOSS,
+    UNIT,
+    Quadratic,
+    differentiated,
+    hessian_of,
+    of_weights,
+)
 from margin.theory.curvature.twice_differentiable import twice_differentiable
 
 COLUMN = "smoothness"
@@ -121,17 +127,8 @@ class Cosine(nn.Module):
 
 def demo() -> Subject:
     """The loss -cos(w), from 1 to 0.1 by gradient descent: L is 1, and cos(0.1) = 0.995 is seen of it."""
-    zeros = torch.zeros(3, dtype=torch.float64)
-    batch = Batch((zeros,), zeros)
-    return Subject(
-        model=Cosine(0.1),
-        initial=Cosine(1.0),
-        test=[batch],
-        train=[batch],
-        task=VALUES,
-        objective=lambda model, batch, generator: model(*batch.inputs),
-        history=[{"step": 0, COLUMN: math.cos(1.0)}, {"step": 1, COLUMN: math.cos(0.5)}],
-    )
+    history = [{"step": 0, COLUMN: math.cos(1.0)}, {"step": 1, COLUMN: math.cos(0.5)}]
+    return of_weights(Cosine(0.1), initial=Cosine(1.0), history=history)
 
 
 TRACKED = 1024
@@ -260,16 +257,7 @@ def step_ratio(subject: Subject, *, examples: int | None = 1024, memory: int = M
 def step_demo() -> Subject:
     """The loss x^2 - y^2 / 2 at (1, 1), after a training at the rate 1: g = (2, -1), g'Hg / |g|^2 = 7 / 5."""
     A = torch.diag(torch.tensor([2.0, -1.0], dtype=torch.float64))
-    zeros = torch.zeros(3, dtype=torch.float64)
-    batch = Batch((zeros,), zeros)
-    return Subject(
-        model=Quadratic(A),
-        test=[batch],
-        train=[batch],
-        task=VALUES,
-        objective=lambda model, batch, generator: model(*batch.inputs),
-        history=[{"step": 1, "lr": 1.0}],
-    )
+    return of_weights(Quadratic(A), history=[{"step": 1, "lr": 1.0}])
 
 
 def track(state: State, objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:

@@ -12,8 +12,6 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.core.tasks import VALUES
-from margin.core.types import Batch
 from margin.theory.curvature.hessian import MEMORY, RiskHessian
 from margin.theory.curvature.hutchinson import (
     FEW,
@@ -30,7 +28,14 @@ from margin.theory.curvature.lanczos import (
     ritz_pairs,
     spectral_density,
 )
-from margin.theory.curvature.trained_weights import DRAWN, NO_LOSS, UNIT, hessian_of, vectors_within
+from margin.theory.curvature.trained_weights import (
+    DRAWN,
+    NO_LOSS,
+    UNIT,
+    hessian_of,
+    of_weights,
+    vectors_within,
+)
 from margin.theory.curvature.twice_differentiable import twice_differentiable
 
 BROKEN = "a product with the Hessian is not finite"
@@ -415,15 +420,7 @@ class Double(nn.Module):
 
 def demo() -> Subject:
     """The loss (x^2 - 1)^2 + y^2 at (0, 0): a saddle point, of curvatures -4 and 2."""
-    zeros = torch.zeros(3, dtype=torch.float64)
-    batch = Batch((zeros,), zeros)
-    return Subject(
-        model=Double(0.0, 0.0),
-        test=[batch],
-        train=[batch],
-        task=VALUES,
-        objective=lambda model, batch, generator: model(*batch.inputs),
-    )
+    return of_weights(Double(0.0, 0.0))
 
 
 SAYS: dict[Kind, str] = {

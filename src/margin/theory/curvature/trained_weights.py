@@ -6,9 +6,9 @@ changes it and not the function.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -334,17 +334,37 @@ class Quadratic(nn.Module):
         return (self.w @ self.get_buffer("A") @ self.w / 2).expand(len(x))
 
 
+def of_weights(
+    model: nn.Module,
+    *,
+    examples: int = 3,
+    history: Sequence[Mapping[str, Any]] = (),
+    initial: nn.Module | None = None,
+) -> Subject:
+    """A subject whose loss is what its model gives, a function of the weights alone.
+
+    Args:
+        model: It gives each example the same value.
+        examples: How many there are, all 0.
+        history: The rows of a training's history.
+        initial: The model with the weights that a training began with.
+    """
+    zeros = torch.zeros(examples, dtype=torch.float64)
+    batches = [Batch((zeros,), zeros)]
+    return Subject(
+        model=model,
+        test=batches,
+        train=batches,
+        task=VALUES,
+        objective=lambda model, batch, generator: model(*batch.inputs),
+        history=history,
+        initial=initial,
+    )
+
+
 def demo() -> Subject:
     """The spectrum {3, -3, 0.1}, on axes that are not the coordinates': trace 0.1."""
     u = torch.tensor([1.0, 2.0, 2.0], dtype=torch.float64) / 3
     reflection = torch.eye(3, dtype=torch.float64) - 2 * torch.outer(u, u)
     A = reflection @ torch.diag(torch.tensor([3.0, -3.0, 0.1], dtype=torch.float64)) @ reflection
-    zeros = torch.zeros(4, dtype=torch.float64)
-    batch = Batch((zeros,), zeros)
-    return Subject(
-        model=Quadratic(A),
-        test=[batch],
-        train=[batch],
-        task=VALUES,
-        objective=lambda model, batch, generator: model(*batch.inputs),
-    )
+    return of_weights(Quadratic(A), examples=4)

@@ -27,7 +27,14 @@ from margin.engine.descent import risk
 from margin.engine.state import State
 from margin.optim.heavy_ball import HeavyBall
 from margin.optim.nesterov import Nesterov
-from margin.theory.curvature.trained_weights import NO_LOSS, UNIT, Quadratic, Sample, differentiated
+from margin.theory.curvature.trained_weights import (
+    NO_LOSS,
+    UNIT,
+    Quadratic,
+    Sample,
+    differentiated,
+    of_weights,
+)
 from margin.theory.dynamics.rates import (
     Make,
     Path,
@@ -422,13 +429,5 @@ def along_path(subject: Subject, *, examples: int | None = 4096) -> Finding:
 
 def pl_demo() -> Subject:
     """The loss (3 x^2 + y^2) / 2 at (1, 1): |g|^2 = 10 and h = 2, the ratio 5/2."""
-    zeros = torch.zeros(3, dtype=torch.float64)
-    batch = Batch((zeros,), zeros)
-    return Subject(
-        model=Quadratic(torch.diag(torch.tensor([3.0, 1.0], dtype=torch.float64))),
-        test=[batch],
-        train=[batch],
-        task=VALUES,
-        objective=lambda model, batch, generator: model(*batch.inputs),
-        history=[{"step": 0, COLUMN: 2.75}, {"step": 1, COLUMN: 2.6}],
-    )
+    A = torch.diag(torch.tensor([3.0, 1.0], dtype=torch.float64))
+    return of_weights(Quadratic(A), history=[{"step": 0, COLUMN: 2.75}, {"step": 1, COLUMN: 2.6}])
