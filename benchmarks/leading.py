@@ -27,8 +27,8 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.opening import open_data
 from margin.engine.descent import risk
+from margin.theory.curvature.eigenpairs import Pairs, leading_eigenpairs
 from margin.theory.curvature.hessian import risk_hessian
-from margin.theory.curvature.leading import Pairs, leading_eigenpairs
 
 EXAMPLES, COUNT, ROUNDS, WITHIN = 2000, 5, 3, 1e-3
 TOLERANCES = (3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)

@@ -21,9 +21,9 @@ from benchmarks.record import interleaved, ratio, record
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
-from margin.theory.curvature.diagonal import as_symmetric
 from margin.theory.curvature.hessian import risk_hessian
-from margin.theory.curvature.spectral_density import spectral_density
+from margin.theory.curvature.hutchinson import as_symmetric
+from margin.theory.curvature.lanczos import spectral_density
 
 STEPS, PROBES, ROUNDS, KAPPA, SEEDS = 40, 8, 7, 3.0, 5
 

@@ -16,7 +16,7 @@ from benchmarks.record import record
 from margin import Training
 from margin.auditing.subject.runs import subject_of_run
 from margin.data.sets.bundled import digits
-from margin.theory.curvature.connectivity_claims import after_alignment, curved, from_initial, linear
+from margin.theory.curvature.connectivity import after_alignment, curved, from_initial, linear
 
 SEEDS = range(5)
 MODEL = {"hidden": [128, 128]}

@@ -13,8 +13,7 @@ from torch import Generator
 
 from benchmarks.record import record
 from margin.theory.prediction.calibration import calibrated_errors, calibration_interval
-from margin.theory.prediction.held_out import Terms
-from margin.theory.prediction.limits import mean_limits
+from margin.theory.prediction.held_out import Terms, mean_limits
 from margin.theory.prediction.risk import clopper_pearson
 
 SEED = 2019

@@ -15,9 +15,18 @@ from benchmarks.record import record
 from margin.data.sets.bundled import breast_cancer
 from margin.math.convexity.landscapes import valley
 from margin.optim.momentum import HeavyBall, Nesterov
-from margin.theory.dynamics.convergence import Make, fitted_exponent, fitted_rate, follow
-from margin.theory.dynamics.rates import best_step, heavy_ball_options, nesterov_options
-from margin.theory.dynamics.stochastic_rates import moments, noise_floor, stochastic_descent
+from margin.theory.dynamics.rates import (
+    Make,
+    best_step,
+    fitted_exponent,
+    fitted_rate,
+    follow,
+    heavy_ball_options,
+    moments,
+    nesterov_options,
+    noise_floor,
+    stochastic_descent,
+)
 
 KAPPAS = (10.0, 100.0, 1000.0, 10000.0)
 AT = [round(10 ** (2 + i / 6)) for i in range(13)]

@@ -9,7 +9,7 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from margin.auditing.asking.trace import Trace
 from margin.core.catalog import Claim, Entry, Part, Rule, chosen, dictated, resolve, supply
-from margin.core.findings import Finding, Subject, Verdict
+from margin.core.findings import Finding, Subject, Verdict, finding_of
 from margin.core.options import Training
 from margin.core.types import Batch, Metrics
 from margin.data.examples import Data, InOrder, is_independent
@@ -65,7 +65,7 @@ def check_row(row: Entry | Rule | Part | Claim) -> None:
         if path:
             resolve(path)
     for need in getattr(row, "needs", ()):
-        resolve(need.met)
+        resolve(need.met or need.model)
 
 
 # entries
@@ -292,8 +292,7 @@ def check_claim(claim: Claim) -> None:
 def check_question(claim: Claim, subject: Subject) -> Finding:
     """Asking leaves no trace, and asking again gives the same."""
     before = Trace.of(subject)
-    ask: Callable[[Subject], Finding] = resolve(claim.ask)
-    first, second = ask(subject), ask(subject)
+    first, second = finding_of(claim, subject), finding_of(claim, subject)
     changed = before.difference(subject)
     _require(not changed, f"{claim.name} leaves a trace: {changed}")
     _require(first.as_json() == second.as_json(), f"{claim.name} answers differently when asked again")

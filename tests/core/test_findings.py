@@ -2,16 +2,19 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
+from margin.core.catalog import Claim
 from margin.core.findings import (
     Finding,
     Premise,
     Subject,
     Verdict,
+    finding_of,
     has_domain,
     has_labels,
     has_parameters,
@@ -136,6 +139,40 @@ def test_assumed_premises_are_named() -> None:
 def test_contradictions_are_refused(given: dict) -> None:
     with pytest.raises(ValueError, match=r"an exact value|a stderr or an interval|one label per element"):
         finding(0.5, **given)
+
+
+def test_an_identity_promises_one_value_from_both_sides() -> None:
+    """A value 0.2 above 1 violates equality with 1, and would hold with either bound alone left out."""
+    value = torch.tensor([1.0, 1.2], dtype=torch.float64)
+    found = Finding(statement="a ratio is 1", value=value, range=(0.0, math.inf), equals=1.0, tolerance=0.1)
+    assert found.verdicts == [Verdict.HOLDS, Verdict.VIOLATED]
+    below = Finding(
+        statement="a ratio is 1", value=value - 0.3, range=(0.0, math.inf), equals=1, tolerance=0.15
+    )
+    assert below.verdicts == [Verdict.VIOLATED, Verdict.HOLDS]
+    again = replace(found, reference="Euler 1748")
+    assert (again.as_json()["low"], again.as_json()["high"], again.reference) == (1.0, 1.0, "Euler 1748")
+    with pytest.raises(ValueError, match="one value: got equals with low or high"):
+        Finding(statement="", value=value, range=(0.0, 1.0), equals=1.0, high=torch.tensor(2.0))
+
+
+def _said(subject: Subject) -> Finding:
+    return Finding(statement="", value=torch.tensor(0.5), range=(0.0, 1.0))
+
+
+def _said_elsewhere(subject: Subject) -> Finding:
+    return Finding(
+        statement="", value=torch.tensor(0.5), range=(0.0, 1.0), reference="Gauss 1809, Section 177"
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "reference"),
+    [("_said", "Laplace 1812, Book II"), ("_said_elsewhere", "Gauss 1809, Section 177")],
+)
+def test_a_findings_reference_is_its_rows_unless_it_has_its_own(function: str, reference: str) -> None:
+    claim = Claim("core/said", f"{__name__}:{function}", "", "What?", "Laplace 1812, Book II")
+    assert finding_of(claim, None).reference == reference
 
 
 def test_json_holds_no_nan() -> None:

@@ -100,9 +100,11 @@ def claims(patterns: tuple[str, ...] = ()) -> Output:
 
 def demonstrated(claim: Any) -> tuple[Any, float]:
     """The finding of a claim's demonstration, and how long the question took."""
+    from margin.core.findings import finding_of
+
     subject = catalog.resolve(claim.demo)()
     start = time.perf_counter()
-    finding = catalog.resolve(claim.ask)(subject)
+    finding = finding_of(claim, subject)
     return finding, time.perf_counter() - start
 
 

@@ -6,13 +6,14 @@ promises. See :class:`Finding`.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.core.catalog import Claim, resolve
 from margin.core.tasks import Task
 from margin.core.types import Batch, Domain, Objective
 
@@ -73,10 +74,10 @@ class Finding:
     Args:
         statement: What is claimed, in one sentence.
         value: What was measured: a scalar, or one element per example or per label.
-        unit: Unit of the value; "1" where it has none.
         range: The least and largest value possible at all.
+        unit: Unit of the value; "1" where it has none.
         premises: The theorem's hypotheses on this subject; () declares that it needs none.
-        reference: Author, year and theorem, equation or section.
+        equals: What the value is by an identity: it is the promise's both ends, ``low`` and ``high``.
         kind: exact, estimate, or a one-sided estimate of the truth (lower, upper).
         stderr: Standard error of an estimate.
         interval: A confidence interval of the truth, where a standard error would mislead.
@@ -84,7 +85,7 @@ class Finding:
         sample: Of which examples the value is, where not of all that its question names: "1,024 drawn".
         failure: Why the method gave no number; "" where it did.
         low: Promised lower bound.
-        high: Promised upper bound; an identity has low = high.
+        high: Promised upper bound.
         scope: always, with probability, for some member of a class (exists), asymptotically (limit).
         tolerance: Width by which rounding may widen the promise, in the value's unit.
         labels: Names of the value's elements.
@@ -92,14 +93,15 @@ class Finding:
             accuracy in a ball, between what is certified and what survived the attack. None: in the reach.
         curves: Named tensors that the report draws.
         remarks: What a reader must know besides the verdict, a sentence each: why there is no certificate.
+        reference: Author, year and theorem, equation or section, where it is not that of the claim's row.
     """
 
     statement: str
     value: Tensor
-    unit: str
     range: tuple[float, float]
-    premises: tuple[Premise, ...]
-    reference: str
+    unit: str = "1"
+    premises: tuple[Premise, ...] = ()
+    equals: InitVar[Tensor | float | None] = None
     kind: Kind = "exact"
     stderr: Tensor | None = None
     interval: tuple[Tensor, Tensor] | None = None
@@ -114,8 +116,15 @@ class Finding:
     bracket: tuple[Tensor, Tensor] | None = None
     curves: Mapping[str, Tensor] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    reference: str = ""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, equals: Tensor | float | None) -> None:
+        if equals is not None:
+            if self.low is not None or self.high is not None:
+                raise ValueError("an identity promises one value: got equals with low or high")
+            promised = torch.as_tensor(equals, dtype=torch.float64)
+            object.__setattr__(self, "low", promised)
+            object.__setattr__(self, "high", promised)
         if self.stderr is not None and self.interval is not None:
             raise ValueError("a finding has a stderr or an interval, not both")
         if self.kind == "exact" and (self.stderr is not None or self.interval is not None):
@@ -235,6 +244,12 @@ class Finding:
             "verdict": str(self.verdict),
             "verdicts": [str(verdict) for verdict in self.verdicts],
         }
+
+
+def finding_of(claim: Claim, subject: "Subject") -> Finding:
+    """What a claim answers of a subject; its row's reference fills the finding's where that is empty."""
+    found: Finding = resolve(claim.ask)(subject)
+    return found if found.reference else replace(found, reference=claim.reference)
 
 
 def _bound(bound: Tensor | None, value: Tensor, missing: float) -> list[float]:

@@ -8,16 +8,16 @@ FAMILIES = ("training", "attacks", "certificates")
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("robust/linf.sandwich", "margin.robust.sandwich:linf_sandwich", "margin.robust.sandwich:demo",
-        "How many examples stay right when every coordinate may move by eps: certificate and attack",
+        "Robust accuracy in an l-infinity ball of radius eps, between certificate (IBP) and attack (PGD)",
         "Gowal et al. (2018), Equations 6-8; Madry et al. (2018), Equation 2.1",
         needs=(LABELS, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(400, limit=512),
         covers=("adv.ibp", "adv.pgd"), figure="margin.robust.figures:sandwich"),
     Claim("robust/linf.fgsm", "margin.robust.sandwich:linf_fgsm", "margin.robust.sandwich:demo",
-        "How many examples stay right after one signed gradient step of length eps",
+        "Accuracy under FGSM: one signed gradient step of length eps",
         "Goodfellow, Shlens & Szegedy (2015), Section 4", needs=(LABELS, MOVABLE, DOMAIN, INDEPENDENT),
         cost=Cost(25, limit=512), covers=("adv.fgsm",), figure="margin.robust.figures:sandwich"),
     Claim("robust/l2.attack", "margin.robust.sandwich:l2_attack", "margin.robust.sandwich:demo",
-        "How many examples stay right when an input may move by a Euclidean length of eps",
+        "Accuracy under PGD in a Euclidean ball of radius eps",
         "Madry et al. (2018), Section 2.1", needs=(LABELS, MOVABLE, DOMAIN, INDEPENDENT),
         cost=Cost(350, limit=512), covers=("adv.pgd",), figure="margin.robust.figures:sandwich"),
 )

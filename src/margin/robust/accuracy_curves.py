@@ -21,8 +21,15 @@ from margin.engine.asking import asking
 from margin.engine.chosen import chosen, counts
 from margin.engine.state import NonFiniteError
 from margin.robust.attacks.black_box import Leaky, random_search
-from margin.robust.attacks.goals import labels_of, margin_loss, missed
-from margin.robust.attacks.gradient import Search, input_gradient, pgd, stepped
+from margin.robust.attacks.gradient import (
+    Search,
+    input_gradient,
+    labels_of,
+    margin_loss,
+    missed,
+    pgd,
+    stepped,
+)
 from margin.robust.attacks.threat_models import Norm, Threat
 from margin.robust.certificates.interval_arithmetic import NoIntervalRule
 from margin.robust.certificates.intervals import check_copy, margin_bounds

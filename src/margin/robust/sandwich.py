@@ -23,10 +23,6 @@ RANGE = (0.0, 1.0)
 TOLERANCE = 1e-9
 """Rounding of a share of at most a million examples."""
 
-SANDWICH = "Gowal et al. (2018), Equations 6-8; Madry et al. (2018), Equation 2.1"
-STEP = "Goodfellow, Shlens & Szegedy (2015), Section 4"
-ASCENT = "Madry et al. (2018), Section 2.1"
-
 
 def linf_sandwich(
     subject: Subject,
@@ -70,7 +66,7 @@ def linf_sandwich(
     )
     failure = curves.failure or contradiction(curves)
     low = None if curves.certified is None else curves.share(curves.certified)
-    return _finding(curves, curves.attacked, shares, statement, reference=SANDWICH, low=low, failure=failure)
+    return _finding(curves, curves.attacked, shares, statement, low=low, failure=failure)
 
 
 def linf_fgsm(subject: Subject, *, shares: tuple[float, ...] = SHARES, limit: int = LIMIT) -> Finding:
@@ -94,7 +90,7 @@ def linf_fgsm(subject: Subject, *, shares: tuple[float, ...] = SHARES, limit: in
     """
     curves = measure(subject, "linf", shares, limit)
     statement = f"Of {curves.note}, the share still classified right after one signed step of at most eps"
-    return _finding(curves, curves.stepped, shares, statement, reference=STEP, failure=curves.failure)
+    return _finding(curves, curves.stepped, shares, statement, failure=curves.failure)
 
 
 def l2_attack(
@@ -127,7 +123,7 @@ def l2_attack(
         f"Of {curves.note}, the share still classified right when an input may move by a Euclidean length of "
         "eps: attacks show at most this share"
     )
-    return _finding(curves, curves.attacked, shares, statement, reference=ASCENT, failure=curves.failure)
+    return _finding(curves, curves.attacked, shares, statement, failure=curves.failure)
 
 
 def contradiction(curves: Curves) -> str:
@@ -171,7 +167,6 @@ def _finding(
     shares: tuple[float, ...],
     statement: str,
     *,
-    reference: str,
     failure: str,
     low: Tensor | None = None,
 ) -> Finding:
@@ -189,10 +184,8 @@ def _finding(
     return Finding(
         statement=statement,
         value=value,
-        unit="1",
         range=RANGE,
         premises=curves.premises,
-        reference=reference,
         # Certificate and attack are of the same examples: between them there is no error of a sample.
         kind="estimate" if interval is not None and low is None else "exact",
         interval=interval if low is None else None,

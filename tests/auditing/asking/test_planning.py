@@ -172,7 +172,7 @@ def test_questions_of_one_kind_correct_each_other_more_than_others(slow, claim_o
     plan = Plan(slow, 1.0)
     own = claim_of(lambda s: finding())
     curvature = replace(own, ask="margin.theory.curvature.trace:trace", cost=Cost(1000))
-    another = replace(curvature, ask="margin.theory.curvature.leading:leading")
+    another = replace(curvature, ask="margin.theory.curvature.eigenpairs:leading")
     risk = replace(curvature, ask="margin.theory.prediction.risk:loss")
     expected = plan.seconds(curvature) - LEAST
     assert plan.seconds(risk) - LEAST == pytest.approx(expected)

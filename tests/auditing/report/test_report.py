@@ -309,7 +309,7 @@ def test_counts_are_written_for_up_to_20_classes(finding, classes, counted, larg
 
 def test_the_roc_curve_encloses_the_area_that_is_measured():
     from margin.theory.prediction.figures import roc
-    from margin.theory.prediction.ranking_claims import area, demo
+    from margin.theory.prediction.ranking import area, demo
 
     found = area(demo())
     with drawing() as (_, axes):

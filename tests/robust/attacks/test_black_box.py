@@ -11,8 +11,7 @@ from margin.engine.descent import risk
 from margin.robust import accuracy_curves
 from margin.robust.accuracy_curves import measure
 from margin.robust.attacks.black_box import Leaky, random_search
-from margin.robust.attacks.goals import margin_loss
-from margin.robust.attacks.gradient import Search
+from margin.robust.attacks.gradient import Search, margin_loss
 from margin.robust.attacks.threat_models import Threat
 from margin.robust.sandwich import linf_fgsm, linf_sandwich
 

@@ -12,8 +12,16 @@ from margin.core.tasks import CLASSES, HALFSPACE, class_margins
 from margin.core.types import Batch, Domain
 from margin.engine.descent import risk
 from margin.engine.state import NonFiniteError
-from margin.robust.attacks.goals import hit, margin_loss, missed, target_loss
-from margin.robust.attacks.gradient import Search, fgsm, input_gradient, pgd
+from margin.robust.attacks.gradient import (
+    Search,
+    fgsm,
+    hit,
+    input_gradient,
+    margin_loss,
+    missed,
+    pgd,
+    target_loss,
+)
 from margin.robust.attacks.threat_models import Threat
 
 WIDE = Domain(torch.tensor(-1e6), torch.tensor(1e6))

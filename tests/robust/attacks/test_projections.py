@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from margin.robust.attacks.projections import project_l1, project_l2, project_linf, project_simplex
+from margin.robust.attacks.threat_models import project_l1, project_l2, project_linf, project_simplex
 
 SHAPES = [(5, 4), (3, 2, 3, 3), (2, 5, 3), (4, 1)]
 NORMS = {

@@ -14,20 +14,18 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.theory.curvature.connectivity import (
     Along,
+    after_alignment,
     along,
     bent,
     bezier,
     check_alike,
-    renormalize,
-    straight,
-)
-from margin.theory.curvature.connectivity_claims import (
-    after_alignment,
     curved,
     demo,
     from_initial,
     largest_rise,
     linear,
+    renormalize,
+    straight,
 )
 from margin.theory.signal.symmetry import permute_hidden
 

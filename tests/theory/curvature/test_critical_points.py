@@ -11,7 +11,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.descent import risk
-from margin.theory.curvature.critical_points import Ends, demo, kind, kind_of
+from margin.theory.curvature.spectrum_claims import Ends, demo, kind, kind_of
 
 
 class Function(nn.Module):

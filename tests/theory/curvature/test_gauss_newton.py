@@ -14,10 +14,17 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.descent import risk
-from margin.theory.curvature.diagonal import as_matrix
-from margin.theory.curvature.gauss_newton import curvature_map, has_output_loss, has_output_probabilities
-from margin.theory.curvature.gauss_newton_claims import definite, demo, fisher, gauss_newton
+from margin.theory.curvature.gauss_newton import (
+    curvature_map,
+    definite,
+    demo,
+    fisher,
+    gauss_newton,
+    has_output_loss,
+    has_output_probabilities,
+)
 from margin.theory.curvature.hessian import risk_hessian
+from margin.theory.curvature.hutchinson import as_matrix
 from margin.theory.curvature.trained_weights import demo as quadratic
 
 EXACT = {"rtol": 0, "atol": 1e-12}

@@ -12,16 +12,16 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.engine.state import State
-from margin.theory.curvature.gradient_step import (
+from margin.theory.curvature.hessian import risk_hessian
+from margin.theory.curvature.smoothness import (
     along_gradient,
     along_gradient_claim,
-    demo,
     has_learning_rate,
     last_rate,
+    step_demo,
     step_ratio,
     track,
 )
-from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.trained_weights import Quadratic
 
 
@@ -29,7 +29,7 @@ def quadratic(A, w):
     model = Quadratic(torch.as_tensor(A, dtype=torch.float64))
     with torch.no_grad():
         model.w.copy_(torch.as_tensor(w, dtype=torch.float64))
-    return dataclasses.replace(demo(), model=model)
+    return dataclasses.replace(step_demo(), model=model)
 
 
 def found_of(subject):
@@ -72,12 +72,12 @@ def test_the_printed_forms_fail():
 
 
 def test_by_hand():
-    found = along_gradient_claim(demo())
+    found = along_gradient_claim(step_demo())
     assert found.value.item() == pytest.approx(7 / 5)
     assert "below 1.429" in found.statement
-    assert step_ratio(demo()).value.item() == pytest.approx(0.7)
-    assert "would lower it" in step_ratio(demo()).statement
-    fast = dataclasses.replace(demo(), history=[{"lr": 0.1}, {"lr": 2.0}, {"val_loss": 1.0}])
+    assert step_ratio(step_demo()).value.item() == pytest.approx(0.7)
+    assert "would lower it" in step_ratio(step_demo()).statement
+    fast = dataclasses.replace(step_demo(), history=[{"lr": 0.1}, {"lr": 2.0}, {"val_loss": 1.0}])
     assert step_ratio(fast).value.item() == pytest.approx(1.4)
     assert "would raise it" in step_ratio(fast).statement
 
@@ -94,8 +94,8 @@ def test_at_a_critical_point_there_is_no_direction():
 
 
 def test_the_need_of_a_learning_rate():
-    assert has_learning_rate(demo()) and last_rate(demo()) == 1.0
-    bare = dataclasses.replace(demo(), history=[{"step": 1}])
+    assert has_learning_rate(step_demo()) and last_rate(step_demo()) == 1.0
+    bare = dataclasses.replace(step_demo(), history=[{"step": 1}])
     assert not has_learning_rate(bare)
     with pytest.raises(ValueError, match="the history holds none"):
         step_ratio(bare)
@@ -146,7 +146,7 @@ def test_the_track_follows_a_training_and_leaves_no_trace():
     found = found_of(subject)
     assert row["gradient_norm"] == found.norm
     assert row["curvature_ratio"] == pytest.approx(0.15 * found.curvature)
-    from margin.theory.curvature.diagonal import as_symmetric
+    from margin.theory.curvature.hutchinson import as_symmetric
 
     with risk_hessian(subject.model, subject.train, subject.objective) as H:
         values = torch.linalg.eigvalsh(as_symmetric(H, H.dim))

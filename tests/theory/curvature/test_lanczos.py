@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
+from margin.theory.curvature.hutchinson import hutchinson_trace
 from margin.theory.curvature.lanczos import (
     FEWEST,
     extreme_eigenvalues,
@@ -14,7 +15,6 @@ from margin.theory.curvature.lanczos import (
     random_direction,
     ritz_pairs,
 )
-from margin.theory.curvature.trace import hutchinson_trace
 
 
 def symmetric(spectrum, seed=0, dtype=torch.float64):

@@ -12,7 +12,6 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.descent import risk
-from margin.theory.curvature.flatness import demo as parabola
 from margin.theory.curvature.loss_slices import (
     PLACES,
     filter_normalized,
@@ -21,6 +20,7 @@ from margin.theory.curvature.loss_slices import (
     plane,
     random_directions,
 )
+from margin.theory.curvature.loss_slices import demo as parabola
 from margin.theory.curvature.trained_weights import Quadratic
 
 ZEROS = torch.zeros(4, dtype=torch.float64)

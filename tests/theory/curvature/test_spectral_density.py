@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.theory.curvature.lanczos import random_direction
-from margin.theory.curvature.spectral_density import SpectralDensity, spectral_density
+from margin.theory.curvature.lanczos import SpectralDensity, random_direction, spectral_density
 
 
 def matrix(n=200):

@@ -7,7 +7,7 @@ import torch
 
 from margin.math.convexity.landscapes import valley
 from margin.optim.momentum import Nesterov
-from margin.theory.dynamics.convergence import fitted_exponent, fitted_rate, follow
+from margin.theory.dynamics.rates import fitted_exponent, fitted_rate, follow
 
 
 def f64(*values):

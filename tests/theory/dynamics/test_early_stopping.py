@@ -18,18 +18,19 @@ from margin.engine.descent import risk
 from margin.engine.hooks import patience
 from margin.engine.runs import Run
 from margin.engine.state import State
-from margin.theory.dynamics import early_stopping
-from margin.theory.dynamics.early_stopping import (
+from margin.theory import dynamics
+from margin.theory.dynamics.shrinkage import (
     against_ridge,
+    demo,
     descend,
     descent_factor,
     flow_factor,
+    penalized_minimizer,
     ridge_ratio,
     ridge_ratio_bound,
+    shrinkage,
 )
-from margin.theory.dynamics.shrinkage import penalized_minimizer, shrinkage
-from margin.theory.dynamics.shrinkage_claims import demo
-from margin.theory.signal.last_layer import last_design
+from margin.theory.signal.chain import last_design
 
 
 def f64(*shape, seed=0):
@@ -158,7 +159,7 @@ def test_stopped_descent_lies_between_ridge_and_its_bound_in_every_direction():
     lr = 1 / float(eigenvalues.max())
     free = torch.linalg.solve(H, X.T @ y)[:, 0]
     for steps in (1, 5, 50):
-        stopped = basis.T @ descend(early_stopping.Design(X, y), lr, steps)[:, 0]
+        stopped = basis.T @ descend(dynamics.shrinkage.Design(X, y), lr, steps)[:, 0]
         ridge = basis.T @ penalized_minimizer(H, free, 1 / (lr * steps))
         ratio = stopped / ridge
         assert bool((ratio >= 1 - 1e-9).all()) and bool((ratio <= ridge_ratio_bound(steps) + 1e-9).all())
@@ -191,7 +192,7 @@ def test_the_claim_is_tight_after_one_step_in_the_largest_direction():
 def test_another_calibration_violates_the_claim(monkeypatch):
     design = last_design(demo())
     lr = 1 / float(torch.linalg.eigvalsh(design.X.T @ design.X).max())
-    monkeypatch.setattr(early_stopping, "descend", lambda d, rate, T: descend(d, rate, 3 * T))
+    monkeypatch.setattr(dynamics.shrinkage, "descend", lambda d, rate, T: descend(d, rate, 3 * T))
     assert against_ridge(demo()).verdict == Verdict.VIOLATED
     assert lr > 0
 

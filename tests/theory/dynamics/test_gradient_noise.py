@@ -15,14 +15,16 @@ from margin.engine.descent import risk
 from margin.theory.curvature.hessian import pieces_of, risk_hessian
 from margin.theory.dynamics.gradient_noise import (
     GradientSample,
+    demo,
     gradient_sample,
     minibatch_variance,
     noise_scale,
     one_by_one,
+    scale,
     spread,
     together,
+    variance,
 )
-from margin.theory.dynamics.gradient_noise_claims import demo, scale, variance
 
 
 class Recurs(nn.Module):

@@ -14,7 +14,8 @@ from margin.engine.descent import risk
 from margin.engine.state import State
 from margin.testing import Trace
 from margin.theory.curvature.trained_weights import Quadratic
-from margin.theory.dynamics.polyak_lojasiewicz import along_path, demo, pl_ratio, slope_of, track
+from margin.theory.dynamics.rate_claims import along_path, pl_ratio, slope_of, track
+from margin.theory.dynamics.rate_claims import pl_demo as demo
 
 
 def test_the_ratio_of_a_quadratic_lies_between_its_curvatures():

@@ -9,7 +9,7 @@ from torch import Generator
 from margin.math.convexity.landscapes import landscape, valley
 from margin.optim.momentum import HeavyBall, Nesterov, gain
 from margin.theory.dynamics import rates
-from margin.theory.dynamics.convergence import fitted_rate, follow
+from margin.theory.dynamics.rates import fitted_rate, follow
 
 
 def f64(*values):

@@ -15,18 +15,20 @@ from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.feedforward.mlp.model import MLP
 from margin.math.probability.gaussian import Gaussian, conditional
-from margin.theory.dynamics.early_stopping import against_ridge
 from margin.theory.dynamics.shrinkage import (
+    against_ridge,
     constrained_minimizer,
+    demo,
     effective_parameters,
+    multiplier,
     optimal_decay,
+    parameters,
     penalized_minimizer,
     shrinkage,
     shrinkage_risk,
 )
-from margin.theory.dynamics.shrinkage_claims import demo, multiplier, parameters
 from margin.theory.prediction.held_out import stated
-from margin.theory.signal.last_layer import has_last_layer, in_row_space, last_design
+from margin.theory.signal.chain import has_last_layer, in_row_space, last_design
 
 
 def f64(*shape, seed=0):

@@ -7,8 +7,13 @@ import torch
 from torch import Generator
 
 from margin.optim.robbins_monro import robbins_monro
-from margin.theory.dynamics.convergence import fitted_exponent
-from margin.theory.dynamics.stochastic_rates import lipschitz_bound, moments, noise_floor, stochastic_descent
+from margin.theory.dynamics.rates import (
+    fitted_exponent,
+    lipschitz_bound,
+    moments,
+    noise_floor,
+    stochastic_descent,
+)
 
 AT = [round(10 ** (1.5 + i / 6)) for i in range(13)]
 """From 32 to 3162 steps, evenly in the logarithm."""

@@ -9,8 +9,8 @@ from torch import nn
 from margin.core.catalog import claims
 from margin.core.findings import Verdict
 from margin.math.convexity.landscapes import landscape, valley
-from margin.theory.dynamics.convergence import Path
-from margin.theory.dynamics.trajectories import basin, customary, demo, paths, reached, surface, window_of
+from margin.theory.dynamics.rates import Path
+from margin.theory.dynamics.weight_function import basin, customary, demo, paths, reached, surface, window_of
 
 
 def f64(*values):

@@ -12,21 +12,19 @@ from margin.core.findings import NotAsked, Verdict
 from margin.core.tasks import HALFSPACE
 from margin.theory.prediction.calibration import (
     bin_of,
-    brier_score,
-    calibrated_errors,
-    calibration_interval,
-    expected_calibration_error,
-    negative_log_likelihood,
-    reliability,
-)
-from margin.theory.prediction.calibration_claims import (
     binary_demo,
     binary_ece,
     brier,
+    brier_score,
+    calibrated_errors,
+    calibration_interval,
     demo,
     ece,
+    expected_calibration_error,
     has_two_classes,
+    negative_log_likelihood,
     nll,
+    reliability,
 )
 from margin.theory.prediction.held_out import stated
 

@@ -9,10 +9,17 @@ from torch import Generator
 
 from margin.core.findings import Verdict
 from margin.core.tasks import HALFSPACE
-from margin.theory.prediction.confusion import Classified, balanced_accuracy, confusion_matrix, macro_f1
-from margin.theory.prediction.confusion_claims import balanced, f1, precision, recall
-from margin.theory.prediction.held_out import stated
-from margin.theory.prediction.limits import wilson
+from margin.theory.prediction.confusion import (
+    Classified,
+    balanced,
+    balanced_accuracy,
+    confusion_matrix,
+    f1,
+    macro_f1,
+    precision,
+    recall,
+)
+from margin.theory.prediction.held_out import stated, wilson
 
 CLAIMS = [recall, precision, balanced, f1]
 

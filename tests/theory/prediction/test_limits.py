@@ -8,8 +8,15 @@ import torch
 from scipy.optimize import brentq
 from scipy.stats import binomtest, expon, kurtosis, lognorm, norm, sem, skew, t, ttest_1samp
 
-from margin.theory.prediction.held_out import Terms
-from margin.theory.prediction.limits import Limited, _unskewed, mean_limits, mean_of, share_of, wilson
+from margin.theory.prediction.held_out import (
+    Limited,
+    Terms,
+    _unskewed,
+    mean_limits,
+    mean_of,
+    share_of,
+    wilson,
+)
 
 
 def unit(i, n=3):

@@ -13,8 +13,16 @@ from margin.auditing.subject.reading import PROBABILITIES
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES, HALFSPACE
 from margin.theory.prediction.held_out import Terms, stated
-from margin.theory.prediction.ranking import auroc, newcombe, placements, roc_curve
-from margin.theory.prediction.ranking_claims import area, area_by_class, has_many_classes, one_against_rest
+from margin.theory.prediction.ranking import (
+    area,
+    area_by_class,
+    auroc,
+    has_many_classes,
+    newcombe,
+    one_against_rest,
+    placements,
+    roc_curve,
+)
 
 
 def simple(n):

@@ -10,7 +10,7 @@ from torch import Generator
 
 from margin.core.findings import NotAsked, Verdict
 from margin.core.tasks import VALUES
-from margin.theory.prediction.confusion_claims import demo as classes_demo
+from margin.theory.prediction.confusion import demo as classes_demo
 from margin.theory.prediction.held_out import Terms, stated
 from margin.theory.prediction.residuals import (
     demo,

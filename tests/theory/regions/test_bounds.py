@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from margin.theory.regions.arrangements import most_regions
-from margin.theory.regions.bounds import (
+from margin.theory.regions.arrangements import (
     folding_network,
     montufar_bound,
+    most_regions,
     product_bound,
     sawtooth_network,
     serra_bound,

@@ -15,9 +15,9 @@ from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.feedforward.mlp.model import MLP
-from margin.theory.regions.bounds import product_bound
+from margin.theory.regions.arrangements import product_bound
 from margin.theory.regions.claims import demo, in_plane, on_segments, possible, segments_demo
-from margin.theory.regions.square import ROOM, square_through
+from margin.theory.regions.plane import ROOM, square_through
 
 ASKED = [in_plane, possible, on_segments]
 

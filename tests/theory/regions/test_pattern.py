@@ -2,7 +2,7 @@
 
 import torch
 
-from margin.theory.regions.pattern import activation_pattern, affine_on_cell, cell_of
+from margin.theory.regions.arrangements import activation_pattern, affine_on_cell, cell_of
 
 
 def layer(width=6, dim=3, out=2, seed=0):

@@ -10,10 +10,9 @@ from scipy.optimize import linprog
 from torch import nn
 
 from margin.theory.regions import plane as regions_plane
-from margin.theory.regions.bounds import product_bound
+from margin.theory.regions.arrangements import product_bound
 from margin.theory.regions.followed import CannotFollow, NotPiecewiseLinear
-from margin.theory.regions.picture import decided, picture
-from margin.theory.regions.plane import PlaneMesh, plane_regions
+from margin.theory.regions.plane import PlaneMesh, decided, picture, plane_regions
 from margin.theory.regions.polygons import PlanarMap, TooManyCells
 
 ORIGIN = torch.zeros(2).double()

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from margin.data.preprocess import Standardize
-from margin.theory.regions import chains as regions_chains
+from margin.theory.regions import segments as regions_segments
 from margin.theory.regions.followed import CannotFollow, NotPiecewiseLinear
 from margin.theory.regions.segments import breakpoints
 
@@ -219,11 +219,11 @@ def test_chunks_change_nothing(chunk, monkeypatch):
     for one, other in zip(whole[:-1], parts[:-1], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     # A layer of 12 numbers at 30 vertices: segments are followed in halves until they fit.
-    monkeypatch.setattr(regions_chains, "MEMORY", 8 * 12 * 30)
+    monkeypatch.setattr(regions_segments, "MEMORY", 8 * 12 * 30)
     halves = breakpoints(net, *segments(), chunk=chunk)
     torch.testing.assert_close(whole.position, halves.position, rtol=1e-12, atol=1e-12)
     assert torch.equal(whole.segment, halves.segment)
-    monkeypatch.setattr(regions_chains, "MEMORY", 8 * 12)
+    monkeypatch.setattr(regions_segments, "MEMORY", 8 * 12)
     with pytest.raises(ArithmeticError, match="do not fit in memory"):
         breakpoints(net, *segments(), chunk=chunk)
 

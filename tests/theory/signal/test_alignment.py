@@ -11,9 +11,16 @@ from torch import nn
 from margin.data.preprocess import Standardize
 from margin.engine.state import Preprocessed
 from margin.feedforward.mlp.model import MLP
-from margin.theory.signal.alignment import Ascent, aligned, assignment, matching
-from margin.theory.signal.path import NotAChainError, chain_of
-from margin.theory.signal.symmetry import permute_hidden, permuted, slots
+from margin.theory.signal.chain import NotAChainError, chain_of
+from margin.theory.signal.symmetry import (
+    Ascent,
+    aligned,
+    assignment,
+    matching,
+    permute_hidden,
+    permuted,
+    slots,
+)
 from margin.vision.convnets.lenet5 import LeNet5
 
 X = torch.randn(9, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)

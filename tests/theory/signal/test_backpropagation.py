@@ -13,8 +13,14 @@ from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.feedforward.mlp.model import MLP
-from margin.theory.signal.backpropagation import SLOPES, pull_back, unit_gradients
-from margin.theory.signal.backpropagation_claims import demo, is_affine_chain, recursion
+from margin.theory.signal.backpropagation import (
+    SLOPES,
+    demo,
+    is_affine_chain,
+    pull_back,
+    recursion,
+    unit_gradients,
+)
 
 ACTIVATIONS = [
     nn.Identity(),

@@ -14,13 +14,16 @@ from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.feedforward.mlp.model import MLP, MLPRegressor
 from margin.theory.prediction.held_out import stated
 from margin.theory.signal.dropout import (
+    affine_in_masks,
+    demo,
     dropping,
+    ensemble,
     masks,
     monte_carlo_prediction,
     softmax_ensemble,
     weight_scaled,
+    weight_scaling,
 )
-from margin.theory.signal.dropout_claims import affine_in_masks, demo, ensemble, weight_scaling
 
 
 def seeded(seed=0):

@@ -13,16 +13,17 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.feedforward.mlp.model import MLP
-from margin.theory.signal.mean_field import chi, next_length
-from margin.theory.signal.mean_field_claims import (
+from margin.theory.signal.chain import chain_of
+from margin.theory.signal.mean_field import (
+    chi,
     demo,
     deviations,
     gradient_growth,
     is_random_net,
     lengths,
+    next_length,
     predict,
 )
-from margin.theory.signal.path import chain_of
 from margin.vision.convnets.lenet5 import LeNet5
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from margin.data.preprocess import Standardize
 from margin.engine.state import Preprocessed
 from margin.feedforward.mlp.model import MLP
-from margin.theory.signal.path import NotAChainError
+from margin.theory.signal.chain import NotAChainError
 from margin.theory.signal.symmetry import flip_signs, permute_hidden, rescale
 from margin.vision.convnets.lenet5 import LeNet5
 

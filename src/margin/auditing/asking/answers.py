@@ -23,8 +23,8 @@ from margin.auditing.asking.requirements import Judgment, Requirement, Status, j
 from margin.auditing.asking.trace import Trace
 from margin.auditing.report.table import BY_NAME, INTERRUPTED, row_verdicts
 from margin.auditing.subject.copies import lacking
-from margin.core.catalog import Claim, nearest, resolve
-from margin.core.findings import Finding, NotAsked, Subject, Verdict
+from margin.core.catalog import Claim, nearest
+from margin.core.findings import Finding, NotAsked, Subject, Verdict, finding_of
 from margin.data.files.writing import write_whole
 from margin.engine.chosen import counts
 
@@ -312,7 +312,7 @@ def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer
         with warnings.catch_warnings():
             # vmap of torch's recurrent layers is slow, which is no news to who reads the audit
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-            finding = resolve(claim.ask)(subject)
+            finding = finding_of(claim, subject)
     except Exception as error:
         skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
         broken = "" if skipped else traceback.format_exc()

@@ -33,8 +33,8 @@ from margin.geometric.graphs.layers import (
 from margin.geometric.graphs.message_passing import steps_to
 from margin.geometric.graphs.oversmoothing import coupling_matrix, weights_of
 from margin.geometric.graphs.weisfeiler_leman import both_ways, ring
+from margin.theory.curvature.eigenpairs import leading_eigenpairs
 from margin.theory.curvature.lanczos import random_direction
-from margin.theory.curvature.leading import leading_eigenpairs
 
 DENSE = 512
 """Nodes of graphs whose whole spectrum is computed."""

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from margin.geometric.graphs.message_passing import cached_by_tensor, components
 from margin.geometric.graphs.sparsity import Pattern, pattern
+from margin.theory.curvature.eigenpairs import leading_eigenpairs
 from margin.theory.curvature.lanczos import random_direction
-from margin.theory.curvature.leading import leading_eigenpairs
 
 EdgeIndex = Int[Tensor, "2 edges"]
 EdgeWeight = Literal["none", "first"]

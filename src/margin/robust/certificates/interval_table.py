@@ -33,9 +33,14 @@ from margin.robust.certificates.interval_rules import (
     dropout,
     exponential,
     gelu,
+    glu,
+    group_norm,
+    instance_norm,
     interpolate,
     joining,
+    layer_norm,
     linear,
+    log_softmax,
     logarithm,
     matmul,
     moving,
@@ -44,19 +49,12 @@ from margin.robust.certificates.interval_rules import (
     pool,
     power,
     rising,
+    rms_norm,
     scaled_difference,
     scaled_sum,
-    softplus,
-)
-from margin.robust.certificates.normalization_rules import (
-    glu,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    log_softmax,
-    rms_norm,
     sigmoid,
     softmax,
+    softplus,
 )
 
 _SPACES = (torch, F, Tensor)

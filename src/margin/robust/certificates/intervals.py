@@ -6,8 +6,7 @@ calls, whatever its structure; a function without a rule stops the run and is na
 
 import copy
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from margin.core.types import Labels
 from margin.engine.asking import asking
+from margin.engine.capture import leaves, place_of, running
 from margin.robust.certificates.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed
 from margin.robust.certificates.interval_table import facts, in_place, rules, views
 
@@ -35,9 +35,7 @@ class Trail:
 
     def refusal(self, reason: str) -> NoIntervalRule:
         """The error that names the innermost layer."""
-        path, kind = self.layers[-1] if self.layers else ("", "what reads its outputs")
-        where = f"layer {path!r}" if path else "the model itself"
-        return NoIntervalRule(f"no interval rule for {where} ({kind}): {reason}")
+        return NoIntervalRule(f"no interval rule for {place_of(self.layers)}: {reason}")
 
 
 class Interval(Tensor):
@@ -75,10 +73,10 @@ class Interval(Tensor):
     ) -> Any:
         """Apply the rule of ``func``."""
         kwargs = dict(kwargs or {})
-        first = next(value for value in _leaves((args, kwargs)) if isinstance(value, Interval))
+        first = next(value for value in leaves((args, kwargs)) if isinstance(value, Interval))
         if func == TYPE:  # a branch on it must go the way that it goes in the model
             return first.box.arithmetic or first.box.low.dtype
-        if func in FACTS and not any(isinstance(value, Interval) for value in _leaves((args[1:], kwargs))):
+        if func in FACTS and not any(isinstance(value, Interval) for value in leaves((args[1:], kwargs))):
             return func(first.box.low, *args[1:], **kwargs)
         overwrites = bool(kwargs.pop("inplace", False)) or func in IN_PLACE
         first._refuse_autocast()
@@ -114,7 +112,7 @@ class Interval(Tensor):
             return tuple(self._wrap(func, args, part) for part in result)
         if not isinstance(result, Box):
             return result
-        inputs = [value for value in _leaves(args) if isinstance(value, Interval)]
+        inputs = [value for value in leaves(args) if isinstance(value, Interval)]
         for value in inputs:
             if value.box is result:
                 return value
@@ -132,16 +130,6 @@ class Interval(Tensor):
         return target
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, list | tuple):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value
-
-
 def _boxes(value: Any, dtype: torch.dtype) -> Any:
     """The arguments with boxes for tensors that stand for them, real constants in the bounds' type."""
     if isinstance(value, dict):
@@ -151,26 +139,6 @@ def _boxes(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, Interval):
         return value.box
     return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-@contextmanager
-def _following(model: nn.Module, trail: Trail) -> Iterator[None]:
-    """Write each layer that is entered to the trail; its hooks are taken off again."""
-
-    def enter(path: str) -> Callable[..., None]:
-        return lambda module, args: trail.layers.append((path, type(module).__name__))
-
-    def leave(module: nn.Module, args: Any, output: Any) -> None:
-        trail.layers.pop()
-
-    handles = []
-    for path, module in model.named_modules():
-        handles += [module.register_forward_pre_hook(enter(path)), module.register_forward_hook(leave)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def propagate(
@@ -189,7 +157,7 @@ def propagate(
         NoIntervalRule: A layer or function has no rule; the message names it.
     """
     trail = Trail()
-    with _following(model, trail):
+    with running(model, trail.layers):
         try:
             outputs = read(model(Interval(box, trail)))
         except NoIntervalRule:

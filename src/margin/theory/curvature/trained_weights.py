@@ -6,9 +6,9 @@ changes it and not the function.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -17,17 +17,18 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.chosen import chosen
-from margin.theory.curvature.diagonal import FEW, as_matrix
+from margin.theory.curvature.eigenpairs import ROWS, leading_eigenpairs
 from margin.theory.curvature.hessian import MEMORY, RiskHessian, SquareMap, risk_hessian
-from margin.theory.curvature.lanczos import Extremes, extreme_eigenvalues
-from margin.theory.curvature.leading import ROWS, leading_eigenpairs
-from margin.theory.curvature.trace import (
+from margin.theory.curvature.hutchinson import (
+    FEW,
     PRINTED_MISS,
     VERDICT_MISS,
+    as_matrix,
     deflated_trace,
     half_width,
     hutchinson_trace,
 )
+from margin.theory.curvature.lanczos import Extremes, extreme_eigenvalues
 from margin.theory.curvature.twice_differentiable import twice_differentiable
 
 UNIT = "loss / weight^2"
@@ -135,7 +136,6 @@ def sharpness(
         unit=UNIT,
         range=(-math.inf, math.inf),
         premises=(twice_differentiable(subject), _extreme(found)),
-        reference="Parlett 1980, Theorem 4.5.1 (an eigenvalue lies within the residual); Lanczos 1950",
         kind="estimate",
         interval=(found.values - out[0], found.values + out[1]),
         failure=("" if settled else _failure(found, tol)) if hessian.finite else NO_LOSS,
@@ -206,7 +206,6 @@ def leading(
         unit=UNIT,
         range=(-math.inf, math.inf),
         premises=(twice_differentiable(subject),),
-        reference="Wu and Simon 2000, Algorithm 3; Parlett 1980, Theorem 4.5.1",
         kind="estimate",
         interval=(found.values - found.residuals, found.values + found.residuals),
         failure=failure if hessian.finite else NO_LOSS,
@@ -289,7 +288,6 @@ def trace(
         unit=UNIT,
         range=(-math.inf, math.inf),
         premises=(twice_differentiable(subject),),
-        reference="Meyer, Musco, Musco and Woodruff 2021, Algorithm 1; Hutchinson 1990, Proposition 1",
         kind="estimate",
         interval=found.within(found.half),
         printed=found.within(found.printed),
@@ -342,17 +340,37 @@ class Quadratic(nn.Module):
         return (self.w @ self.get_buffer("A") @ self.w / 2).expand(len(x))
 
 
+def of_weights(
+    model: nn.Module,
+    *,
+    examples: int = 3,
+    history: Sequence[Mapping[str, Any]] = (),
+    initial: nn.Module | None = None,
+) -> Subject:
+    """A subject whose loss is what its model gives, a function of the weights alone.
+
+    Args:
+        model: It gives each example the same value.
+        examples: How many there are, all 0.
+        history: The rows of a training's history.
+        initial: The model with the weights that a training began with.
+    """
+    zeros = torch.zeros(examples, dtype=torch.float64)
+    batches = [Batch((zeros,), zeros)]
+    return Subject(
+        model=model,
+        test=batches,
+        train=batches,
+        task=VALUES,
+        objective=lambda model, batch, generator: model(*batch.inputs),
+        history=history,
+        initial=initial,
+    )
+
+
 def demo() -> Subject:
     """The spectrum {3, -3, 0.1}, on axes that are not the coordinates': trace 0.1."""
     u = torch.tensor([1.0, 2.0, 2.0], dtype=torch.float64) / 3
     reflection = torch.eye(3, dtype=torch.float64) - 2 * torch.outer(u, u)
     A = reflection @ torch.diag(torch.tensor([3.0, -3.0, 0.1], dtype=torch.float64)) @ reflection
-    zeros = torch.zeros(4, dtype=torch.float64)
-    batch = Batch((zeros,), zeros)
-    return Subject(
-        model=Quadratic(A),
-        test=[batch],
-        train=[batch],
-        task=VALUES,
-        objective=lambda model, batch, generator: model(*batch.inputs),
-    )
+    return of_weights(Quadratic(A), examples=4)

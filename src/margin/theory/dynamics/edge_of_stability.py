@@ -215,8 +215,6 @@ def ratio(subject: Subject) -> Finding:
         value=value,
         unit="limit of stability",
         range=(-math.inf, math.inf),
-        premises=(),
-        reference="Cohen, Kaur, Li, Kolter and Talwalkar 2021, Section 3; Cohen et al. 2022, Section 2",
         kind="estimate",
         interval=(value - RESIDUAL * value.abs(), value + RESIDUAL * value.abs()),
         failure="" if len(share) else "no evaluation of the training found the sharpness",

@@ -11,8 +11,8 @@ from margin.core.findings import Finding
 from margin.data.files.writing import whole_file
 from margin.figures.svg import INK, MUTED, SERIES, sized
 from margin.math.convexity.functions import Function
-from margin.theory.dynamics.convergence import Make, follow
-from margin.theory.dynamics.trajectories import customary, surface, window_of
+from margin.theory.dynamics.rates import Make, follow
+from margin.theory.dynamics.weight_function import customary, surface, window_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

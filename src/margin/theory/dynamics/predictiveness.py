@@ -20,11 +20,11 @@ from margin.engine.asking import asking, copied, weighted_mean
 from margin.engine.chosen import counts
 from margin.engine.descent import risk
 
+BATCHES, EXAMPLES = 8, 1024
+"""Batches at most, and their examples, whose gradients are followed."""
+
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 """Step sizes along the gradient at which the claim looks."""
-
-BATCHES, EXAMPLES = 8, 1024
-"""Batches whose gradients are followed, at most, and about how many examples are in them."""
 
 
 class Predictiveness(NamedTuple):
@@ -161,7 +161,6 @@ def _finding(each: Tensor, smoothness: float, reason: str, *, still: bool = Fals
         labels=tuple(f"eta = {rate:g}" for rate in RATES),
         failure=reason,
         premises=(Premise("the gradient is not 0", "refuted", "it is"),) if still else (),
-        reference="Santurkar, Tsipras, Ilyas and Mądry 2018, Section 3.1",
         curves={
             "log10 of eta": torch.tensor(RATES, dtype=torch.float64).log10(),
             "relative change of the gradient": relative,

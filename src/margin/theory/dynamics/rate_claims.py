@@ -1,10 +1,18 @@
-"""First-order methods on a model's own training loss, where it is convex in the weights, beside their bounds.
+r"""First-order methods on a model's own training loss, convex in the weights, beside their bounds.
 
 Each question runs a method on a copy of the model, from the weights that the training began with where they
 are known, else from 0. The constants of the theorems come from the data, not from the run.
+
+The Polyak-Lojasiewicz ratio says how steep the loss is for its height (Polyak 1963):
+
+.. math:: \mu_t = \frac{|\nabla h(\theta_t)|^2}{2 (h(\theta_t) - h^*)}
+
+Were it at least mu at *all* weights, gradient descent at eta = 1/L would shrink the gap by 1 - mu/L a step.
+On a path it is a measurement: it is no constant of the function, and no rate can be promised from it.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,12 +21,23 @@ from torch import Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
-from margin.core.types import Batch
+from margin.core.types import Batch, Objective
+from margin.engine.asking import asking, weighted_sum
 from margin.engine.descent import risk
+from margin.engine.state import State
 from margin.optim.momentum import HeavyBall, Nesterov
-from margin.theory.curvature.trained_weights import Sample, differentiated
-from margin.theory.dynamics.convergence import Make, Path, follow
+from margin.theory.curvature.trained_weights import (
+    NO_LOSS,
+    UNIT,
+    Quadratic,
+    Sample,
+    differentiated,
+    of_weights,
+)
 from margin.theory.dynamics.rates import (
+    Make,
+    Path,
+    follow,
     heavy_ball_bound,
     heavy_ball_options,
     linear_factor,
@@ -92,13 +111,11 @@ def descent(subject: Subject, *, examples: int | None = 4096) -> Finding:
         statement=f"The least decrease of the mean loss over {problem.sample.words} by a step of gradient "
         f"descent at the rate 1/L, L = {L:.4g}, {_begins(subject)}, over |gradient|^2 / (2 L).",
         value=torch.tensor(value, dtype=torch.float64),
-        unit="1",
         range=(-math.inf, math.inf),
         low=torch.tensor(1.0),
         high=torch.tensor(2.0),
         tolerance=1e-5,
         premises=problem.known.premises,
-        reference="Nesterov 2018, Lemma 1.2.3 (below) and Equation 2.1.2 (above)",
         failure=failure,
         curves=curves,
     )
@@ -132,12 +149,11 @@ def stationary(subject: Subject, *, examples: int | None = 4096) -> Finding:
             *problem.known.premises,
             Premise("no loss is negative", "proved", "it is a square or a cross-entropy of classes"),
         ),
-        reference="Nesterov 2018, Section 1.2.3",
         failure=problem.known.failure,
     )
 
 
-class Quadratic(NamedTuple):
+class Eigenbasis(NamedTuple):
     """A quadratic loss along the eigendirections that are not flat: their curvatures and the minimizer."""
 
     problem: Posed
@@ -150,7 +166,7 @@ class Quadratic(NamedTuple):
         return path.points.cpu() @ self.basis - self.minimizer
 
 
-def quadratic(problem: Posed) -> Quadratic:
+def quadratic(problem: Posed) -> Eigenbasis:
     """The eigendirections of a quadratic loss, and its minimizer along them."""
     start = problem.start.cpu()
     values, vectors = torch.linalg.eigh(problem.known.matrix)
@@ -158,7 +174,7 @@ def quadratic(problem: Posed) -> Quadratic:
     curvatures, basis = values[kept], vectors[:, kept]
     theta = problem.start.clone().requires_grad_()
     (slope,) = torch.autograd.grad(problem.h(theta), theta)
-    return Quadratic(problem, curvatures, basis, start @ basis - (slope.cpu() @ basis) / curvatures)
+    return Eigenbasis(problem, curvatures, basis, start @ basis - (slope.cpu() @ basis) / curvatures)
 
 
 class Compared(NamedTuple):
@@ -169,7 +185,7 @@ class Compared(NamedTuple):
     failure: str
 
 
-def _compared(problem: Posed) -> tuple[Quadratic | None, Compared]:
+def _compared(problem: Posed) -> tuple[Eigenbasis | None, Compared]:
     failure = problem.known.failure
     found = None if failure else quadratic(problem)
     if found is not None and not bool((problem.start.cpu() @ found.basis - found.minimizer).abs().max() > 0):
@@ -201,7 +217,6 @@ def linear(subject: Subject, *, examples: int | None = 4096) -> Finding:
         result,
         "The share of the gap to the least mean loss",
         "gradient descent at 1/L",
-        "Polyak 1963; Karimi, Nutini and Schmidt 2016, Theorem 1",
     )
 
 
@@ -233,7 +248,6 @@ def accelerated(subject: Subject, *, examples: int | None = 4096) -> Finding:
         result,
         "The gap to the least mean loss, over L |theta_0 - theta*|^2 / 2,",
         "Nesterov's method at 1/L",
-        "Su, Boyd and Candes 2016, Equation 2; Beck and Teboulle 2009, Theorem 4.4",
     )
 
 
@@ -266,19 +280,15 @@ def heavy_ball(subject: Subject, *, examples: int | None = 4096) -> Finding:
         result,
         "The share of the distance to the minimizer",
         "the heavy ball of best options",
-        "Polyak 1964; Lessard, Recht and Packard 2016, Section 2",
     )
 
 
 # a finding's fields that the three questions about a quadratic share
-def _finding(
-    subject: Subject, problem: Posed, result: Compared, what: str, method: str, reference: str
-) -> Finding:
+def _finding(subject: Subject, problem: Posed, result: Compared, what: str, method: str) -> Finding:
     return Finding(
         statement=f"{what} of {problem.sample.words} left by t steps of {method}, {_begins(subject)}, "
         "along the eigendirections that are not flat.",
         value=result.value,
-        unit="1",
         range=(0.0, math.inf),
         high=result.high,
         tolerance=ROUNDING,
@@ -287,7 +297,6 @@ def _finding(
             *problem.known.premises,
             Premise("the loss is quadratic", "proved", "a square of outputs that are affine in the weights"),
         ),
-        reference=reference,
         failure=result.failure,
     )
 
@@ -302,3 +311,122 @@ def demo() -> Subject:
         for parameter in model.parameters():
             parameter.fill_(1.0)
     return Subject(model=model, test=[batch], train=[batch], task=VALUES, objective=risk(VALUES))
+
+
+COLUMN = "pl_ratio"
+"""The column of a history in which the track writes the ratio."""
+
+
+class Slope(NamedTuple):
+    """The mean loss, its gradient's norm, and the least loss of a term."""
+
+    risk: float
+    gradient_norm: float
+    least: float
+
+
+def pl_ratio(gradient_norm: float, gap: float) -> float:
+    r"""The ratio :math:`|g|^2 / (2\,\text{gap})`; NaN where the gap is not positive.
+
+    With a lower bound of the least loss in place of h* the gap is too large, and the ratio a lower estimate.
+
+    Args:
+        gradient_norm: \|g\|.
+        gap: h - h*, or more.
+
+    Reference: Polyak 1963; Karimi, Nutini and Schmidt 2016, Equation 3.
+    """
+    return gradient_norm**2 / (2 * gap) if gap > 0 else math.nan
+
+
+def slope_of(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> Slope:
+    """The mean loss over batches and its gradient's norm, by all trainable weights; leaves no trace.
+
+    Args:
+        model: Asked in evaluation mode.
+        batches: The examples.
+        objective: The loss of each term.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    grads = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
+    total, count, least = 0.0, 0.0, math.inf
+    with asking(model) as generator, torch.enable_grad():
+        for batch in batches:
+            terms = objective(model, batch, generator)
+            summed, weight = weighted_sum(terms, batch.weight)
+            found = torch.autograd.grad(summed, parameters, allow_unused=True)
+            for kept, grad in zip(grads, found, strict=True):
+                if grad is not None:
+                    kept += grad.double()
+            total, count = total + float(summed.detach()), count + float(weight)
+            seen = (
+                terms.detach() if batch.weight is None else terms.detach()[batch.weight.to(terms.device) != 0]
+            )
+            least = min(least, float(seen.min())) if seen.numel() else least
+    norm = math.sqrt(sum(float(grad.square().sum()) for grad in grads))
+    return Slope(total / count, norm / count, least) if count else Slope(math.nan, math.nan, math.nan)
+
+
+def track(state: State, objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:
+    """The ratio during a training, over the whole training part; leaves no trace.
+
+    Args:
+        state: Of the training; the model that a user gets is asked.
+        objective: The loss of each term, not negative: 0 stands for the least loss, which is not known.
+        batches: The training part in order.
+
+    Returns:
+        ``risk``, ``risk_gradient_norm`` and ``pl_ratio``, NaN where a loss is negative.
+    """
+    found = slope_of(state.usable, batches, objective)
+    ratio = pl_ratio(found.gradient_norm, found.risk) if found.least >= 0 else math.nan
+    return {"risk": found.risk, "risk_gradient_norm": found.gradient_norm, COLUMN: ratio}
+
+
+def along_path(subject: Subject, *, examples: int | None = 4096) -> Finding:
+    """The least Polyak-Lojasiewicz ratio at the visited weights, with 0 for the least loss.
+
+    They are the weights themselves, those that the training began with where they are known, and those of
+    the evaluations of a training that tracked it.
+
+    Args:
+        subject: A model with parameters that require a gradient, and an objective.
+        examples: About how many examples the risk is taken over; None: all.
+    """
+    sample = differentiated(subject, examples)
+    models = [subject.model] + ([subject.initial] if subject.initial is not None else [])
+    slopes = [slope_of(model, sample.batches, subject.objective) for model in models]
+    ratios = [pl_ratio(slope.gradient_norm, slope.risk) for slope in slopes]
+    rows = [(float(row.get("step", i)), row.get(COLUMN)) for i, row in enumerate(subject.history)]
+    tracked = [(s, float(x)) for s, x in rows if isinstance(x, int | float) and math.isfinite(x)]
+    least = min(slope.least for slope in slopes)
+    failure = "" if all(math.isfinite(slope.risk) for slope in slopes) else NO_LOSS
+    gap = failure != "" or not any(math.isnan(ratio) for ratio in ratios)
+    value = min([*ratios, *(x for _, x in tracked)], default=math.nan) if not failure else math.nan
+    where = "the weights" + (" and those that training began with" if subject.initial is not None else "")
+    where += f" and {len(tracked)} evaluations of the training" if tracked else ""
+    curves = torch.tensor(tracked, dtype=torch.float64).T if len(tracked) > 1 else None
+    return Finding(
+        statement="The least Polyak-Lojasiewicz ratio of the mean loss, |gradient|^2 / (2 loss), over "
+        f"{sample.words}, at {where}. It promises no rate: other weights may have a smaller one.",
+        value=torch.tensor(value, dtype=torch.float64),
+        unit=UNIT,
+        range=(0.0, math.inf),
+        premises=(
+            Premise(
+                "no loss is negative, so that the gap is at most the loss",
+                "refuted" if least < 0 else "sampled",
+                f"the least loss of a term is {least:.3g}",
+            ),
+            *(() if gap else (Premise("the loss is above 0", "refuted", "there is no gap"),)),
+        ),
+        kind="lower",
+        failure=failure,
+        curves={} if curves is None else {"step": curves[0], COLUMN: curves[1]},
+    )
+
+
+def pl_demo() -> Subject:
+    """The loss (3 x^2 + y^2) / 2 at (1, 1): |g|^2 = 10 and h = 2, the ratio 5/2."""
+    A = torch.diag(torch.tensor([3.0, 1.0], dtype=torch.float64))
+    return of_weights(Quadratic(A), history=[{"step": 0, COLUMN: 2.75}, {"step": 1, COLUMN: 2.6}])

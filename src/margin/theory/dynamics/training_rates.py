@@ -19,8 +19,7 @@ from margin.core.types import Batch, Objective
 from margin.engine.asking import asking, evaluate, weighted_sum
 from margin.engine.descent import risk
 from margin.theory.curvature.trained_weights import differentiated
-from margin.theory.dynamics.convergence import FEWEST, fitted_exponent, fitted_rate
-from margin.theory.dynamics.rates import convex_bound
+from margin.theory.dynamics.rates import FEWEST, convex_bound, fitted_exponent, fitted_rate
 from margin.theory.dynamics.weight_function import Curved, WeightFunction, curved, is_affine, loss_of
 
 REPEATED = 20_000_000
@@ -75,10 +74,7 @@ def fitted(subject: Subject) -> Finding:
         statement=f"How fast the training loss fell over {len(steps)} evaluations: its factor a step, if the "
         "fall is geometric, and its power of the step, if it is algebraic; the errors are of four stretches.",
         value=value,
-        unit="1",
         range=(-math.inf, math.inf),
-        premises=(),
-        reference="Ortega and Rheinboldt 1970, Chapter 9 (root convergence factors)",
         kind="estimate",
         stderr=errors,
         labels=("factor a step", "power of the step"),
@@ -206,7 +202,6 @@ def training(subject: Subject) -> Finding:
         high=high,
         tolerance=1e-5 * float(value.abs()),
         premises=premises,
-        reference="Beck and Teboulle 2009, Theorem 3.1 (with Lemma 2.3 at any z)",
         failure=known.failure,
     )
 
@@ -287,7 +282,6 @@ def segment(subject: Subject, *, examples: int | None = 1024) -> Finding:
         low=torch.tensor(0.0) if convex else None,
         tolerance=16 * eps * PIECES**2 * float(loss.abs().max()),
         premises=(_convexity(convex),),
-        reference="Boyd and Vandenberghe 2004, Section 3.1.1 (restriction to a line)",
         failure="" if bool(loss.isfinite().all()) else "the loss is not finite",
         curves={"share of the way": shares, "loss": loss},
     )

@@ -142,12 +142,9 @@ def sgd_is_penalty(subject: Subject) -> Finding:
         value=gap,
         unit="weight",
         range=(0.0, math.inf),
-        low=torch.zeros(()),
-        high=torch.zeros(()),
+        equals=0.0,
         tolerance=8 * eps * size if math.isfinite(size) else 0.0,
         failure="" if bool(gap.isfinite()) else "a gradient is not finite",
-        premises=(),
-        reference="Loshchilov and Hutter 2019, Proposition 1; Goodfellow, Bengio and Courville 2016, Eq. 7.5",
     )
 
 
@@ -178,11 +175,8 @@ def adam_shrinks_unevenly(subject: Subject) -> Finding:
         "relative to the 10 % quantile. AdamW shrinks all alike (1): the median is "
         f"{float(middle):.3g} times its rate.",
         value=(high / low).double(),
-        unit="1",
         range=(0.0, math.inf),
         failure="" if finite else "a gradient is not finite, or every weight is 0",
-        premises=(),
-        reference="Loshchilov and Hutter 2019, Proposition 2 and Algorithm 2",
     )
 
 

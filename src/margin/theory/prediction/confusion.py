@@ -1,17 +1,32 @@
 """The confusion matrix: how often each class is taken for each, and what is read from it.
 
 Rows are the true classes, columns the predicted ones. A row read by shares tells how much of a class is
-found (recall), a column how much of what is called so is so (precision).
+found (recall), a column how much of what is called so is so
+(precision); their means over classes are the balanced accuracy and macro F1.
 """
 
+import math
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from margin.theory.prediction.held_out import Terms
-from margin.theory.prediction.limits import Limited, mean_of, share_of
+from margin.core.findings import Finding, Subject
+from margin.core.types import ClassScores
+from margin.theory.prediction.held_out import (
+    Answered,
+    Limited,
+    Terms,
+    held_out_answers,
+    independent_draws,
+    mean_of,
+    share_of,
+    stated,
+    unanswered,
+    wilson,
+)
 
 Classes = Int[Tensor, " terms"]
 
@@ -105,3 +120,178 @@ def macro_f1(found: Classified, *, level: float = 0.95) -> Limited:
     Reference: Zou and Donner 2008 (limits of a sum), from the limits of Wilson 1927.
     """
     return mean_of(f1_scores(found, level=level).values())
+
+
+MOST_CELLS = 2500
+"""Cells of a confusion matrix whose intervals are given: 50 classes."""
+
+
+def class_scores(subject: Subject) -> tuple[Answered, ClassScores]:
+    """The held-out answers, and their scores of the classes in float64.
+
+    Raises:
+        ValueError: The task has no classes, or a label is none of them.
+    """
+    if subject.task.classes is None:
+        raise ValueError(f"this needs a task with classes: got task {subject.task.name!r}")
+    answered = held_out_answers(subject)
+    scores = subject.task.classes(answered.outputs).double()
+    labels, classes = answered.targets, scores.shape[-1]
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"labels must lie in 0..{classes - 1}: got {int(labels.min())}..{int(labels.max())}")
+    return answered, scores
+
+
+def classified(subject: Subject) -> tuple[Classified, str]:
+    """True and predicted class of the held-out terms, and why there are none, or ""."""
+    answered, scores = class_scores(subject)
+    ids, example = answered.example.unique(return_inverse=True)
+    found = Classified(
+        answered.targets.long(),
+        scores.argmax(-1),
+        answered.weight,
+        example,
+        scores.shape[-1],
+        len(ids),
+    )
+    return found, unanswered(scores.nan_to_num(torch.nan, 0, 0), "the output")
+
+
+def name_of(subject: Subject, k: int) -> str:
+    """How a finding calls a class."""
+    return subject.class_names[k] if k < len(subject.class_names) else f"class {k}"
+
+
+def recall(subject: Subject, *, level: float = 0.95) -> Finding:
+    """For each class, the share of its examples that are predicted as it, and the confusion matrix.
+
+    Classes without a held-out example are left out, and named.
+
+    Args:
+        subject: A model with class labels.
+        level: Intended probability with which each interval covers its share, in (0, 1).
+    """
+    statement = "Of the held-out examples of each class, the share predicted as it"
+    return _by_class(subject, statement, recalls, "without a held-out example", level)
+
+
+def precision(subject: Subject, *, level: float = 0.95) -> Finding:
+    """For each class, the share of the examples predicted as it that are it.
+
+    Classes that are never predicted are left out, and named.
+
+    Args:
+        subject: A model with class labels.
+        level: Intended probability with which each interval covers its share, in (0, 1).
+    """
+    statement = "Of the held-out examples predicted as each class, the share that are of it"
+    return _by_class(subject, statement, precisions, "never predicted", level)
+
+
+def balanced(subject: Subject, *, level: float = 0.95) -> Finding:
+    """The mean recall over the classes that occur: the accuracy if every class were as frequent.
+
+    Args:
+        subject: A model with class labels.
+        level: Intended probability with which the interval covers the truth, in (0, 1).
+    """
+    found, failure = classified(subject)
+    count = len(found.labels.unique())
+    statement = (
+        f"The mean recall of the {count} classes that occur among {found.examples:,} held-out examples"
+    )
+    return _one(subject, statement, balanced_accuracy, found, failure, level=level)
+
+
+def f1(subject: Subject, *, level: float = 0.95) -> Finding:
+    """The mean over classes of the harmonic mean of precision and recall.
+
+    A class that is predicted and never occurs scores 0; one that does neither is left out.
+
+    Args:
+        subject: A model with class labels.
+        level: Intended probability with which the interval covers the truth, in (0, 1).
+    """
+    found, failure = classified(subject)
+    count = len(torch.cat((found.labels, found.predicted)).unique())
+    statement = (
+        f"The mean F1 of the {count} classes that occur or are predicted on {found.examples:,} held-out "
+        "examples"
+    )
+    return _one(subject, statement, macro_f1, found, failure, level=level)
+
+
+def _by_class(
+    subject: Subject,
+    statement: str,
+    measure: Callable[..., Mapping[int, Limited]],
+    lacking: str,
+    level: float,
+) -> Finding:
+    found, failure = classified(subject)
+    parts = {} if failure else measure(found, level=level)
+    missing = [name_of(subject, k) for k in range(found.classes) if k not in parts]
+    if missing and not failure:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        statement += f" (left out, being {lacking}: {', '.join(missing[:5])}{more})"
+    rows = [part[:3] for part in parts.values()] or [(math.nan,) * 3]
+    value, low, high = torch.tensor(rows, dtype=torch.float64).unbind(1)
+    return Finding(
+        statement=f"{statement}, with {level:.0%} intervals.",
+        value=value,
+        range=(0.0, 1.0),
+        premises=(independent_draws(subject),),
+        kind="estimate",
+        interval=(low, high),
+        failure=failure,
+        labels=tuple(name_of(subject, k) for k in parts),
+        curves={} if failure else matrix_curves(found, level),
+    )
+
+
+def matrix_curves(found: Classified, level: float) -> dict[str, Tensor]:
+    """The confusion matrix, its rows as shares, and the limits of each share; NaN in an empty row."""
+    cells = confusion_matrix(found.labels, found.predicted, found.classes, found.weight)
+    shares = cells / cells.sum(1, keepdim=True)
+    curves = {"confusion": cells, "row share": shares}
+    if cells.numel() > MOST_CELLS:
+        return curves
+    limits = torch.full((2, *cells.shape), math.nan, dtype=torch.float64)
+    for k in found.labels.unique().tolist():
+        own = found.share(found.labels == k, found.labels == k, level)
+        trials = float(own.direction.sum().square() / own.direction.square().sum())
+        for j, share in enumerate(shares[k].clamp(0, 1).tolist()):
+            limits[:, k, j] = torch.tensor(wilson(share, trials, level=level), dtype=torch.float64)
+    return curves | {"row share low": limits[0], "row share high": limits[1]}
+
+
+def _one(
+    subject: Subject,
+    statement: str,
+    measure: Callable[..., Limited],
+    found: Classified,
+    failure: str,
+    *,
+    level: float,
+) -> Finding:
+    rows = (math.nan,) * 3 if failure else measure(found, level=level)[:3]
+    value, low, high = torch.tensor(rows, dtype=torch.float64)
+    return Finding(
+        statement=f"{statement}, with a {level:.0%} interval.",
+        value=value,
+        range=(0.0, 1.0),
+        premises=(independent_draws(subject),),
+        kind="estimate",
+        interval=(low, high),
+        failure=failure,
+    )
+
+
+def demo() -> Subject:
+    """Eight of ten of class 0 found, three of five of class 1.
+
+    Recall 0.8 and 0.6, precision 8/10 and 3/5, balanced accuracy 0.7; F1 is 0.8 and 0.6, 0.7 in the mean.
+    """
+    labels = torch.tensor([0] * 10 + [1] * 5)
+    predicted = torch.tensor([0] * 8 + [1] * 2 + [0] * 2 + [1] * 3)
+    return stated(torch.nn.functional.one_hot(predicted, 2).double(), labels)

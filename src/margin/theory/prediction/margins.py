@@ -130,8 +130,6 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
         unit="score",
         range=(-math.inf, math.inf),
         premises=(independent_draws(subject),),
-        reference="Mohri, Rostamizadeh and Talwalkar 2018, Section 9.2 (margin); "
-        "David and Nagaraja 2003, Section 7.1 (interval of a quantile)",
         kind="estimate",
         interval=(ends[:, 1], ends[:, 2]),
         failure=failure,

@@ -31,8 +31,6 @@ from margin.theory.prediction.held_out import (
 MOST_POINTS = 2000
 """Points of the curves of a finding: more than a plot shows."""
 
-RATIO = "Cochran 1977, Section 2.11 (error of a ratio); van der Vaart 1998, Theorem 3.1 (delta method)"
-
 
 class Interval(NamedTuple):
     """An estimate and the ends of its interval."""
@@ -229,7 +227,6 @@ def _finding(
         unit=unit,
         range=(-math.inf, 1.0) if unit == "1" else (0.0, math.inf),
         premises=(independent_draws(subject),),
-        reference=RATIO,
         kind="estimate",
         interval=(low, high),
         failure=failure,

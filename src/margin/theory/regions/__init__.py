@@ -2,25 +2,17 @@
 
 from margin.core.catalog import KNOWN, TWO_EXAMPLES, Claim, Cost, Need, Part
 
-REAL_INPUT = Need("one input of real numbers", "margin.theory.regions.claims:has_real_inputs")
-
-FOLLOWED = Need(
-    "models whose forward is made of known functions",
-    "margin.theory.regions.claims:can_be_followed",
-    of="model",
-)
-
-PLANE = Need(
-    "three held-out examples that span a plane of real inputs", "margin.theory.regions.claims:has_plane"
-)
-
-MONTUFAR_2014 = "Montufar, Pascanu, Cho and Bengio 2014, Theorem 5"
-HANIN_2019 = "Hanin and Rolnick 2019, Section 2"
-
 # fmt: off
 
+REAL_INPUT = Need("one input of real numbers", "margin.theory.regions.claims:has_real_inputs")
+FOLLOWED = Need("models whose forward is made of known functions",
+    "margin.theory.regions.claims:can_be_followed", of="model")
+PLANE = Need("three held-out examples that span a plane of real inputs",
+    "margin.theory.regions.claims:has_plane")
+HANIN_2019 = "Hanin and Rolnick 2019, Section 2"
+
 PARTS: tuple[Part, ...] = (
-    Part("theory/activation_pattern", "measure", ".pattern:activation_pattern",
+    Part("theory/activation_pattern", "measure", ".arrangements:activation_pattern",
         "Which units of a layer are on, the convex cell of a pattern and the affine map there.",
         "Montufar, Pascanu, Cho and Bengio 2014, Section 2", covers=("relu.activation_pattern",)),
     Part("theory/plane_regions", "measure", ".plane:plane_regions",
@@ -38,31 +30,31 @@ PARTS: tuple[Part, ...] = (
     Part("theory/arrangement_cells", "measure", ".arrangements:cells",
         "The regions of an arrangement one by one, by linear programs, with a point of each.",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 5", covers=("relu.zaslavsky",)),
-    Part("theory/montufar_bound", "theorem", ".bounds:montufar_bound",
-        "A number of linear regions that some network of L hidden layers of m ReLUs reaches.", MONTUFAR_2014,
-        covers=("relu.montufar",)),
-    Part("theory/folding_network", "fact", ".bounds:folding_network",
+    Part("theory/montufar_bound", "theorem", ".arrangements:montufar_bound",
+        "A number of linear regions that some network of L hidden layers of m ReLUs reaches.",
+        "Montufar, Pascanu, Cho and Bengio 2014, Theorem 5", covers=("relu.montufar",)),
+    Part("theory/folding_network", "fact", ".arrangements:folding_network",
         "Weights that reach Montufar's bound: layers that fold their input onto itself.",
         "Montufar, Pascanu, Cho and Bengio 2014, Section 3.1", covers=("relu.montufar",)),
-    Part("theory/serra_bound", "theorem", ".bounds:serra_bound",
+    Part("theory/serra_bound", "theorem", ".arrangements:serra_bound",
         "A number of regions that no network of these ReLU layers exceeds.",
         "Serra, Tjandraatmadja and Ramalingam 2018, Theorem 1", covers=("relu.montufar",)),
 )
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("theory/regions.in_plane", ".claims:in_plane", ".claims:demo",
-        "Into how many linear pieces does the network cut a plane through three examples?",
-        "Serra, Tjandraatmadja and Ramalingam 2018, Section 3; Hanin and Rolnick 2019, Section 2",
-        needs=(PLANE, FOLLOWED), cost=Cost(8000, "test", 3),
+        "Linear regions: into how many does the network cut a plane through three examples?",
+        "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound); Hanin and Rolnick 2019, Section "
+        "2 (both kinds of regions)", needs=(PLANE, FOLLOWED), cost=Cost(8000, "test", 3),
         covers=("relu.activation_pattern", "relu.zaslavsky"), figure=".figures:regions"),
     Claim("theory/regions.possible", ".claims:possible", ".claims:demo",
-        "How many linear pieces does some network of this depth and width have, against this one?",
-        MONTUFAR_2014, by_name=KNOWN, needs=(PLANE,), cost=Cost(20_000.0, "test", 3),
-        covers=("relu.montufar",)),
+        "Montufar's bound: how many linear regions has some network of this depth and width?",
+        "Montufar, Pascanu, Cho and Bengio 2014, Theorem 5 (some weights reach it)", by_name=KNOWN,
+        needs=(PLANE,), cost=Cost(20_000.0, "test", 3), covers=("relu.montufar",)),
     Claim("theory/regions.on_segments", ".claims:on_segments", ".claims:segments_demo",
-        "At how many points does the network bend between two examples, now and before training?",
-        "Serra, Tjandraatmadja and Ramalingam 2018, Section 3; Hanin and Rolnick 2019, Section 3",
-        needs=(REAL_INPUT, FOLLOWED, TWO_EXAMPLES), cost=Cost(1000.0, "test", 32),
-        covers=("relu.activation_pattern",)),
+        "Breakpoints: at how many points does the network bend between two examples, now and initially?",
+        "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound, for n = 1); Hanin and Rolnick "
+        "2019, Section 3 (the growth)", needs=(REAL_INPUT, FOLLOWED, TWO_EXAMPLES),
+        cost=Cost(1000.0, "test", 32), covers=("relu.activation_pattern",)),
 )
 # fmt: on

@@ -18,15 +18,20 @@ from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.asking import asking
-from margin.theory.regions.arrangements import most_regions
-from margin.theory.regions.bounds import folding_network, montufar_bound, product_bound
-from margin.theory.regions.chains import Chains
+from margin.theory.regions.arrangements import folding_network, montufar_bound, most_regions, product_bound
 from margin.theory.regions.followed import CannotFollow, NotPiecewiseLinear, follow
-from margin.theory.regions.picture import picture
-from margin.theory.regions.plane import PlaneRegions, plane_regions
+from margin.theory.regions.plane import (
+    ROOM,
+    NoPlane,
+    PlaneRegions,
+    Square,
+    looked_at,
+    picture,
+    plane_regions,
+    square_through,
+)
 from margin.theory.regions.polygons import TooManyCells
-from margin.theory.regions.segments import Breakpoints, breakpoints
-from margin.theory.regions.square import ROOM, NoPlane, Square, looked_at, square_through
+from margin.theory.regions.segments import Breakpoints, Chains, breakpoints
 
 BUDGET = 10_000
 """Regions beyond which a claim does not count them: about a second."""
@@ -128,8 +133,6 @@ def in_plane(subject: Subject, *, budget: int = BUDGET) -> Finding:
         unit="regions",
         range=(1, math.inf),
         premises=counted.premises,
-        reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound); "
-        "Hanin and Rolnick 2019, Section 2 (both kinds of regions)",
         failure=counted.failure,
         high=high,
         tolerance=WHOLE,
@@ -164,7 +167,6 @@ def possible(subject: Subject, *, budget: int = BUDGET) -> Finding:
         unit="regions",
         range=(1, math.inf),
         premises=counted.premises,
-        reference="Montufar, Pascanu, Cho and Bengio 2014, Theorem 5 (some weights reach it)",
         failure=counted.failure,
         low=low,
         scope="exists",
@@ -270,8 +272,6 @@ def on_segments(subject: Subject, *, segments: int = SEGMENTS) -> Finding:
         unit="breakpoints",
         range=(0, math.inf),
         premises=(premise,),
-        reference="Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound, for n = 1); "
-        "Hanin and Rolnick 2019, Section 3 (the growth)",
         failure=failure,
         high=high,
         tolerance=WHOLE,

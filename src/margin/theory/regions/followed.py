@@ -6,14 +6,14 @@ a function with a kink the mesh is refined first, along the zero set of every co
 is affine on the cells again. Hanin and Rolnick (2019) count the cells of such nets along lines.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from margin.engine.capture import leaves, place_of, running
 from margin.theory.regions import rules as known
 
 SHOWN = 7919
@@ -70,8 +70,7 @@ class Trail:
     @property
     def place(self) -> str:
         """The innermost layer, in words."""
-        path, kind = self.layers[-1] if self.layers else ("", "what reads its outputs")
-        return f"{f'layer {path!r}' if path else 'the model itself'} ({kind})"
+        return place_of(self.layers)
 
     def refusal(self, reason: str) -> CannotFollow:
         """The error that says where the model could not be followed."""
@@ -127,7 +126,7 @@ class Followed(Tensor):
         if func in known.METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        first = next(value for value in _leaves((args, kwargs)) if isinstance(value, Followed))
+        first = next(value for value in leaves((args, kwargs)) if isinstance(value, Followed))
         if func in known.CONVERSIONS:
             return args[0] if isinstance(args[0], Followed) else args[0].to(first.own_rows.dtype)
         overwrites = bool(kwargs.pop("inplace", False)) or func in known.IN_PLACE
@@ -152,7 +151,7 @@ class Followed(Tensor):
         name = getattr(func, "__name__", str(func))
         if func in known.NOT_PIECEWISE_LINEAR:
             raise NotPiecewiseLinear(f"{self.trail.place} is not piecewise linear: {name}")
-        followed = [value for value in _leaves((args, kwargs)) if isinstance(value, Followed)]
+        followed = [value for value in leaves((args, kwargs)) if isinstance(value, Followed)]
         if func in known.LIKE:
             return func(*self._plain(args), **self._plain(kwargs))
         if func in known.BENT and len(followed) == 1 and args and args[0] is self:
@@ -244,41 +243,12 @@ def _pair(value: Any) -> tuple[int, int]:
     return a, b
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, list | tuple):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value
-
-
-@contextmanager
-def _following(model: nn.Module, trail: Trail) -> Iterator[None]:
-    """Write each layer that is entered to the trail; its hooks are taken off again."""
-
-    def enter(path: str) -> Callable[..., None]:
-        def entered(module: nn.Module, args: Any) -> None:
-            trail.layers.append((path, type(module).__name__))
-            if isinstance(module, known.ATTENTION):
-                raise NotPiecewiseLinear(f"{trail.place} is not piecewise linear: attention")
-            if isinstance(module, known.RECURRENT) and getattr(module, "nonlinearity", "tanh") == "tanh":
-                raise NotPiecewiseLinear(f"{trail.place} is not piecewise linear: tanh or gates")
-
-        return entered
-
-    def leave(module: nn.Module, args: Any, output: Any) -> None:
-        trail.layers.pop()
-
-    handles = []
-    for path, module in model.named_modules():
-        handles += [module.register_forward_pre_hook(enter(path)), module.register_forward_hook(leave)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def _check_kind(trail: Trail, module: nn.Module) -> None:
+    """Refuse a layer that is known not to be piecewise linear, by its kind."""
+    if isinstance(module, known.ATTENTION):
+        raise NotPiecewiseLinear(f"{trail.place} is not piecewise linear: attention")
+    if isinstance(module, known.RECURRENT) and getattr(module, "nonlinearity", "tanh") == "tanh":
+        raise NotPiecewiseLinear(f"{trail.place} is not piecewise linear: tanh or gates")
 
 
 def follow(model: nn.Module, points: Tensor, mesh: Mesh) -> tuple[Tensor, list[tuple[str, int]]]:
@@ -299,7 +269,7 @@ def follow(model: nn.Module, points: Tensor, mesh: Mesh) -> tuple[Tensor, list[t
         ArithmeticError: From the mesh: a value is not finite, or there are too many cells.
     """
     trail = Trail()
-    with torch.no_grad(), _following(model, trail):
+    with torch.no_grad(), running(model, trail.layers, partial(_check_kind, trail)):
         try:
             outputs = model(Followed(points, mesh, trail))
         except (NotPiecewiseLinear, CannotFollow, ArithmeticError):

@@ -3,8 +3,15 @@
 Exact, by subdivision: layer by layer each neuron's line cuts the polygons that it crosses. Activation regions
 have pairwise different patterns; linear regions are what remains when neighbors with the same affine map are
 merged (Hanin and Rolnick 2019).
+
+Where the network decides between classes its regions are cut once more along the decision boundary, so that
+every polygon has one class: in a region all scores are affine, so the boundary is a line there.
+
+The plane is that through three examples of a subject: Goodfellow, Vinyals and Saxe (2015) look at networks on
+lines and planes through points that matter.
 """
 
+import copy
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,9 +19,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from margin.theory.regions.chains import TOUCH
+from margin.core.findings import Subject
+from margin.core.types import Batch
+from margin.engine.chosen import chosen, counts
 from margin.theory.regions.followed import confirm, follow
 from margin.theory.regions.polygons import BUDGET, Cut, PlanarMap, TooManyCells
+from margin.theory.regions.segments import TOUCH
 
 MEMORY = 2**25
 """Bytes that the values of one layer at all vertices may take; a few copies of them are held."""
@@ -284,3 +294,184 @@ def merged(plane: PlanarMap, jacobians: Float[Tensor, "cells outputs 2"]) -> Int
     graph = coo_matrix(([True] * len(same), (same[:, 0], same[:, 1])), shape=(count, count))
     _, labels = connected_components(graph, directed=False)
     return torch.from_numpy(labels).long()
+
+
+GRID = 4096
+"""Steps of the coordinates along a side: finer than any screen, and short to write."""
+
+MOST = 3000
+"""Polygons of a picture; of more, those of a smaller square in the middle are shown."""
+
+
+def decided(
+    plane: PlanarMap, scores: Float[Tensor, "vertices classes"]
+) -> tuple[PlanarMap, Int[Tensor, " cells"], Int[Tensor, " cells"]]:
+    """The map cut along the boundary of the largest score.
+
+    Args:
+        plane: Its cells are those on which the scores are affine; left as it is.
+        scores: At its vertices.
+
+    Returns:
+        The finer map; of each of its cells the class, the first of the largest, and the cell of ``plane``.
+    """
+    finer = copy.copy(plane)  # a cut replaces its tensors and writes into none
+    finer.budget = 2 * plane.budget
+    mesh = PlaneMesh(finer, patterns=False)
+    cell = torch.arange(len(plane.loops))
+    best = scores[:, :1]
+    for rival in range(1, scores.shape[1]):
+        generation = mesh.generation
+        mesh.refine(scores[:, rival : rival + 1] - best, (0.0,))
+        cell = cell[finer.origin]
+        scores, best = (mesh.extend(values, generation) for values in (scores, best))
+        best = torch.maximum(best, scores[:, rival : rival + 1])
+    return finer, finer.means(scores).argmax(1), cell
+
+
+def picture(
+    regions: PlaneRegions, scores: Float[Tensor, "vertices classes"] | None, *, most: int = MOST
+) -> dict[str, Tensor]:
+    """The curves that a drawing of the regions reads.
+
+    Args:
+        regions: On the square.
+        scores: Of the classes at its vertices; None where there are none.
+        most: Polygons at most; of more, the square shown is made smaller around its middle.
+
+    Returns:
+        ``region vertices`` (x, y in steps of 1/4096 of a side), ``region corners`` (the loops one after the
+        other), ``region sizes`` (corners of each), ``region classes`` (-1 where there are none), ``region
+        numbers`` (of the linear region) and ``region window`` (half the side that is shown).
+    """
+    plane = regions.plane
+    classes = torch.full((len(plane.loops),), -1)
+    cell = torch.arange(len(plane.loops))
+    if scores is not None:
+        plane, classes, cell = decided(plane, scores)
+    window = 1.0
+    reach = plane.centroids().abs().amax(1)
+    if len(reach) > most:
+        window = float(reach.kthvalue(most).values)
+    shown = (reach <= window).nonzero()[:, 0]
+    loops = plane.loops[shown]
+    corners = loops[loops >= 0]
+    used, corners = torch.unique(corners, return_inverse=True)
+    return {
+        "region vertices": ((plane.points[used] + 1) / 2 * GRID).round().long(),
+        "region corners": corners,
+        "region sizes": plane.sizes[shown],
+        "region classes": classes[shown],
+        "region numbers": regions.linear[cell[shown]],
+        "region window": torch.tensor(window, dtype=torch.float64),
+    }
+
+
+ROOM = 1.2
+"""Side of the square around three points, in that of the least one that holds them."""
+
+SCAN = 512
+"""Examples among which three are looked for that differ in their class."""
+
+
+class NoPlane(ArithmeticError):
+    """The held-out examples span no plane."""
+
+
+class Square(NamedTuple):
+    """A square in the plane through three examples: x(u, v) = origin + u first + v second, |u|, |v| <= 1.
+
+    Args:
+        origin: Its middle, an input.
+        first: Half a side.
+        second: Half of the other, orthogonal to it and as long.
+        points: (u, v) of the three examples.
+        labels: Their classes, -1 where they have none.
+        examples: Which of the held-out examples they are.
+    """
+
+    origin: Tensor
+    first: Tensor
+    second: Tensor
+    points: Float[Tensor, "3 2"]
+    labels: Int[Tensor, " 3"]
+    examples: tuple[int, int, int]
+
+
+def square_through(subject: Subject) -> Square:
+    """The square in the plane through three held-out examples, of three classes where there are.
+
+    Its sides are a fifth longer than those of the least square that holds them, with one side along the
+    line through the first two.
+
+    Raises:
+        NoPlane: No three of the examples looked at span a plane.
+        ArithmeticError: One of them is not finite.
+    """
+    inputs, labels, of_file = looked_at(subject)
+    flat = inputs.flatten(1)
+    if not bool(flat.isfinite().all()):
+        raise ArithmeticError("a held-out input is not finite")
+    first = 0
+    order = _others_first(labels, [first])
+    second = next((i for i in order if bool((flat[i] != flat[first]).any())), None)
+    if second is None:
+        raise NoPlane("the held-out examples are all the same point: they span no plane")
+    along = flat[second] - flat[first]
+    along = along / along.norm()
+    off = flat - flat[first]
+    off = off - (off @ along)[:, None] * along
+    off = off - (off @ along)[:, None] * along
+    away = off.norm(dim=1) > 1e-6 * (flat - flat[first]).norm(dim=1).max()
+    third = next((i for i in _others_first(labels, [first, second]) if bool(away[i])), None)
+    if third is None:
+        raise NoPlane("the held-out examples lie on a line: they span no plane")
+    across = off[third] / off[third].norm()
+    axes, three = torch.stack((along, across)), torch.tensor([first, second, third])
+    places = (flat[three] - flat[first]) @ axes.T
+    low, high = places.aminmax(dim=0)
+    middle, half = (low + high) / 2, ROOM * float((high - low).max()) / 2
+    shape = inputs.shape[1:]
+    origin = flat[first] + middle @ axes
+    return Square(
+        origin.reshape(shape),
+        (half * along).reshape(shape),
+        (half * across).reshape(shape),
+        (places - middle) / half,
+        labels[three],
+        (of_file[first], of_file[second], of_file[third]),
+    )
+
+
+def _others_first(labels: Tensor, taken: list[int]) -> list[int]:
+    """The examples not taken, those of other classes first."""
+    known = {int(labels[i]) for i in taken}
+    others = [i for i in range(len(labels)) if i not in taken]
+    return sorted(others, key=lambda i: int(labels[i]) in known)
+
+
+def looked_at(subject: Subject) -> tuple[Tensor, Tensor, list[int]]:
+    """Held-out inputs in float64, their classes (-1: none), and which of the held-out examples they are.
+
+    At most :data:`SCAN` of those of weight above 0, drawn at random, in the order of the file.
+    """
+    numbered, first = [], 0
+    for batch in subject.test:
+        numbers = torch.arange(first, first + len(batch.inputs[0]))
+        numbered.append(Batch((numbers,), None, batch.weight))
+        first += len(numbers)
+    drawn = [batch.inputs[0] for batch in chosen(numbered, SCAN, admits=counts).batches]
+    if not drawn:
+        raise NoPlane("there is no held-out example")
+    places, first = torch.cat(drawn), 0
+    inputs, labels = [], []
+    for batch in subject.test:
+        x, until = batch.inputs[0], first + len(batch.inputs[0])
+        here = places[(places >= first) & (places < until)] - first
+        y = torch.full((len(x),), -1)
+        if subject.task.classes is not None and batch.targets is not None and batch.targets.ndim == 1:
+            y = batch.targets.detach().cpu().long()
+        inputs.append(x.detach()[here.to(x.device)].cpu().double())
+        labels.append(y[here])
+        first = until
+    return torch.cat(inputs), torch.cat(labels), places.tolist()

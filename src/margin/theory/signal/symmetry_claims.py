@@ -13,10 +13,9 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking, copied
 from margin.engine.descent import risk
-from margin.theory.signal.alignment import matching
-from margin.theory.signal.path import NotAChainError, Stage, chain_of, few_inputs
-from margin.theory.signal.sizes import looked_at
-from margin.theory.signal.symmetry import permute_hidden, permuted, slots
+from margin.theory.signal.chain import NotAChainError, Stage, chain_of, few_inputs
+from margin.theory.signal.propagation import looked_at
+from margin.theory.signal.symmetry import matching, permute_hidden, permuted, slots
 
 ROUNDING = 1e-9
 """In float64, relative to the largest output."""
@@ -97,15 +96,11 @@ def permutation(subject: Subject, *, seed: int = 1990) -> Finding:
         f"10^{settings:.4g} settings of the weights compute this function. Differences are relative to the "
         f"largest output on {len(outputs):,} examples.",
         value=torch.tensor(gaps, dtype=torch.float64),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=ROUNDING,
         labels=tuple(f"{stage.name}: {stage.units} units" for stage in stages[:-1]),
         failure="" if bool(outputs.isfinite().all()) else "an output is not finite",
-        premises=(),
-        reference="Hecht-Nielsen 1990; Bishop 2006, Section 5.1.1",
     )
 
 
@@ -164,7 +159,6 @@ def _nearer(value: Tensor, words: str, failure: str, premises: tuple[Premise, ..
         tolerance=ROUNDING,
         failure=failure,
         premises=premises,
-        reference="Ainsworth, Hayase and Srinivasa 2023, Algorithm 1",
     )
 
 

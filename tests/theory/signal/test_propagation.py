@@ -16,19 +16,22 @@ from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.engine.state import State
 from margin.feedforward.mlp.model import MLP
-from margin.theory.signal.backpropagation_claims import is_affine_chain, recursion
-from margin.theory.signal.claims import (
+from margin.theory.signal.backpropagation import is_affine_chain, recursion
+from margin.theory.signal.mean_field import gradient_growth, is_random_net, lengths
+from margin.theory.signal.propagation import activation_track as track
+from margin.theory.signal.propagation import (
     activations,
     dead,
     dead_demo,
+    dead_units,
     doubling_demo,
+    first_batches,
+    first_examples,
     gradients,
     has_layers,
     has_rectifiers,
+    signal,
 )
-from margin.theory.signal.mean_field_claims import gradient_growth, is_random_net, lengths
-from margin.theory.signal.sizes import activations as track
-from margin.theory.signal.sizes import dead_units, first_batches, first_examples, signal
 from margin.theory.signal.symmetry_claims import has_hidden_units, permutation
 from margin.vision.convnets.lenet5 import LeNet5
 
@@ -352,7 +355,7 @@ def test_fillers_are_no_examples_even_where_they_are_no_numbers():
 
 def test_weights_that_no_layer_is_asked_for_give_no_signal() -> None:
     """An objective may use a parameter without calling the module that holds it, as PCA's does."""
-    from margin.theory.signal.claims import has_layers
+    from margin.theory.signal.propagation import has_layers
 
     model = nn.Linear(2, 2)
     x = torch.randn(4, 2)

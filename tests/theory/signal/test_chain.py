@@ -14,7 +14,7 @@ from margin.data.preprocess import Standardize
 from margin.engine.descent import risk
 from margin.engine.state import Preprocessed
 from margin.feedforward.mlp.model import MLP, MLPRegressor
-from margin.theory.signal.path import NotAChainError, chain_of, probe
+from margin.theory.signal.chain import NotAChainError, chain_of, probe
 from margin.vision.convnets.lenet5 import LeNet5
 
 X = (torch.linspace(-1, 1, 12).reshape(3, 4),)

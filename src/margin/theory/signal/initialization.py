@@ -15,10 +15,11 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.engine.asking import asking
+from margin.engine.capture import capture
 from margin.engine.state import Preprocessed
 from margin.nn.initialization import affine_weights, initialize
 from margin.theory.prediction.held_out import stated
-from margin.theory.signal.sizes import looked_at
+from margin.theory.signal.propagation import looked_at
 
 DRAWS = (200, 600)
 """Networks that are drawn from each scheme, at least and at most: small ones cost little and scatter more."""
@@ -106,7 +107,6 @@ def variance(subject: Subject) -> Finding:
         "keeps its mean square through linear maps at 1 (LeCun), through maps with ReLU at 2 (He); Glorot's "
         f"2 n / (n + m) is {_span(glorot)} here; torch's default for linear maps and convolutions gives 1/3.",
         value=value,
-        unit="1",
         range=(0.0, math.inf),
         kind="estimate",
         stderr=stderr,
@@ -119,8 +119,6 @@ def variance(subject: Subject) -> Finding:
                 "the errors are those of such draws; training makes weights depend on each other",
             ),
         ),
-        reference="LeCun, Bottou, Orr and Müller 1998, Section 4.6; Glorot and Bengio 2010, Equation 12; "
-        "He, Zhang, Ren and Sun 2015, Equation 10",
         curves=curves if len(gains) > 1 else {},
     )
 
@@ -151,16 +149,10 @@ def relu_chain(subject: Subject) -> tuple[nn.Sequential, Tensor] | None:
         return None
     device = next(core.parameters()).device
     initialize(core, "he_normal", generator=Generator(device=device).manual_seed(0))
-    calls: list[tuple[nn.Module, Tensor]] = []
-
-    def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        calls.append((module, inputs[0]))
-
-    handles = [module.register_forward_hook(watch) for module in leaves]
     with torch.no_grad(), asking(model):
-        outputs = model(*looked_at(subject, EXAMPLES)[0].inputs)
-        for handle in handles:
-            handle.remove()
+        with capture(leaves) as captured:
+            outputs = model(*looked_at(subject, EXAMPLES)[0].inputs)
+        calls = [(call.module, call.args[0]) for call in captured]
         hidden = _hidden_part([module for module, _ in calls])
         if hidden is None or not isinstance(outputs, Tensor) or not _joined(calls):
             return None
@@ -269,8 +261,7 @@ def mean_square(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         kind="estimate",
         stderr=torch.stack(errors).cpu(),
-        low=torch.ones_like(value),
-        high=torch.ones_like(value),
+        equals=torch.ones_like(value),
         tolerance=TOLERANCE,
         labels=tuple(f"{family} ({p:.3g})" for family, p in zip(FAMILIES, promises, strict=True)),
         failure=""
@@ -283,7 +274,6 @@ def mean_square(subject: Subject) -> Finding:
                 "each submodule took what the one before it gave",
             ),
         ),
-        reference="He, Zhang, Ren and Sun 2015, Equations 9 and 10; Glorot and Bengio 2010, Equation 12",
     )
 
 

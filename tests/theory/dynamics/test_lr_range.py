@@ -12,7 +12,7 @@ from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.descent import risk
 from margin.theory.curvature.trained_weights import Quadratic
-from margin.theory.dynamics.range_test import Sweep, demo, range_test, sweep
+from margin.theory.dynamics.lr_range import Sweep, demo, range_test, sweep
 
 
 def value(model, batch, generator):

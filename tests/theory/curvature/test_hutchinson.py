@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.theory.curvature.trace import deflated_trace, half_width, hutchinson_trace, random_signs
+from margin.theory.curvature.hutchinson import deflated_trace, half_width, hutchinson_trace, random_signs
 
 
 def symmetric(spectrum, seed=0):

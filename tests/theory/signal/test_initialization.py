@@ -15,7 +15,7 @@ from margin.core.tasks import CLASSES
 from margin.feedforward.mlp.model import MLP
 from margin.nn.initialization import initialize
 from margin.theory.prediction.held_out import stated
-from margin.theory.signal.initialization_claims import (
+from margin.theory.signal.initialization import (
     demo,
     is_relu_chain,
     mean_square,

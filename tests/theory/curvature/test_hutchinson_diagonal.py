@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.theory.curvature.diagonal import as_matrix, as_symmetric, estimated_diagonal
+from margin.theory.curvature.hutchinson import as_matrix, as_symmetric, estimated_diagonal
 
 
 def matrix(n=40):

@@ -9,7 +9,8 @@ from sklearn.metrics import mutual_info_score
 from margin.core.findings import NotAsked, Verdict
 from margin.core.tasks import BINARY, HALFSPACE, VALUES
 from margin.theory.prediction.held_out import stated
-from margin.theory.prediction.inequality_claims import chebyshev, demo, jensen, label_information
+from margin.theory.prediction.risk import chebyshev, jensen, label_information
+from margin.theory.prediction.risk import inequality_demo as demo
 
 
 def f64(values):

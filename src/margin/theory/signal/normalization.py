@@ -19,6 +19,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.asking import asking
+from margin.engine.capture import Call, capture
 from margin.engine.descent import risk
 
 ROWS = 4096
@@ -75,29 +76,25 @@ def pairs_of(subject: Subject) -> list[Pair]:
     """
     model = copy.deepcopy(subject.model)
     names = {module: name for name, module in model.named_modules()}
-    outputs: dict[int, tuple[nn.Linear, Tensor, Tensor]] = {}
     rows: dict[str, tuple[nn.Linear, _BatchNorm, list[Tensor]]] = {}
     counted = torch.ones(0, dtype=torch.bool)
 
-    def after(module: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        outputs[id(output)] = (module, inputs[0], output)  # the output is kept, so that its id stays its own
+    def normalized(call: Call) -> None:
+        if not isinstance(call.module, _BatchNorm):
+            return
+        before = next(
+            (c for c in calls if c.output is call.args[0] and isinstance(c.module, nn.Linear)), None
+        )
+        if before is not None and before.args[0].ndim == 2 and len(before.args[0]) == len(counted):
+            row = rows.setdefault(names[before.module], (before.module, call.module, []))
+            row[2].append(before.args[0][counted].double().cpu())  # now: a later layer may overwrite it
 
-    def before(module: _BatchNorm, inputs: tuple[Tensor, ...]) -> None:
-        found = outputs.get(id(inputs[0]))
-        if found is not None and found[1].ndim == 2 and len(found[1]) == len(counted):
-            row = rows.setdefault(names[found[0]], (found[0], module, []))
-            row[2].append(found[1][counted].double().cpu())
-
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            module.register_forward_hook(after)
-        if isinstance(module, _BatchNorm):
-            module.register_forward_pre_hook(before)
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | _BatchNorm)]
     taken = 0
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), asking(model), capture(layers, normalized) as calls:
         for batch in subject.train or subject.test:
             counted = _counted(batch)
-            outputs.clear()
+            calls.clear()
             model(*batch.inputs)
             taken += len(batch.inputs[0])
             if taken >= ROWS:
@@ -151,8 +148,7 @@ def batch_as_weight_norm(subject: Subject) -> Finding:
         value=value,
         unit="of the gain",
         range=(0.0, math.inf),
-        low=torch.zeros_like(value),
-        high=torch.zeros_like(value),
+        equals=torch.zeros_like(value),
         tolerance=0.0 if failure else rounding,
         labels=tuple(names),
         failure=failure,
@@ -161,7 +157,6 @@ def batch_as_weight_norm(subject: Subject) -> Finding:
                 "the inputs have mean 0", "proved", "the mean of the examples is taken off, as the norm does"
             ),
         ),
-        reference="Salimans and Kingma 2016, Section 2.2; Ioffe and Szegedy 2015, Algorithm 1",
         curves={"share of the units": SHARES} | _spread(names, [factor for _, factor, _ in compared]),
     )
 

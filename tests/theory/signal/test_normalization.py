@@ -15,8 +15,8 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.feedforward.mlp.model import MLP
 from margin.theory.prediction.held_out import stated
-from margin.theory.signal import normalization_claims
-from margin.theory.signal.normalization_claims import (
+from margin.theory.signal import normalization
+from margin.theory.signal.normalization import (
     batch_as_weight_norm,
     demo,
     discrepancy,
@@ -108,7 +108,7 @@ def test_the_training_examples_are_taken_where_they_are_known():
 
 def test_a_wrong_factor_violates_it(monkeypatch):
     monkeypatch.setattr(
-        normalization_claims, "discrepancy", lambda W, S, eps: W.abs().sum(1) / discrepancy(W, S, eps)
+        normalization, "discrepancy", lambda W, S, eps: W.abs().sum(1) / discrepancy(W, S, eps)
     )
     assert batch_as_weight_norm(demo()).verdict == Verdict.VIOLATED
 
@@ -168,9 +168,9 @@ def test_a_large_mean_hides_nothing_and_a_lost_variance_fails(monkeypatch):
     x = f64(30, 4) + 1e6
     found = batch_as_weight_norm(asked(pair(), x))
     assert found.verdict == Verdict.HOLDS and found.tolerance < 1e-8
-    own = normalization_claims.discrepancy
+    own = normalization.discrepancy
     with monkeypatch.context() as patch:
-        patch.setattr(normalization_claims, "discrepancy", lambda *given: 1.001 * own(*given))
+        patch.setattr(normalization, "discrepancy", lambda *given: 1.001 * own(*given))
         assert batch_as_weight_norm(asked(pair(), x)).verdict == Verdict.VIOLATED
     flat = f64(30, 1) * torch.tensor([1e9, 1e9, 0, 0]).double() + f64(30, 4, seed=1)
     model = pair()

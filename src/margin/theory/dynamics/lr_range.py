@@ -13,13 +13,12 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
 from margin.engine.asking import copied, weighted_mean
 from margin.engine.state import device_of
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import pieces_of, real_terms
-from margin.theory.curvature.trained_weights import Quadratic, differentiated
+from margin.theory.curvature.trained_weights import Quadratic, differentiated, of_weights
 
 WATCHED = 256
 """Examples on which the loss is watched."""
@@ -197,7 +196,6 @@ def range_test(
         unit="learning rate",
         range=(0.0, math.inf),
         premises=() if falls else (Premise("the loss falls at some rate", "refuted", tried),),
-        reference="Smith 2017, Section 3.3",
         kind="estimate",
         interval=ends,
         failure=failure,
@@ -208,12 +206,4 @@ def range_test(
 
 def demo() -> Subject:
     """The loss w^2 of one weight: gradient descent contracts at rates below 1 and diverges above it."""
-    zeros = torch.zeros(4, dtype=torch.float64)
-    batch = Batch((zeros,), zeros)
-    return Subject(
-        model=Quadratic(torch.tensor([[2.0]], dtype=torch.float64)),
-        test=[batch],
-        train=[batch],
-        task=VALUES,
-        objective=lambda model, batch, generator: model(*batch.inputs),
-    )
+    return of_weights(Quadratic(torch.tensor([[2.0]], dtype=torch.float64)), examples=4)
