@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from margin.generative.diffusion.points import conditional_points, points
-from margin.generative.diffusion.schedules import schedule_of
+from margin.generative.diffusion.networks import conditional_diffusion as conditional_points
+from margin.generative.diffusion.networks import diffusion as points
+from margin.generative.diffusion.process import schedule_of
 
 
 @pytest.mark.parametrize("conditional", ["no", "yes"])

@@ -1,7 +1,7 @@
 """Flow matching (Lipman et al. 2023) along straight paths, the rectified flow (Liu, Gong and Liu 2023)."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import PerExample
 from margin.generative.autoencoder.interpolation import slerp
-from margin.generative.diffusion.guidance import classes_of, dropped, guided_eps
+from margin.generative.diffusion.samplers import classes_of, dropped, guided_eps
 
 Method = Literal["euler", "midpoint", "heun"]
 Labels = Int64[Tensor, " batch"]
@@ -226,3 +226,15 @@ class FlowMatching(nn.Module):
     def forward(self, x: Float[Tensor, " batch *features"]) -> PerExample:
         """The log-density of each example in nats, of images an estimate with fixed noise."""
         return self.log_density(x)
+
+
+def flow_matching_with(network: nn.Module, *, num_classes: int = 0, drop: float = 0.1) -> FlowMatching:
+    """The flow of a network that knows the shape of an example.
+
+    Args:
+        network: The network.
+        num_classes: Number of classes.
+        drop: Probability with which a class is dropped in training, for classifier-free guidance.
+    """
+    shape: Any = network.shape
+    return FlowMatching(network, shape, num_classes=num_classes, drop=drop)

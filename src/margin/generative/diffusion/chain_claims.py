@@ -9,13 +9,18 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.engine.state import core_of, features_of
-from margin.generative.diffusion.denoising_loss import denoising_loss
-from margin.generative.diffusion.forward_process import bayes, energy, jump, posterior, posterior_mean
-from margin.generative.diffusion.gaussian_denoiser import ExactDenoiser, Mixture
-from margin.generative.diffusion.loss import constant, terminal, weights
-from margin.generative.diffusion.model import Diffusion
-from margin.generative.diffusion.parametrizations import target, to_eps
-from margin.generative.diffusion.schedules import linear_schedule
+from margin.generative.diffusion.exact import ExactDenoiser, Mixture
+from margin.generative.diffusion.model import Diffusion, constant, denoising_loss, terminal, weights
+from margin.generative.diffusion.process import (
+    bayes,
+    energy,
+    jump,
+    linear_schedule,
+    posterior,
+    posterior_mean,
+    target,
+    to_eps,
+)
 
 ROWS = 512
 """Examples that a question looks at, at most."""

@@ -1,11 +1,18 @@
-"""The denoising network of points: a residual perceptron whose layers are told the time and the class."""
+"""Denoising networks, and the diffusions and flow matchings of rows and of images that they make.
+
+The network of rows is a residual perceptron conditioned on time and class, that of images a U-Net (Ho, Jain
+and Abbeel 2020, Appendix B).
+"""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from margin.nn.unet.time_features import time_features
+from margin.core.composition import headed
+from margin.generative.diffusion.flow_matching import flow_matching_with
+from margin.generative.diffusion.model import diffusion_with
+from margin.nn.unet.network import UNet, time_features
 
 Told = Float[Tensor, "batch embedding"]
 
@@ -57,11 +64,11 @@ class Denoiser(nn.Module):
     C begins near 0 and c at 0: an untrained network predicts almost 0, whose squared error is 1 a number.
 
     Args:
-        in_features: Numbers d of a point.
-        num_classes: Classes; there is one label more, ``num_classes``, of no class. 0: no labels are read.
-        hidden: Width of the layers.
-        depth: Number L of residual layers.
-        embedding: Numbers that a layer is told, even.
+        in_features: Number of features d; an input of more axes is flattened.
+        num_classes: Number of classes; the label ``num_classes`` is that of none. 0: no labels are read.
+        hidden: Width of the network's layers.
+        depth: Number L of its residual layers.
+        embedding: Width of the embedding of the time, and the class, even.
 
     Raises:
         ValueError: A size is out of range.
@@ -87,7 +94,7 @@ class Denoiser(nn.Module):
                 f"{in_features}, {hidden}, {depth}, {num_classes}"
             )
         time_features(torch.zeros(1), embedding)  # raises of an odd width
-        self.embedding = embedding
+        self.shape, self.embedding = (in_features,), embedding
         self.time = nn.Sequential(nn.Linear(embedding, embedding), nn.SiLU(), nn.Linear(embedding, embedding))
         self.classes = nn.Embedding(num_classes + 1, embedding) if num_classes else None
         self.enter = nn.Linear((1 + 2 * len(FREQUENCIES)) * in_features, hidden)
@@ -123,3 +130,43 @@ class Denoiser(nn.Module):
         for block in self.blocks:
             h = block(h, told)
         return self.leave(self.norm(h))
+
+
+UNCONDITIONAL, CONDITIONAL = {"without": ("num_classes", "drop")}, {"dictated": ("num_classes",)}
+"""A model without classes has none of their options; those of one with classes are dictated by the data."""
+
+diffusion = headed(
+    Denoiser, diffusion_with, "A chain from rows to noise, and a network that reverses it.", **UNCONDITIONAL
+)
+conditional_diffusion = headed(
+    Denoiser,
+    diffusion_with,
+    "A chain from rows to noise, and a network, conditioned on the class or on none, that reverses it.",
+    **CONDITIONAL,
+)
+image_diffusion = headed(
+    UNet,
+    diffusion_with,
+    "A chain from images to noise, and a U-Net that reverses it.",
+    defaults={"variance": "small"},
+    **UNCONDITIONAL,
+)
+conditional_image_diffusion = headed(
+    UNet,
+    diffusion_with,
+    "A chain from images to noise, and a U-Net, conditioned on the class or on none, that reverses it.",
+    defaults={"variance": "small"},
+    **CONDITIONAL,
+)
+flow_matching = headed(
+    Denoiser, flow_matching_with, "A flow from noise to rows along straight paths.", **UNCONDITIONAL
+)
+conditional_flow_matching = headed(
+    Denoiser,
+    flow_matching_with,
+    "A flow from noise to rows, conditioned on the class or on none, along straight paths.",
+    **CONDITIONAL,
+)
+image_flow_matching = headed(
+    UNet, flow_matching_with, "A flow from noise to images along straight paths.", **UNCONDITIONAL
+)
