@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.generative.autoencoder.interpolation import slerp
+from margin.generative.autoencoder.distributions import slerp
 
 T = torch.linspace(0, 1, 9, dtype=torch.float64)
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Generator, Tensor, nn
 
 from margin.core.types import PerExample
-from margin.generative.autoencoder.interpolation import slerp
+from margin.generative.autoencoder.distributions import slerp
 from margin.generative.diffusion.samplers import classes_of, dropped, guided_eps
 
 Method = Literal["euler", "midpoint", "heun"]

@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from margin.core.catalog import chosen, resolve
 from margin.core.types import Batch, PerExample
 from margin.engine.state import core_of, features_of
-from margin.generative.autoencoder.interpolation import slerp
+from margin.generative.autoencoder.distributions import slerp
 from margin.generative.diffusion.process import (
     Beta,
     Levels,

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from margin.generative.autoencoder.convolutional import Downsampling, Upsampling
+from margin.generative.autoencoder.coders import Downsampling, Upsampling
 from margin.generative.gan.critic import Critic
 from margin.generative.gan.implicit import Implicit, given
 from margin.generative.gan.model import GAN, ConditionalGAN

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.generative.autoencoder.interpolation import slerp
+from margin.generative.autoencoder.distributions import slerp
 
 
 def given(noise: int, num_classes: int = 0) -> int:

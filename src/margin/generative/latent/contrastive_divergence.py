@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from margin.core.types import Batch, Metrics
 from margin.engine.descent import Descend, mean_loss
 from margin.engine.state import State, Step, core_of, features_of
-from margin.generative.autoencoder.unit_interval import unit_inputs
+from margin.generative.autoencoder.distributions import unit_inputs
 from margin.generative.latent.rbm import RBM, bits
 
 Bits = Float[Tensor, "batch visible"]

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from margin.generative.autoencoder.unit_interval import unit_inputs
+from margin.generative.autoencoder.distributions import unit_inputs
 
 Visible = Float[Tensor, "*batch visible"]
 Hidden = Float[Tensor, "*batch hidden"]

@@ -1,15 +1,21 @@
-"""Images of any size to vectors and back: convolutions that halve each axis, and their mirror.
+"""Encoders and decoders, dense and convolutional: inputs to short vectors, and back.
 
-Sizes are halved rounding up, and doubled to exactly the sizes that were met on the way down, so that odd and
-oblong images come back as they were. Upsampling repeats pixels and convolves, which leaves none of the
-checkered traces of strided transposed convolutions (Odena, Dumoulin and Olah 2016).
+Convolutions take images of any size: sizes are halved rounding up, and doubled to exactly the sizes that were
+met on the way down, so that odd and oblong images come back as they were. Upsampling repeats pixels and
+convolves, which leaves none of the checkered traces of strided transposed convolutions (Odena, Dumoulin and
+Olah 2016).
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from margin.nn.activations import Activation
+from margin.nn.dense import dense
 
 Images = Float[Tensor, "batch channels height width"]
 
@@ -123,3 +129,62 @@ class Upsampling(nn.Module):
         for size, convolution in zip(self.sizes[1:], self.convolutions, strict=True):
             x = convolution(F.interpolate(x, size=size, mode="nearest"))
         return self.last(x)
+
+
+@dataclass(frozen=True, slots=True)
+class Coder:
+    """An encoder and a decoder, to be made once it is known what each passes beside the code.
+
+    Args:
+        code: Numbers of a code.
+        encoder: ``(outputs) -> module``, from inputs to so many numbers.
+        decoder: ``(inputs) -> module``, from so many numbers to an input.
+
+    Raises:
+        ValueError: A code has no number.
+    """
+
+    code: int
+    encoder: Callable[[int], nn.Module]
+    decoder: Callable[[int], nn.Module]
+
+    def __post_init__(self) -> None:
+        if self.code < 1:
+            raise ValueError(f"code must be at least 1: got {self.code}")
+
+
+def dense_coder(
+    in_features: int, *, code: int = 2, hidden: tuple[int, ...] = (128,), activation: Activation = "relu"
+) -> Coder:
+    """Affine maps with a pointwise function between; without hidden layers, one each way.
+
+    Args:
+        in_features: Number of features d; an input of more axes is flattened.
+        code: Numbers m of a code.
+        hidden: Widths of the encoder's hidden layers; the decoder has them in reverse.
+        activation: The pointwise function between two maps.
+    """
+    return Coder(
+        code,
+        lambda outputs: nn.Sequential(nn.Flatten(), dense(in_features, hidden, outputs, activation)),
+        lambda inputs: dense(inputs, hidden[::-1], in_features, activation),
+    )
+
+
+def conv_coder(
+    channels: int, image_size: tuple[int, int], *, code: int = 16, width: int = 16, depth: int = 2
+) -> Coder:
+    """Strided convolutions, and upsampling with convolutions, of images of any size.
+
+    Args:
+        channels: Channels of an image.
+        image_size: Its height and width.
+        code: Numbers m of a code.
+        width: Channels at the image's full size; doubled at each halving.
+        depth: Halvings of the image.
+    """
+    return Coder(
+        code,
+        lambda outputs: Downsampling(channels, image_size, outputs, width=width, depth=depth),
+        lambda inputs: Upsampling(inputs, channels, image_size, width=width, depth=depth),
+    )
