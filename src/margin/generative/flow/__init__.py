@@ -4,7 +4,7 @@ from margin.core.catalog import KNOWN, TRAINING, Claim, Cost, Entry, Need
 
 FLOW = {"epochs": 200, "lr": 2e-3, "clip": 5.0, "schedule": "cosine", "patience": 20}
 FLOWS = Need("a flow (a map to noise with its inverse)", "margin.generative.flow.claims:is_flow", of="model")
-TRAINING_A = {**FLOW, "epochs": 50, "lr": 0.001, "scale": "unit"}
+BITS_AND_LEVELS = {**FLOW, "epochs": 50, "lr": 0.001, "scale": "unit"}
 DINH_2017 = "Dinh, Sohl-Dickstein and Bengio 2017, Equations 2 to 8"
 
 # fmt: off
@@ -16,10 +16,10 @@ MODELS: tuple[Entry, ...] = (
         objective="margin.engine.unsupervised:negative_log_density", defaults=FLOW,
         covers=("flow.realnvp", "flow.change_of_variables")),
     Entry("generative/conditional_realnvp",
-        ".conditional_realnvp:ConditionalRealNVP", "margin.core.tasks:DENSITY",
+        ".realnvp:conditional_realnvp", "margin.core.tasks:DENSITY",
         "margin.data.sets.tiny.tables:moons",
         "A flow of affine couplings that are told the class", DINH_2017,
-        objective=".conditional_density:negative_log_density_given", defaults=FLOW, covers=("flow.realnvp",)),
+        objective=".objectives:negative_log_density_given", defaults=FLOW, covers=("flow.realnvp",)),
     Entry("generative/neural_spline_flow",
         ".realnvp:neural_spline_flow", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:moons",
         "A flow of couplings by monotone rational-quadratic splines",
@@ -30,15 +30,15 @@ MODELS: tuple[Entry, ...] = (
         ".realnvp_images:RealNVPImages", "margin.core.tasks:PROBABILITY",
         "margin.data.sets.tiny.tables:images",
         "A flow of images of many levels: checkerboards, channels, several scales",
-        "Dinh, Sohl-Dickstein and Bengio 2017, Sections 3.6 and 4.1", objective=".image_bound:negative_bound",
-        defaults=TRAINING_A, covers=("flow.realnvp", "flow.change_of_variables")),
+        "Dinh, Sohl-Dickstein and Bengio 2017, Sections 3.6 and 4.1", objective=".objectives:negative_bound",
+        defaults=BITS_AND_LEVELS, covers=("flow.realnvp", "flow.change_of_variables")),
     Entry("generative/made",
         ".made:MADE", "margin.core.tasks:PROBABILITY", "margin.data.sets.tiny.tables:images",
         "The probability of bits, each given those before it, by one masked network",
-        "Germain, Gregor, Murray and Larochelle 2015, Section 3", objective=".made:negative_log_probability",
-        defaults=TRAINING_A, covers=("autoregressive.model",)),
+        "Germain, Gregor, Murray and Larochelle 2015, Section 3", objective=".objectives:negative_log_probability",
+        defaults=BITS_AND_LEVELS, covers=("autoregressive.model",)),
     Entry("generative/gaussian_made",
-        ".gaussian_made:GaussianMADE", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:values",
+        ".made:GaussianMADE", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:values",
         "A density by a Gaussian of each number given those before it",
         "Papamakarios, Pavlakou and Murray 2017, Equations 2 to 5",
         objective="margin.engine.unsupervised:negative_log_density", defaults=FLOW,
@@ -59,32 +59,32 @@ CLAIMS: tuple[Claim, ...] = (
         "Is the noise of held-out examples as far out as normal noise?",
         "Papamakarios et al. 2021, Section 2.1; Massart 1990, Corollary 1", needs=(FLOWS,),
         cost=Cost(limit=10240), covers=("flow.change_of_variables",)),
-    Claim("generative/density.mass", ".plane_claims:mass", ".plane_claims:demo",
+    Claim("generative/density.mass", ".claims:mass", ".claims:plane_demo",
         "Does the density of the plane integrate to 1?", "Dinh, Sohl-Dickstein and Bengio 2017, Equation 2",
         needs=(
             Need("a density of the plane that can be sampled",
-                 "margin.generative.flow.plane_claims:is_plane"),),
+                 "margin.generative.flow.claims:is_plane"),),
         cost=Cost(passes=500, limit=400), covers=("flow.change_of_variables",), figure=".figures:density"),
-    Claim("generative/density.gain", ".plane_claims:gain", ".plane_claims:demo",
+    Claim("generative/density.gain", ".claims:gain", ".claims:plane_demo",
         "How many nats more than a Gaussian does the density give held-out examples?",
         "Theis, van den Oord and Bethge 2016, Section 3.1",
         needs=(
             Need("an exact density",
-                 "margin.generative.flow.plane_claims:is_density", of="model"), TRAINING,
+                 "margin.generative.flow.claims:is_density", of="model"), TRAINING,
             Need("at most 1,000 features, and more training rows than features",
-                 "margin.generative.flow.plane_claims:is_narrow")),
+                 "margin.generative.flow.claims:is_narrow")),
         cost=Cost(passes=2, part="train"), covers=("flow.realnvp",)),
-    Claim("generative/made.causality", ".made_claims:causality", ".made_claims:demo",
+    Claim("generative/made.causality", ".claims:causality", ".claims:bits_demo",
         "Does no output of a masked network see its own number or a later one?",
         "Germain, Gregor, Murray and Larochelle 2015, Section 3, Equations 10 to 14",
-        needs=(Need("a masked network", "margin.generative.flow.made_claims:is_autoregressive", of="model"),),
+        needs=(Need("a masked network", "margin.generative.flow.claims:is_autoregressive", of="model"),),
         cost=Cost(passes=1000, limit=4), by_name=KNOWN, covers=("autoregressive.model",)),
-    Claim("generative/made.total", ".made_claims:total", ".made_claims:demo",
+    Claim("generative/made.total", ".claims:total", ".claims:bits_demo",
         "Do the probabilities of all rows of bits sum to 1?",
         "Germain, Gregor, Murray and Larochelle 2015, Section 3, Equation 5",
         needs=(
             Need("a masked network of at most 14 bits",
-                 "margin.generative.flow.made_claims:is_few_bits", of="model"),),
+                 "margin.generative.flow.claims:is_few_bits", of="model"),),
         cost=Cost(passes=16000, limit=1), by_name=KNOWN, covers=("autoregressive.model",)),
 )
 # fmt: on
