@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.generative.latent.crp import expected_tables, partition_log_prob, seats
+from margin.generative.latent.exchangeable import expected_tables, partition_log_prob, seats
 
 
 def seatings(n: int) -> list[tuple[int, ...]]:

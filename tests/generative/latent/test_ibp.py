@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.generative.latent.ibp import dishes, expected_dishes, matrix_log_prob
+from margin.generative.latent.exchangeable import dishes, expected_dishes, matrix_log_prob
 
 COLUMNS = [c for c in itertools.product((0, 1), repeat=4) if any(c)]
 
