@@ -22,7 +22,7 @@ from benchmarks.record import interleaved, record
 from margin import Training, load, train
 from margin.data.sets.mixture_plane import ring
 from margin.engine.state import core_of
-from margin.generative.quality.classifier_two_sample import Told, told_apart
+from margin.generative.quality.measures import Told, told_apart
 
 RUNS = {
     "DDPM, 1,000 steps": {"sampler": "ddpm", "steps": 1000},

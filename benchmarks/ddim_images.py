@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 from benchmarks.record import interleaved, ratio, record
 from experiments.generative_mnist_diffusion import SIDE, Judge, samples, small_digits
 from margin import Training, load, train
-from margin.generative.quality.classifier_two_sample import Told, told_apart
+from margin.generative.quality.measures import Told, told_apart
 
 
 def options() -> argparse.Namespace:

@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Generator
 
-import margin.generative.quality.classifier_two_sample as module
-from margin.generative.quality.classifier_two_sample import _pooled, told_apart
+import margin.generative.quality.measures as module
+from margin.generative.quality.measures import _pooled, told_apart
 
 LEVEL = 1 - 1e-4
 

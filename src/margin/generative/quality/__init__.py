@@ -3,14 +3,14 @@
 from margin.core.catalog import TRAINING, Claim, Cost, Need, Part
 
 SAMPLED = Need(
-    "a model that can be sampled", "margin.generative.quality.generated:can_be_sampled", of="model"
+    "a model that can be sampled", "margin.generative.quality.sample_comparison:can_be_sampled", of="model"
 )
 
-ENOUGH = Need("16 held-out examples", "margin.generative.quality.generated:has_enough")
+ENOUGH = Need("16 held-out examples", "margin.generative.quality.sample_comparison:has_enough")
 
 COMPONENTS = Need(
     "classes that are round Gaussians apart from each other, as of a known mixture",
-    "margin.generative.quality.mode_claims:has_components",
+    "margin.generative.quality.claims:has_components",
 )
 
 SAMPLING = Cost(passes=60, limit=1000)
@@ -21,43 +21,43 @@ SRIVASTAVA_2017 = "Srivastava, Valkov, Russell, Gutmann and Sutton 2017, Section
 # fmt: off
 
 PARTS: tuple[Part, ...] = (
-    Part("generative/classifier_two_sample", "measure", ".classifier_two_sample:told_apart",
+    Part("generative/classifier_two_sample", "measure", ".measures:told_apart",
         "The accuracy of telling two samples apart, which bounds their total variation from below",
         LOPEZ_PAZ_2017),
-    Part("generative/copying", "measure", ".nearest_neighbor:copying",
+    Part("generative/copying", "measure", ".measures:copying",
         "A rank test of whether samples are nearer to the training rows than held-out examples are",
         MEEHAN_2020),
-    Part("generative/mode_coverage", "measure", ".mode_coverage:mode_coverage",
+    Part("generative/mode_coverage", "measure", ".measures:mode_coverage",
         "The modes of a known mixture that a sample covers, and the share of it that is good",
         SRIVASTAVA_2017, covers=("gan.mode_collapse",)),
-    Part("generative/samples_track", "track", ".samples_track:track",
+    Part("generative/samples_track", "track", ".sample_comparison:track",
         "How far a generator's samples are from the training rows, at every evaluation",
         "Kolouri et al. 2019, Section 2"),
 )
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("generative/samples.sliced_wasserstein",
-        ".generator_claims:sliced", ".known_generator:ring_subject",
+        ".claims:sliced", ".claims:ring_subject",
         "How far are a generator's samples from held-out examples, along random lines?",
         "Bonneel, Rabin, Peyre and Pfister 2015; Kolouri et al. 2019, Section 2", needs=(SAMPLED, ENOUGH),
         cost=SAMPLING, figure=".figures:samples"),
-    Claim("generative/samples.mmd", ".generator_claims:mmd", ".known_generator:ring_subject",
+    Claim("generative/samples.mmd", ".claims:mmd", ".claims:ring_subject",
         "Are a generator's samples and held-out examples of one law, as a kernel sees them?",
         "Gretton, Borgwardt, Rasch, Schoelkopf and Smola 2012, Lemma 6", needs=(SAMPLED, ENOUGH),
         cost=SAMPLING),
-    Claim("generative/samples.two_sample", ".generator_claims:two_sample", ".known_generator:ring_subject",
+    Claim("generative/samples.two_sample", ".claims:two_sample", ".claims:ring_subject",
         "How well are samples told from held-out examples, and what total variation follows?", LOPEZ_PAZ_2017,
         needs=(SAMPLED, ENOUGH), cost=SAMPLING),
     Claim("generative/samples.precision_recall",
-        ".generator_claims:precision_recall", ".known_generator:ring_subject",
+        ".claims:precision_recall", ".claims:ring_subject",
         "How good are the samples, and how much of the data do they reach?",
         "Kynkaanniemi et al. 2019, Equations 1 and 2; Naeem, Oh, Uh, Choi and Yoo 2020, Section 3",
         needs=(SAMPLED, ENOUGH), cost=SAMPLING),
     Claim("generative/samples.memorization",
-        ".generator_claims:memorization", ".known_generator:ring_subject",
+        ".claims:memorization", ".claims:ring_subject",
         "Are samples nearer to training rows than unseen examples are?", MEEHAN_2020,
         needs=(SAMPLED, ENOUGH, TRAINING), cost=SAMPLING, figure=".figures:sample_images"),
-    Claim("generative/samples.modes", ".mode_claims:modes", ".known_generator:ring_subject",
+    Claim("generative/samples.modes", ".claims:modes", ".claims:ring_subject",
         "Which components of a mixture do the samples cover, and how many samples are good?", SRIVASTAVA_2017,
         needs=(SAMPLED, ENOUGH, COMPONENTS), cost=SAMPLING, covers=("gan.mode_collapse",)),
 )

@@ -1,18 +1,34 @@
-"""Questions to any generator: how far its samples are from held-out data, what they miss, what they copy.
+"""Claims of generators: distances of samples from held-out examples, coverage, memorization, modes.
 
-Coordinates are raw: the features over their standard deviations, the pixels of images over one. None of the
-answers is a promise that theory makes of every generator; each stands beside what the data themselves give.
+The demonstration is a generator whose law is known: a mixture of round Gaussians on a ring. Modes are counted
+as Srivastava et al. 2017 do, where classes are components.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.generative.quality.classifier_two_sample import Classifier, Told, told_apart
-from margin.generative.quality.generated import Compared, compared
-from margin.generative.quality.nearest_neighbor import copying, memorized, nearest
+from margin.core.tasks import DENSITY
+from margin.core.types import Batch
+from margin.data.sets.mixture_plane import ring
+from margin.engine.unsupervised import negative_log_density
+from margin.generative.quality.measures import (
+    WITHIN,
+    Classifier,
+    Told,
+    copying,
+    good_share,
+    memorized,
+    mode_coverage,
+    nearest,
+    told_apart,
+)
+from margin.generative.quality.sample_comparison import Compared, can_be_sampled, compared
+from margin.math.two_samples.distances import distances
 from margin.math.two_samples.mmd import squared_mmd
 from margin.math.two_samples.precision_recall import Overlap, expected_coverage, overlap, overlap_stderr
 from margin.math.two_samples.sliced_wasserstein import sliced_wasserstein
@@ -242,3 +258,164 @@ def memorization(subject: Subject) -> Finding:
         failure=found.failure,
         curves=curves,
     )
+
+
+APART = 6.0
+"""Standard deviations between two means, at least: then balls of 3 do not meet."""
+
+ROUND = 2.0
+"""Ratio of the largest to the least variance along an axis within the classes, at most."""
+
+EACH = 8
+"""Training rows of each class that are needed."""
+
+FEATURES = 16
+"""Features at most: in more no class of real data is a ball, and looking for one costs."""
+
+
+class Components(NamedTuple):
+    """The components of a mixture of round Gaussians, estimated from labeled rows."""
+
+    means: Float[Tensor, "modes dim"]
+    std: float
+    weights: Float[Tensor, " modes"]
+
+
+def components_of(found: Compared) -> Components | None:
+    """The classes as components, where they are round, of one size and apart; else None.
+
+    Args:
+        found: Its training rows are labeled.
+    """
+    labels, x = found.labels, found.train
+    if x.ndim != 2 or not len(labels) or not 1 <= x.shape[1] <= FEATURES:
+        return None
+    counts = torch.bincount(labels)
+    if len(counts) < 2 or int(counts.min()) < EACH:
+        return None
+    means = torch.zeros(len(counts), x.shape[1], dtype=x.dtype).index_add(0, labels, x) / counts[:, None]
+    inner = x - means[labels]
+    covariance = inner.T @ inner / (len(x) - len(counts))
+    spectrum = torch.linalg.eigvalsh(covariance)
+    std = float(spectrum.mean()) ** 0.5
+    gaps = distances(means, means).fill_diagonal_(math.inf)
+    if not float(spectrum[0]) * ROUND >= float(spectrum[-1]) > 0 or not float(gaps.min()) >= APART * std:
+        return None
+    return Components(means, std, counts.double() / len(x))
+
+
+def has_components(subject: Subject) -> bool:
+    """Whether the classes are components of a mixture of round Gaussians that are apart."""
+    if not can_be_sampled(subject) or not len(subject.train):
+        return False
+    first = subject.test[0]
+    if first.inputs[0].ndim != 2 or first.inputs[0].shape[1] > FEATURES or first.targets is None:
+        return False
+    return not first.targets.is_floating_point() and components_of(compared(subject)) is not None
+
+
+def modes(subject: Subject) -> Finding:
+    """The share of the modes that the samples cover, and the share of the samples that are good.
+
+    Args:
+        subject: Its classes are the components of a mixture.
+    """
+    found, said = compared(subject), ""
+    parts = components_of(found)
+    if parts is None:
+        raise ValueError("mode coverage needs classes that are round Gaussians, apart from each other")
+    means, std, weights = parts
+    value = low = high = torch.full((2,), math.nan, dtype=torch.float64)
+    real = mode_coverage(found.test, means, std, weights=weights)
+    if not found.failure:
+        answer = mode_coverage(found.samples, means, std, weights=weights)
+        count, covered = len(found.samples), answer.covered / len(means)
+        ends = clopper_pearson(round(answer.good * count), count, level=LEVEL)
+        value = torch.tensor([covered, answer.good], dtype=torch.float64)
+        # what so many samples covered, they covered
+        low, high = (torch.tensor([covered, end], dtype=torch.float64) for end in ends)
+        said = f" The divergence of the good samples' modes from the data's is {answer.divergence:.3g} nats."
+    return Finding(
+        statement=f"Of {len(means)} modes, those that {len(found.samples):,} samples cover, and the share of "
+        f"samples within {WITHIN:g} standard deviations of a mode; of held-out examples it is "
+        f"{real.good:.3f}, of the mixture {good_share(means.shape[1]):.3f}.{said}",
+        value=value,
+        interval=(low, high),
+        kind="estimate",
+        unit="1",
+        range=(0.0, 1.0),
+        labels=("share of modes covered", "share of good samples"),
+        premises=(_round(real.good, len(found.test), means.shape[1]),),
+        reference="Srivastava, Valkov, Russell, Gutmann and Sutton 2017, Section 5.1",
+        failure=found.failure,
+    )
+
+
+def _round(share: float, count: int, dim: int) -> Premise:
+    """Whether as many held-out examples are good as of a mixture of round Gaussians."""
+    low, high = clopper_pearson(round(share * count), count, level=LEVEL)
+    expected = good_share(dim)
+    fits = low <= expected <= high
+    return Premise(
+        "each class is a round Gaussian",
+        "sampled" if fits else "refuted",
+        f"{share:.3f} of {count:,} held-out examples lie within {WITHIN:g} standard deviations, of a "
+        f"Gaussian {expected:.3f}",
+    )
+
+
+class RoundMixture(nn.Module):
+    r"""The law of equal weights on Gaussians N(m_k, std^2 I): sampled, and its density, exactly.
+
+    Args:
+        means: (K, d).
+        std: Standard deviation of each coordinate, positive.
+    """
+
+    means: Tensor
+
+    def __init__(self, means: Float[Tensor, "modes dim"], *, std: float) -> None:
+        super().__init__()
+        self.register_buffer("means", means)
+        self.std = std
+
+    def sample(self, count: int, *, generator: Generator) -> Float[Tensor, "count dim"]:
+        """Rows drawn from the mixture; the components at random."""
+        mode = torch.randint(len(self.means), (count,), generator=generator).to(self.means.device)
+        noise = torch.randn(count, self.means.shape[1], generator=generator).to(self.means)
+        return self.means[mode] + self.std * noise
+
+    def log_prob(self, x: Float[Tensor, "batch dim"]) -> Float[Tensor, " batch"]:
+        """The log-density of each row, in nats."""
+        apart = (x[:, None] - self.means).square().sum(-1) / self.std**2
+        constant = x.shape[1] * math.log(self.std * math.sqrt(2 * math.pi)) + math.log(len(self.means))
+        return (-apart / 2).logsumexp(1) - constant
+
+    def forward(self, x: Float[Tensor, "batch dim"]) -> Float[Tensor, " batch"]:
+        """The log-density of each row."""
+        return self.log_prob(x)
+
+
+def subject_of(model: nn.Module, *, examples: int = 400) -> Subject:
+    """A generator beside the ring of eight Gaussians: half of it held out.
+
+    Args:
+        model: Draws points of the plane.
+        examples: Of both parts together.
+    """
+    data = ring(examples=examples, test=0.5, val=0.0)
+    parts = {name: (Batch((arrays.inputs[0],), arrays.targets),) for name, arrays in data.splits.items()}
+    return Subject(
+        model=model,
+        test=parts["test"],
+        train=parts["train"],
+        task=DENSITY,
+        objective=negative_log_density,
+        class_names=tuple(str(k) for k in range(8)),
+    )
+
+
+def ring_subject() -> Subject:
+    """The ring's own law beside examples of it."""
+    truth = ring(examples=8, test=0.0, val=0.0).encoding["truth"]
+    return subject_of(RoundMixture(torch.tensor(truth["means"]), std=truth["std"]))
