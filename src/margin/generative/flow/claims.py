@@ -7,12 +7,13 @@ import math
 from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import DENSITY, PROBABILITY
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
+from margin.engine.capture import capture
 from margin.engine.chosen import chosen
 from margin.engine.state import Preprocessed, core_of, features_of
 from margin.engine.unsupervised import negative_log_density
@@ -117,21 +118,14 @@ def inverse(subject: Subject) -> Finding:
 
 def steepest(core: Any, x: Tensor) -> str:
     """The submodule in which one input's numbers become largest: where a flow loses its digits."""
-    sizes: dict[str, float] = {}
-    hooks = []
-    for name, module in core.named_modules():
-        if name and not list(module.children()):
-
-            def look(_: nn.Module, __: Any, output: Any, name: str = name) -> None:
-                if isinstance(output, Tensor):
-                    sizes[name] = max(sizes.get(name, 0.0), float(output.detach().abs().max()))
-
-            hooks.append(module.register_forward_hook(look))
-    try:
+    names = {id(m): name for name, m in core.named_modules() if name and not list(m.children())}
+    with capture(m for m in core.modules() if id(m) in names) as calls:
         core.transform(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    sizes: dict[str, float] = {}
+    for call in calls:
+        if isinstance(call.output, Tensor):
+            name, size = names[id(call.module)], float(call.output.detach().abs().max())
+            sizes[name] = max(sizes.get(name, 0.0), size)
     return max(sizes, key=lambda name: sizes[name], default="the model")
 
 

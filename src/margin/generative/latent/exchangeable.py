@@ -12,7 +12,6 @@ Indian buffet process (Griffiths and Ghahramani 2005): customer n takes dish k w
 features of rows, as many as a penalty allows.
 """
 
-import itertools
 import math
 
 import torch
@@ -88,23 +87,6 @@ def urn(count: int, length: int, a: float, b: float, *, generator: Generator) ->
         bits[:, n] = (u[:, n] < (one + ones) / (one + zero + n)).long()
         ones += bits[:, n]
     return bits
-
-
-def is_exchangeable(p: Float[Tensor, "*outcomes"], tolerance: float = 1e-12) -> bool:
-    """Whether a table of probabilities of sequences is the same under every permutation of its axes."""
-    turned = (p.permute(order) for order in itertools.permutations(range(p.ndim)))
-    return all(other.shape == p.shape and bool((other - p).abs().max() <= tolerance) for other in turned)
-
-
-def pair_covariance(p: Float[Tensor, "2 2"]) -> Float[Tensor, ""]:
-    """The covariance of two bits, p(1, 1) - p(1) p'(1).
-
-    Of a mixture of independent pairs of one law it is at least 0: the variance of the chance of a 1.
-
-    Args:
-        p: The probability of each pair.
-    """
-    return p[1, 1] - p[1].sum() * p[:, 1].sum()
 
 
 def without_replacement(ones: int, total: int) -> Float[Tensor, "2 2"]:
@@ -188,15 +170,6 @@ def partition_log_prob(sizes: Int[Tensor, " tables"], concentration: float) -> F
     return total + len(sizes) * alpha.log() + sizes.double().lgamma().sum()
 
 
-def expected_tables(count: int, concentration: float) -> float:
-    r"""The mean number of tables of N customers, :math:`\sum_i \alpha / (\alpha + i - 1)`.
-
-    Reference: Antoniak 1974, Section 2; Pitman 2006, Section 3.3.
-    """
-    alpha = positive(concentration)
-    return math.fsum(alpha / (alpha + i) for i in range(count))
-
-
 def dishes(count: int, concentration: float, *, generator: Generator) -> Int[Tensor, "customers dishes"]:
     """Which customer took which dish, the dishes in the order in which they were first taken.
 
@@ -247,14 +220,6 @@ def matrix_log_prob(Z: Int[Tensor, "customers dishes"], concentration: float) ->
     harmonic = (1 / torch.arange(1, n + 1, dtype=torch.float64)).sum()
     columns = (n - m + 1).lgamma() + m.lgamma() - math.lgamma(n + 1)
     return k * math.log(alpha) - (same + 1).lgamma().sum() - alpha * harmonic + columns.sum()
-
-
-def expected_dishes(count: int, concentration: float) -> float:
-    r"""The mean number of dishes that N customers take, :math:`\alpha H_N`; it is Poisson.
-
-    Reference: Griffiths and Ghahramani 2011, Section 4.6.
-    """
-    return positive(concentration) * math.fsum(1 / i for i in range(1, count + 1))
 
 
 Rows = Float[Tensor, "rows dim"]
