@@ -17,7 +17,7 @@ Data = Float[Tensor, " batch *shape"]
 Level = Float[Tensor, " batch"]
 
 CLOCK = 1000.0
-"""What the network is told at t = 1: its sinusoids are made for the steps of a chain."""
+"""The network's time at t = 1: its sinusoids are made for the steps of a chain."""
 
 EXACT = 8
 """Numbers of an example up to which the divergence is a trace, column by column."""
@@ -38,7 +38,7 @@ class FlowMatching(nn.Module):
     every t the law of x_t. That it exists as a density is because x_0 has one.
 
     Args:
-        network: ``(x, t, label | None) -> velocity`` of the shape of x; it is told 1000 t, in x's type.
+        network: ``(x, t, label | None) -> velocity`` of the shape of x; its time is 1000 t, in x's type.
         shape: Of an example.
         num_classes: Classes; the label ``num_classes`` says none. 0: an unconditional model.
         drop: Probability with which a label is replaced by none in training, so that guidance is possible.

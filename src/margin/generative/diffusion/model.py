@@ -516,7 +516,7 @@ def denoising_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerE
 
 
 def conditional_denoising_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerExample:
-    """The loss of a diffusion that is told the class of each example.
+    """The loss of a class-conditional diffusion for each example.
 
     Raises:
         ValueError: The examples have no classes.

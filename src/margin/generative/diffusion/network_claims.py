@@ -139,7 +139,7 @@ def _beside(subject: Subject, core: Diffusion, x0: Tensor) -> str:
     """What a Gaussian says of the examples, where their moments are those of a density."""
     law = _moments(subject, core)
     if float(law.spectra.min()) <= 1e-12 * float(law.spectra.max()):
-        return "No Gaussian is told beside it: the examples' covariance is singular."
+        return "There is no Gaussian to compare with: the examples' covariance is singular."
     return f"A Gaussian of their moments has {-float(law.log_prob(x0.flatten(1).cpu()).mean()):.4g} nats."
 
 

@@ -206,10 +206,10 @@ def demo() -> Subject:
 
 
 CELLS = 400
-"""Cells of a side of the grid; its error is told from half as many."""
+"""Cells of a side of the grid; its error is estimated from half as many."""
 
 DRAWN = 20_000
-"""Samples by which the mass outside of the grid is told."""
+"""Samples by which the mass outside of the grid is estimated."""
 
 LEVEL = 1 - 1e-4
 """Probability with which an interval is to hold the truth."""

@@ -95,7 +95,7 @@ class MADE(nn.Module):
         hidden: Widths of the layers between.
         activation: Between the layers.
         pixels: How a number in [0, 1] becomes a bit in training: 1 with that probability, drawn anew each
-            time, or 1 from 1/2 on. What is told of an example afterwards is told of its bits from 1/2 on.
+            time, or 1 from 1/2 on. Log-probabilities and samples are of bits, 1 from 1/2 on.
 
     Reference:
         Germain, Gregor, Murray and Larochelle 2015, Section 3; drawn bits as of Salakhutdinov and Murray

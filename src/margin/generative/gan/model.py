@@ -46,7 +46,7 @@ class GAN(nn.Module):
 
 
 class ConditionalGAN(nn.Module):
-    """A law for each class, known by its samples, and a critic that is told the class of what it judges.
+    """A law for each class, known by its samples, and a critic that reads the class of an example.
 
     Args:
         generator: G(z, y), with classes.

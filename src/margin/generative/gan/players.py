@@ -37,12 +37,12 @@ def given(noise: int, num_classes: int = 0) -> int:
 
 
 class Implicit(nn.Module):
-    """The law of F(z), z ~ N(0, I): noise pushed through a network, told the class where there are classes.
+    """The law of F(z), z ~ N(0, I): noise pushed through a network, given the class where there are classes.
 
     Args:
         network: F, of ``noise + num_classes`` numbers: the noise, then a 1 at the class and 0 elsewhere.
         noise: Numbers of z, at least 1.
-        num_classes: Classes that it is told; 0 for none.
+        num_classes: Classes that it reads; 0 for none.
         bounds: Between which numbers its samples lie by construction; None for any.
 
     Raises:

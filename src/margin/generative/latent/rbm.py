@@ -200,7 +200,7 @@ def pseudo_likelihood(model: nn.Module, batch: Batch, generator: Generator) -> F
 
     One bit i is drawn for each example and stands for all D, without bias:
     :math:`p(v_i | v_{-i}) = \sigma(F(v \text{ with bit } i \text{ turned}) - F(v))`. Partition functions
-    cancel, so it can be told of machines of any size, in nats; it is not the likelihood.
+    cancel, so it is known of machines of any size, in nats; it is not the likelihood.
 
     Reference: Besag 1975, Section 2.
     """

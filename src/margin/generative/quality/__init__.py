@@ -21,7 +21,7 @@ SRIVASTAVA_2017 = "Srivastava, Valkov, Russell, Gutmann and Sutton 2017, Section
 # fmt: off
 
 PARTS: tuple[Part, ...] = (
-    Part("generative/classifier_two_sample", "measure", ".measures:told_apart",
+    Part("generative/classifier_two_sample", "measure", ".measures:classifier_two_sample",
         "Classifier two-sample test: an accuracy that bounds total variation from below",
         LOPEZ_PAZ_2017),
     Part("generative/copying", "measure", ".measures:copying",

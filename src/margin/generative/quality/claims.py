@@ -19,13 +19,13 @@ from margin.engine.unsupervised import negative_log_density
 from margin.generative.quality.measures import (
     WITHIN,
     Classifier,
-    Told,
+    TwoSampleAccuracy,
+    classifier_two_sample,
     copying,
     good_share,
     memorized,
     mode_coverage,
     nearest,
-    told_apart,
 )
 from margin.generative.quality.sample_comparison import Compared, can_be_sampled, compared
 from margin.math.two_samples.distances import distances
@@ -138,7 +138,7 @@ def two_sample(subject: Subject) -> Finding:
     """
     found, value, low, high, said = compared(subject), NAN, NAN, NAN, ""
     if not found.failure:
-        name, told = best_told(found.scaled(found.samples), found.scaled(found.test))
+        name, told = best_classifier(found.scaled(found.samples), found.scaled(found.test))
         value, low, high = (_number(max(0.0, 2 * a - 1)) for a in (told.accuracy, told.low, told.high))
         said = (
             f" with accuracy {told.accuracy:.3f} in [{told.low:.3f}, {told.high:.3f}], .5 is chance: {name}"
@@ -157,14 +157,14 @@ def two_sample(subject: Subject) -> Finding:
     )
 
 
-def best_told(samples: Tensor, real: Tensor) -> tuple[str, Told]:
+def best_classifier(samples: Tensor, real: Tensor) -> tuple[str, TwoSampleAccuracy]:
     """The classifier that tells two samples apart best, and how well; its limits count that there were two.
 
     Neighbors see fine structure in few dimensions; in many, noise has no neighbors, and a kernel sees more.
     """
     level = 1 - (1 - LEVEL) / len(CLASSIFIERS)
     told = {
-        words: told_apart(samples, real, generator=_seeded(), classifier=name, level=level)
+        words: classifier_two_sample(samples, real, generator=_seeded(), classifier=name, level=level)
         for words, name in CLASSIFIERS.items()
     }
     best = max(told, key=lambda words: told[words].low)

@@ -1,4 +1,4 @@
-"""Measures of a generated sample: told from data, nearer to training rows, modes covered.
+"""Measures of a generated sample: two-sample tests, memorization, mode coverage.
 
 - The classifier two-sample test (Lopez-Paz and Oquab 2017): can a classifier tell two samples apart? Its
   accuracy a on examples that it has not seen bounds the total variation from below: TV >= 2 a - 1.
@@ -23,8 +23,8 @@ from margin.theory.prediction.risk import clopper_pearson
 Classifier = Literal["neighbors", "kernel", "logistic", "net"]
 
 
-class Told(NamedTuple):
-    """How well the two samples are told apart.
+class TwoSampleAccuracy(NamedTuple):
+    """The accuracy of a classifier of the two samples.
 
     Args:
         accuracy: Share of examples that a classifier trained on the others names rightly; 1/2 is chance.
@@ -44,7 +44,7 @@ class Told(NamedTuple):
         return max(0.0, 2 * self.low - 1)
 
 
-def told_apart(
+def classifier_two_sample(
     x: Float[Tensor, "n ..."],
     y: Float[Tensor, "m ..."],
     *,
@@ -52,7 +52,7 @@ def told_apart(
     classifier: Classifier = "neighbors",
     folds: int = 2,
     level: float = 0.95,
-) -> Told:
+) -> TwoSampleAccuracy:
     r"""The accuracy of telling two samples apart, each fold judged by a classifier trained on the others.
 
     A classifier right with probability a on balanced classes has :math:`2 a - 1 \le \sup_A P(A) - Q(A) = TV`.
@@ -80,7 +80,9 @@ def told_apart(
     x, y = pair(x, y)
     n = len(x)
     if n != len(y):
-        raise ValueError(f"two samples must have one size to be told apart: got {n} and {len(y)} rows")
+        raise ValueError(
+            f"two samples must have one size in a classifier two-sample test: got {n} and {len(y)} rows"
+        )
     if folds < 2 or n < 2 * folds:
         raise ValueError(
             f"folds must be at least 2, with 2 rows of either sample in each: got {folds} of {n}"
@@ -99,7 +101,7 @@ def told_apart(
     return _pooled(hits, [len(part) for part in parts], level)
 
 
-def _pooled(hits: list[int], sizes: list[int], level: float) -> Told:
+def _pooled(hits: list[int], sizes: list[int], level: float) -> TwoSampleAccuracy:
     total = sum(sizes)
     each = 1 - (1 - level) / len(hits)
     ends = [clopper_pearson(k, size, level=each) for k, size in zip(hits, sizes, strict=True)]
@@ -107,7 +109,7 @@ def _pooled(hits: list[int], sizes: list[int], level: float) -> Told:
         sum(end[side] * size for end, size in zip(ends, sizes, strict=True)) / total for side in (0, 1)
     )
     accuracy = sum(hits) / total
-    return Told(accuracy, low, high, (accuracy * (1 - accuracy) / total) ** 0.5)
+    return TwoSampleAccuracy(accuracy, low, high, (accuracy * (1 - accuracy) / total) ** 0.5)
 
 
 def _answers(
