@@ -14,7 +14,7 @@ from margin.generative.diffusion.flow_matching import flow_matching_with
 from margin.generative.diffusion.model import diffusion_with
 from margin.nn.unet.network import UNet, time_features
 
-Told = Float[Tensor, "batch embedding"]
+Conditioning = Float[Tensor, "batch embedding"]
 
 FREQUENCIES = (1.5, 3.0, 6.0)
 """Of the sinusoids of a standardized coordinate: a perceptron is slow to learn what varies faster."""
@@ -28,13 +28,13 @@ def subdue(layer: nn.Linear) -> None:
 
 
 class Block(nn.Module):
-    """A residual layer h + B silu(A (g * norm(h) + b)), g - 1 and b affine in what the layer is told.
+    """A residual layer h + B silu(A (g * norm(h) + b)), g - 1 and b affine in an embedding e of time, class.
 
     B begins near 0, and the layer near the identity.
 
     Args:
         width: Numbers of h.
-        embedding: Numbers of what it is told.
+        embedding: Width of that embedding.
     """
 
     def __init__(self, width: int, embedding: int) -> None:
@@ -45,7 +45,7 @@ class Block(nn.Module):
         self.B = nn.Linear(width, width)
         subdue(self.B)
 
-    def forward(self, h: Float[Tensor, "batch width"], told: Told) -> Float[Tensor, "batch width"]:
+    def forward(self, h: Float[Tensor, "batch width"], told: Conditioning) -> Float[Tensor, "batch width"]:
         """The layer's output."""
         gain, shift = self.told(told).chunk(2, 1)
         return h + self.B(F.silu(self.A((1 + gain) * self.norm(h) + shift)))
@@ -145,17 +145,12 @@ conditional_diffusion = headed(
     **CONDITIONAL,
 )
 image_diffusion = headed(
-    UNet,
-    diffusion_with,
-    "A chain from images to noise, and a U-Net that reverses it.",
-    defaults={"variance": "small"},
-    **UNCONDITIONAL,
+    UNet, diffusion_with, "A chain from images to noise, and a U-Net that reverses it.", **UNCONDITIONAL
 )
 conditional_image_diffusion = headed(
     UNet,
     diffusion_with,
     "A chain from images to noise, and a U-Net, conditioned on the class or on none, that reverses it.",
-    defaults={"variance": "small"},
     **CONDITIONAL,
 )
 flow_matching = headed(
