@@ -57,7 +57,7 @@ def headed(
     for name, value in (defaults or {}).items():
         options[name] = options[name].replace(default=value)
 
-    def build(*values: Any, **chosen: Any) -> Any:
+    def _build(*values: Any, **chosen: Any) -> Any:
         bound = signature.bind(*values, **chosen)
         bound.apply_defaults()
         value = bound.arguments
@@ -71,10 +71,10 @@ def headed(
     if body_size:
         told[body_size] = told.get(body_size, told.get(sizes[0].name, ""))
     lines = [f"    {name}: {told[name]}" for name in signature.parameters if told.get(name)]
-    build.__doc__ = "\n".join([summary, "", "Args:", *lines])
-    build.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-    build.__signature__ = signature  # type: ignore[attr-defined]
-    return build
+    _build.__doc__ = "\n".join([summary, "", "Args:", *lines])
+    _build.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    _build.__signature__ = signature  # type: ignore[attr-defined]
+    return _build
 
 
 def _by_kind(function: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, inspect.Parameter]]:
