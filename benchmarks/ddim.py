@@ -22,7 +22,7 @@ from benchmarks.record import interleaved, record
 from margin import Training, load, train
 from margin.data.sets.mixture_plane import ring
 from margin.engine.state import core_of
-from margin.generative.quality.classifier_two_sample import Told, told_apart
+from margin.generative.quality.measures import TwoSampleAccuracy, classifier_two_sample
 
 RUNS = {
     "DDPM, 1,000 steps": {"sampler": "ddpm", "steps": 1000},
@@ -48,7 +48,7 @@ def samples(model: torch.nn.Module, count: int, seed: int, **more: Any) -> Tenso
     return inverse.inverse(core.sample(count, generator=Generator().manual_seed(seed), **more))
 
 
-def accuracy(name: str, found: Told) -> dict[str, object]:
+def accuracy(name: str, found: TwoSampleAccuracy) -> dict[str, object]:
     return {
         "what": f"{name}: told apart from as many points of the law, accuracy",
         "value": found.accuracy,
@@ -66,10 +66,14 @@ def main() -> None:
         model = load(train("diffusion", data, {}, training, out=Path(directory) / "run")).float()
     fresh = [ring(examples=2 * given.count, std=given.std, seed=seed, test=0.5, val=0.0) for seed in (1, 2)]
     real, others = (part.splits["test"].inputs[0][: given.count].double() for part in fresh)
-    judged = {"points of the law themselves": told_apart(real, others, generator=Generator().manual_seed(0))}
+    judged = {
+        "points of the law themselves": classifier_two_sample(
+            real, others, generator=Generator().manual_seed(0)
+        )
+    }
     for name, more in RUNS.items():
         x = samples(model, given.count, 3, **more).double()
-        judged[name] = told_apart(real, x, generator=Generator().manual_seed(0))
+        judged[name] = classifier_two_sample(real, x, generator=Generator().manual_seed(0))
     runs = {name: partial(samples, model, given.count, 4, **more) for name, more in RUNS.items()}
     times = interleaved(given.rounds, **runs)
     ratios = [b / a for a, b in zip(times[SLOW], times[FAST], strict=True)]

@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 from benchmarks.record import interleaved, ratio, record
 from experiments.generative_mnist_diffusion import SIDE, Judge, samples, small_digits
 from margin import Training, load, train
-from margin.generative.quality.classifier_two_sample import Told, told_apart
+from margin.generative.quality.measures import TwoSampleAccuracy, classifier_two_sample
 
 
 def options() -> argparse.Namespace:
@@ -59,14 +59,14 @@ def main() -> None:
 
 def compare(given: argparse.Namespace, model: Any, real: Tensor, others: Tensor, judge: Judge) -> None:
     figures: list[dict[str, object]] = []
-    told: dict[str, Told] = {}
+    told: dict[str, TwoSampleAccuracy] = {}
     times: dict[str, list[float]] = {}
     runs = {
         name: partial(samples, model, sampler=name, steps=getattr(given, name)) for name in ("ddim", "ddpm")
     }
 
     def put(name: str, rows: Tensor) -> None:
-        found = told[name] = told_apart(real, rows, generator=Generator().manual_seed(0))
+        found = told[name] = classifier_two_sample(real, rows, generator=Generator().manual_seed(0))
         figures.append(
             {
                 "what": f"{name}: told apart from as many test digits, accuracy",

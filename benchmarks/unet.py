@@ -14,7 +14,7 @@ from diffusers import UNet2DModel
 from torch import Tensor
 
 from benchmarks.record import interleaved, ratio, record
-from margin.generative.diffusion.diffusers_names import from_diffusers
+from margin.nn.unet.diffusers_weights import from_diffusers
 
 WIDTHS = (32, 64, 64)
 

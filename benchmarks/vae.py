@@ -12,7 +12,7 @@ from margin.data.opening import open_data
 from margin.engine.descent import Descend, descent
 from margin.engine.optimizers import optimizer_of
 from margin.engine.state import State, fit
-from margin.generative.autoencoder.dense_vae import dense_vae
+from margin.generative.autoencoder.vae import dense_vae
 from margin.generative.autoencoder.vae_bounds import negative_elbo
 
 BATCH, CODE, HIDDEN = 128, 20, 400

@@ -18,7 +18,7 @@ from margin import Training, load, train
 from margin.data.opening import open_data
 from margin.engine.seeds import summary
 from margin.engine.state import core_of, features_of
-from margin.generative.autoencoder.gaussian_codes import divergence
+from margin.generative.autoencoder.distributions import divergence
 from margin.generative.autoencoder.vae_bounds import elbo
 
 BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -17,7 +17,7 @@ from benchmarks.record import record
 from margin import Training, train
 from margin.data.sets.mixture_plane import grid, ring
 from margin.engine.seeds import summary
-from margin.generative.quality.mode_coverage import mode_coverage
+from margin.generative.quality.measures import mode_coverage
 from margin.runs.sampling import sample
 
 TRAINING = Training(

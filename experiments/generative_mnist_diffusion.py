@@ -160,7 +160,7 @@ def measure(given: argparse.Namespace, data: Data, out: Path) -> None:
     write()
     slow = replace(common, max_steps=given.steps, evaluate_every=-(-given.steps // 4))
     name = "conditional_image_diffusion"
-    run = trained(name, data, {"widths": list(WIDTHS)}, slow, out / "diffusion")
+    run = trained(name, data, {"widths": list(WIDTHS), "variance": "small"}, slow, out / "diffusion")
     times["diffusion"] = sum(row["seconds"] for row in run.history)
     figures.append({"what": "seconds of the diffusion's training", "value": times["diffusion"], "unit": "s"})
     write()

@@ -16,10 +16,9 @@ from torch import Generator, Tensor
 
 from benchmarks.record import record
 from margin.core.catalog import chosen, resolve
-from margin.generative.diffusion.gaussian_denoiser import gaussian_eps
-from margin.generative.diffusion.linear_gaussian_law import GaussianData, law_of
+from margin.generative.diffusion.exact import GaussianData, gaussian_eps, law_of
 from margin.generative.diffusion.model import SAMPLERS
-from margin.generative.diffusion.schedules import linear_schedule, strided, strided_by_ratio
+from margin.generative.diffusion.process import linear_schedule, strided, strided_by_ratio
 
 MEAN, VARIANCE, COUNT, SCHEDULE = 2.0, 0.25, 100_000, linear_schedule(1000)
 DATA = GaussianData(

@@ -67,3 +67,54 @@ def test_the_size_of_the_body_may_be_an_option() -> None:
 def test_a_default_of_no_option_is_refused() -> None:
     with pytest.raises(ValueError, match="options of body or head: got nothing"):
         headed(body, head, "A network.", defaults={"nothing": 1})
+
+
+def images(channels: int, image_size: tuple[int, int], *, num_classes: int = 0, width: int = 4) -> nn.Module:
+    """Layers of images.
+
+    Args:
+        channels: Channels of an image.
+        image_size: Its height and width.
+        num_classes: Classes that are read; 0 for none.
+        width: Maps.
+    """
+    height, breadth = image_size
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(channels * height * breadth, width))
+    return nn.Sequential(flat, nn.Embedding(num_classes + 1, width))
+
+
+def gated(inner: nn.Module, *, num_classes: int = 0, drop: float = 0.1) -> nn.Module:
+    """A model that may know classes.
+
+    Args:
+        inner: The layers.
+        num_classes: Number of classes.
+        drop: Probability.
+    """
+    inner.count, inner.drop = num_classes, drop
+    return inner
+
+
+def test_an_option_may_be_dictated_to_both() -> None:
+    build = headed(images, gated, "Images of classes.", dictated=("num_classes",))
+    assert str(inspect.signature(build)) == (
+        "(channels: int, image_size: tuple[int, int], num_classes: int, *, width: int = 4, drop: float = 0.1)"
+    )
+    model = build(1, (2, 3), 7, drop=0.5)
+    assert (model.count, model.drop, model[1].num_embeddings, model[0][1].in_features) == (7, 0.5, 8, 6)
+
+
+def test_an_option_may_be_left_out_and_keeps_its_default() -> None:
+    build = headed(images, gated, "Images.", without=("num_classes", "drop"))
+    assert str(inspect.signature(build)) == "(channels: int, image_size: tuple[int, int], *, width: int = 4)"
+    model = build(1, (2, 3), width=5)
+    assert (model.count, model.drop, model[1].num_embeddings, model[1].embedding_dim) == (0, 0.1, 1, 5)
+    with pytest.raises(TypeError):
+        build(1, (2, 3), drop=0.5)
+    assert "num_classes" not in (inspect.getdoc(build) or "")
+
+
+def test_what_is_dictated_or_left_out_must_be_an_option() -> None:
+    for wrong in ({"dictated": ("nothing",)}, {"without": ("nothing",)}):
+        with pytest.raises(ValueError, match="options of body or head: got nothing"):
+            headed(images, gated, "Images.", **wrong)

@@ -6,8 +6,10 @@ tokens. Written out, every pair would repeat the options of both.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+POSITIONAL, REQUIRED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
 
 ARGUMENT = re.compile(r"^    (?:    )?(\w+): ", re.MULTILINE)
 """The beginning of an argument in a docstring's section ``Args``."""
@@ -20,55 +22,66 @@ def headed(
     *,
     defaults: Mapping[str, Any] | None = None,
     body_size: str = "",
+    dictated: Sequence[str] = (),
+    without: Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """The constructor of a model: ``head(body(size, **own), *dictated, **own)``.
+    """The constructor of a model: ``head(body(*sizes, **own), *dictated, **own)``.
 
-    Its positional parameters are those that the data dictate to either, the body's first one among them
-    unless an option gives it; its keyword-only ones are the options of both. An option that both have, as
-    ``dropout``, is given to both.
+    Its positional parameters are those that the data dictate to either, the body's first; its keyword-only
+    ones are the options of both. An option that both have, as ``dropout``, is given to both.
 
     Args:
-        body: One positional parameter, its input size, and keyword-only options.
+        body: Positional parameters, the sizes of an input, and keyword-only options.
         head: The body first, then what the data dictate, then keyword-only options.
         summary: First sentence of its docstring.
         defaults: Options whose default is another than body and head state.
-        body_size: Name of an option that is the body's input size, as the length of token vectors, in place
-            of a positional parameter.
+        body_size: Name of an option that is the body's one input size, as the length of token vectors, in
+            place of a positional parameter.
+        dictated: Options of either that the data dictate here, as ``num_classes`` of a conditional model:
+            positional parameters, after the others.
+        without: Options of either that keep their default and cannot be chosen, as ``num_classes`` of a model
+            without classes.
 
     Raises:
         ValueError: A default is of no option.
     """
-    inner, outer = inspect.signature(body).parameters, inspect.signature(head).parameters
-    size, *rest = inner.values()
-    _, *dictated = (p for p in outer.values() if p.kind is not p.KEYWORD_ONLY)
-    options = {p.name: p for p in (*rest, *(p for p in outer.values() if p.kind is p.KEYWORD_ONLY))}
-    changed = dict(defaults or {})
-    if unknown := set(changed) - set(options) - {body_size}:
+    inner, outer = (_by_kind(function) for function in (body, head))
+    sizes, options = inner[0], {**inner[1], **outer[1]}
+    if unknown := {*(defaults or {}), *dictated, *without} - set(options) - {body_size}:
         raise ValueError(f"defaults must be of options of body or head: got {', '.join(sorted(unknown))}")
+    given = [options.pop(name).replace(kind=POSITIONAL, default=REQUIRED) for name in dictated]
+    options = {name: option for name, option in options.items() if name not in without}
     if body_size:
+        (size,) = sizes
         options = {body_size: size.replace(name=body_size, kind=size.KEYWORD_ONLY), **options}
-    for name, value in changed.items():
+    for name, value in (defaults or {}).items():
         options[name] = options[name].replace(default=value)
-    positional = [*([] if body_size else [size]), *dictated]
 
-    def build(*given: Any, **chosen: Any) -> Any:
-        bound = signature.bind(*given, **chosen)
+    def _build(*values: Any, **chosen: Any) -> Any:
+        bound = signature.bind(*values, **chosen)
         bound.apply_defaults()
-        values = bound.arguments
-        first = values[body_size or size.name]
-        own = {p.name: values[p.name] for p in rest}
-        others = {name: values[name] for name in options if name in outer}
-        return head(body(first, **own), *(values[p.name] for p in dictated), **others)
+        value = bound.arguments
+        first = [value[body_size or size.name] for size in sizes]
+        own, others = ({name: value[name] for name in kind[1] if name in value} for kind in (inner, outer))
+        return head(body(*first, **own), *(value[p.name] for p in outer[0][1:]), **others)
 
+    positional = [*([] if body_size else sizes), *outer[0][1:], *given]
     signature = inspect.Signature([*positional, *options.values()])
     told = {**_arguments(head), **_arguments(body)}
     if body_size:
-        told[body_size] = told.get(body_size, told.get(size.name, ""))
+        told[body_size] = told.get(body_size, told.get(sizes[0].name, ""))
     lines = [f"    {name}: {told[name]}" for name in signature.parameters if told.get(name)]
-    build.__doc__ = "\n".join([summary, "", "Args:", *lines])
-    build.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-    build.__signature__ = signature  # type: ignore[attr-defined]
-    return build
+    _build.__doc__ = "\n".join([summary, "", "Args:", *lines])
+    _build.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    _build.__signature__ = signature  # type: ignore[attr-defined]
+    return _build
+
+
+def _by_kind(function: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, inspect.Parameter]]:
+    """The positional parameters, and the keyword-only ones by name."""
+    every = inspect.signature(function).parameters.values()
+    chosen = {p.name: p for p in every if p.kind is p.KEYWORD_ONLY}
+    return [p for p in every if p.name not in chosen], chosen
 
 
 def _arguments(function: Callable[..., Any]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
 from margin.engine.state import core_of
-from margin.generative.autoencoder.code_claims import (
+from margin.generative.autoencoder.claims import (
     affine_decoder,
     bent_demo,
     demo,
@@ -22,9 +22,8 @@ from margin.generative.autoencoder.code_claims import (
     reconstructs,
     traversal,
 )
-from margin.generative.autoencoder.conv_vae import conv_vae
-from margin.generative.autoencoder.dense_vae import conditional_vae, dense_vae
 from margin.generative.autoencoder.model import Autoencoder, dense_autoencoder
+from margin.generative.autoencoder.vae import conditional_vae, conv_vae, dense_vae
 
 
 def rows(n: int = 50, d: int = 5, seed: int = 0) -> Tensor:

@@ -5,8 +5,7 @@ import torch
 from torch import Generator
 
 from margin.core.types import Batch
-from margin.generative.autoencoder.conv_autoencoder import conv_autoencoder
-from margin.generative.autoencoder.model import restoration_error
+from margin.generative.autoencoder.model import conv_autoencoder, restoration_error
 
 
 @pytest.mark.parametrize(

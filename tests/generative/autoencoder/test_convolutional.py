@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from margin.generative.autoencoder.convolutional import Downsampling, Upsampling, channel_norm, halvings
+from margin.generative.autoencoder.coders import Downsampling, Upsampling, channel_norm, halvings
 
 SIZES = [(28, 28), (7, 13), (1, 9), (8, 8), (3, 3)]
 

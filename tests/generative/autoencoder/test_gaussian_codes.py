@@ -7,7 +7,7 @@ import torch
 from torch import Generator
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
-from margin.generative.autoencoder.gaussian_codes import (
+from margin.generative.autoencoder.distributions import (
     divergence,
     divergence_by_coordinate,
     full_divergence,

@@ -7,7 +7,7 @@ import torch
 from torch import Generator
 from torch.distributions import Bernoulli, Normal
 
-from margin.generative.autoencoder.likelihoods import BernoulliPixels, GaussianValues, likelihood_of
+from margin.generative.autoencoder.distributions import BernoulliPixels, GaussianValues, likelihood_of
 
 
 @pytest.fixture

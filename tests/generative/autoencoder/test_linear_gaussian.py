@@ -6,7 +6,7 @@ from torch import Generator, Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from margin.classic.factors.ppca import PPCA
-from margin.generative.autoencoder.linear_gaussian import expected_bound, marginal_log_prob, posterior
+from margin.generative.autoencoder.vae_bounds import expected_bound, marginal_log_prob, posterior
 
 
 def model(seed: int = 0, d: int = 5, m: int = 2) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -4,7 +4,7 @@ import torch
 
 from margin.core.findings import Finding
 from margin.figures.svg import drawing
-from margin.generative.autoencoder.code_claims import bent_demo, reconstruction, traversal
+from margin.generative.autoencoder.claims import bent_demo, reconstruction, traversal
 from margin.generative.autoencoder.figures import height_of, reconstructions, sheet, traversals
 
 

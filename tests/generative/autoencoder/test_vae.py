@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Generator, nn
 
-from margin.generative.autoencoder.conv_vae import conv_vae
-from margin.generative.autoencoder.dense_vae import conditional_vae, dense_vae
-from margin.generative.autoencoder.likelihoods import GaussianValues
-from margin.generative.autoencoder.vae import VAE
+from margin.generative.autoencoder.distributions import GaussianValues
+from margin.generative.autoencoder.vae import VAE, conditional_vae, conv_vae, dense_vae
 
 
 def known() -> VAE:

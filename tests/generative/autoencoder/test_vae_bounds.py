@@ -13,15 +13,15 @@ from margin.core.types import Batch
 from margin.data.preprocess import Standardize
 from margin.engine.state import Preprocessed
 from margin.generative.autoencoder import vae_bounds
-from margin.generative.autoencoder.dense_vae import conditional_vae, dense_vae
-from margin.generative.autoencoder.gaussian_codes import divergence
-from margin.generative.autoencoder.linear_gaussian import expected_bound, marginal_log_prob
-from margin.generative.autoencoder.vae import VAE
+from margin.generative.autoencoder.distributions import divergence
+from margin.generative.autoencoder.vae import VAE, conditional_vae, dense_vae
 from margin.generative.autoencoder.vae_bounds import (
     all_log_weights,
     elbo,
+    expected_bound,
     importance_bound,
     log_weights,
+    marginal_log_prob,
     negative_elbo,
     pieces,
 )

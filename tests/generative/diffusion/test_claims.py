@@ -7,22 +7,22 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
-from margin.generative.diffusion import claims as diffusion_claims
-from margin.generative.diffusion.claims import (
+from margin.generative.diffusion import chain_claims as diffusion_claims
+from margin.generative.diffusion.chain_claims import (
     conservation,
     demo,
     divergences,
     end,
     entropy,
     has_middle,
-    is_diffusion,
     posteriors,
 )
 from margin.generative.diffusion.model import Diffusion
-from margin.generative.diffusion.points import points
-from margin.generative.diffusion.schedules import Schedule, cosine_schedule, linear_schedule, zero_terminal
+from margin.generative.diffusion.networks import diffusion as points
+from margin.generative.diffusion.process import Schedule, cosine_schedule, linear_schedule, zero_terminal
 
 
 def of(model: nn.Module, x: Tensor) -> Subject:
@@ -140,9 +140,10 @@ def test_a_network_that_answers_nothing_fails() -> None:
 
 
 def test_they_are_asked_of_diffusions() -> None:
-    assert is_diffusion(demo())
+    refusal = claims()["generative/diffusion.end"].refusal
     other = dataclasses.replace(demo(), model=nn.Linear(2, 2))
-    assert not is_diffusion(other)
+    assert not refusal(demo())
+    assert "a diffusion" in refusal(other)
     with pytest.raises(ValueError, match="asked of a diffusion: got Linear"):
         end(other)
-    assert is_diffusion(of(points(2, hidden=8, steps=3), rows(4, 2, 0)))
+    assert not refusal(of(points(2, hidden=8, steps=3), rows(4, 2, 0)))

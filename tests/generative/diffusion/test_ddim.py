@@ -7,10 +7,14 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.generative.diffusion.ddim import ddim, ddim_step, deviation
-from margin.generative.diffusion.ddpm import ddpm
-from margin.generative.diffusion.forward_process import jump, posterior_factors
-from margin.generative.diffusion.schedules import linear_schedule, strided, zero_terminal
+from margin.generative.diffusion.process import (
+    jump,
+    linear_schedule,
+    posterior_factors,
+    strided,
+    zero_terminal,
+)
+from margin.generative.diffusion.samplers import ddim, ddim_step, ddpm, deviation
 
 
 def wavy(x: Tensor, t: int) -> Tensor:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.generative.diffusion.ddpm import ddpm, ddpm_step
-from margin.generative.diffusion.gaussian_denoiser import gaussian_eps
-from margin.generative.diffusion.schedules import Schedule, Variance, linear_schedule, strided
+from margin.generative.diffusion.exact import gaussian_eps
+from margin.generative.diffusion.process import Schedule, Variance, linear_schedule, strided
+from margin.generative.diffusion.samplers import ddpm, ddpm_step
 
 MEAN, S2 = 2.0, 0.25
 

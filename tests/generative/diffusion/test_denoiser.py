@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from margin.generative.diffusion.denoiser import Denoiser
-from margin.nn.unet.time_features import time_features
+from margin.generative.diffusion.networks import Denoiser
+from margin.nn.unet.network import time_features
 
 
 def network(**options: int) -> Denoiser:

@@ -10,11 +10,11 @@ from torch import Generator, Tensor, nn
 from margin.auditing.report.plots import plot
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
-from margin.generative.diffusion.claims import demo
-from margin.generative.diffusion.denoising_claims import affine, bound, film
-from margin.generative.diffusion.gaussian_denoiser import ExactDenoiser, Mixture
+from margin.generative.diffusion.chain_claims import demo
+from margin.generative.diffusion.exact import ExactDenoiser, Mixture
 from margin.generative.diffusion.model import Diffusion
-from margin.generative.diffusion.schedules import linear_schedule, zero_terminal
+from margin.generative.diffusion.network_claims import affine, bound, film
+from margin.generative.diffusion.process import linear_schedule, zero_terminal
 
 
 def of(law: Mixture, steps: int = 100, network: nn.Module | None = None, count: int = 400) -> Subject:

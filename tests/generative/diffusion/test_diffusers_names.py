@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from margin.generative.diffusion.diffusers_names import FIXED, from_diffusers
+from margin.nn.unet.diffusers_weights import FIXED, from_diffusers
 
 CONFIG: dict[str, Any] = {
     "sample_size": 8,

@@ -11,7 +11,8 @@ from torch import Generator, Tensor, nn
 from torch.distributions import MultivariateNormal
 
 from margin.generative.diffusion.flow_matching import CLOCK, EXACT, FlowMatching, Method
-from margin.generative.diffusion.flow_matching_points import conditional_points, points
+from margin.generative.diffusion.networks import conditional_flow_matching as conditional_points
+from margin.generative.diffusion.networks import flow_matching as points
 
 MEAN = torch.tensor([2.0, -1.0], dtype=torch.float64)
 COVARIANCE = torch.tensor([[0.25, 0.2], [0.2, 1.5]], dtype=torch.float64)

@@ -3,7 +3,7 @@
 import torch
 from torch import Generator
 
-from margin.generative.diffusion.flow_matching_images import images
+from margin.generative.diffusion.networks import image_flow_matching as images
 
 
 def test_images_of_any_size_pass_through() -> None:

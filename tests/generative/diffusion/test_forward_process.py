@@ -7,8 +7,18 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.generative.diffusion.forward_process import bayes, chain, energy, jump, posterior, posterior_mean
-from margin.generative.diffusion.schedules import Schedule, cosine_schedule, linear_schedule, zero_terminal
+from margin.generative.diffusion.process import (
+    Schedule,
+    bayes,
+    chain,
+    cosine_schedule,
+    energy,
+    jump,
+    linear_schedule,
+    posterior,
+    posterior_mean,
+    zero_terminal,
+)
 
 SCHEDULES = {
     "linear": linear_schedule(1000),

@@ -8,8 +8,8 @@ import torch
 from scipy.stats import multivariate_normal
 from torch import Generator, Tensor
 
-from margin.generative.diffusion.gaussian_denoiser import ExactDenoiser, Mixture, gaussian_eps
-from margin.generative.diffusion.schedules import linear_schedule
+from margin.generative.diffusion.exact import ExactDenoiser, Mixture, gaussian_eps
+from margin.generative.diffusion.process import linear_schedule
 
 
 def covariance(dim: int, seed: int) -> Tensor:

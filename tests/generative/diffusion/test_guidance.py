@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.generative.diffusion.ddpm import ddpm
-from margin.generative.diffusion.gaussian_denoiser import ExactDenoiser, Mixture
-from margin.generative.diffusion.guidance import dropped, guided, guided_eps
-from margin.generative.diffusion.schedules import linear_schedule, strided
+from margin.generative.diffusion.exact import ExactDenoiser, Mixture
+from margin.generative.diffusion.process import linear_schedule, strided
+from margin.generative.diffusion.samplers import ddpm, dropped, guided, guided_eps
 
 LAW = Mixture(torch.tensor([[-1.0], [1.0]]).double(), torch.tensor([[[0.5]], [[0.5]]]).double())
 SCHEDULE = linear_schedule(1000)

@@ -5,7 +5,8 @@ import torch
 from torch import Generator
 
 from margin.core.catalog import chosen
-from margin.generative.diffusion.image_diffusion import conditional_images, images
+from margin.generative.diffusion.networks import conditional_image_diffusion as conditional_images
+from margin.generative.diffusion.networks import image_diffusion as images
 from margin.nn.unet.network import UNet
 
 SMALL = {"widths": (8, 8), "attention": (1,), "head_width": 4, "groups": 2}

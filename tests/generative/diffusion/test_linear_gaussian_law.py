@@ -11,10 +11,9 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.catalog import chosen, resolve
-from margin.generative.diffusion.gaussian_denoiser import gaussian_eps
-from margin.generative.diffusion.linear_gaussian_law import Affine, GaussianData, Method, law_of
+from margin.generative.diffusion.exact import Affine, GaussianData, Method, gaussian_eps, law_of
 from margin.generative.diffusion.model import SAMPLERS
-from margin.generative.diffusion.schedules import (
+from margin.generative.diffusion.process import (
     Schedule,
     cosine_schedule,
     linear_schedule,

@@ -8,15 +8,19 @@ import torch
 from torch import Generator, Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from margin.generative.diffusion.forward_process import jump, posterior, posterior_mean
-from margin.generative.diffusion.gaussian_denoiser import gaussian_eps
-from margin.generative.diffusion.loss import constant, drawn_times, importance, terminal, variances, weights
-from margin.generative.diffusion.parametrizations import Parametrization, target, to_eps
-from margin.generative.diffusion.schedules import (
+from margin.generative.diffusion.exact import gaussian_eps
+from margin.generative.diffusion.model import constant, drawn_times, importance, terminal, variances, weights
+from margin.generative.diffusion.process import (
+    Parametrization,
     Schedule,
     Variance,
     cosine_schedule,
+    jump,
     linear_schedule,
+    posterior,
+    posterior_mean,
+    target,
+    to_eps,
     zero_terminal,
 )
 

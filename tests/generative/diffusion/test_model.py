@@ -12,16 +12,18 @@ from torch import Generator, Tensor, nn
 from margin import Training, train
 from margin.data.sets.tiny import tables as tiny
 from margin.engine.state import NonFiniteError
-from margin.generative.diffusion.gaussian_denoiser import ExactDenoiser, Mixture
+from margin.generative.diffusion.exact import ExactDenoiser, Mixture
 from margin.generative.diffusion.model import SAMPLERS, STOPS, Diffusion, Path, Sampler
-from margin.generative.diffusion.parametrizations import Parametrization, target
-from margin.generative.diffusion.points import conditional_points, points
-from margin.generative.diffusion.schedules import (
+from margin.generative.diffusion.networks import conditional_diffusion as conditional_points
+from margin.generative.diffusion.networks import diffusion as points
+from margin.generative.diffusion.process import (
     Beta,
+    Parametrization,
     Schedule,
     Variance,
     linear_schedule,
     schedule_of,
+    target,
     zero_terminal,
 )
 

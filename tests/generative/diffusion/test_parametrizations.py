@@ -7,14 +7,16 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.generative.diffusion.parametrizations import (
+from margin.generative.diffusion.process import (
     Parametrization,
     check_terminal,
+    cosine_schedule,
+    linear_schedule,
     target,
     to_eps,
     to_x0,
+    zero_terminal,
 )
-from margin.generative.diffusion.schedules import cosine_schedule, linear_schedule, zero_terminal
 
 KINDS = get_args(Parametrization)
 

@@ -1,12 +1,15 @@
 """The builders of points: every option reaches what it names."""
 
+import inspect
 from typing import Any
 
 import pytest
 import torch
 
-from margin.generative.diffusion.points import conditional_points, points
-from margin.generative.diffusion.schedules import schedule_of
+from margin.generative.diffusion.networks import conditional_diffusion as conditional_points
+from margin.generative.diffusion.networks import conditional_image_diffusion, image_diffusion
+from margin.generative.diffusion.networks import diffusion as points
+from margin.generative.diffusion.process import schedule_of
 
 
 @pytest.mark.parametrize("conditional", ["no", "yes"])
@@ -24,3 +27,14 @@ def test_every_option_arrives(conditional: str) -> None:
         assert network.classes.num_embeddings == 5
     else:
         assert (made.num_classes, network.classes) == (0, None)
+
+
+def test_rows_and_images_share_the_options_of_the_chain() -> None:
+    """A step back has the variance of the step forth in all four, as Ho et al. have it on CIFAR-10."""
+    defaults = [
+        {name: parameter.default for name, parameter in inspect.signature(build).parameters.items()}
+        for build in (points, conditional_points, image_diffusion, conditional_image_diffusion)
+    ]
+    chain = ("steps", "beta", "terminal", "parametrization", "variance", "weighting")
+    assert all(d[name] == defaults[0][name] for d in defaults for name in chain)
+    assert defaults[0]["variance"] == "large"

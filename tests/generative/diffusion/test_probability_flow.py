@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.generative.diffusion.ddim import ddim
-from margin.generative.diffusion.probability_flow import euler, heun, multistep
-from margin.generative.diffusion.schedules import Schedule, linear_schedule, strided, strided_by_ratio
+from margin.generative.diffusion.process import Schedule, linear_schedule, strided, strided_by_ratio
+from margin.generative.diffusion.samplers import ddim, euler, heun, multistep
 
 METHODS = (euler, heun, multistep)
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.generative.diffusion.ddpm import ddpm
-from margin.generative.diffusion.gaussian_denoiser import gaussian_eps
-from margin.generative.diffusion.reverse_sde import reverse_sde
-from margin.generative.diffusion.schedules import Schedule, linear_schedule, strided
+from margin.generative.diffusion.exact import gaussian_eps
+from margin.generative.diffusion.process import Schedule, linear_schedule, strided
+from margin.generative.diffusion.samplers import ddpm, reverse_sde
 
 MEAN, S2 = 2.0, 0.25
 

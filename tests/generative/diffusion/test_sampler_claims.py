@@ -8,12 +8,11 @@ from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.generative.diffusion import model as diffusion_file
-from margin.generative.diffusion.claims import demo
-from margin.generative.diffusion.ddpm import ddpm
+from margin.generative.diffusion.chain_claims import demo
 from margin.generative.diffusion.model import SAMPLERS, Diffusion
-from margin.generative.diffusion.probability_flow import euler
-from margin.generative.diffusion.sampler_claims import PATHS, recursion, steps
-from margin.generative.diffusion.schedules import linear_schedule, zero_terminal
+from margin.generative.diffusion.network_claims import PATHS, recursion, steps
+from margin.generative.diffusion.process import linear_schedule, zero_terminal
+from margin.generative.diffusion.samplers import ddpm, euler
 
 
 def halved(eps, schedule, x_T, *, times):  # type: ignore[no-untyped-def]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from margin.generative.diffusion.schedules import (
+from margin.generative.diffusion.process import (
     Schedule,
     cosine_schedule,
     linear_schedule,

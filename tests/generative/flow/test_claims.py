@@ -12,8 +12,8 @@ from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.engine.unsupervised import negative_log_density
 from margin.generative.flow.claims import demo, inverse, is_flow, is_small, log_det, radius, stretch
-from margin.generative.flow.gaussian_made import GaussianMADE
-from margin.generative.flow.image_bound import negative_bound
+from margin.generative.flow.made import GaussianMADE
+from margin.generative.flow.objectives import negative_bound
 from margin.generative.flow.realnvp import realnvp
 from margin.generative.flow.realnvp_images import RealNVPImages
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.generative.flow.conditional_realnvp import ConditionalRealNVP
+from margin.generative.flow.realnvp import ConditionalRealNVP, conditional_realnvp
 
 
 def begun(classes: int = 3, features: int = 2) -> ConditionalRealNVP:
     torch.manual_seed(0)
-    flow = ConditionalRealNVP(features, classes, layers=4, hidden=(8,)).double()
+    flow = conditional_realnvp(features, classes, layers=4, hidden=(8,)).double()
     with torch.no_grad():
         for network in flow.couplings.networks:
             network[-1].weight.mul_(8)  # type: ignore[index,union-attr]

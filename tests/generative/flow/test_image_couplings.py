@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from margin.generative.flow.coupling import Affine
-from margin.generative.flow.image_couplings import (
+from margin.generative.flow.realnvp_images import (
     Channels,
     Checkerboard,
     MultiScale,

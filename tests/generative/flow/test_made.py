@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
-from margin.generative.flow.gaussian_made import GaussianMADE
-from margin.generative.flow.made import MADE, Autoregressive, masks, negative_log_probability
+from margin.generative.flow.made import MADE, Autoregressive, GaussianMADE, masks
+from margin.generative.flow.objectives import negative_log_probability
 
 
 def made(features: int = 8, seed: int = 0, gain: float = 3.0, **options: object) -> MADE:

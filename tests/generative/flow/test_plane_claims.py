@@ -13,7 +13,7 @@ from margin.core.types import Batch
 from margin.data.preprocess import Standardize
 from margin.engine.state import Preprocessed
 from margin.engine.unsupervised import negative_log_density
-from margin.generative.flow.plane_claims import demo, gain, is_density, is_narrow, is_plane, mass
+from margin.generative.flow.claims import gain, is_density, is_narrow, is_plane, mass, plane_demo
 
 
 class Normal(nn.Module):
@@ -119,9 +119,9 @@ def test_nan_fails() -> None:
 
 
 def test_what_they_need() -> None:
-    assert is_density(demo())
-    assert is_plane(demo())
-    assert is_narrow(demo())
+    assert is_density(plane_demo())
+    assert is_plane(plane_demo())
+    assert is_narrow(plane_demo())
     assert not is_plane(of(Normal(), drawn(3, 3)))
-    assert not is_density(dataclasses.replace(demo(), task=CODES))
+    assert not is_density(dataclasses.replace(plane_demo(), task=CODES))
     assert not is_narrow(of(Normal(), drawn(3), drawn(2)))

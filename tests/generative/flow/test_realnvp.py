@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from margin.core.types import Batch
 from margin.engine.unsupervised import negative_log_density
-from margin.generative.autoencoder.interpolation import slerp
+from margin.generative.autoencoder.distributions import slerp
 from margin.generative.flow.coupling import PIECE
 from margin.generative.flow.realnvp import CouplingFlow, neural_spline_flow, realnvp
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.generative.flow.coupling import Couplings
-from margin.generative.flow.spline_coupling import LEAST, Spline, knots_of, spline, spline_inverse
+from margin.generative.flow.coupling import LEAST, Couplings, Spline, knots_of, spline, spline_inverse
 
 
 def drawn(*shape: int, scale: float = 1.0, seed: int = 0) -> Tensor:

@@ -21,9 +21,9 @@ from margin.generative.gan.claims import (
     matched,
     saturation,
 )
-from margin.generative.gan.critic import Critic
-from margin.generative.gan.implicit import Implicit
-from margin.generative.gan.model import GAN, ConditionalGAN, conditional_points
+from margin.generative.gan.model import GAN, ConditionalGAN
+from margin.generative.gan.model import conditional_gan as conditional_points
+from margin.generative.gan.players import Critic, Implicit
 
 
 class Features(nn.Module):

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Generator, nn
 
-from margin.generative.gan.conv_gan import conditional_images, images
+from margin.generative.gan.model import conditional_conv_gan as conditional_images
+from margin.generative.gan.model import conv_gan as images
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, (8, 8)), (1, (7, 9)), (3, (5, 12)), (2, (28, 28))])

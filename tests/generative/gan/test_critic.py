@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.generative.gan.critic import Critic, classes_in_turn
+from margin.generative.gan.players import Critic, classes_in_turn
 
 
 def simple(num_classes: int = 0, minibatch: int = 0) -> Critic:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from margin.generative.gan.extragradient import (
+from margin.generative.gan.game import (
     alternating,
     extragradient,
     optimistic,

@@ -2,7 +2,7 @@
 
 import torch
 
-from margin.generative.gan.feature_matching import feature_matching
+from margin.generative.gan.game import feature_matching
 
 
 def test_it_is_the_squared_distance_of_the_means() -> None:

@@ -8,9 +8,10 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
 from margin.engine.state import Preprocessed, State
-from margin.generative.gan.conv_gan import images
-from margin.generative.gan.games import CERTAIN, Game, Terms, check_bounds
-from margin.generative.gan.model import conditional_points, points
+from margin.generative.gan.game import CERTAIN, Game, Terms, check_bounds
+from margin.generative.gan.model import conditional_gan as conditional_points
+from margin.generative.gan.model import conv_gan as images
+from margin.generative.gan.model import gan as points
 
 
 def state(core: nn.Module) -> State:

@@ -7,14 +7,14 @@ import torch
 from scipy.stats import kstest, wasserstein_distance
 from torch import Generator, Tensor, nn
 
-from margin.generative.gan.critic import Critic
-from margin.generative.gan.gradient_penalty import (
+from margin.generative.gan.game import (
     between,
     clip_weights,
     gradient_penalty,
     penalized_slope,
     slopes,
 )
+from margin.generative.gan.players import Critic
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator, nn
 
-from margin.generative.gan.implicit import Implicit
+from margin.generative.gan.players import Implicit
 
 
 def test_an_affine_map_pushes_the_normal_law_forward_to_a_normal_law() -> None:

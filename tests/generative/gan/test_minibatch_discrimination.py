@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.generative.gan.minibatch_discrimination import MinibatchDiscrimination, closeness
+from margin.generative.gan.players import MinibatchDiscrimination, closeness
 
 
 def test_it_is_the_sum_over_pairs() -> None:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Generator, nn
 
-from margin.generative.gan.model import conditional_points, points
+from margin.generative.gan.model import conditional_gan as conditional_points
+from margin.generative.gan.model import gan as points
 
 
 def test_samples_are_a_function_of_the_seed() -> None:

@@ -9,7 +9,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import wasserstein_distance
 from torch import Generator
 
-from margin.generative.gan.objectives import (
+from margin.generative.gan.game import (
     expected_value,
     fake_loss,
     game_value,

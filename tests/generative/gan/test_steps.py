@@ -10,15 +10,17 @@ from torch import Generator, Tensor, nn
 from margin.core.types import Batch
 from margin.engine.descent import Descend
 from margin.engine.state import NonFiniteError, Preprocessed, State
-from margin.generative.gan.extragradient import (
+from margin.generative.gan.game import (
     alternating,
     extragradient,
     optimistic,
+    penalized_slope,
     saddle_field,
     simultaneous,
+    slopes,
 )
-from margin.generative.gan.gradient_penalty import penalized_slope, slopes
-from margin.generative.gan.model import GAN, points
+from margin.generative.gan.model import GAN
+from margin.generative.gan.model import gan as points
 from margin.generative.gan.steps import rounds, wasserstein_rounds
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.generative.latent.bp_means import bp_means, cost
+from margin.generative.latent.exchangeable import bp_means, cost
 
 
 def planted() -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
 from margin.engine.state import core_of
@@ -15,11 +16,10 @@ from margin.generative.latent import claims as latent_claims
 from margin.generative.latent.claims import (
     ascent,
     closed_form,
+    counted_examples,
     descent,
     gplvm_demo,
     is_linear_gplvm,
-    is_mixture,
-    is_nmf,
     is_small_rbm,
     is_tiny_rbm,
     likelihood,
@@ -27,11 +27,9 @@ from margin.generative.latent.claims import (
     nmf_demo,
     rbm_demo,
     total,
-    weighted_rows,
 )
 from margin.generative.latent.gplvm import negative_log_likelihood
-from margin.generative.latent.mixture import GaussianMixture
-from margin.generative.latent.mixture_learning import Parts, em_iteration
+from margin.generative.latent.mixture import GaussianMixture, Parts, em_iteration
 from margin.generative.latent.nmf import NMF, updated
 from margin.generative.latent.rbm import RBM
 
@@ -46,11 +44,11 @@ def test_em_ascends_from_anywhere_and_stays_at_a_fixed_point(covariance: Any) ->
         torch.manual_seed(seed)
         model = GaussianMixture(3, components=2, covariance=covariance).double()
         subject = of(mixture_demo(), model)
-        assert is_mixture(subject)
+        assert not claims()["generative/mixture.ascent"].refusal(subject)
         found = ascent(subject)
         assert found.verdict == Verdict.HOLDS
         assert float(found.value) > 1e-3
-    x, weight = weighted_rows(subject, subject.train)
+    x, weight = counted_examples(subject, subject.train)
     parts = Parts(*(p.detach() for p in (model.log_weights, model.means, model.factors)))
     for _ in range(500):
         parts = em_iteration(x, weight, parts, covariance=covariance, floor=1e-6)
@@ -87,7 +85,7 @@ def test_em_with_a_wrong_mean_is_seen_to_fall(monkeypatch: pytest.MonkeyPatch) -
 def test_updates_descend_and_a_broken_one_is_seen(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     subject = of(nmf_demo(), NMF(3, components=2, loss=loss, updates=1))
-    assert is_nmf(subject)
+    assert not claims()["generative/nmf.descent"].refusal(subject)
     found = descent(subject)
     assert found.verdict == Verdict.HOLDS
     assert bool((found.value > 1e-6).all())

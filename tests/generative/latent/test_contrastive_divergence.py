@@ -10,12 +10,12 @@ from torch import Generator, Tensor
 from margin.core.types import Batch
 from margin.engine.descent import Descend
 from margin.engine.state import State
-from margin.generative.latent.contrastive_divergence import (
+from margin.generative.latent.rbm import (
+    RBM,
     contrast,
     contrastive_divergence,
     pseudo_likelihood,
 )
-from margin.generative.latent.rbm import RBM
 
 
 def states(n: int) -> Tensor:

@@ -7,7 +7,16 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.generative.latent.crp import expected_tables, partition_log_prob, seats
+from margin.generative.latent.exchangeable import partition_log_prob, positive, seats
+
+
+def expected_tables(count: int, concentration: float) -> float:
+    r"""The mean number of tables of N customers, :math:`\sum_i \alpha / (\alpha + i - 1)`.
+
+    Reference: Antoniak 1974, Section 2; Pitman 2006, Section 3.3.
+    """
+    alpha = positive(concentration)
+    return math.fsum(alpha / (alpha + i) for i in range(count))
 
 
 def seatings(n: int) -> list[tuple[int, ...]]:

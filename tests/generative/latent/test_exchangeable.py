@@ -7,16 +7,31 @@ import pytest
 import torch
 from scipy.integrate import quad
 from scipy.stats import beta
-from torch import Generator
+from torch import Generator, Tensor
 
 from margin.generative.latent.exchangeable import (
     beta_bernoulli_log_prob,
-    is_exchangeable,
-    pair_covariance,
     urn,
     urn_log_prob,
     without_replacement,
 )
+
+
+def is_exchangeable(p: Tensor, tolerance: float = 1e-12) -> bool:
+    """Whether a table of probabilities of sequences is the same under every permutation of its axes."""
+    turned = (p.permute(order) for order in itertools.permutations(range(p.ndim)))
+    return all(other.shape == p.shape and bool((other - p).abs().max() <= tolerance) for other in turned)
+
+
+def pair_covariance(p: Tensor) -> Tensor:
+    """The covariance of two bits, p(1, 1) - p(1) p'(1).
+
+    Of a mixture of independent pairs of one law it is at least 0: the variance of the chance of a 1.
+
+    Args:
+        p: The probability of each pair.
+    """
+    return p[1, 1] - p[1].sum() * p[:, 1].sum()
 
 
 @pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (0.5, 2.0), (3.0, 1.7)])

@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.generative.latent.ibp import dishes, expected_dishes, matrix_log_prob
+from margin.generative.latent.exchangeable import dishes, matrix_log_prob, positive
+
+
+def expected_dishes(count: int, concentration: float) -> float:
+    r"""The mean number of dishes that N customers take, :math:`\alpha H_N`; it is Poisson.
+
+    Reference: Griffiths and Ghahramani 2011, Section 4.6.
+    """
+    return positive(concentration) * math.fsum(1 / i for i in range(1, count + 1))
+
 
 COLUMNS = [c for c in itertools.product((0, 1), repeat=4) if any(c)]
 

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import multivariate_normal
 from torch import Generator
 
-from margin.generative.diffusion.gaussian_denoiser import Mixture
+from margin.generative.diffusion.exact import Mixture
 from margin.generative.latent.mixture import GaussianMixture
 
 

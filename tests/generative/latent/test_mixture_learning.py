@@ -12,13 +12,14 @@ from torch import Generator, Tensor
 from margin.core.types import Batch
 from margin.data.sets.mixture_plane import ring
 from margin.engine.state import NonFiniteError, State
-from margin.generative.latent.mixture import GaussianMixture, log_components
-from margin.generative.latent.mixture_learning import (
+from margin.generative.latent.mixture import (
+    GaussianMixture,
     Parts,
     beginning,
     centers,
     em_iteration,
     expectation_maximization,
+    log_components,
     maximization,
     mean_log_likelihood,
 )

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from margin.core.catalog import models, resolve, supply
-from margin.generative.latent.taxonomy import Place, density_of, exact_log_prob, place_of, taxonomy
+from margin.generative.latent.families import Place, density_of, exact_log_prob, place_of, taxonomy
 
 KNOWN = {
     "autoencoder": "none",

@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Generator
 
-import margin.generative.quality.classifier_two_sample as module
-from margin.generative.quality.classifier_two_sample import _pooled, told_apart
+import margin.generative.quality.measures as module
+from margin.generative.quality.measures import _pooled, classifier_two_sample
 
 LEVEL = 1 - 1e-4
 
@@ -26,7 +26,7 @@ def test_the_total_variation_of_two_gaussians_bounds_it(classifier: str) -> None
     # TV(N(0, 1), N(mu, 1)) = 2 Phi(mu / 2) - 1
     shift = 1.5
     move = torch.tensor([shift, 0.0])
-    found = told_apart(
+    found = classifier_two_sample(
         normal(600, 2),
         normal(600, 2, seed=1) + move,
         generator=Generator().manual_seed(0),
@@ -42,7 +42,7 @@ def test_the_total_variation_of_two_gaussians_bounds_it(classifier: str) -> None
 
 def test_one_law_is_not_told_apart() -> None:
     for seed in range(5):
-        found = told_apart(
+        found = classifier_two_sample(
             normal(300, 3, seed=2 * seed),
             normal(300, 3, seed=2 * seed + 1),
             generator=Generator().manual_seed(seed),
@@ -56,7 +56,7 @@ def test_a_linear_classifier_is_blind_to_a_ring_and_the_others_are_not() -> None
     x = normal(200, 2)
     y = 4 * x / x.norm(dim=1, keepdim=True) + 0.1 * normal(200, 2, seed=1)
     accuracy = {
-        name: told_apart(x, y, generator=Generator().manual_seed(0), classifier=name).accuracy
+        name: classifier_two_sample(x, y, generator=Generator().manual_seed(0), classifier=name).accuracy
         for name in ("neighbors", "kernel", "logistic", "net")
     }
     assert accuracy["neighbors"] > 0.95
@@ -68,7 +68,10 @@ def test_a_linear_classifier_is_blind_to_a_ring_and_the_others_are_not() -> None
 def test_it_is_a_function_of_its_generator_and_leaves_the_global_ones(classifier: str) -> None:
     x, y = normal(40, 2), normal(40, 2, seed=1)
     before, numpys = torch.get_rng_state(), repr(np.random.get_state())
-    a, b = (told_apart(x, y, generator=Generator().manual_seed(4), classifier=classifier) for _ in range(2))
+    a, b = (
+        classifier_two_sample(x, y, generator=Generator().manual_seed(4), classifier=classifier)
+        for _ in range(2)
+    )
     assert a == b
     assert torch.equal(before, torch.get_rng_state())
     assert repr(np.random.get_state()) == numpys
@@ -89,7 +92,7 @@ def test_no_example_is_judged_by_a_classifier_that_saw_it(folds: int, monkeypatc
 
     monkeypatch.setattr(module, "_answers", watched)
     x, y = normal(11, 2), normal(11, 2, seed=1) + 10
-    found = told_apart(x, y, generator=Generator().manual_seed(0), folds=folds)
+    found = classifier_two_sample(x, y, generator=Generator().manual_seed(0), folds=folds)
     assert len(judged) == len(set(judged)) == 22
     assert found.accuracy == 1
 
@@ -121,7 +124,7 @@ def test_the_vote_of_neighbors_is_that_of_scikit_learn(count: int, features: int
 def test_noise_of_another_size_in_many_dimensions_has_no_neighbors_but_a_kernel_sees_it() -> None:
     x, y = normal(200, 64), 1.6 * normal(200, 64, seed=1)
     found = {
-        name: told_apart(x, y, generator=Generator().manual_seed(0), classifier=name)
+        name: classifier_two_sample(x, y, generator=Generator().manual_seed(0), classifier=name)
         for name in ("neighbors", "kernel")
     }
     assert found["neighbors"].accuracy < 0.6
@@ -138,17 +141,17 @@ def test_an_unknown_classifier_is_refused() -> None:
 
 def test_images_are_told_apart_too() -> None:
     x = normal(20, 1, 3, 5)
-    assert told_apart(x, x + 9, generator=Generator().manual_seed(0)).accuracy == 1
+    assert classifier_two_sample(x, x + 9, generator=Generator().manual_seed(0)).accuracy == 1
 
 
 def test_wrong_input_is_refused() -> None:
     x = normal(8, 2)
-    with pytest.raises(ValueError, match="must have one size to be told apart: got 8 and 7 rows"):
-        told_apart(x, x[:7], generator=Generator())
+    with pytest.raises(ValueError, match="in a classifier two-sample test: got 8 and 7 rows"):
+        classifier_two_sample(x, x[:7], generator=Generator())
     with pytest.raises(ValueError, match="with 2 rows of either sample in each: got 5 of 8"):
-        told_apart(x, x, generator=Generator(), folds=5)
-    assert told_apart(x, x + 9, generator=Generator(), folds=4).accuracy == 1
+        classifier_two_sample(x, x, generator=Generator(), folds=5)
+    assert classifier_two_sample(x, x + 9, generator=Generator(), folds=4).accuracy == 1
     with pytest.raises(ValueError, match="folds must be at least 2"):
-        told_apart(x, x, generator=Generator(), folds=1)
+        classifier_two_sample(x, x, generator=Generator(), folds=1)
     with pytest.raises(ValueError, match="must be finite"):
-        told_apart(x, x * torch.nan, generator=Generator())
+        classifier_two_sample(x, x * torch.nan, generator=Generator())

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Generator, nn
 
-import margin.generative.quality.generated as module
+import margin.generative.quality.sample_comparison as module
 from margin.core.findings import Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
 from margin.engine.state import Preprocessed
-from margin.generative.quality.generated import can_be_sampled, compared, draw, has_enough
+from margin.generative.quality.sample_comparison import can_be_sampled, compared, draw, has_enough
 
 
 class Drawing(nn.Module):

@@ -13,8 +13,8 @@ from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
-from margin.generative.quality import generator_claims as asked
-from margin.generative.quality.known_generator import ring_subject, subject_of
+from margin.generative.quality import claims as asked
+from margin.generative.quality.claims import ring_subject, subject_of
 
 QUESTIONS = (asked.sliced, asked.mmd, asked.two_sample, asked.precision_recall, asked.memorization)
 

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import kstest, multivariate_normal
 from torch import Generator
 
-from margin.generative.quality.known_generator import RoundMixture, ring_subject
+from margin.generative.quality.claims import RoundMixture, ring_subject
 
 MEANS = torch.tensor([[0.0, 0.0], [3.0, -1.0], [5.0, 5.0]])
 

@@ -11,10 +11,16 @@ from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.data.sets.mixture_plane import grid
 from margin.data.sets.synthetic import blobs, two_moons
-from margin.generative.quality.generated import compared
-from margin.generative.quality.known_generator import RoundMixture, ring_subject, subject_of
-from margin.generative.quality.mode_claims import components_of, has_components, modes
-from margin.generative.quality.mode_coverage import good_share
+from margin.generative.quality.claims import (
+    RoundMixture,
+    components_of,
+    has_components,
+    modes,
+    ring_subject,
+    subject_of,
+)
+from margin.generative.quality.measures import good_share
+from margin.generative.quality.sample_comparison import compared
 
 
 def beside(data, model=None) -> Subject:

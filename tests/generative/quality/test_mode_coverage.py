@@ -9,7 +9,7 @@ from scipy.stats import chi2, entropy
 from torch import Generator
 
 from margin.data.sets.mixture_plane import ring
-from margin.generative.quality.mode_coverage import good_share, mode_coverage
+from margin.generative.quality.measures import good_share, mode_coverage
 
 TRUTH = ring().encoding["truth"]
 MEANS = torch.tensor(TRUTH["means"]).double()

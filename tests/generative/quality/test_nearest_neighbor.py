@@ -9,7 +9,7 @@ from scipy.spatial import KDTree
 from scipy.stats import mannwhitneyu
 from torch import Generator
 
-from margin.generative.quality.nearest_neighbor import Nearest, copying, memorized, nearest
+from margin.generative.quality.measures import Nearest, copying, memorized, nearest
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from margin.engine.state import Preprocessed, State
-from margin.generative.quality.known_generator import RoundMixture, ring_subject
-from margin.generative.quality.samples_track import track
+from margin.generative.quality.claims import RoundMixture, ring_subject
+from margin.generative.quality.sample_comparison import track
 
 
 def measured(model: nn.Module) -> float:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from margin.nn.unet.blocks import (
+from margin.nn.unet.network import (
     AttentionBlock,
     Double,
     Half,

@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from margin.nn.unet.blocks import Double, Half, Stage
-from margin.nn.unet.network import UNet, check_shape
+from margin.nn.unet.network import Double, Half, Stage, UNet, check_shape
 
 SMALL = {"widths": (4, 8, 8), "attention": (1,), "head_width": 4, "groups": 2}
 SIZES = [(8, 8), (7, 7), (9, 5), (28, 20), (1, 1), (1, 6)]

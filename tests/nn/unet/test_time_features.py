@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from margin.nn.unet.time_features import time_features
+from margin.nn.unet.network import time_features
 
 
 @pytest.mark.parametrize("width", [2, 8, 64])

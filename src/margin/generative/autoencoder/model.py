@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from margin.core.composition import headed
 from margin.core.types import Batch
 from margin.engine.state import core_of, features_of
-from margin.nn.activations import Activation
-from margin.nn.dense import dense
+from margin.generative.autoencoder.coders import Coder, conv_coder, dense_coder
 
 Inputs = Float[Tensor, "batch *shape"]
 Codes = Float[Tensor, "batch code"]
@@ -81,58 +81,31 @@ def restoration_error(model: nn.Module, batch: Batch, generator: Generator) -> F
     return (x - core.reconstruct(core.corrupted(x, generator))).square().flatten(1).sum(1)
 
 
-def dense_autoencoder(
-    in_features: int, *, code: int = 2, hidden: tuple[int, ...] = (128,), activation: Activation = "relu"
-) -> Autoencoder:
-    """An autoencoder of affine maps; without hidden layers its codes span PCA's subspace.
+def autoencoder_with(coder: Coder, *, corruption: float = 0.0, noise: Noise = "masking") -> Autoencoder:
+    """The autoencoder of an encoder and a decoder.
 
     Args:
-        in_features: Number of features d; an input of more axes is flattened.
-        code: Numbers m of a code.
-        hidden: Widths of the encoder's hidden layers; the decoder has them in reverse.
-        activation: The pointwise function between two maps.
-
-    Raises:
-        ValueError: A width is not positive.
-
-    Reference:
-        Hinton and Salakhutdinov 2006, Figure 1; Baldi and Hornik 1989, Section 2 (no hidden layer).
-    """
-    return Autoencoder(*_coder(in_features, code, hidden, activation))
-
-
-def denoising_autoencoder(
-    in_features: int,
-    *,
-    code: int = 2,
-    hidden: tuple[int, ...] = (128,),
-    activation: Activation = "relu",
-    corruption: float = 0.25,
-    noise: Noise = "masking",
-) -> Autoencoder:
-    """An autoencoder of affine maps that restores what was corrupted.
-
-    Args:
-        in_features: Number of features d; an input of more axes is flattened.
-        code: Numbers m of a code.
-        hidden: Widths of the encoder's hidden layers; the decoder has them in reverse.
-        activation: The pointwise function between two maps.
-        corruption: Share of the features set to 0, in [0, 1), or the noise's standard deviation.
+        coder: The two.
+        corruption: How much an input is corrupted before it is encoded in training: the share of the features
+            set to 0, in [0, 1), or the noise's standard deviation; 0 for not at all.
         noise: What corrupts: masking sets features to 0, Gaussian adds noise.
-
-    Raises:
-        ValueError: A width is not positive, or the corruption is out of range.
-
-    Reference:
-        Vincent, Larochelle, Lajoie, Bengio and Manzagol 2010, Section 3.
     """
-    return Autoencoder(*_coder(in_features, code, hidden, activation), corruption=corruption, noise=noise)
+    encoder = coder.encoder(coder.code)
+    return Autoencoder(encoder, coder.decoder(coder.code), corruption=corruption, noise=noise)
 
 
-def _coder(
-    in_features: int, code: int, hidden: tuple[int, ...], activation: Activation
-) -> tuple[nn.Module, nn.Module]:
-    if code < 1:
-        raise ValueError(f"code must be at least 1: got {code}")
-    encoder = nn.Sequential(nn.Flatten(), dense(in_features, hidden, code, activation))
-    return encoder, dense(code, hidden[::-1], in_features, activation)
+dense_autoencoder = headed(
+    dense_coder,
+    autoencoder_with,
+    "An autoencoder of affine maps; without hidden layers its codes span PCA's subspace.",
+    without=("corruption", "noise"),
+)
+denoising_autoencoder = headed(
+    dense_coder,
+    autoencoder_with,
+    "An autoencoder of affine maps that restores corrupted inputs.",
+    defaults={"corruption": 0.25},
+)
+conv_autoencoder = headed(
+    conv_coder, autoencoder_with, "An autoencoder of convolutions, for images of any size."
+)

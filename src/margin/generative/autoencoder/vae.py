@@ -9,9 +9,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.generative.autoencoder.gaussian_codes import divergence, reparametrized
-from margin.generative.autoencoder.interpolation import slerp
-from margin.generative.autoencoder.likelihoods import BernoulliPixels, Likelihood
+from margin.core.composition import headed
+from margin.generative.autoencoder.coders import Coder, conv_coder, dense_coder
+from margin.generative.autoencoder.distributions import (
+    BernoulliPixels,
+    Decoder,
+    Likelihood,
+    divergence,
+    likelihood_of,
+    noise_path,
+    reparametrized,
+)
 
 Inputs = Float[Tensor, "batch *shape"]
 Codes = Float[Tensor, "batch code"]
@@ -176,8 +184,7 @@ class VAE(nn.Module):
         weight = next(self.parameters())
         ends = torch.randn(2, self.code, generator=generator, device=generator.device, dtype=weight.dtype)
         first, last = ends.to(weight.device)
-        t = torch.linspace(0, 1, count).to(weight)
-        z = slerp(first, last, t) if self.code > 1 else torch.lerp(first, last, t[:, None])
+        z = noise_path(first, last, count)
         return self._shown(z, values, generator, 0 if self.num_classes and label is None else label)
 
     def _shown(self, z: Codes, values: Shown, generator: Generator, label: int | None) -> Inputs:
@@ -191,3 +198,45 @@ class VAE(nn.Module):
     def forward(self, x: Inputs) -> Codes:
         """The code of each input: the mean of q(z|x)."""
         return self.encode(x)
+
+
+def vae_with(coder: Coder, *, num_classes: int = 0, decoder: Decoder = "gaussian", beta: float = 1.0) -> VAE:
+    """The variational autoencoder of an encoder and a decoder.
+
+    Args:
+        coder: The two.
+        num_classes: Number of classes.
+        decoder: Normal values of one learned noise, or bits (inputs in [0, 1]: train with --scale unit).
+        beta: Weight of the divergence in the objective.
+    """
+    encoder = coder.encoder(2 * coder.code)
+    return VAE(
+        encoder,
+        coder.decoder(coder.code + num_classes),
+        likelihood_of(decoder),
+        code=coder.code,
+        beta=beta,
+        num_classes=num_classes,
+    )
+
+
+DENSE = {"code": 8, "hidden": (256,)}
+"""Sizes of a dense variational autoencoder."""
+
+dense_vae = headed(
+    dense_coder,
+    vae_with,
+    "A VAE of affine maps; with a Gaussian decoder and no hidden layer it is probabilistic PCA.",
+    defaults=DENSE,
+    without=("num_classes",),
+)
+conditional_vae = headed(
+    dense_coder,
+    vae_with,
+    "A VAE of affine maps whose decoder also reads the class: a code says what the class does not.",
+    defaults=DENSE,
+    dictated=("num_classes",),
+)
+conv_vae = headed(
+    conv_coder, vae_with, "A VAE of convolutions, for images of any size.", without=("num_classes",)
+)

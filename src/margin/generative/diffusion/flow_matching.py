@@ -1,15 +1,15 @@
 """Flow matching (Lipman et al. 2023) along straight paths, the rectified flow (Liu, Gong and Liu 2023)."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Generator, Tensor, nn
 
 from margin.core.types import PerExample
-from margin.generative.autoencoder.interpolation import slerp
-from margin.generative.diffusion.guidance import classes_of, dropped, guided_eps
+from margin.generative.autoencoder.distributions import noise_path
+from margin.generative.diffusion.samplers import classes_of, dropped, finite, guided_eps
 
 Method = Literal["euler", "midpoint", "heun"]
 Labels = Int64[Tensor, " batch"]
@@ -17,7 +17,7 @@ Data = Float[Tensor, " batch *shape"]
 Level = Float[Tensor, " batch"]
 
 CLOCK = 1000.0
-"""What the network is told at t = 1: its sinusoids are made for the steps of a chain."""
+"""The network's time at t = 1: its sinusoids are made for the steps of a chain."""
 
 EXACT = 8
 """Numbers of an example up to which the divergence is a trace, column by column."""
@@ -38,7 +38,7 @@ class FlowMatching(nn.Module):
     every t the law of x_t. That it exists as a density is because x_0 has one.
 
     Args:
-        network: ``(x, t, label | None) -> velocity`` of the shape of x; it is told 1000 t, in x's type.
+        network: ``(x, t, label | None) -> velocity`` of the shape of x; its time is 1000 t, in x's type.
         shape: Of an example.
         num_classes: Classes; the label ``num_classes`` says none. 0: an unconditional model.
         drop: Probability with which a label is replaced by none in training, so that guidance is possible.
@@ -135,8 +135,7 @@ class FlowMatching(nn.Module):
             ValueError: An option does not fit the model, or the samples are not finite.
         """
         first, last = torch.randn(2, *self.shape, generator=generator).to(self.place)
-        t = torch.linspace(0, 1, count).to(first)
-        x0 = slerp(first, last, t) if first.numel() > 1 else torch.lerp(first, last, t[:, None])
+        x0 = noise_path(first, last, count)
         label = 0 if self.num_classes and label is None else label
         return self.carried(x0, sampler, steps, guidance, label)
 
@@ -166,10 +165,7 @@ class FlowMatching(nn.Module):
             elif sampler == "heun":
                 slope = (slope + v(x + h * slope, t + h)) / 2
             x = x + h * slope
-        bad = int((~x.isfinite()).flatten(1).any(1).sum())
-        if bad:
-            raise ValueError(f"samples must be finite: got {bad} of {len(x)} that are not")
-        return x
+        return finite(x)
 
     def log_density(self, x: Data, *, steps: int = DENSITY_STEPS) -> PerExample:
         r"""The log-density of each example in nats, of no class, along the flow back to t = 0.
@@ -226,3 +222,15 @@ class FlowMatching(nn.Module):
     def forward(self, x: Float[Tensor, " batch *features"]) -> PerExample:
         """The log-density of each example in nats, of images an estimate with fixed noise."""
         return self.log_density(x)
+
+
+def flow_matching_with(network: nn.Module, *, num_classes: int = 0, drop: float = 0.1) -> FlowMatching:
+    """The flow of a network that knows the shape of an example.
+
+    Args:
+        network: The network.
+        num_classes: Number of classes.
+        drop: Probability with which a class is dropped in training, for classifier-free guidance.
+    """
+    shape: Any = network.shape
+    return FlowMatching(network, shape, num_classes=num_classes, drop=drop)

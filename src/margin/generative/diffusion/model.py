@@ -1,26 +1,160 @@
-"""Denoising diffusion (Ho, Jain and Abbeel 2020): a network learns to undo noise step by step."""
+r"""Denoising diffusion (Ho, Jain and Abbeel 2020): a network learns to undo noise step by step.
 
+Its evidence lower bound, term by term, in nats:
+
+.. math:: -\log p(x_0) \le L_T + \sum_{t=2}^T L_{t-1} + L_0, \qquad
+    L_T = \mathrm{KL}(q(x_T | x_0) \| N(0, I)), \quad
+    L_{t-1} = \mathrm{KL}(q(x_{t-1} | x_t, x_0) \| p(x_{t-1} | x_t)), \quad L_0 = -\log p(x_0 | x_1)
+
+in the mean over the noises, with :math:`p(x_{t-1} | x_t) = N(\mu(x_t, t), s_t^2 I)`. Every term is a
+constant and a weight times the squared error of what the network predicts.
+"""
+
+import math
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Generator, Tensor, nn
 
 from margin.core.catalog import chosen, resolve
-from margin.core.types import PerExample
-from margin.generative.autoencoder.interpolation import slerp
-from margin.generative.diffusion.forward_process import jump
-from margin.generative.diffusion.guidance import classes_of, dropped, guided_eps
-from margin.generative.diffusion.loss import constant, drawn_times, importance, terminal, weights
-from margin.generative.diffusion.parametrizations import (
+from margin.core.types import Batch, PerExample
+from margin.engine.state import core_of, features_of
+from margin.generative.autoencoder.distributions import noise_path
+from margin.generative.diffusion.process import (
+    Beta,
+    Levels,
     Parametrization,
+    Schedule,
+    Terminal,
+    Variance,
     check_terminal,
+    jump,
+    schedule_of,
+    strided,
+    strided_by_ratio,
     target,
     to_eps,
     to_x0,
 )
-from margin.generative.diffusion.schedules import Schedule, Variance, strided, strided_by_ratio
+from margin.generative.diffusion.samplers import classes_of, dropped, finite, guided_eps
+
+
+def variances(schedule: Schedule, kind: Variance) -> Levels:
+    r"""s_t^2 of t = 0 .. T: :math:`\tilde\beta_t` (small) or :math:`\beta_t` (large).
+
+    They are the best ones for data in a single point and for N(0, I). The posterior's is 0 at t = 1, where
+    p(x_0 | x_1) needs a density: there both take beta_1. (At t = 0 there is no step: 0.)
+
+    Data with a density look like noise to the last steps, whose best variance is beta_t: with large ones the
+    bound of an exact network tends to log p(x_0) as T grows; with small ones it stays below by a number of
+    nats a dimension, Euler's gamma / 2 = .289 where beta_t is the same for all t.
+
+    Args:
+        schedule: Of T steps.
+        kind: Which end.
+
+    Reference: Ho, Jain and Abbeel 2020, Section 3.2.
+    """
+    beta = schedule.beta
+    if kind == "large":
+        return beta
+    left = 1 - schedule.alpha_bar
+    small = left[1:-1] / left[2:] * beta[2:]
+    return torch.cat((beta[:2], small))
+
+
+def weights(schedule: Schedule, of: Parametrization, variance: Variance) -> Levels:
+    r"""What :math:`\|\hat y - y\|^2` is multiplied by in L_{t-1}, t = 1 .. T (0 at t = 0), y as predicted.
+
+    .. math:: \frac{\|\tilde\mu - \mu\|^2}{2 s_t^2} =
+        \frac{\beta_t^2}{2 s_t^2 \alpha_t (1 - \bar\alpha_t)} \|\epsilon - \hat\epsilon\|^2 =
+        \frac{\bar\alpha_{t-1} \beta_t^2}{2 s_t^2 (1 - \bar\alpha_t)^2} \|x_0 - \hat x_0\|^2 =
+        \frac{\bar\alpha_{t-1} \beta_t^2}{2 s_t^2 (1 - \bar\alpha_t)} \|v - \hat v\|^2
+
+    Args:
+        schedule: Of T steps.
+        of: What is predicted.
+        variance: Which s_t^2.
+
+    Reference: Ho, Jain and Abbeel 2020, Equation 12.
+    """
+    beta, left = schedule.beta[1:], 1 - schedule.alpha_bar[1:]
+    shared = beta.square() / (2 * variances(schedule, variance)[1:] * left)
+    factor = {
+        "eps": 1 / schedule.alpha[1:],
+        "x0": schedule.alpha_bar[:-1] / left,
+        "v": schedule.alpha_bar[:-1],
+    }[of]
+    return torch.cat((beta.new_zeros(1), shared * factor))
+
+
+def constant(schedule: Schedule, variance: Variance, dim: int) -> Levels:
+    r"""What L_{t-1} adds to the weighted error, t = 1 .. T (0 at t = 0).
+
+    .. math:: \tfrac d2 \log(2 \pi s_1^2), \qquad
+        \tfrac d2 \left(\tilde\beta_t / s_t^2 - 1 - \log(\tilde\beta_t / s_t^2)\right) \quad (t > 1)
+
+    Args:
+        schedule: Of T steps.
+        variance: Which s_t^2; the second is 0 for small ones.
+        dim: d, numbers of an example.
+    """
+    s2 = variances(schedule, variance)
+    ratio = variances(schedule, "small")[2:] / s2[2:]
+    first = 0.5 * dim * (2 * math.pi * s2[1:2]).log()
+    return torch.cat((s2.new_zeros(1), first, 0.5 * dim * (ratio - 1 - ratio.log())))
+
+
+def terminal(x0: Float[Tensor, " batch *shape"], schedule: Schedule) -> Float64[Tensor, " batch"]:
+    r"""L_T of each example: what x_T still tells of it.
+
+    .. math:: \tfrac12 \left(\bar\alpha_T \|x_0\|^2 - \bar\alpha_T d - d \log(1 - \bar\alpha_T)\right)
+
+    Args:
+        x0: Data.
+        schedule: Its last step counts.
+
+    Reference: Ho, Jain and Abbeel 2020, Equation 5.
+    """
+    square = x0.flatten(1).double().square()
+    last = schedule.alpha_bar[-1].to(square)
+    return 0.5 * (last * square.sum(1) - (last + torch.log1p(-last)) * square.shape[1])
+
+
+def importance(schedule: Schedule, variance: Variance) -> Levels:
+    r"""The mean of each term's weighted error were the data N(0, I) and the network right, by dimension.
+
+    There :math:`E\|\epsilon - \hat\epsilon\|^2 = \bar\alpha_t d`. Times are drawn in this proportion; then
+    the sum over the times is estimated with an error that comes from the data alone.
+
+    Args:
+        schedule: Of T steps.
+        variance: Which s_t^2.
+    """
+    return weights(schedule, "x0", variance) * (1 - schedule.alpha_bar)
+
+
+def drawn_times(share: Levels, count: int, generator: Generator) -> Tensor:
+    """Times in proportion to ``share``, one in each of ``count`` strata of equal share, in random order.
+
+    Each by itself has the law ``share``, whatever the others.
+
+    Args:
+        share: Not normalized, of t = 0 .. T; 0 at t = 0.
+        count: How many.
+        generator: Where they are drawn from.
+
+    Returns:
+        Integers from 1 to T.
+    """
+    u = torch.rand(count, generator=generator, dtype=torch.float64)
+    strata = torch.randperm(count, generator=generator)
+    summed = share.cumsum(0)
+    t = torch.searchsorted(summed, (strata + u) / count * summed[-1], right=True)
+    return t.clamp_max(len(share) - 1)
+
 
 Network = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 Path = Literal["ddim", "euler", "heun", "dpm++"]
@@ -30,18 +164,18 @@ Labels = Int64[Tensor, " batch"]
 Data = Float[Tensor, " batch *shape"]
 
 SAMPLERS: dict[Sampler, str] = {
-    "ddim": "margin.generative.diffusion.ddim:ddim",
-    "euler": "margin.generative.diffusion.probability_flow:euler",
-    "heun": "margin.generative.diffusion.probability_flow:heun",
-    "dpm++": "margin.generative.diffusion.probability_flow:multistep",
-    "ddpm": "margin.generative.diffusion.ddpm:ddpm",
-    "sde": "margin.generative.diffusion.reverse_sde:reverse_sde",
+    "ddim": "margin.generative.diffusion.samplers:ddim",
+    "euler": "margin.generative.diffusion.samplers:euler",
+    "heun": "margin.generative.diffusion.samplers:heun",
+    "dpm++": "margin.generative.diffusion.samplers:multistep",
+    "ddpm": "margin.generative.diffusion.samplers:ddpm",
+    "sde": "margin.generative.diffusion.samplers:reverse_sde",
 }
 """How samples are drawn: ``(eps, schedule, x_T, *, times, ...) -> x_0``, by dotted path. Those that draw no
 noise of their own are maps of x_T (DDIM's unless eta asks for noise)."""
 
 STOPS = 50
-"""Times at which a sampler stops if none are asked for; DDPM, whose law the bound is of, stops at all."""
+"""Times at which a sampler stops by default; DDPM, whose law the bound is of, stops at all."""
 
 PAIRS = 32
 """Times at which the bound of a fixed noise is estimated: twice as many passes of the network."""
@@ -132,7 +266,7 @@ class Diffusion(nn.Module):
         .. math:: L_T + \sum_t c_t
             + Z \left(\frac{w_t}{r_t} \|y - \hat y\|^2 - \bar\alpha_t (\|\epsilon\|^2 - d)\right)
 
-        It is unbiased for t drawn in proportion to :func:`~margin.generative.diffusion.loss.importance` r,
+        It is unbiased for t drawn in proportion to :func:`~margin.generative.diffusion.model.importance` r,
         of sum Z; the last term is 0 in the mean and takes away what the noise does to data N(0, I).
         """
         dim = x0[0].numel()
@@ -238,8 +372,7 @@ class Diffusion(nn.Module):
             known = ", ".join(get_args(Path))
             raise ValueError(f"a path needs a sampler without noise ({known}): got sampler={sampler}")
         first, last = torch.randn(2, *self.shape, generator=generator).to(self.place)
-        t = torch.linspace(0, 1, count).to(first)
-        x_T = slerp(first, last, t) if first.numel() > 1 else torch.lerp(first, last, t[:, None])
+        x_T = noise_path(first, last, count)
         label = 0 if self.num_classes and label is None else label
         return samples_from(self, x_T, sampler, steps, {"generator": generator}, guidance, label)
 
@@ -250,6 +383,46 @@ class Diffusion(nn.Module):
             ValueError: The model has no classes, or not this one.
         """
         return classes_of(torch.arange(count, device=self.place.device), self.num_classes, guidance, label)
+
+
+# a constructor's parameters: they are the model's options
+def diffusion_with(
+    network: nn.Module,
+    *,
+    num_classes: int = 0,
+    steps: int = 1000,
+    beta: Beta = "linear",
+    terminal: Terminal = "kept",
+    parametrization: Parametrization = "v",
+    variance: Variance = "large",
+    weighting: Weighting = "simple",
+    drop: float = 0.1,
+) -> Diffusion:
+    """The diffusion of a network that knows the shape of an example.
+
+    Args:
+        network: The network.
+        num_classes: Number of classes.
+        steps: T, steps of the chain.
+        beta: Noise schedule: variances that rise evenly (linear), or with a squared cosine.
+        terminal: Signal at T: the little that the schedule leaves is kept, or none (zero; not with eps).
+        parametrization: What the network predicts: the noise, the data, or the velocity between them. An
+            error of the noise counts 157-fold at T, where few noiseless steps then leave outliers.
+        variance: Variance of a step back: that of the step forth, beta_t (large), or the posterior's (small).
+        weighting: What training minimizes: the prediction's squared error, or the evidence bound.
+        drop: Probability with which a class is dropped in training, for classifier-free guidance.
+    """
+    shape: Any = network.shape
+    return Diffusion(
+        network,
+        schedule_of(steps, beta, terminal),
+        shape,
+        num_classes=num_classes,
+        parametrization=parametrization,
+        variance=variance,
+        weighting=weighting,
+        drop=drop,
+    )
 
 
 def samples_from(
@@ -319,13 +492,30 @@ def past_pure_noise(
     return jump(x0, x, level[times[1] if len(times) > 1 else 0]), times[1:]
 
 
-def finite(samples: Data) -> Data:
-    """The samples themselves.
+DRAWS = 4
+"""Times and noises of an example where the loss is only read: of one alone, the noise would choose the best
+weights. Where it is differentiated, by a training or by a question about its curvature, each has one."""
+
+
+def denoising_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerExample:
+    """The loss of an unconditional diffusion for each example."""
+    return _drawn(model, batch, None, generator)
+
+
+def conditional_denoising_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerExample:
+    """The loss of a class-conditional diffusion for each example.
 
     Raises:
-        ValueError: Some are not finite.
+        ValueError: The examples have no classes.
     """
-    bad = int((~samples.isfinite()).flatten(1).any(1).sum())
-    if bad:
-        raise ValueError(f"samples must be finite: got {bad} of {len(samples)} that are not")
-    return samples
+    if batch.targets is None:
+        raise ValueError("a diffusion given the class needs labeled examples: got none with a label")
+    return _drawn(model, batch, batch.targets, generator)
+
+
+def _drawn(model: nn.Module, batch: Batch, label: Tensor | None, generator: Generator) -> PerExample:
+    """At one time and noise of each example where it is differentiated, else the mean of :data:`DRAWS`."""
+    core: Any = core_of(model)
+    x = features_of(model, batch.inputs[0]).reshape(-1, *core.shape)
+    draws = 1 if torch.is_grad_enabled() else DRAWS
+    return torch.stack([core.loss(x, generator, label) for _ in range(draws)]).mean(0)

@@ -12,10 +12,15 @@ from margin.core.types import Batch
 from margin.engine.asking import in_double
 from margin.engine.chosen import chosen
 from margin.engine.state import Preprocessed, core_of, features_of
-from margin.generative.gan.games import CERTAIN
-from margin.generative.gan.gradient_penalty import slopes
-from margin.generative.gan.model import GAN, ConditionalGAN, points
-from margin.generative.gan.objectives import fake_loss, generator_loss, jensen_shannon_bound, real_loss
+from margin.generative.gan.game import (
+    CERTAIN,
+    fake_loss,
+    generator_loss,
+    jensen_shannon_bound,
+    real_loss,
+    slopes,
+)
+from margin.generative.gan.model import GAN, ConditionalGAN, gan
 
 EXAMPLES = 8192
 """Held-out examples by which a divergence is bounded, at most."""
@@ -24,7 +29,7 @@ MATCHED = 512
 """Examples that are matched with samples, at most: the time grows with the cube."""
 
 ALONG = 9
-"""Points of each segment at which the critic's slope is asked, the ends among them."""
+"""Points of each segment at which the critic's slope is computed, the ends among them."""
 
 JUDGED = 64
 """Samples at which the slopes of the objectives are compared."""
@@ -212,7 +217,7 @@ def demo() -> Subject:
     """Points of N(0, I), and a generator and critic as they begin."""
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
-        model = points(2, hidden=(16,))
+        model = gan(2, hidden=(16,))
     x = torch.randn(128, 2, generator=Generator().manual_seed(0))
     return Subject(
         model=Preprocessed(torch.nn.Identity(), model),

@@ -3,10 +3,16 @@
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from margin.generative.gan.critic import Critic, classes_in_turn
-from margin.generative.gan.implicit import Implicit, given
-from margin.nn.activations import Activation
-from margin.nn.dense import dense
+from margin.core.composition import headed
+from margin.generative.gan.players import (
+    Critic,
+    Implicit,
+    Players,
+    classes_in_turn,
+    conv_players,
+    dense_players,
+    given,
+)
 
 
 class GAN(nn.Module):
@@ -40,7 +46,7 @@ class GAN(nn.Module):
 
 
 class ConditionalGAN(nn.Module):
-    """A law for each class, known by its samples, and a critic that is told the class of what it judges.
+    """A law for each class, known by its samples, and a critic that reads the class of an example.
 
     Args:
         generator: G(z, y), with classes.
@@ -82,62 +88,35 @@ class ConditionalGAN(nn.Module):
         return samples
 
 
-def points(
-    in_features: int,
-    *,
-    noise: int = 2,
-    hidden: tuple[int, ...] = (128, 128),
-    activation: Activation = "relu",
-    minibatch: int = 0,
-) -> GAN:
-    """A GAN of vectors: both players are perceptrons.
+def gan_with(players: Players, *, num_classes: int = 0, minibatch: int = 0) -> GAN | ConditionalGAN:
+    """The network of two players.
 
     Args:
-        in_features: Number of features; an input of more axes is flattened.
-        noise: Numbers of the noise z.
-        hidden: Widths of the layers of either player; for the generator, none makes it affine.
-        activation: The pointwise function of the generator; the critic's is a leaky ReLU of slope 0.2.
-        minibatch: Kernels of minibatch discrimination in the critic; 0 for none.
-
-    Raises:
-        ValueError: A number is out of range.
-    """
-    network = dense(given(noise), hidden, in_features, activation)
-    critic, features = _judging(in_features, hidden)
-    return GAN(Implicit(network, noise=noise), Critic(critic, features, minibatch=minibatch))
-
-
-def conditional_points(
-    in_features: int,
-    num_classes: int,
-    *,
-    noise: int = 2,
-    hidden: tuple[int, ...] = (128, 128),
-    activation: Activation = "relu",
-    minibatch: int = 0,
-) -> ConditionalGAN:
-    """A GAN of vectors whose players are told the class.
-
-    Args:
-        in_features: Number of features; an input of more axes is flattened.
+        players: The two.
         num_classes: Number of classes.
-        noise: Numbers of the noise z.
-        hidden: Widths of the layers of either player.
-        activation: The pointwise function of the generator.
         minibatch: Kernels of minibatch discrimination in the critic; 0 for none.
-
-    Raises:
-        ValueError: A number is out of range.
     """
-    network = dense(given(noise, num_classes), hidden, in_features, activation)
-    critic, features = _judging(in_features, hidden)
-    return ConditionalGAN(
-        Implicit(network, noise=noise, num_classes=num_classes),
-        Critic(critic, features, num_classes=num_classes, minibatch=minibatch),
-    )
+    network, critic = players.generator(given(players.noise, num_classes)), players.critic()
+    generator = Implicit(network, noise=players.noise, num_classes=num_classes, bounds=players.bounds)
+    judge = Critic(critic, players.features, num_classes=num_classes, minibatch=minibatch)
+    return ConditionalGAN(generator, judge) if num_classes else GAN(generator, judge)
 
 
-def _judging(in_features: int, hidden: tuple[int, ...]) -> tuple[nn.Module, int]:
-    """A perceptron to the features of a critic, and how many they are."""
-    *before, last = hidden or (in_features,)
-    return nn.Sequential(nn.Flatten(), dense(in_features, tuple(before), last, "leaky_relu")), last
+gan = headed(
+    dense_players, gan_with, "A GAN of vectors: both players are perceptrons.", without=("num_classes",)
+)
+conditional_gan = headed(
+    dense_players,
+    gan_with,
+    "A GAN of vectors: both players are perceptrons, conditioned on the class.",
+    dictated=("num_classes",),
+)
+conv_gan = headed(
+    conv_players, gan_with, "A convolutional GAN of images between -1 and 1.", without=("num_classes",)
+)
+conditional_conv_gan = headed(
+    conv_players,
+    gan_with,
+    "A convolutional GAN of images between -1 and 1, conditioned on the class.",
+    dictated=("num_classes",),
+)

@@ -16,8 +16,7 @@ from margin.engine.batch_loss import elsewhere, refuse_shares
 from margin.engine.descent import Descend
 from margin.engine.parallel.processes import averaged_number, share
 from margin.engine.state import State, Step, device_of
-from margin.generative.gan.games import Game, Terms
-from margin.generative.gan.gradient_penalty import clip_weights
+from margin.generative.gan.game import Game, Terms, clip_weights
 
 Method = Literal["alternating", "simultaneous", "extragradient", "optimistic"]
 """How the two players move."""

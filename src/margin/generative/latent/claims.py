@@ -14,15 +14,19 @@ from margin.data.sets.tiny.tables import values
 from margin.engine.asking import asking
 from margin.engine.state import core_of, features_of
 from margin.engine.unsupervised import negative_log_density
-from margin.generative.latent.contrastive_divergence import pseudo_likelihood
 from margin.generative.latent.gplvm import GPLVM, negative_log_likelihood, principal_latents
-from margin.generative.latent.mixture import GaussianMixture
-from margin.generative.latent.mixture_learning import Parts, em_iteration, mean_log_likelihood
+from margin.generative.latent.mixture import (
+    GaussianMixture,
+    Parts,
+    counting,
+    em_iteration,
+    mean_log_likelihood,
+)
 from margin.generative.latent.nmf import NMF, divergence, divergence_of, nonnegative, updated
-from margin.generative.latent.rbm import MOST, RBM, all_states
+from margin.generative.latent.rbm import MOST, RBM, all_states, pseudo_likelihood
 
 MOST_SEEN = 14
-"""Seen bits of a machine all of whose rows are asked."""
+"""Visible bits of a machine all of whose rows are enumerated."""
 
 ZERO = torch.zeros((), dtype=torch.float64)
 NAN = torch.full((), math.nan, dtype=torch.float64)
@@ -35,7 +39,7 @@ def is_small_rbm(subject: Subject) -> bool:
 
 
 def is_tiny_rbm(subject: Subject) -> bool:
-    """Whether it is one with so few seen bits that all rows can be asked."""
+    """Whether it is one with so few visible bits that all rows can be enumerated."""
     core = core_of(subject.model)
     return is_small_rbm(subject) and len(core.visible) <= MOST_SEEN
 
@@ -46,16 +50,17 @@ def is_linear_gplvm(subject: Subject) -> bool:
     return isinstance(core, GPLVM) and core.kernel == "linear" and bool(core.fitted)
 
 
-def weighted_rows(subject: Subject, batches: Any) -> tuple[Tensor, Tensor]:
-    """Examples that count, as the core sees them, float64, and their weights."""
-    rows, weights = [], []
+def counted_examples(subject: Subject, batches: Any) -> tuple[Tensor, Tensor]:
+    """Examples that count, as the core sees them, float64, and their weights.
+
+    Raises:
+        ValueError: A weight is negative or not finite, or all are 0.
+    """
     with torch.no_grad(), asking(subject.model):
-        for batch in batches:
-            x = features_of(subject.model, batch.inputs[0]).flatten(1).double()
-            weight = torch.ones_like(x[:, 0]) if batch.weight is None else batch.weight.double()
-            rows.append(x[weight > 0])
-            weights.append(weight[weight > 0])
-    return torch.cat(rows), torch.cat(weights)
+        x = torch.cat([features_of(subject.model, b.inputs[0]).flatten(1).double() for b in batches])
+    given = [torch.ones(len(b.inputs[0])) if b.weight is None else b.weight for b in batches]
+    weight = counting(x[:, 0], torch.cat([w.double().to(x.device) for w in given]))
+    return x[weight > 0], weight[weight > 0]
 
 
 @torch.no_grad()
@@ -66,7 +71,7 @@ def ascent(subject: Subject) -> Finding:
         subject: A mixture of Gaussians with its training examples.
     """
     core: Any = core_of(subject.model)
-    x, weight = weighted_rows(subject, subject.train)
+    x, weight = counted_examples(subject, subject.train)
     parts = Parts(core.log_weights.double(), core.means.double(), core.factors.double())
     L = parts.factors
     least = float(torch.linalg.svdvals(L).min() ** 2 if L.ndim == 3 else L.min() ** 2)
@@ -107,7 +112,7 @@ def descent(subject: Subject) -> Finding:
         subject: A nonnegative factorization with its training examples.
     """
     core: Any = core_of(subject.model)
-    x, weight = weighted_rows(subject, subject.train)
+    x, weight = counted_examples(subject, subject.train)
     nonnegative(x)
     B = core.parts.double()
     low = float(B.min())
@@ -147,7 +152,7 @@ def total(subject: Subject) -> Finding:
     """Whether the probabilities of all rows of bits sum to 1.
 
     Args:
-        subject: A Boltzmann machine of few seen bits.
+        subject: A Boltzmann machine of few visible bits.
     """
     core: Any = core_of(subject.model)
     v = all_states(len(core.visible), 0, 2 ** len(core.visible)).to(core.visible)
@@ -174,7 +179,7 @@ def likelihood(subject: Subject) -> Finding:
         subject: A Boltzmann machine with a small layer.
     """
     core: Any = core_of(subject.model)
-    x, weight = weighted_rows(subject, subject.test)
+    x, weight = counted_examples(subject, subject.test)
     logs = core.log_prob(x.to(core.visible)).double()
     share = weight / weight.sum()
     mean = share @ logs

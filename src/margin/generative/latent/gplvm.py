@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from margin.core.types import Batch, Metrics
 from margin.engine.descent import Descend
 from margin.engine.state import State, Step
-from margin.generative.latent.counted_rows import counted_rows
+from margin.generative.latent.mixture import weighted_rows
 
 Latents = Float[Tensor, "rows code"]
 Examples = Float[Tensor, "rows dim"]
@@ -179,7 +179,7 @@ def codes_by_descent(descend: Descend) -> Step:
     def step(state: State, batch: Batch) -> Metrics:
         model: Any = state.core
         if not model.fitted:
-            _begin(model, *counted_rows(state, batch))
+            _begin(model, *weighted_rows(state, batch))
         return descend(state, model.negative_log_likelihood() / len(model.rows))
 
     return step

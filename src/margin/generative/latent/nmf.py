@@ -9,8 +9,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
 from margin.engine.state import State, Step, core_of, features_of
-from margin.generative.autoencoder.unit_interval import unseen
-from margin.generative.latent.counted_rows import counted_rows
+from margin.generative.autoencoder.distributions import unseen
+from margin.generative.latent.mixture import weighted_rows
 
 Rows = Float[Tensor, "batch dim"]
 Codes = Float[Tensor, "batch components"]
@@ -62,7 +62,7 @@ def updated(x: Rows, Z: Codes, B: Parts, loss: Loss) -> Codes:
 
 
 def nonnegative(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The inputs as they are, once it is seen that none is negative or NaN.
+    """The inputs themselves, checked to be neither negative nor NaN.
 
     Inside of torch.func.vmap or a compiled graph no value can be looked at, and none is.
 
@@ -174,7 +174,7 @@ def multiplicative_updates(*, iterations: int = 50) -> Step:
 
     @torch.no_grad()
     def step(state: State, batch: Batch) -> Metrics:
-        x, weight = counted_rows(state, batch)
+        x, weight = weighted_rows(state, batch)
         x, model = nonnegative(x), core_of(state.model)
         if not model.fitted:  # the parts' mean becomes the rows'
             model.parts *= (weight @ x / weight.sum()).mean() / model.parts.mean()

@@ -1,11 +1,19 @@
-"""The restricted Boltzmann machine (Smolensky 1986): bits seen and unseen, bound to each other, not among."""
+"""Restricted Boltzmann machines (Smolensky 1986): visible bits that interact through hidden bits.
+
+Contrastive divergence (Hinton 2002) is their gradient by short Gibbs chains, from the data or persistent.
+"""
+
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from margin.generative.autoencoder.unit_interval import unit_inputs
+from margin.core.types import Batch, Metrics
+from margin.engine.descent import Descend, mean_loss
+from margin.engine.state import State, Step, core_of, features_of
+from margin.generative.autoencoder.distributions import unit_inputs
 
 Visible = Float[Tensor, "*batch visible"]
 Hidden = Float[Tensor, "*batch hidden"]
@@ -64,10 +72,10 @@ class RBM(nn.Module):
 
     Args:
         in_features: D; an input of more axes is flattened.
-        hidden_units: Unseen bits, at least 1.
+        hidden_units: Hidden bits, at least 1.
 
     Raises:
-        ValueError: There is no unseen bit.
+        ValueError: There is no hidden bit.
 
     Reference:
         Smolensky 1986, Section 2; Hinton 2002, Section 5. Weights begin as of Hinton 2012, Section 8.
@@ -86,7 +94,7 @@ class RBM(nn.Module):
         return free_energy(v, self.weight, self.visible, self.hidden)
 
     def encode(self, x: Float[Tensor, " batch *shape"]) -> Float[Tensor, "batch hidden"]:
-        """The probability of each unseen bit given a row, whose numbers count as they are.
+        """The probability of each hidden bit given a row, whose numbers count as they are.
 
         Raises:
             ValueError: A number is outside of [0, 1].
@@ -95,18 +103,18 @@ class RBM(nn.Module):
         return F.linear(x, self.weight, self.hidden).sigmoid()
 
     def decode(self, codes: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch visible"]:
-        """The probability of each seen bit given the unseen ones."""
+        """The probability of each visible bit given the hidden ones."""
         return F.linear(codes, self.weight.T, self.visible).sigmoid()
 
     def reconstruct(self, x: Float[Tensor, " batch *shape"]) -> Float[Tensor, " batch *shape"]:
-        """The probabilities of seen bits given those of unseen bits."""
+        """The probabilities of visible bits given those of hidden bits."""
         return self.decode(self.encode(x)).reshape(x.shape)
 
     @torch.no_grad()
     def gibbs(
         self, v: Float[Tensor, "batch visible"], steps: int, generator: Generator
     ) -> Float[Tensor, "batch visible"]:
-        """Bits after steps of Gibbs sampling: unseen given seen, then seen given unseen.
+        """Bits after steps of Gibbs sampling: hidden given visible, then visible given hidden.
 
         Raises:
             ValueError: There is no step.
@@ -164,5 +172,90 @@ class RBM(nn.Module):
         return -self.free_energy(v) - self.log_partition().to(x.dtype)
 
     def forward(self, x: Float[Tensor, " batch *shape"]) -> Float[Tensor, "batch hidden"]:
-        """The probability of each unseen bit given the row."""
+        """The probability of each hidden bit given the row."""
         return self.encode(x)
+
+
+Bits = Float[Tensor, "batch visible"]
+
+
+def contrast(model: RBM, v: Bits, fantasies: Float[Tensor, "chains visible"]) -> Float[Tensor, " batch"]:
+    r"""F(v) of each row less the mean of F over bits drawn from the model, F the free energy.
+
+    Its gradient is that of :math:`-\log p(v)` where the bits have the model's law:
+    :math:`\nabla \log Z = -E_p[\nabla F]`.
+
+    Args:
+        model: The machine.
+        v: Rows of bits.
+        fantasies: Bits of chains; no gradient passes to them.
+
+    Reference: Hinton 2002, Equation 5; Tieleman 2008, Section 2.
+    """
+    return model.free_energy(v) - model.free_energy(fantasies.detach()).mean()
+
+
+def pseudo_likelihood(model: nn.Module, batch: Batch, generator: Generator) -> Float[Tensor, " batch"]:
+    r"""Minus the log-pseudolikelihood :math:`\sum_i \log p(v_i | v_{-i})` of each example, estimated.
+
+    One bit i is drawn for each example and stands for all D, without bias:
+    :math:`p(v_i | v_{-i}) = \sigma(F(v \text{ with bit } i \text{ turned}) - F(v))`. Partition functions
+    cancel, so it is known of machines of any size, in nats; it is not the likelihood.
+
+    Reference: Besag 1975, Section 2.
+    """
+    core = core_of(model)
+    x = unit_inputs(features_of(model, batch.inputs[0]).flatten(1), "a Boltzmann machine")
+    v = bits(x, generator)
+    index = torch.randint(v.shape[1], (len(v),), generator=generator).to(v.device)
+    turn = F.one_hot(index, v.shape[1]).to(v.dtype)
+    turned = v + turn * (1 - 2 * v)
+    return -v.shape[1] * F.logsigmoid(core.free_energy(turned) - core.free_energy(v))
+
+
+class Chains(nn.Module):
+    """The bits of persistent chains.
+
+    Args:
+        state: A row for each chain.
+    """
+
+    state: Tensor
+
+    def __init__(self, state: Bits) -> None:
+        super().__init__()
+        self.register_buffer("state", state)
+
+
+def contrastive_divergence(
+    descend: Descend, *, steps: int = 1, chains: Literal["data", "persistent"] = "data", count: int = 64
+) -> Step:
+    """Descent along the contrast of a batch's bits with bits after Gibbs steps.
+
+    Args:
+        descend: How a loss moves the parameters.
+        steps: Gibbs steps, k, at least 1.
+        chains: Where they begin: at the batch's bits (CD-k), or where the last step left them (persistent).
+        count: Persistent chains, at least 1.
+
+    Raises:
+        ValueError: There is no step or no chain.
+    """
+    for name, value in (("steps", steps), ("count", count)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1: got {value}")
+
+    def step(state: State, batch: Batch) -> Metrics:
+        model: Any = state.core
+        x = unit_inputs(state.features(batch).flatten(1), "a Boltzmann machine")
+        v = bits(x, state.generator)
+        if chains == "data":
+            fantasies = model.gibbs(v, steps, state.generator)
+        else:
+            even = torch.full((count, v.shape[1]), 0.5).to(v)
+            kept: Any = state.kept("chains", lambda: Chains(bits(even, state.generator)))
+            fantasies = model.gibbs(kept.state.to(v), steps, state.generator)
+            kept.state.copy_(fantasies)
+        return descend(state, mean_loss(contrast(model, v, fantasies), batch.weight))
+
+    return step

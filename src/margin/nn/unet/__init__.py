@@ -1,1 +1,1 @@
-"""A U-Net that is told a time."""
+"""A U-Net conditioned on time."""
