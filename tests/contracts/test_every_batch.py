@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from margin.classic.memory import associative_memory_claims, hopfield_claims
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.types import Batch
-from margin.generative.flow import made_claims
+from margin.generative.flow import claims as made_claims
 from margin.geometric.graphs import claims as homophily_claims
 from margin.geometric.sets import equivariance_claims
-from margin.sequence.convolution import causality_claims, wavenet_claims
-from margin.sequence.convolution.wavenet_generation import CachedSteps
-from margin.sequence.dynamics import gate_claims, padding_claims
-from margin.sequence.linear import gated_layers
-from margin.sequence.recurrent.heard import heard
+from margin.sequence.convolution import claims as convolution_claims
+from margin.sequence.convolution.wavenet import CachedSteps
+from margin.sequence.dynamics import gradient_claims, padding_claims
+from margin.sequence.linear import scan_claims
+from margin.sequence.recurrent.captured import captured
 from margin.sequence.seq2seq import claims as seq2seq_claims
-from margin.sequence.seq2seq.additive_attention import AttentionSeq2Seq
+from margin.sequence.seq2seq.model import AttentionSeq2Seq
 from margin.theory.dynamics import predictiveness as predictiveness_claims
 
 Ask = Callable[[Subject], Finding]
@@ -50,7 +50,7 @@ def behind_the_end(x: Tensor) -> Tensor:
 
 
 def causality() -> tuple[Ask, Subject, Subject]:
-    subject = causality_claims.replacement_demo()
+    subject = convolution_claims.replacement_demo()
     (batch,) = subject.test
     tokens = batch.inputs[0].clone()
     good = Batch((tokens,), batch.targets)
@@ -67,7 +67,7 @@ def causality() -> tuple[Ask, Subject, Subject]:
     def of(*batches: Batch) -> Subject:
         return replace(subject, model=Leaks(), test=list(batches))
 
-    return causality_claims.replacement, of(good), of(good, Batch((marked,), batch.targets))
+    return convolution_claims.replacement, of(good), of(good, Batch((marked,), batch.targets))
 
 
 def padding() -> tuple[Ask, Subject, Subject]:
@@ -134,7 +134,7 @@ def dense() -> tuple[Ask, Subject, Subject]:
 
 def wavenet(patch: pytest.MonkeyPatch) -> tuple[Ask, Subject, Subject]:
     """Kept inputs that are wrong once the token 4 has come."""
-    subject = wavenet_claims.demo()
+    subject = convolution_claims.demo()
     (batch,) = subject.test
     right = CachedSteps.__call__
     four = subject.model.double().embedding.weight[4].detach().clone()
@@ -147,7 +147,7 @@ def wavenet(patch: pytest.MonkeyPatch) -> tuple[Ask, Subject, Subject]:
     marked = tokens.clone()
     marked[:, 0] = 4
     one, two = Batch((tokens[:1],), batch.targets[:1]), Batch((marked[:1],), batch.targets[:1])  # type: ignore[index]
-    return wavenet_claims.cached, replace(subject, test=[one]), replace(subject, test=[one, two])
+    return convolution_claims.cached, replace(subject, test=[one]), replace(subject, test=[one, two])
 
 
 def attention_rows(patch: pytest.MonkeyPatch) -> tuple[Ask, Subject, Subject]:
@@ -223,8 +223,8 @@ def halves(batch: Batch, at: int) -> list[Batch]:
     ("ask", "subject", "at"),
     [
         (seq2seq_claims.alignment, seq2seq_claims.demo, 5),
-        (gate_claims.memory, gated_layers.demo, 2),
-        (gate_claims.in_range, gated_layers.demo, 2),
+        (gradient_claims.memory, scan_claims.demo, 2),
+        (gradient_claims.in_range, scan_claims.demo, 2),
     ],
 )
 def test_a_mean_is_that_of_all_batches(ask: Ask, subject: Callable[[], Subject], at: int) -> None:
@@ -309,12 +309,12 @@ def test_predictiveness_is_the_mean_over_batches_with_its_error() -> None:
 
 def test_recurrences_are_given_rows_of_every_batch() -> None:
     """Two batches of one shape are put together; of two lengths each is asked by itself."""
-    subject = causality_claims.derivative_demo()
+    subject = convolution_claims.derivative_demo()
     (batch,) = subject.test
     x = batch.inputs[0]
     parts = [Batch((x[:2] + 10 * k,), batch.targets[:2]) for k in (0, 1)]  # type: ignore[index]
-    (one,) = heard(replace(subject, test=parts))
+    (one,) = captured(replace(subject, test=parts))
     assert [bool(row.mean() > 5) for row in one.x] == [False, False, True, True]
     ragged = [Batch((x[:2],), batch.targets[:2]), Batch((x[2:, :7],), batch.targets[2:])]  # type: ignore[index]
-    names = [(one.name, one.x.shape[1]) for one in heard(replace(subject, test=ragged))]
+    names = [(one.name, one.x.shape[1]) for one in captured(replace(subject, test=ragged))]
     assert names == [("recurrence, batch 1", 20), ("recurrence, batch 2", 7)]

@@ -158,7 +158,7 @@ def test_what_is_put_behind_keeps_each_sequence_and_changes_all_else() -> None:
     assert 0 <= int(ids.min()) <= int(ids.max()) <= int(tokens.max())
 
 
-def test_which_models_are_told_the_lengths() -> None:
+def test_which_models_take_the_lengths() -> None:
     x, tokens = drawn(), torch.zeros(4, 9, dtype=torch.long)
     assert lengths_input(asked(tcn.classifier(3, 2), x, LENGTHS)) == (0, True)
     assert lengths_input(asked(tcn.classifier(3, 2), x)) == (0, False)
@@ -168,7 +168,7 @@ def test_which_models_are_told_the_lengths() -> None:
     assert lengths_input(asked(nn.Identity(), x, LENGTHS[:2])) is None  # nor these, as the sizes of graphs
     assert takes_lengths(asked(Deaf(True), x))
     assert not takes_lengths(Subject(model=Deaf(True), test=[], task=CLASSES, objective=risk(CLASSES)))
-    with pytest.raises(ValueError, match="told the lengths"):
+    with pytest.raises(ValueError, match="takes the lengths"):
         invariance(asked(nn.Flatten(), x))
 
 

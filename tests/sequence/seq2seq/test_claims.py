@@ -21,8 +21,6 @@ from margin.sequence.seq2seq.claims import (
     by_length,
     demo,
     diagonal_terms,
-    has_alignment,
-    is_seq2seq,
     normalization,
     rows,
     search,
@@ -236,11 +234,19 @@ def test_who_is_asked() -> None:
     other = with_model(demo(), nn.Linear(1, 1))
     torch.manual_seed(0)
     plain = with_model(demo(), EncoderDecoder(5, 5))
-    assert [is_seq2seq(s) for s in (demo(), plain, other)] == [True, True, False]
-    assert [has_alignment(s) for s in (demo(), plain, other)] == [True, False, False]
+    claims = margin.claims()
+
+    def asked(name: str) -> list[bool]:
+        return [not claims[f"sequence/{name}"].refusal(subject) for subject in (demo(), plain, other)]
+
+    assert [asked(f"seq2seq.{name}") for name in ("normalization", "search", "by_length")] == [
+        [True, True, False]
+    ] * 3
+    assert [asked(f"attention_seq2seq.{name}") for name in ("rows", "alignment")] == [
+        [True, False, False]
+    ] * 2
     with pytest.raises(ValueError, match="an encoder-decoder with attention: got EncoderDecoder"):
         alignment(plain)
-    claims = margin.claims()
     assert claims["sequence/attention_seq2seq.alignment"].refusal(plain).startswith("is asked only of")
     assert not claims["sequence/seq2seq.search"].refusal(plain)
 

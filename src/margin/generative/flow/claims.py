@@ -363,7 +363,7 @@ def plane_demo() -> Subject:
 MOST_BITS = 14
 """Bits of a row up to which all rows are enumerated."""
 
-ROWS_OF_BITS = 4
+ROWS_OF_BITS = 16
 """Held-out examples whose Jacobian is computed."""
 
 
@@ -384,15 +384,15 @@ def causality(subject: Subject) -> Finding:
     Args:
         subject: A masked network.
     """
-    core = core_of(subject.model)
+    core, drawn = core_of(subject.model), drawn_rows(subject.test, ROWS_OF_BITS)
     with asking(subject.model), torch.no_grad():
-        x = features_of(subject.model, subject.test[0].inputs[0][:ROWS_OF_BITS]).flatten(1)
+        x = torch.cat([features_of(subject.model, batch.inputs[0]).flatten(1) for batch in drawn.batches])
         J = torch.func.vmap(torch.func.jacrev(core.network))(x).unflatten(1, (-1, core.in_features))
         ahead, behind = J.triu().abs().amax(), J.tril(-1).abs().amax()
     return Finding(
         statement=f"What is said of number i of {core.in_features} depends on those before it only: the "
-        f"largest derivative by itself or a later one, over {len(x)} held-out examples. By an earlier one it "
-        f"is up to {float(behind):.3g}.",
+        f"largest derivative by itself or a later one, over {drawn.words()}. By an earlier one it is up to "
+        f"{float(behind):.3g}.",
         value=ahead.double(),
         unit="1",
         range=(0.0, math.inf),
