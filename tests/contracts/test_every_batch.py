@@ -86,7 +86,7 @@ def padding() -> tuple[Ask, Subject, Subject]:
 
 
 def made() -> tuple[Ask, Subject, Subject]:
-    subject = made_claims.demo()
+    subject = made_claims.bits_demo()
     (batch,) = subject.test
     marked = batch.inputs[0].clone()
     marked[:, 0] = BAD
@@ -134,7 +134,7 @@ def dense() -> tuple[Ask, Subject, Subject]:
 
 def wavenet(patch: pytest.MonkeyPatch) -> tuple[Ask, Subject, Subject]:
     """Kept inputs that are wrong once the token 4 has come."""
-    subject = convolution_claims.demo()
+    subject = convolution_claims.wavenet_demo()
     (batch,) = subject.test
     right = CachedSteps.__call__
     four = subject.model.double().embedding.weight[4].detach().clone()

@@ -14,7 +14,7 @@ from margin.core.tasks import DENSITY, PROBABILITY
 from margin.core.types import Batch
 from margin.engine.asking import asking, in_double
 from margin.engine.capture import capture
-from margin.engine.chosen import chosen
+from margin.engine.chosen import chosen, drawn_rows
 from margin.engine.state import Preprocessed, core_of, features_of
 from margin.engine.unsupervised import negative_log_density
 from margin.generative.flow.made import MADE, GaussianMADE
