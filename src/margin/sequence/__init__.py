@@ -10,10 +10,10 @@ FEEDBACK = Need(
     of="model",
 )
 
-EARLY_STOPPED = {"epochs": 100, "batch_size": 32, "patience": 15, "clip": 1.0}
+SEQUENCE_TRAINING = {"epochs": 100, "batch_size": 32, "patience": 15, "clip": 1.0}
 """Defaults of the training of whole sequences."""
 
-TOKEN_STEPS = {"max_steps": 3000, "batch_size": 32, "lr": 0.003, "schedule": "cosine", "clip": 1.0}
+TOKEN_TRAINING = {"max_steps": 3000, "batch_size": 32, "lr": 0.003, "schedule": "cosine", "clip": 1.0}
 """Defaults of the training of language models of gated cells."""
 
 STREAMED = Need("models with a causal recurrence", "margin.sequence.recurrent.claims:streams", of="model")

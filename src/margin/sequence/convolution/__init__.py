@@ -1,7 +1,7 @@
 """Causal convolutions."""
 
 from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need, Part
-from margin.sequence import EARLY_STOPPED, STREAMED
+from margin.sequence import SEQUENCE_TRAINING, STREAMED
 
 NEXT_TOKEN = Need("predictions of the next token", "margin.sequence.convolution.claims:predicts_next")
 
@@ -22,11 +22,11 @@ MODELS: tuple[Entry, ...] = (
     Entry("sequence/tcn",
         ".tcn:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
         "Residual dilated causal convolutions over a sequence, to class logits", BAI_2018,
-        defaults=EARLY_STOPPED, covers=("conv1d.causal",)),
+        defaults=SEQUENCE_TRAINING, covers=("conv1d.causal",)),
     Entry("sequence/tcn:values",
         ".tcn:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.sequences:values",
         "Residual dilated causal convolutions over a sequence, to one real number", BAI_2018,
-        defaults=EARLY_STOPPED, formerly=("sequence/tcn_regressor",)),
+        defaults=SEQUENCE_TRAINING, formerly=("sequence/tcn_regressor",)),
     Entry("sequence/tcn:tokens",
         ".tcn:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
         "Residual dilated causal convolutions over tokens, to the distribution of the next", BAI_2018,

@@ -10,7 +10,7 @@ QUANTILE_FORECAST = Need(
     "forecasts that state quantiles", "margin.sequence.forecast.claims:is_quantile_forecast", of="model"
 )
 
-DESCENT = {"epochs": 30, "batch_size": 32, "lr": 0.001, "clip": 1.0, "patience": 5}
+FORECASTING = {"epochs": 30, "batch_size": 32, "lr": 0.001, "clip": 1.0, "patience": 5}
 NOTHING_TO_TRAIN = {"epochs": 1, "batch_size": 512}
 HYNDMAN_2021 = "Hyndman and Athanasopoulos 2021, Section 5.2"
 
@@ -22,36 +22,36 @@ MODELS: tuple[Entry, ...] = (
         "margin.data.sets.tiny.series:waves",
         "The next values of each column of a series, by an LSTM that has read the last ones",
         "Hochreiter and Schmidhuber 1997, Section 4; Wen et al. 2017, Section 3",
-        objective=".baselines:scaled_error", defaults=DESCENT, formerly=("sequence/lstm_forecaster",)),
+        objective=".baselines:scaled_error", defaults=FORECASTING, formerly=("sequence/lstm_forecaster",)),
     Entry("sequence/gru:series",
         "margin.sequence.recurrent.gru:forecaster", "margin.core.tasks:SERIES",
         "margin.data.sets.tiny.series:waves",
         "The next values of each column of a series, by a GRU that has read the last ones",
         "Cho et al. 2014, Section 2.3; Wen et al. 2017, Section 3", objective=".baselines:scaled_error",
-        defaults=DESCENT, formerly=("sequence/gru_forecaster",)),
+        defaults=FORECASTING, formerly=("sequence/gru_forecaster",)),
     Entry("sequence/gru:quantiles",
         "margin.sequence.recurrent.gru:quantiles", "margin.core.tasks:QUANTILES",
         "margin.data.sets.tiny.series:waves",
         "The quantiles .1, .5 and .9 of the next values of a series, by a GRU; they never cross",
         "Wen, Torkkola, Narayanaswamy and Madeka 2017, Section 3", objective=".baselines:scaled_error",
-        defaults=DESCENT, formerly=("sequence/gru_quantiles",)),
+        defaults=FORECASTING, formerly=("sequence/gru_quantiles",)),
     Entry("sequence/mingru:series",
         "margin.sequence.linear.mingru:forecaster", "margin.core.tasks:SERIES",
         "margin.data.sets.tiny.series:waves",
         "The next values of each column of a series, by minimal gated recurrent units",
         "Feng et al. 2024, Section 3.1; Wen et al. 2017, Section 3", objective=".baselines:scaled_error",
-        defaults=DESCENT, formerly=("sequence/mingru_forecaster",)),
+        defaults=FORECASTING, formerly=("sequence/mingru_forecaster",)),
     Entry("sequence/lru:series",
         "margin.sequence.linear.lru:forecaster", "margin.core.tasks:SERIES",
         "margin.data.sets.tiny.series:waves",
         "The next values of each column of a series, by linear recurrent units",
         "Orvieto et al. 2023, Section 3; Wen et al. 2017, Section 3", objective=".baselines:scaled_error",
-        defaults=DESCENT, formerly=("sequence/lru_forecaster",)),
+        defaults=FORECASTING, formerly=("sequence/lru_forecaster",)),
     Entry("sequence/tcn:series",
         "margin.sequence.convolution.tcn:forecaster", "margin.core.tasks:SERIES",
         "margin.data.sets.tiny.series:waves",
         "The next values of each column of a series, by dilated causal convolutions",
-        "Bai, Kolter and Koltun 2018, Section 3", objective=".baselines:scaled_error", defaults=DESCENT,
+        "Bai, Kolter and Koltun 2018, Section 3", objective=".baselines:scaled_error", defaults=FORECASTING,
         formerly=("sequence/tcn_forecaster",)),
     Entry("sequence/last_value",
         ".baselines:LastValue", "margin.core.tasks:SERIES", "margin.data.sets.tiny.series:waves",

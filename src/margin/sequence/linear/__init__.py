@@ -1,13 +1,13 @@
 """Recurrences linear in the state, by a parallel scan."""
 
 from margin.core.catalog import INITIAL, KNOWN, Claim, Cost, Entry, Need, Part
-from margin.sequence import EARLY_STOPPED, GATED, TOKEN_STEPS
+from margin.sequence import GATED, SEQUENCE_TRAINING, TOKEN_TRAINING
 
 RECURRENT_UNIT = Need(
     "models with linear recurrent units", "margin.sequence.linear.lru_claims:has_lru", of="model"
 )
 
-FIFTY_EPOCHS = {"epochs": 50, "batch_size": 32, "lr": 0.002, "clip": 1.0}
+BLOCK_TRAINING = {"epochs": 50, "batch_size": 32, "lr": 0.002, "clip": 1.0}
 ORVIETO_2024 = "Orvieto, De, Gulcehre, Pascanu and Smith 2024, Section 3"
 FENG_2024 = "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi 2024, Section 3.1"
 ORVIETO_2023 = "Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Sections 3.2 to 3.4"
@@ -18,26 +18,26 @@ MODELS: tuple[Entry, ...] = (
     Entry("sequence/mingru",
         ".mingru:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
         "Minimal gated recurrent units, whose time is one scan, to class logits", FENG_2024,
-        defaults=EARLY_STOPPED, covers=("rnn.mingru", "gate")),
+        defaults=SEQUENCE_TRAINING, covers=("rnn.mingru", "gate")),
     Entry("sequence/mingru:values",
         ".mingru:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.sequences:values",
         "Minimal gated recurrent units, whose time is one scan, to one real number", FENG_2024,
-        defaults=EARLY_STOPPED, formerly=("sequence/mingru_regressor",)),
+        defaults=SEQUENCE_TRAINING, formerly=("sequence/mingru_regressor",)),
     Entry("sequence/mingru:tokens",
         ".mingru:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
         "Minimal gated recurrent units to the distribution of the next token", FENG_2024,
-        defaults=TOKEN_STEPS, formerly=("sequence/mingru_language",)),
+        defaults=TOKEN_TRAINING, formerly=("sequence/mingru_language",)),
     Entry("sequence/minlstm",
         ".minlstm:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
         "Minimal LSTMs, of two gates normalized, to class logits",
-        "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi 2024, Section 3.2", defaults=EARLY_STOPPED),
+        "Feng, Tung, Ahmed, Bengio and Hajimirsadeghi 2024, Section 3.2", defaults=SEQUENCE_TRAINING),
     Entry("sequence/lru",
         ".lru:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:ragged_classes",
         "Linear recurrent units: a stable diagonal complex recurrence, then gates, to classes", ORVIETO_2023,
-        defaults=FIFTY_EPOCHS, covers=("rnn.lru",)),
+        defaults=BLOCK_TRAINING, covers=("rnn.lru",)),
     Entry("sequence/lru:values",
         ".lru:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.sequences:values",
-        "Linear recurrent units, to one real number of a sequence", ORVIETO_2023, defaults=FIFTY_EPOCHS,
+        "Linear recurrent units, to one real number of a sequence", ORVIETO_2023, defaults=BLOCK_TRAINING,
         formerly=("sequence/lru_regressor",)),
     Entry("sequence/lru:tokens",
         ".lru:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
@@ -48,7 +48,7 @@ MODELS: tuple[Entry, ...] = (
         ".linear_system:classifier", "margin.core.tasks:CLASSES",
         "margin.data.sets.tiny.sequences:ragged_classes",
         "Linear recurrences of dense transition z_t = A z_{t-1} + B x_t, then gates, to classes",
-        "Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Section 3.1", defaults=FIFTY_EPOCHS,
+        "Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De 2023, Section 3.1", defaults=BLOCK_TRAINING,
         covers=("rnn.linear_system",)),
 )
 

@@ -224,12 +224,12 @@ def with_options(
     signature = inspect.signature(function)
     kept = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY or p.name in options]
 
-    def build(*given: Any, **chosen: Any) -> Any:
+    def _build(*given: Any, **chosen: Any) -> Any:
         return function(*given, **{**(values or {}), **chosen})
 
-    build.__doc__ = inspect.getdoc(function)
-    build.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-    return build
+    _build.__doc__ = inspect.getdoc(function)
+    _build.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return _build
 
 
 def classifier(
@@ -299,10 +299,10 @@ def forecaster(
     signature = inspect.signature(body)
     reads = inspect.signature(Forecaster).parameters["reads"]
 
-    def reader(input_size: int, **chosen: Any) -> Any:
+    def _reader(input_size: int, **chosen: Any) -> Any:
         return body(width_read(input_size, chosen.pop("reads")), **chosen)
 
-    reader.__doc__ = inspect.getdoc(body)
-    reader.__signature__ = signature.replace(parameters=[*signature.parameters.values(), reads])  # type: ignore[attr-defined]
+    _reader.__doc__ = inspect.getdoc(body)
+    _reader.__signature__ = signature.replace(parameters=[*signature.parameters.values(), reads])  # type: ignore[attr-defined]
     head = with_options(Forecaster, ("reads", "normalize"), {"outputs": outputs})
-    return headed(reader, head, summary, defaults=defaults)
+    return headed(_reader, head, summary, defaults=defaults)

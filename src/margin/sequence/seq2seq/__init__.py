@@ -9,7 +9,7 @@ ALIGNING = Need(
     model="margin.sequence.seq2seq.model:AttentionSeq2Seq",
 )
 
-THIRTY_EPOCHS = {"epochs": 30, "batch_size": 64, "patience": 5, "clip": 1.0}
+PAIR_TRAINING = {"epochs": 30, "batch_size": 64, "patience": 5, "clip": 1.0}
 
 # fmt: off
 
@@ -18,13 +18,13 @@ MODELS: tuple[Entry, ...] = (
         ".model:EncoderDecoder", "margin.core.tasks:TOKENS",
         "margin.data.sets.tiny.sequences:pairs",
         "A recurrence that reads a source into one vector, and one that writes the target from it",
-        "Sutskever, Vinyals and Le 2014, Section 2; Cho et al. 2014, Section 2.2", defaults=THIRTY_EPOCHS,
+        "Sutskever, Vinyals and Le 2014, Section 2; Cho et al. 2014, Section 2.2", defaults=PAIR_TRAINING,
         covers=("seq2seq.encoder_decoder",)),
     Entry("sequence/attention_seq2seq",
         ".model:AttentionSeq2Seq", "margin.core.tasks:TOKENS",
         "margin.data.sets.tiny.sequences:pairs",
         "An encoder-decoder that reads the whole source anew before each token of the target",
-        "Bahdanau, Cho and Bengio 2015, Section 3", defaults=THIRTY_EPOCHS, covers=("seq2seq.attention",)),
+        "Bahdanau, Cho and Bengio 2015, Section 3", defaults=PAIR_TRAINING, covers=("seq2seq.attention",)),
 )
 
 PARTS: tuple[Part, ...] = (
