@@ -82,12 +82,13 @@ def pairs_of(subject: Subject) -> list[Pair]:
     def normalized(call: Call) -> None:
         if not isinstance(call.module, _BatchNorm):
             return
-        before = next(
-            (c for c in calls if c.output is call.args[0] and isinstance(c.module, nn.Linear)), None
-        )
-        if before is not None and before.args[0].ndim == 2 and len(before.args[0]) == len(counted):
+        before = next((other for other in calls if other.output is call.args[0]), None)
+        if before is None or not isinstance(before.module, nn.Linear):
+            return
+        x = before.args[0]
+        if x.ndim == 2 and len(x) == len(counted):
             row = rows.setdefault(names[before.module], (before.module, call.module, []))
-            row[2].append(before.args[0][counted].double().cpu())  # now: a later layer may overwrite it
+            row[2].append(x[counted].double().cpu())  # now: a later layer may overwrite it
 
     layers = [module for module in model.modules() if isinstance(module, nn.Linear | _BatchNorm)]
     taken = 0
