@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.generative.autoencoder.distributions import slerp
+from margin.generative.autoencoder.distributions import noise_path, slerp
 
 T = torch.linspace(0, 1, 9, dtype=torch.float64)
 
@@ -48,3 +48,19 @@ def test_where_no_circle_is_singled_out_it_is_refused() -> None:
     for bad in (0 * a, a * math.nan, a * math.inf):
         with pytest.raises(ValueError, match="two finite points other than 0"):
             slerp(a, bad, torch.linspace(0, 1, 3))
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1, 1)])
+def test_a_path_of_one_number_is_the_segment_of_its_own_shape(shape: tuple[int, ...]) -> None:
+    """The two are opposite: a circle is not singled out."""
+    path = noise_path(torch.full(shape, -1.0), torch.full(shape, 2.0), 4)
+    assert path.shape == (4, *shape)
+    torch.testing.assert_close(path.flatten(), torch.tensor([-1.0, 0.0, 1.0, 2.0]))
+
+
+def test_a_path_of_more_numbers_is_the_great_circle() -> None:
+    first, last = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(
+        noise_path(first, last, 3), torch.tensor([[1.0, 0.0], [half, half], [0.0, 1.0]])
+    )

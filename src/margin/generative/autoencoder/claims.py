@@ -91,7 +91,7 @@ def least_share(x: Float[Tensor, "batch dim"], weight: Float[Tensor, " batch"], 
 
 @torch.no_grad()
 def reconstruction(subject: Subject) -> Finding:
-    """The share of the inputs' variance that is lost on the way through the code, beside PCA's.
+    """The share of the inputs' variance that is lost on the way through the code, compared with PCA's.
 
     A decoder that is affine fills a subspace of the code's dimension and cannot lose less than PCA of these
     very inputs; a bent one can.
@@ -218,14 +218,10 @@ class Seen(NamedTuple):
     words: str
 
 
-def is_vae(subject: Subject) -> bool:
-    """Whether the model is one of the catalog's variational autoencoders."""
-    return isinstance(core_of(subject.model), VAE)
-
-
 def is_linear_vae(subject: Subject) -> bool:
     """Whether it is one with a Gaussian decoder that is one affine map, and reads no label."""
-    return is_vae(subject) and not bends(core_of(subject.model))
+    core = core_of(subject.model)
+    return isinstance(core, VAE) and not bends(core)
 
 
 def bends(core: VAE) -> str:

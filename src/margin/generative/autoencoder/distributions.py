@@ -121,6 +121,19 @@ def slerp(
     return path.to(first).reshape(len(t), *first.shape)
 
 
+def noise_path(
+    first: Float[Tensor, "*shape"], last: Float[Tensor, "*shape"], count: int
+) -> Float[Tensor, " count *shape"]:
+    """``count`` points from one draw of noise to another, both included.
+
+    They lie on the great circle of the two; of a single number, which has no circle, on the segment.
+    """
+    t = torch.linspace(0, 1, count).to(first)
+    if first.numel() > 1:
+        return slerp(first, last, t)
+    return torch.lerp(first, last, t.reshape(-1, *(1,) * first.ndim))
+
+
 EDGE = 1e-6
 """How far rounding may carry a number out of [0, 1]."""
 
@@ -131,7 +144,7 @@ def unseen(x: Tensor) -> bool:
 
 
 def unit_inputs(x: Float[Tensor, "*shape"], what: str) -> Float[Tensor, "*shape"]:
-    """The inputs as they are, once it is seen that they lie in [0, 1].
+    """The inputs themselves, checked to lie in [0, 1].
 
     Inside of torch.func.vmap or a compiled graph no value can be looked at, and none is.
 

@@ -1,4 +1,4 @@
-"""Inputs beside their reconstructions, what the coordinates of a code do, and a map of codes of two numbers.
+"""Inputs and their reconstructions, traversals of a code's coordinates, and a map of codes of two numbers.
 
 A drawing knows its curves by their names and returns "" where they are absent.
 """

@@ -17,8 +17,8 @@ from margin.generative.autoencoder.distributions import (
     Likelihood,
     divergence,
     likelihood_of,
+    noise_path,
     reparametrized,
-    slerp,
 )
 
 Inputs = Float[Tensor, "batch *shape"]
@@ -184,8 +184,7 @@ class VAE(nn.Module):
         weight = next(self.parameters())
         ends = torch.randn(2, self.code, generator=generator, device=generator.device, dtype=weight.dtype)
         first, last = ends.to(weight.device)
-        t = torch.linspace(0, 1, count).to(weight)
-        z = slerp(first, last, t) if self.code > 1 else torch.lerp(first, last, t[:, None])
+        z = noise_path(first, last, count)
         return self._shown(z, values, generator, 0 if self.num_classes and label is None else label)
 
     def _shown(self, z: Codes, values: Shown, generator: Generator, label: int | None) -> Inputs:

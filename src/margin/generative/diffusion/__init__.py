@@ -35,7 +35,7 @@ NOISED = Cost(passes=9, limit=512)
 HO_2021 = "Ho and Salimans 2021, Algorithm 1"
 LIPMAN_2023 = "Lipman et al. 2023, Equation 23; Liu, Gong and Liu 2023, Equation 1"
 HO_2020 = "Ho, Jain and Abbeel 2020, Equations 6, 7 and 11"
-HO_2020_A = "Ho, Jain and Abbeel 2020, Algorithm 2"
+DDPM_SAMPLING = "Ho, Jain and Abbeel 2020, Algorithm 2"
 SONG_2021 = "Song, Meng and Ermon 2021, Equation 7; Ho, Jain and Abbeel 2020, Equation 7"
 EFRON_2011 = "Efron 2011, Section 1; Vincent 2011, Section 4.2"
 
@@ -101,7 +101,7 @@ PARTS: tuple[Part, ...] = (
         covers=("diff.elbo", "diff.eps_loss")),
     Part("generative/ddpm", "function", ".samplers:ddpm",
         "DDPM ancestral sampling: the learned reverse chain, step by step or by strides",
-        HO_2020_A, covers=("diff.ddpm_sampling",)),
+        DDPM_SAMPLING, covers=("diff.ddpm_sampling",)),
     Part("generative/ddim", "function", ".samplers:ddim",
         "DDIM sampling over any subsequence of steps, with noise eta or deterministic",
         "Song, Meng and Ermon 2021, Equations 12 and 16", covers=("diff.ddim",)),
@@ -164,7 +164,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Song et al. 2021, Equation 13; Karras, Aittala, Aila and Laine 2022, Algorithm 1",
         needs=(DIFFUSION,), cost=Cost(passes=650, limit=128), covers=("diff.ddim", "diff.sde")),
     Claim("generative/diffusion.film", ".network_claims:film", ".chain_claims:demo",
-        "Do samples have the energy of noisy examples on the way back from noise?", HO_2020_A,
+        "Do samples have the energy of noisy examples on the way back from noise?", DDPM_SAMPLING,
         needs=(DIFFUSION,), cost=Cost(passes=200, limit=256), covers=("diff.ddpm_sampling",),
         figure=".figures:film"),
 )

@@ -97,7 +97,7 @@ def conservation(subject: Subject) -> Finding:
 
 @torch.no_grad()
 def end(subject: Subject) -> Finding:
-    """What the end of the chain still tells of an example: L_T, in nats, beside alpha_bar_T.
+    """Terminal signal: the information L_T on an example at the end of the chain, in nats, and alpha_bar_T.
 
     Args:
         subject: A diffusion.

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int64
 from torch import Generator, Tensor, nn
 
 from margin.core.types import PerExample
-from margin.generative.autoencoder.distributions import slerp
-from margin.generative.diffusion.samplers import classes_of, dropped, guided_eps
+from margin.generative.autoencoder.distributions import noise_path
+from margin.generative.diffusion.samplers import classes_of, dropped, finite, guided_eps
 
 Method = Literal["euler", "midpoint", "heun"]
 Labels = Int64[Tensor, " batch"]
@@ -135,8 +135,7 @@ class FlowMatching(nn.Module):
             ValueError: An option does not fit the model, or the samples are not finite.
         """
         first, last = torch.randn(2, *self.shape, generator=generator).to(self.place)
-        t = torch.linspace(0, 1, count).to(first)
-        x0 = slerp(first, last, t) if first.numel() > 1 else torch.lerp(first, last, t[:, None])
+        x0 = noise_path(first, last, count)
         label = 0 if self.num_classes and label is None else label
         return self.carried(x0, sampler, steps, guidance, label)
 
@@ -166,10 +165,7 @@ class FlowMatching(nn.Module):
             elif sampler == "heun":
                 slope = (slope + v(x + h * slope, t + h)) / 2
             x = x + h * slope
-        bad = int((~x.isfinite()).flatten(1).any(1).sum())
-        if bad:
-            raise ValueError(f"samples must be finite: got {bad} of {len(x)} that are not")
-        return x
+        return finite(x)
 
     def log_density(self, x: Data, *, steps: int = DENSITY_STEPS) -> PerExample:
         r"""The log-density of each example in nats, of no class, along the flow back to t = 0.

@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from margin.core.catalog import chosen, resolve
 from margin.core.types import Batch, PerExample
 from margin.engine.state import core_of, features_of
-from margin.generative.autoencoder.distributions import slerp
+from margin.generative.autoencoder.distributions import noise_path
 from margin.generative.diffusion.process import (
     Beta,
     Levels,
@@ -38,7 +38,7 @@ from margin.generative.diffusion.process import (
     to_eps,
     to_x0,
 )
-from margin.generative.diffusion.samplers import classes_of, dropped, guided_eps
+from margin.generative.diffusion.samplers import classes_of, dropped, finite, guided_eps
 
 
 def variances(schedule: Schedule, kind: Variance) -> Levels:
@@ -175,7 +175,7 @@ SAMPLERS: dict[Sampler, str] = {
 noise of their own are maps of x_T (DDIM's unless eta asks for noise)."""
 
 STOPS = 50
-"""Times at which a sampler stops if none are asked for; DDPM, whose law the bound is of, stops at all."""
+"""Times at which a sampler stops by default; DDPM, whose law the bound is of, stops at all."""
 
 PAIRS = 32
 """Times at which the bound of a fixed noise is estimated: twice as many passes of the network."""
@@ -372,8 +372,7 @@ class Diffusion(nn.Module):
             known = ", ".join(get_args(Path))
             raise ValueError(f"a path needs a sampler without noise ({known}): got sampler={sampler}")
         first, last = torch.randn(2, *self.shape, generator=generator).to(self.place)
-        t = torch.linspace(0, 1, count).to(first)
-        x_T = slerp(first, last, t) if first.numel() > 1 else torch.lerp(first, last, t[:, None])
+        x_T = noise_path(first, last, count)
         label = 0 if self.num_classes and label is None else label
         return samples_from(self, x_T, sampler, steps, {"generator": generator}, guidance, label)
 
@@ -491,18 +490,6 @@ def past_pure_noise(
         return x, times
     x0 = leaning(model, model.denoised, x, int(times[0]), labels, guidance)
     return jump(x0, x, level[times[1] if len(times) > 1 else 0]), times[1:]
-
-
-def finite(samples: Data) -> Data:
-    """The samples themselves.
-
-    Raises:
-        ValueError: Some are not finite.
-    """
-    bad = int((~samples.isfinite()).flatten(1).any(1).sum())
-    if bad:
-        raise ValueError(f"samples must be finite: got {bad} of {len(samples)} that are not")
-    return samples
 
 
 DRAWS = 4

@@ -73,7 +73,7 @@ class Schedule:
 
 
 def linear_schedule(steps: int, *, first: float = 1e-4, last: float = 0.02) -> Schedule:
-    r"""The schedule whose beta rises evenly over 1000 steps, seen at ``steps`` of them.
+    r"""The schedule whose beta rises evenly over 1000 steps, sampled at ``steps`` of them.
 
     .. math:: \bar\alpha_t = \bar a(1000\, t / T), \qquad \log \bar a(i) = \sum_{j \le i} \log(1 - b_j),
         \quad b_j \text{ even from first to last}, \quad j = 1 .. 1000

@@ -360,7 +360,7 @@ def guided(eps_class: Noise, eps_none: Noise, weight: float) -> Noise:
 def guided_eps(
     denoise: DenoiseLabeled, x: Noise, label: Int64[Tensor, " batch"], none: int, weight: float
 ) -> Noise:
-    """The guided noise at x; a network that would count 0 times is not asked.
+    """The guided noise at x; a network of weight 0 is not evaluated.
 
     Args:
         denoise: The noise that is predicted for points and their labels.
@@ -387,7 +387,7 @@ def classes_of(
         label: The class of all; None: the classes in turn.
 
     Raises:
-        ValueError: Guidance or a class is asked of a model without classes, or a class does not exist.
+        ValueError: Guidance or a class is given to a model without classes, or a class does not exist.
     """
     if not num_classes:
         if weight or label is not None:
@@ -414,3 +414,15 @@ def dropped(
     """
     kept = torch.rand(len(label), generator=generator).to(label.device) >= probability
     return torch.where(kept, label, none)
+
+
+def finite(samples: Noise) -> Noise:
+    """The samples themselves, checked to be finite.
+
+    Raises:
+        ValueError: Some are not finite.
+    """
+    bad = int((~samples.isfinite()).flatten(1).any(1).sum())
+    if bad:
+        raise ValueError(f"samples must be finite: got {bad} of {len(samples)} that are not")
+    return samples

@@ -23,7 +23,7 @@ from margin.generative.flow.realnvp import neural_spline_flow, realnvp
 from margin.theory.prediction.risk import clopper_pearson
 
 EXAMPLES = 1024
-"""Held-out examples that are asked, at most."""
+"""Held-out examples that are evaluated, at most."""
 
 FEW = 3
 """Examples whose Jacobian is computed."""
@@ -361,7 +361,7 @@ def plane_demo() -> Subject:
 
 
 MOST_BITS = 14
-"""Bits of a row of which all rows are asked."""
+"""Bits of a row up to which all rows are enumerated."""
 
 ROWS_OF_BITS = 4
 """Held-out examples whose Jacobian is computed."""
@@ -373,7 +373,7 @@ def is_autoregressive(subject: Subject) -> bool:
 
 
 def is_few_bits(subject: Subject) -> bool:
-    """Whether the model is one of bits, so few that all rows can be asked."""
+    """Whether the model is one of bits, so few that all rows can be enumerated."""
     core = core_of(subject.model)
     return isinstance(core, MADE) and core.in_features <= MOST_BITS
 

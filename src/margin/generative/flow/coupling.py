@@ -22,7 +22,7 @@ Context = Float[Tensor, "batch context"]
 PerRow = Float[Tensor, " batch"]
 
 PIECE = 4096
-"""Rows that are mapped at once where no gradient is asked: what lies between then stays in the cache."""
+"""Rows that are mapped at once where no gradient is needed: what lies between then stays in the cache."""
 
 BEGIN = 0.1
 """Factor of the last layer of each network at the beginning: every map is then near the identity."""
@@ -174,7 +174,7 @@ def standard_normal(z: Float[Tensor, " batch *features"]) -> PerRow:
 
 
 def in_pieces(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-    """A function of rows, a piece of them at a time where no gradient is asked and there are many."""
+    """A function of rows, a piece of them at a time where no gradient is needed and there are many."""
     if torch.is_grad_enabled() or len(rows[0]) <= PIECE:
         return function(*rows)
     return torch.cat([function(*piece) for piece in zip(*(x.split(PIECE) for x in rows), strict=True)])

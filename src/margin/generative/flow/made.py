@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
-from margin.generative.autoencoder.distributions import slerp, unit_inputs
+from margin.generative.autoencoder.distributions import noise_path, unit_inputs
 from margin.generative.flow.coupling import standard_normal
 from margin.nn.activations import Activation, activation_of
 
@@ -213,7 +213,7 @@ class GaussianMADE(nn.Module):
     def interpolate(self, count: int, *, generator: Generator) -> Rows:
         """Rows on the path between two that are drawn, along the great circle of their noise."""
         first, last = self.noise(2, generator)
-        return self.inverse(slerp(first, last, torch.linspace(0, 1, count).to(first)))
+        return self.inverse(noise_path(first, last, count))
 
     def forward(self, x: Float[Tensor, " batch *shape"]) -> PerRow:
         """The log-density of each row, in nats."""

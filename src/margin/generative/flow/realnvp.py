@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from margin.core.composition import headed
-from margin.generative.autoencoder.distributions import slerp
+from margin.generative.autoencoder.distributions import noise_path
 from margin.generative.flow.coupling import Affine, Couplings, Monotone, Spline, in_pieces, standard_normal
 from margin.nn.activations import Activation
 
@@ -79,7 +79,7 @@ class CouplingFlow(nn.Module):
     def interpolate(self, count: int, *, generator: Generator) -> Rows:
         """Rows on the path between two that are drawn, along the great circle of their noise."""
         first, last = self.noise(2, generator)
-        return self.inverse(slerp(first, last, torch.linspace(0, 1, count).to(first)))
+        return self.inverse(noise_path(first, last, count))
 
     def forward(self, x: Float[Tensor, " batch *shape"]) -> PerRow:
         """The log-density of each row, in nats: low for a row unlike those it was trained on."""
@@ -156,7 +156,7 @@ class ConditionalRealNVP(nn.Module):
     def interpolate(self, count: int, *, generator: Generator, label: int = 0) -> Rows:
         """Rows of one class on the path between two that are drawn, along the great circle of their noise."""
         first, last = self.noise(2, generator)
-        z = slerp(first, last, torch.linspace(0, 1, count).to(first))
+        z = noise_path(first, last, count)
         return self.inverse_given(z, self._labels(count, label, z))
 
     def forward(self, x: Float[Tensor, " batch *shape"]) -> PerRow:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from margin.generative.autoencoder.distributions import slerp, unit_inputs
+from margin.generative.autoencoder.distributions import noise_path, unit_inputs
 from margin.generative.flow.coupling import BEGIN, Affine, standard_normal
 
 Images = Float[Tensor, "batch channels height width"]
@@ -368,7 +368,7 @@ class RealNVPImages(nn.Module):
     def interpolate(self, count: int, *, generator: Generator) -> Images:
         """Images on the path between two that are drawn, along the great circle of their noise."""
         first, last = self.noise(2, generator)
-        return self._levels(slerp(first, last, torch.linspace(0, 1, count).to(first)))
+        return self._levels(noise_path(first, last, count))
 
     def forward(self, x: Images) -> PerImage:
         """The bound of each image's log-probability in nats, at one draw that is the same for all."""

@@ -24,7 +24,7 @@ ITS_CLASSES = Need(
 )
 
 GOODFELLOW_2014 = "Goodfellow et al. 2014, Theorem 1"
-GOODFELLOW_2014_A = "Goodfellow et al. 2014, Section 3"
+GENERATOR_LOSS = "Goodfellow et al. 2014, Section 3"
 
 # fmt: off
 
@@ -63,7 +63,7 @@ PARTS: tuple[Part, ...] = (
         "Value of the adversarial game at the optimal discriminator, -log 4 + 2 JS",
         GOODFELLOW_2014, covers=("gan.objective", "gan.optimal_discriminator")),
     Part("generative/gan.generator_loss", "loss", ".game:generator_loss",
-        "Generator loss: log(1 - D), -log D (non-saturating), or the Wasserstein critic's", GOODFELLOW_2014_A,
+        "Generator loss: log(1 - D), -log D (non-saturating), or the Wasserstein critic's", GENERATOR_LOSS,
         covers=("gan.nonsaturating",)),
     Part("generative/gan.gradient_penalty", "loss", ".game:gradient_penalty",
         "Gradient penalty: squared excess of the critic's gradient norm, per sample",
@@ -97,7 +97,7 @@ CLAIMS: tuple[Claim, ...] = (
         covers=("gan.wasserstein", "gan.wgan_gp")),
     Claim("generative/gan.saturation", ".claims:saturation", ".claims:demo",
         "Does the minimax objective pull at each sample by the odds D / (1 - D) of the other's pull?",
-        GOODFELLOW_2014_A, needs=(ADVERSARY, ITS_CLASSES), cost=Cost(passes=8, limit=64), by_name=KNOWN,
+        GENERATOR_LOSS, needs=(ADVERSARY, ITS_CLASSES), cost=Cost(passes=8, limit=64), by_name=KNOWN,
         covers=("gan.nonsaturating",)),
 )
 # fmt: on

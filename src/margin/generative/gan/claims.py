@@ -29,7 +29,7 @@ MATCHED = 512
 """Examples that are matched with samples, at most: the time grows with the cube."""
 
 ALONG = 9
-"""Points of each segment at which the critic's slope is asked, the ends among them."""
+"""Points of each segment at which the critic's slope is computed, the ends among them."""
 
 JUDGED = 64
 """Samples at which the slopes of the objectives are compared."""

@@ -186,7 +186,7 @@ def gradient_penalty(
 
     Args:
         critic: Scores each row by itself.
-        points: Where its slope is asked: see :func:`between`.
+        points: Where its slope is computed: see :func:`between`.
         target: The slope that costs nothing: 1, or 0 for a penalty on slope itself.
 
     Reference: Gulrajani et al. 2017, Equation 3; Mescheder, Geiger and Nowozin 2018, Equation 9 (target 0).
@@ -264,7 +264,7 @@ class Game:
         objective: What the players minimize.
         matching: Whether the generator matches the critic's mean features instead.
         penalty: Weight lambda of the penalty on the critic's slope; 0 for none.
-        where: Where that slope is asked.
+        where: Where that slope is computed.
     """
 
     objective: Objective
@@ -292,7 +292,7 @@ class Game:
         return samples.reshape(terms.x.shape)
 
     def critic_loss(self, core: Any, terms: Terms, fake: Tensor, random: Generator) -> tuple[Tensor, Metrics]:
-        """What the critic loses in the mean, to be differentiated; and what is said of the game."""
+        """What the critic loses in the mean, to be differentiated; and the metrics of the game."""
         real_features, fake_features = core.critic.features(terms.x), core.critic.features(fake)
         real = core.critic.judge(real_features, terms.labels)
         false = core.critic.judge(fake_features, terms.labels)

@@ -20,7 +20,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import PerExample
 from margin.generative.autoencoder.coders import Downsampling, Upsampling
-from margin.generative.autoencoder.distributions import slerp
+from margin.generative.autoencoder.distributions import noise_path
 from margin.nn.activations import Activation
 from margin.nn.dense import dense
 
@@ -88,7 +88,7 @@ class Implicit(nn.Module):
     def path(self, count: int, generator: Generator) -> Float[Tensor, "count noise"]:
         """``count`` points of the noise on the great circle from one draw to another."""
         first, second = self.draw(2, generator)
-        return slerp(first, second, torch.linspace(0, 1, count).to(first))
+        return noise_path(first, second, count)
 
 
 MOMENTUM = 0.01

@@ -7,13 +7,15 @@ MIXTURE = Need("a mixture learned by EM", model="margin.generative.latent.mixtur
 NMF = Need("a nonnegative factorization", model="margin.generative.latent.nmf:NMF")
 
 SMALL_RBM = Need(
-    "a Boltzmann machine with a layer of 20 bits at most",
+    "a Boltzmann machine with a layer of at most 20 bits",
     "margin.generative.latent.claims:is_small_rbm",
     of="model",
 )
 
 TINY_RBM = Need(
-    "a Boltzmann machine of 14 seen bits at most", "margin.generative.latent.claims:is_tiny_rbm", of="model"
+    "a Boltzmann machine of at most 14 visible bits",
+    "margin.generative.latent.claims:is_tiny_rbm",
+    of="model",
 )
 
 LINEAR_GPLVM = Need(

@@ -26,7 +26,7 @@ from margin.generative.latent.nmf import NMF, divergence, divergence_of, nonnega
 from margin.generative.latent.rbm import MOST, RBM, all_states, pseudo_likelihood
 
 MOST_SEEN = 14
-"""Seen bits of a machine all of whose rows are asked."""
+"""Visible bits of a machine all of whose rows are enumerated."""
 
 ZERO = torch.zeros((), dtype=torch.float64)
 NAN = torch.full((), math.nan, dtype=torch.float64)
@@ -39,7 +39,7 @@ def is_small_rbm(subject: Subject) -> bool:
 
 
 def is_tiny_rbm(subject: Subject) -> bool:
-    """Whether it is one with so few seen bits that all rows can be asked."""
+    """Whether it is one with so few visible bits that all rows can be enumerated."""
     core = core_of(subject.model)
     return is_small_rbm(subject) and len(core.visible) <= MOST_SEEN
 
@@ -152,7 +152,7 @@ def total(subject: Subject) -> Finding:
     """Whether the probabilities of all rows of bits sum to 1.
 
     Args:
-        subject: A Boltzmann machine of few seen bits.
+        subject: A Boltzmann machine of few visible bits.
     """
     core: Any = core_of(subject.model)
     v = all_states(len(core.visible), 0, 2 ** len(core.visible)).to(core.visible)

@@ -110,7 +110,7 @@ def without_replacement(ones: int, total: int) -> Float[Tensor, "2 2"]:
 
 
 def positive(concentration: float) -> float:
-    """The concentration, once it is seen to be positive and finite.
+    """The concentration itself, checked to be positive and finite.
 
     Raises:
         ValueError: It is not.

@@ -1,4 +1,4 @@
-"""The family of latent-variable models X = f(Z B) by nine names: what is unseen, and how it makes the seen.
+"""The family of latent-variable models X = f(Z B) by nine names: what is latent, how it makes data.
 
 =============== ===================================== ==========================================
 name            Z, a row for each example             f(Z B)

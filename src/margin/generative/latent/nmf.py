@@ -62,7 +62,7 @@ def updated(x: Rows, Z: Codes, B: Parts, loss: Loss) -> Codes:
 
 
 def nonnegative(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The inputs as they are, once it is seen that none is negative or NaN.
+    """The inputs themselves, checked to be neither negative nor NaN.
 
     Inside of torch.func.vmap or a compiled graph no value can be looked at, and none is.
 

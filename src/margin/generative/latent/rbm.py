@@ -1,4 +1,4 @@
-"""Restricted Boltzmann machines (Smolensky 1986): bits that see each other through unseen bits.
+"""Restricted Boltzmann machines (Smolensky 1986): visible bits that interact through hidden bits.
 
 Contrastive divergence (Hinton 2002) is their gradient by short Gibbs chains, from the data or persistent.
 """
@@ -72,10 +72,10 @@ class RBM(nn.Module):
 
     Args:
         in_features: D; an input of more axes is flattened.
-        hidden_units: Unseen bits, at least 1.
+        hidden_units: Hidden bits, at least 1.
 
     Raises:
-        ValueError: There is no unseen bit.
+        ValueError: There is no hidden bit.
 
     Reference:
         Smolensky 1986, Section 2; Hinton 2002, Section 5. Weights begin as of Hinton 2012, Section 8.
@@ -94,7 +94,7 @@ class RBM(nn.Module):
         return free_energy(v, self.weight, self.visible, self.hidden)
 
     def encode(self, x: Float[Tensor, " batch *shape"]) -> Float[Tensor, "batch hidden"]:
-        """The probability of each unseen bit given a row, whose numbers count as they are.
+        """The probability of each hidden bit given a row, whose numbers count as they are.
 
         Raises:
             ValueError: A number is outside of [0, 1].
@@ -103,18 +103,18 @@ class RBM(nn.Module):
         return F.linear(x, self.weight, self.hidden).sigmoid()
 
     def decode(self, codes: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch visible"]:
-        """The probability of each seen bit given the unseen ones."""
+        """The probability of each visible bit given the hidden ones."""
         return F.linear(codes, self.weight.T, self.visible).sigmoid()
 
     def reconstruct(self, x: Float[Tensor, " batch *shape"]) -> Float[Tensor, " batch *shape"]:
-        """The probabilities of seen bits given those of unseen bits."""
+        """The probabilities of visible bits given those of hidden bits."""
         return self.decode(self.encode(x)).reshape(x.shape)
 
     @torch.no_grad()
     def gibbs(
         self, v: Float[Tensor, "batch visible"], steps: int, generator: Generator
     ) -> Float[Tensor, "batch visible"]:
-        """Bits after steps of Gibbs sampling: unseen given seen, then seen given unseen.
+        """Bits after steps of Gibbs sampling: hidden given visible, then visible given hidden.
 
         Raises:
             ValueError: There is no step.
@@ -172,7 +172,7 @@ class RBM(nn.Module):
         return -self.free_energy(v) - self.log_partition().to(x.dtype)
 
     def forward(self, x: Float[Tensor, " batch *shape"]) -> Float[Tensor, "batch hidden"]:
-        """The probability of each unseen bit given the row."""
+        """The probability of each hidden bit given the row."""
         return self.encode(x)
 
 

@@ -66,7 +66,7 @@ def shown(found: Compared) -> dict[str, Tensor]:
 
 
 def sliced(subject: Subject) -> Finding:
-    """The sliced Wasserstein distance of samples from held-out rows, beside that of training rows.
+    """The sliced Wasserstein distance of samples from held-out rows, compared with that of training rows.
 
     Args:
         subject: Its model can be sampled.
@@ -184,7 +184,7 @@ def limits(answer: Overlap, error: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def precision_recall(subject: Subject) -> Finding:
-    """Precision, recall, density and coverage of samples beside held-out rows.
+    """Precision, recall, density and coverage of samples against held-out rows.
 
     Args:
         subject: Its model can be sampled.
@@ -397,7 +397,7 @@ class RoundMixture(nn.Module):
 
 
 def subject_of(model: nn.Module, *, examples: int = 400) -> Subject:
-    """A generator beside the ring of eight Gaussians: half of it held out.
+    """A generator and the ring of eight Gaussians, half of it held out.
 
     Args:
         model: Draws points of the plane.
@@ -416,6 +416,6 @@ def subject_of(model: nn.Module, *, examples: int = 400) -> Subject:
 
 
 def ring_subject() -> Subject:
-    """The ring's own law beside examples of it."""
+    """The ring's own law and examples of it."""
     truth = ring(examples=8, test=0.0, val=0.0).encoding["truth"]
     return subject_of(RoundMixture(torch.tensor(truth["means"]), std=truth["std"]))

@@ -1,4 +1,4 @@
-"""Samples of a generator beside data: points of the plane over each other, images in rows."""
+"""Samples of a generator and data: points of the plane over each other, images in rows."""
 
 from typing import TYPE_CHECKING
 

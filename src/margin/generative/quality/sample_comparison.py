@@ -1,4 +1,4 @@
-"""What a generator draws beside the data that it was trained on, in one scale.
+"""Samples of a generator and the data that it was trained on, in one scale.
 
 Samples are drawn once for all questions of an audit, with a fixed seed.
 
@@ -38,7 +38,7 @@ LEAST = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
-    """Samples of a generator beside held-out and training rows, in the user's units, float64.
+    """Samples of a generator, held-out rows and training rows, in the user's units, float64.
 
     Args:
         samples: What the generator drew, as many as held-out rows.
@@ -116,7 +116,7 @@ _DRAWN: WeakKeyDictionary[nn.Module, tuple[str, Sequence[Batch], Sequence[Batch]
 
 
 def compared(subject: Subject) -> Compared:
-    """Samples of a subject's generator beside its data; drawn anew only where weights or data have changed.
+    """Samples of a subject's generator and its data; drawn anew only where weights or data have changed.
 
     Args:
         subject: Its model can be sampled.
@@ -188,7 +188,7 @@ def track(state: State, objective: Objective, batches: Sequence[Batch]) -> dict[
     """How far what is generated is from the training rows; the same seeds each time; leaves no trace.
 
     Args:
-        state: Of the training; the weights that a user would get are asked.
+        state: Of the training; the weights that a user would get are sampled.
         objective: Not looked at: adversarial players have no common one.
         batches: The training part in order.
 
