@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.record import record
-from margin.core.catalog import chosen, resolve
+from margin.core.catalog import chosen
 from margin.generative.diffusion.exact import GaussianData, gaussian_eps, law_of
 from margin.generative.diffusion.model import SAMPLERS
 from margin.generative.diffusion.process import linear_schedule, strided, strided_by_ratio
@@ -56,7 +56,7 @@ def drawn(method: str, steps: int, options: dict[str, Any]) -> Tensor:
     """Samples of the sampler itself."""
     generator = Generator().manual_seed(steps)
     x = torch.randn(COUNT, 1, generator=generator, dtype=torch.float64)
-    run = resolve(SAMPLERS[method])  # type: ignore[index]
+    run = SAMPLERS[method]  # type: ignore[index]
     given = {"generator": generator, **options}
     known = {name: value for name, value in given.items() if name in chosen(run)}
     out: Tensor = run(exact, SCHEDULE, x, times=torch.tensor(stops_of(method, steps)[:-1]), **known)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.core.catalog import chosen, resolve
+from margin.core.catalog import chosen
 from margin.generative.diffusion.exact import Affine, GaussianData, Method, gaussian_eps, law_of
 from margin.generative.diffusion.model import SAMPLERS
 from margin.generative.diffusion.process import (
@@ -45,7 +45,7 @@ def samples(
     method: Method, schedule: Schedule, x: Tensor, stops: list[int], generator: Generator, **more: object
 ) -> Tensor:
     """What the sampler itself makes of x."""
-    run = resolve(SAMPLERS[method])
+    run = SAMPLERS[method]
     given = {"generator": generator, **more}
     known = {name: value for name, value in given.items() if name in chosen(run)}
     out: Tensor = run(exact(schedule), schedule, x, times=torch.tensor(stops[:-1]), **known)
@@ -93,7 +93,7 @@ def test_each_step_of_a_sampler_is_the_recursions(
             out: Tensor = denoise(x, t)
             return out
 
-        run = resolve(SAMPLERS[method])
+        run = SAMPLERS[method]
         given = {"generator": Generator().manual_seed(7), **more}
         x = torch.tensor([[0.0], [1.0], [-3.0]], dtype=torch.float64)
         final = run(

@@ -163,6 +163,12 @@ def dense_coder(
         code: Numbers m of a code.
         hidden: Widths of the encoder's hidden layers; the decoder has them in reverse.
         activation: The pointwise function between two maps.
+
+    Raises:
+        ValueError: A width is not positive.
+
+    Reference:
+        Hinton and Salakhutdinov 2006, Figure 1; Baldi and Hornik 1989, Section 2 (no hidden layer).
     """
     return Coder(
         code,
@@ -182,6 +188,12 @@ def conv_coder(
         code: Numbers m of a code.
         width: Channels at the image's full size; doubled at each halving.
         depth: Halvings of the image.
+
+    Raises:
+        ValueError: A number is not positive, or the depth is too large for the image.
+
+    Reference:
+        Masci, Meier, Ciresan and Schmidhuber 2011, Section 3; here strides stand in place of pooling.
     """
     return Coder(
         code,

@@ -89,6 +89,9 @@ def autoencoder_with(coder: Coder, *, corruption: float = 0.0, noise: Noise = "m
         corruption: How much an input is corrupted before it is encoded in training: the share of the features
             set to 0, in [0, 1), or the noise's standard deviation; 0 for not at all.
         noise: What corrupts: masking sets features to 0, Gaussian adds noise.
+
+    Reference:
+        Vincent, Larochelle, Lajoie, Bengio and Manzagol 2010, Section 3 (corrupted inputs).
     """
     encoder = coder.encoder(coder.code)
     return Autoencoder(encoder, coder.decoder(coder.code), corruption=corruption, noise=noise)

@@ -208,6 +208,10 @@ def vae_with(coder: Coder, *, num_classes: int = 0, decoder: Decoder = "gaussian
         num_classes: Number of classes.
         decoder: Normal values of one learned noise, or bits (inputs in [0, 1]: train with --scale unit).
         beta: Weight of the divergence in the objective.
+
+    Reference:
+        Kingma and Welling 2014, Appendix C; Higgins et al. 2017, Equation 4 (beta); Kingma, Rezende, Mohamed
+        and Welling 2014, Section 2.2 (the decoder of model M2, which reads the class).
     """
     encoder = coder.encoder(2 * coder.code)
     return VAE(

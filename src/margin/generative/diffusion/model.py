@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import chosen, resolve
+from margin.core.catalog import chosen
 from margin.core.types import Batch, PerExample
 from margin.engine.state import core_of, features_of
 from margin.generative.autoencoder.distributions import noise_path
@@ -38,7 +38,18 @@ from margin.generative.diffusion.process import (
     to_eps,
     to_x0,
 )
-from margin.generative.diffusion.samplers import classes_of, dropped, finite, guided_eps
+from margin.generative.diffusion.samplers import (
+    classes_of,
+    ddim,
+    ddpm,
+    dropped,
+    euler,
+    finite,
+    guided_eps,
+    heun,
+    multistep,
+    reverse_sde,
+)
 
 
 def variances(schedule: Schedule, kind: Variance) -> Levels:
@@ -163,16 +174,16 @@ Weighting = Literal["simple", "bound"]
 Labels = Int64[Tensor, " batch"]
 Data = Float[Tensor, " batch *shape"]
 
-SAMPLERS: dict[Sampler, str] = {
-    "ddim": "margin.generative.diffusion.samplers:ddim",
-    "euler": "margin.generative.diffusion.samplers:euler",
-    "heun": "margin.generative.diffusion.samplers:heun",
-    "dpm++": "margin.generative.diffusion.samplers:multistep",
-    "ddpm": "margin.generative.diffusion.samplers:ddpm",
-    "sde": "margin.generative.diffusion.samplers:reverse_sde",
+SAMPLERS: dict[Sampler, Callable[..., Tensor]] = {
+    "ddim": ddim,
+    "euler": euler,
+    "heun": heun,
+    "dpm++": multistep,
+    "ddpm": ddpm,
+    "sde": reverse_sde,
 }
-"""How samples are drawn: ``(eps, schedule, x_T, *, times, ...) -> x_0``, by dotted path. Those that draw no
-noise of their own are maps of x_T (DDIM's unless eta asks for noise)."""
+"""How samples are drawn: ``(eps, schedule, x_T, *, times, ...) -> x_0``. Those that draw no noise of their
+own are maps of x_T (DDIM's unless eta asks for noise)."""
 
 STOPS = 50
 """Times at which a sampler stops by default; DDPM, whose law the bound is of, stops at all."""
@@ -454,7 +465,7 @@ def samples_from(
     stops = steps if steps is not None else T if sampler == "ddpm" else min(T, STOPS)
     times = (strided_by_ratio if sampler == "dpm++" else strided)(model.schedule, stops)
     x, times = past_pure_noise(model, x_T, times, labels, guidance)
-    run = resolve(SAMPLERS[sampler])
+    run = SAMPLERS[sampler]
     known = {name: value for name, value in options.items() if name in chosen(run)}
 
     def denoise(x: Tensor, t: int) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Generator, Tensor
 
-from margin.core.catalog import chosen, resolve
+from margin.core.catalog import chosen
 from margin.core.findings import Finding, Subject
 from margin.generative.diffusion.chain_claims import asked, looked_at
 from margin.generative.diffusion.exact import GaussianData, Mixture, law_of
@@ -283,7 +283,7 @@ def recursion(subject: Subject) -> Finding:
 
 def _end(core: Diffusion, sampler: Sampler, data: GaussianData, x: Tensor, stops: list[int]) -> Tensor:
     """What a sampler makes of x with the exact denoiser, its noise always the same."""
-    run, level = resolve(SAMPLERS[sampler]), core.schedule.alpha_bar
+    run, level = SAMPLERS[sampler], core.schedule.alpha_bar
 
     def denoise(x: Tensor, t: int) -> Tensor:
         m, p = data.marginal(level[t])
@@ -343,7 +343,7 @@ def steps(subject: Subject) -> Finding:
 
 def _own(core: Diffusion, sampler: Sampler, x: Tensor, steps: int) -> Tensor:
     """What a sampler without noise makes of x with the model's network, of no class."""
-    run = resolve(SAMPLERS[sampler])
+    run = SAMPLERS[sampler]
     known = {"generator": Generator()} if "generator" in chosen(run) else {}
 
     def denoise(x: Tensor, t: int) -> Tensor:

@@ -279,6 +279,9 @@ def conv_players(
         depth: Halvings of the image.
         features: Numbers by which the critic describes an image.
 
+    Raises:
+        ValueError: A number is out of range, or the depth is too large for the image.
+
     Reference:
         Radford, Metz and Chintala 2016, Section 3; upsampling by repeated pixels (Odena, Dumoulin and Olah
         2016) and group normalization in place of transposed convolutions and batch normalization.
