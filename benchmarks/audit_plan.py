@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from benchmarks.record import record
-from margin.auditing.asking.planning import Plan
+from margin.auditing.asking.budget import Budget
 from margin.auditing.subject.subjects import subject_of
 from margin.core import catalog
 from margin.core.catalog import resolve
@@ -63,7 +63,7 @@ def subjects() -> dict[str, Subject]:
 def rows_of(name: str, subject: Subject) -> list[dict[str, object]]:
     """The expected and the real seconds of every default claim that applies, the cheapest first."""
     claims = [c for c in catalog.claims().values() if not c.by_name and not catalog_refusal(c, subject)]
-    plan, rows = Plan(subject, minutes=60), []
+    plan, rows = Budget(subject, minutes=60), []
     for claim in plan.order(claims):
         expected = plan.seconds(claim)
         start = time.perf_counter()

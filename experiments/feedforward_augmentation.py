@@ -16,13 +16,12 @@ from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.data.opening import open_data
 from margin.data.transforms.augmentation import augmented, transforms_of
-from margin.engine.asking import evaluate
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.seeds import summary
-from margin.engine.state import Preprocessed, State, fit
-from margin.engine.wrappers import scheduled
+from margin.engine.evaluation import evaluate
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk, scheduled
 from margin.feedforward.mlp.model import MLP
+from margin.nn.preprocessed import Preprocessed
 from margin.optim.schedules import schedule_of
+from margin.runs.seed_interval import summary
 
 SEEDS = range(5)
 SETTINGS = {
@@ -49,7 +48,7 @@ def accuracies(data, words, setting, seed):
     batches = Shuffled(augmented(train, transforms_of(words, data.spec)), 64, seed=seed)
     total = setting["epochs"] * batches.per_epoch
     state = State({"model": model}, {"": torch.optim.AdamW(core.parameters(), lr=2e-3)}, seed=seed)
-    step = scheduled(descent(risk(CLASSES), Descend()), schedule_of("cosine", total=total, warmup=0))
+    step = scheduled(descent(risk(CLASSES), GradientUpdate()), schedule_of("cosine", total=total, warmup=0))
     fit(state, batches, step, max_steps=total)
     found = []
     for held in (test, augmented(test, transforms_of(setting["words"][-1:], data.spec))):

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.record import record
-from margin.core.catalog import chosen
+from margin.core.catalog import user_options
 from margin.generative.diffusion.exact import GaussianData, gaussian_eps, law_of
 from margin.generative.diffusion.model import SAMPLERS
 from margin.generative.diffusion.process import linear_schedule, strided, strided_by_ratio
@@ -58,7 +58,7 @@ def drawn(method: str, steps: int, options: dict[str, Any]) -> Tensor:
     x = torch.randn(COUNT, 1, generator=generator, dtype=torch.float64)
     run = SAMPLERS[method]  # type: ignore[index]
     given = {"generator": generator, **options}
-    known = {name: value for name, value in given.items() if name in chosen(run)}
+    known = {name: value for name, value in given.items() if name in user_options(run)}
     out: Tensor = run(exact, SCHEDULE, x, times=torch.tensor(stops_of(method, steps)[:-1]), **known)
     return out
 

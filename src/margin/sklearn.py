@@ -31,10 +31,11 @@ from margin.data.examples import Data
 from margin.data.formats.tables import weighted_rows
 from margin.data.formats.tables.weighted_rows import Doubles
 from margin.data.preprocess import Standardize
-from margin.engine.loading import load
-from margin.engine.state import Preprocessed, State, Step, terms_in
-from margin.engine.suitable import defaults_of, entry_for, known, suitable
+from margin.engine.loop import State, Step, terms_in
+from margin.engine.runs import load
+from margin.nn.preprocessed import Preprocessed
 from margin.runs.training import finish, prepare
+from margin.sklearn import defaults_of, entries_for, entry_for, known
 
 OTHERWISE = {
     **{name: name for name in ("epochs", "batch_size", "lr")},
@@ -298,7 +299,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         if resolve(entry.task) is HALFSPACE and len(self.classes_) > 2:
             raise ValueError(
                 f"Only binary classification is supported by {entry.name}: got {len(self.classes_)} classes; "
-                f"for more: {', '.join(suitable('classes', many=True))}"
+                f"for more: {', '.join(entries_for('classes', many=True))}"
             )
         self._learn(entry, X, codes, weight)
         return self

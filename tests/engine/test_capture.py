@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.engine.capture import capture, leaves, place_of, running
+from margin.engine.evaluation import capture, leaves, place_of, running
 
 
 class Scaled(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from margin.core.findings import Subject, without_loss
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.state import NonFiniteError, State
+from margin.engine.loop import NonFiniteError, State
 from margin.engine.weighted_rows import batch_rows, training_rows, weighted
 
 X = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])

@@ -13,7 +13,7 @@ from margin.core.catalog import claims, parts, resolve, rules
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE
 from margin.core.types import Batch, Domain
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.robust import CLAIMS, accuracy_curves
 from margin.robust.certificates.intervals import margin_bounds
 from margin.robust.sandwich import contradiction, demo, l2_attack, linf_fgsm, linf_sandwich
@@ -125,7 +125,7 @@ def test_an_unknown_layer_is_named_and_the_attack_still_measured(trained):
     assert finding.value.isfinite().all() and finding.low is None
     right = int((model(x).argmax(1) == y).sum())
     plain = binomtest(right, 40).proportion_ci(0.95, method="exact").low  # at radius 0 nothing moves
-    assert finding.bracket[0].tolist() == pytest.approx([plain, 0.0], abs=1e-12)
+    assert finding.sandwich[0].tolist() == pytest.approx([plain, 0.0], abs=1e-12)
     assert not any("interval rule" in premise.text for premise in finding.premises)
     assert linf_fgsm(subject(model, x, y), shares=(0.0, 0.1)).verdict is Verdict.MEASURED
 
@@ -244,7 +244,7 @@ def test_a_file_sorted_by_class_does_not_give_one_class():
         finding = ask(subject(model, x, x[:, 0].long()), shares=(0.0,), limit=70)
         assert abs(finding.value[0] - 0.5) < 5 * 0.5 / 70**0.5
         assert "70 of 1,000 test examples, drawn at random" in finding.statement
-        below, above = finding.bracket or finding.reach
+        below, above = finding.sandwich or finding.verdict_interval
         assert below[0] < 0.5 < above[0]  # as the accuracy of all
     assert "all 1,000 test examples" in linf_fgsm(subject(model, x, x[:, 0].long()), limit=1000).statement
 
@@ -394,8 +394,8 @@ def test_each_end_of_the_bracket_is_of_its_own_count(trained):
     for i in range(len(SHARES)):
         low = binomtest(round(150 * certified[i].item()), 150).proportion_ci(0.95, "exact").low
         high = binomtest(round(150 * attacked[i].item()), 150).proportion_ci(0.95, "exact").high
-        assert finding.bracket[0][i].item() == pytest.approx(low, abs=1e-9)
-        assert finding.bracket[1][i].item() == pytest.approx(high, abs=1e-9)
+        assert finding.sandwich[0][i].item() == pytest.approx(low, abs=1e-9)
+        assert finding.sandwich[1][i].item() == pytest.approx(high, abs=1e-9)
     step = linf_fgsm(subject(trained, x, y), shares=SHARES)
     exact = binomtest(round(150 * step.value[4].item()), 150).proportion_ci(0.95, "exact")
     assert [end[4].item() for end in step.interval] == pytest.approx([exact.low, exact.high], abs=1e-9)
@@ -464,8 +464,8 @@ def test_at_radius_0_the_bracket_is_the_interval_of_the_plain_accuracy(trained, 
     right = int((trained(x).argmax(1) == y).sum())
     assert right < 120
     ends = binomtest(right, 120).proportion_ci(0.95, method="exact")
-    assert [float(end[0]) for end in found.bracket] == pytest.approx([ends.low, ends.high], abs=1e-9)
-    assert float(found.bracket[0][1]) < float(found.bracket[0][0])
+    assert [float(end[0]) for end in found.sandwich] == pytest.approx([ends.low, ends.high], abs=1e-9)
+    assert float(found.sandwich[0][1]) < float(found.sandwich[0][0])
 
 
 def test_a_copy_is_checked_at_the_inputs_and_at_a_corner_of_the_largest_ball(trained, monkeypatch):

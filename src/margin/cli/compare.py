@@ -27,7 +27,7 @@ def compare(first: str, others: tuple[str, ...]) -> Output:
 def compare_runs(paths: Sequence[Path]) -> Output:
     """Means with standard errors, and the paired difference from the first run with its interval."""
     from margin.engine.runs import Run
-    from margin.runs.using import held_out_terms
+    from margin.runs.inference import held_out_terms
 
     runs = [Run(path) for path in paths]
     prints = {run.record["data"]["fingerprint"] for run in runs}
@@ -151,8 +151,7 @@ def answers_in(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     file = path / "findings.json" if path.is_dir() else path
     if not file.is_file():
         raise FileNotFoundError(f"{path} is neither a run nor an audit: no run.yaml, no findings.json")
-    from margin.engine.run_text import parsed, text_of
-    from margin.engine.schema import check
+    from margin.engine.schema import check, parsed, text_of
 
     document = parsed(file, text_of(file, math.inf), "")
     check(document, AUDIT, "", file)

@@ -13,7 +13,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from margin.cli.output import fitted
-from margin.core.hints import flag, written
+from margin.core.hints import cli_syntax, flag
 
 COLUMN = 30
 """Where explanations begin."""
@@ -84,7 +84,7 @@ def explained(action: Any, width: int, brief: bool = False) -> list[str]:
     if hidden or action.help in (None, "==SUPPRESS=="):
         return []
     column = min(COLUMN, width * 3 // 8)
-    takes = written(hint_of(action))
+    takes = cli_syntax(hint_of(action))
     name = f"{flag(flags[0])} {takes}" if flags else action.dest.upper()
     if brief and len(name) + 2 >= column and "." not in name.partition(" ")[0]:
         name = re.sub(r"\|.*", "|...", name)  # the choices of a common option: an error names them all

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from jsonargparse import ArgumentError, Namespace
 
 from margin.cli.help import Options, hint_of
-from margin.core.catalog import UnknownName, dictated, find, nearest
-from margin.core.hints import flag, spoken
+from margin.core.catalog import UnknownName, data_parameters, find, nearest
+from margin.core.hints import describe_type, flag
 
 SHORT = ("target", "task", "missing", "ignore")
 """Options of a reader that may be written without the prefix ``data.``."""
@@ -36,7 +36,7 @@ def reader_options(parser: Options, source: str) -> None:
     from margin.data.opening import reader_of
 
     reader = reader_of(source)
-    parser.add_function_arguments(reader, "data", skip=set(dictated(reader)))
+    parser.add_function_arguments(reader, "data", skip=set(data_parameters(reader)))
 
 
 def parse(parser: Options, words: Sequence[str]) -> Namespace:
@@ -68,7 +68,7 @@ def call(function: Callable[..., Any], words: Sequence[str], program: str) -> An
     A positional parameter with a default may be left out; a tuple takes what is left.
     """
     parser = new_parser(program, (inspect.getdoc(function) or "").split("\n\n")[0])
-    explained, names = explanations(function), dictated(function)
+    explained, names = explanations(function), data_parameters(function)
     for name in names:
         parameter = inspect.signature(function).parameters[name]
         many = typing.get_origin(parameter.annotation) is tuple
@@ -213,5 +213,5 @@ def one_line(message: str, parser: Options) -> str:
     wrong = re.search(r'Parser key "([^"]+)": .*?(?:Given value|Got value): (.*?)(?: - Expected|$)', text)
     if wrong:
         action = next(a for a in parser._actions if f"--{wrong[1]}" in a.option_strings or a.dest == wrong[1])
-        return f"{flag(wrong[1])} takes {spoken(hint_of(action))}: got {wrong[2]}"
+        return f"{flag(wrong[1])} takes {describe_type(hint_of(action))}: got {wrong[2]}"
     return text

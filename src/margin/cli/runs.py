@@ -23,7 +23,7 @@ def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int 
     """
     from margin.data.files.writing import write_whole
     from margin.engine.runs import Run
-    from margin.runs.using import predictions
+    from margin.runs.inference import predictions
 
     columns = predictions(
         Run(run), data, width=width, longest=longest, tell=lambda note: say(f"note: {note}")
@@ -133,8 +133,7 @@ LONG = 200
 
 def written_out(run: str) -> str:
     """What is said before a long wait: a program has no loop, every step of a recurrence is written out."""
-    from margin.engine.loading import load
-    from margin.engine.runs import Run
+    from margin.engine.runs import Run, load
     from margin.nn.recurrence import Recurrence
 
     record = Run(run).record

@@ -11,7 +11,7 @@ from margin.cli.help import Options
 from margin.cli.output import Output, fitted, progress, say
 from margin.cli.parsing import HELP, named, new_parser, parse, reader_options, recognized, taken_out
 from margin.core import options as core
-from margin.core.catalog import dictated, find, heads_of, models, resolve, rules
+from margin.core.catalog import data_parameters, find, heads_of, models, resolve, rules
 from margin.core.hints import flag
 from margin.core.options import Training
 
@@ -154,8 +154,8 @@ def parser_of(model: str, data: str, rule: str) -> Options:
     factory, build = factory_of(entry, rule), resolve(entry.build)
     parser = new_parser(f"margin train {model} {data}", f"{entry.summary} ({entry.reference}).")
     added = parser.add_class_arguments if isinstance(build, type) else parser.add_function_arguments
-    added(build, "model", skip=set(dictated(build)))
-    parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(dictated(factory)))
+    added(build, "model", skip=set(data_parameters(build)))
+    parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(data_parameters(factory)))
     parser.add_argument("--out", type=str, default="", help="Output directory of the run; must not exist.")
     parser.add_argument(
         "--seeds", type=int, default=1, help="Number of trainings, seeds counted from --seed."
@@ -214,7 +214,7 @@ def trained(taken: Words, options: Chosen, before: Training | None, data: Any = 
         before: The options of a record that is repeated, of which none is looked up again.
         data: The data where they are open already.
     """
-    from margin.engine.parallel.processes import gathered, told_by_first
+    from margin.engine.parallel.processes import broadcast_from_rank0, gathered
     from margin.runs.training import Job, begin, finish, prepare
 
     if options.seeds < 1:
@@ -234,7 +234,7 @@ def trained(taken: Words, options: Chosen, before: Training | None, data: Any = 
         data = opened(taken, options.data) if data is None else data
         if options.seeds == 1:
             return outcome([finish(one(data, options.training, options.out or None), progress=progress)])
-        out = told_by_first(lambda: _parent(options.out, taken.model))
+        out = broadcast_from_rank0(lambda: _parent(options.out, taken.model))
         runs, parts = [], {}
         for seed in range(options.seed, options.seed + options.seeds):
             job = one(data, dataclasses.replace(options.training, seed=seed), out / f"seed-{seed}")
@@ -250,7 +250,7 @@ def opened(taken: Words, options: Mapping[str, Any]) -> Any:
         ValueError: The data are wrong; the message says how the model's are read, where it takes no vectors.
     """
     from margin.data.forms import form_of
-    from margin.engine.plan import reading_of
+    from margin.engine.check_options import reading_of
     from margin.runs.training import open_source
 
     try:
@@ -330,7 +330,7 @@ def outcome(runs: Sequence[Any], parts: Mapping[str, int] | None = None) -> Outp
         runs: One run, or those of several seeds.
         parts: The number of examples of each held-out part.
     """
-    from margin.engine.seeds import shares, summary
+    from margin.runs.seed_interval import shares, summary
 
     if len(runs) == 1:
         run = runs[0]

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from margin.data.files.writing import write_whole
-from margin.engine.parallel.processes import share
-from margin.engine.parallel.sharding import like, state_like, whole
-from margin.engine.run_text import shown, wrong
-from margin.engine.state import State
+from margin.engine.encodings import shown
+from margin.engine.loop import State
+from margin.engine.parallel.processes import like, state_like, whole, world
+from margin.engine.schema import wrong
 
 SHOWN = 3
 """How many names a message lists."""
@@ -69,7 +69,7 @@ def save_state(path: Path, state: State) -> None:
         "tally": state.tally,
     }
     text = json.dumps(pack(tree, "", tensors))
-    if share().rank == 0:
+    if world().rank == 0:
         named = {name[1:]: tensor for name, tensor in tensors.items()}
         write_whole(path, save(named, {"state": text, "digest": digest_of(named, text)}))
 

@@ -10,17 +10,17 @@ from torch import Tensor, nn
 
 from margin.core.tasks import Task
 from margin.core.types import TERMS, Batch, Metrics, Objective
-from margin.engine.asking import weighted_mean, weighted_sum
+from margin.engine.evaluation import weighted_mean, weighted_sum
+from margin.engine.loop import NonFiniteError, State, Step
 from margin.engine.parallel.processes import (
     Spread,
     averaged_gradients,
     averaged_number,
-    share,
+    norms,
     summed,
     summed_later,
+    world,
 )
-from margin.engine.parallel.sharding import norms
-from margin.engine.state import NonFiniteError, State, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Descend:
             NonFiniteError: The loss or a gradient is not finite; nothing has been moved.
         """
         optimizer, parameters = state.optimizers[name], self.parameters(state, name)
-        if not self.synchronized and share().size > 1:
+        if not self.synchronized and world().size > 1:
             loss = averaged_number(loss, parameters[0].device)
             grads = averaged_gradients(grads)
         for parameter, grad in zip(parameters, grads, strict=True):
@@ -159,7 +159,7 @@ def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:
     Of several processes each gets its own part of the sum, scaled so that the mean over the processes of
     losses and of gradients is that of the whole batch.
     """
-    size = share().size
+    size = world().size
     if size == 1:
         return weighted_mean(losses, weight)
     total, count = weighted_sum(losses, weight)
@@ -168,11 +168,11 @@ def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:
 
 def descent(objective: Objective, descend: Descend) -> Step:
     """One optimizer step on the batch's weighted mean loss, sum(w l) / sum(w) over all terms."""
-    if share().size > 1 and not descend.synchronized:
+    if world().size > 1 and not descend.synchronized:
         objective, descend = Spread(objective), replace(descend, synchronized=True)
 
     def step(state: State, batch: Batch) -> Metrics:
-        if descend.pieces == 1 and share().size == 1:
+        if descend.pieces == 1 and world().size == 1:
             losses = objective(state.model, batch, state.generator)
             terms = losses.numel() if batch.weight is None else weighted_sum(losses, batch.weight)[1]
             return descend(state, weighted_mean(losses, batch.weight)) | {TERMS: terms}
@@ -198,7 +198,7 @@ def _summed_descent(objective: Objective, descend: Descend, state: State, batch:
             total.backward()
     loss, terms = over_all().tolist()
     grads = [parameter.grad for parameter in parameters]
-    torch._foreach_mul_([grad for grad in grads if grad is not None], share().size / terms)
+    torch._foreach_mul_([grad for grad in grads if grad is not None], world().size / terms)
     return descend.apply(state, grads, loss / terms) | {TERMS: terms}
 
 

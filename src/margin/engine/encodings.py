@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from margin.core.hints import fits, spoken
-from margin.engine.run_text import shown
+from margin.core.hints import describe_type, fits
+from margin.engine.encodings import shown
 
 DTYPE = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "complex64", "bool"]
 KIND = Literal["number", "category", "boolean"]
@@ -57,7 +57,7 @@ def column(value: Mapping[str, Any]) -> str:
     if value["kind"] == "category" and (complaint := words(value.get("categories"))):
         return f"has categories, which {complaint}"
     if not fits(value.get("fill"), FILLS[value["kind"]]):
-        return f"is filled with {spoken(FILLS[value['kind']])}: got {shown(value['fill'])}"
+        return f"is filled with {describe_type(FILLS[value['kind']])}: got {shown(value['fill'])}"
     return ""
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from margin.core.types import TERMS, WARMING, Metrics
-from margin.engine.interruption import EvaluationLeftError
+from margin.engine.hooks import EvaluationLeftError
+from margin.engine.loop import Hook, State, is_loss
 from margin.engine.runs import Run
-from margin.engine.state import Hook, State, is_loss
 
 Evaluation = Callable[[State], dict[str, float]]
 
@@ -122,13 +122,13 @@ def saving(run: Run, every: int, metric: str) -> Hook:
 
 def is_best(history: list[dict[str, Any]], metric: str) -> bool:
     """Whether the last row has the smallest value of all; what is not finite is never the smallest."""
-    *before, last = judged(history, metric)
+    *before, last = metric_values(history, metric)
     if last is None or not math.isfinite(last):
         return False
     return all(value is None or not value <= last for value in before)
 
 
-def judged(history: list[dict[str, Any]], metric: str) -> list[float | None]:
+def metric_values(history: list[dict[str, Any]], metric: str) -> list[float | None]:
     """The metric of each row, None where there is none or the model was still warming."""
     return [None if warming(row) else row.get(metric) for row in history]
 

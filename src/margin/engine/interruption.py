@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from margin.core.types import Batch, Metrics
-from margin.engine.parallel.processes import share, summed, summed_later
-from margin.engine.state import State, device_of
+from margin.engine.loop import State
+from margin.engine.parallel.processes import summed, summed_later, world
+from margin.nn.preprocessed import device_of
 
 INTERRUPTED = "interrupted"
 
@@ -35,7 +36,7 @@ class Interruption:
 
     def __call__(self, state: State, metrics: Metrics) -> str | None:
         """Why to stop, or None."""
-        if share().size == 1:
+        if world().size == 1:
             return INTERRUPTED if self._wanted() else None
         if self.left:  # all processes have left the evaluation of this step
             return INTERRUPTED

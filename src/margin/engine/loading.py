@@ -7,12 +7,11 @@ from typing import Any
 from torch import nn
 
 from margin.core.options import Training
+from margin.engine.build import Room, memory_here, module_of
 from margin.engine.checkpoints import load_module
-from margin.engine.memory import Room, memory_here
-from margin.engine.recipes import module_of
-from margin.engine.run_text import wrong
 from margin.engine.runs import Run
-from margin.engine.state import Preprocessed
+from margin.engine.schema import wrong
+from margin.nn.preprocessed import Preprocessed
 
 BROKEN = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
 """What a constructor raises where a record holds other values than it was called with once."""

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Objective
-from margin.engine.asking import expand_weight
-from margin.engine.descent import Risk
+from margin.engine.evaluation import expand_weight
+from margin.engine.loop import Risk
 
 Kind = Literal["mixup", "cutmix"]
 

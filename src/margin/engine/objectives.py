@@ -7,8 +7,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch, Objective
-from margin.engine.asking import expand_weight
-from margin.engine.descent import Risk
+from margin.engine.evaluation import expand_weight
+from margin.engine.loop import Risk
 from margin.nn.losses import check_smoothing, smoothed_cross_entropy
 
 

@@ -11,23 +11,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from margin.core.catalog import Entry, dictated, find, heads_of, models, resolve, rules, supply
+from margin.core.catalog import Entry, call_with, data_parameters, find, heads_of, models, resolve, rules
 from margin.core.findings import without_loss
 from margin.core.options import Training
 from margin.core.tasks import Task
 from margin.core.types import Batch, Examples, Objective
 from margin.data.examples import ALL, Data, InOrder, Share, evaluation_batch
 from margin.data.sampling.loading import Prefetched
-from margin.engine.asking import evaluate
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.parallel.processes import share
-from margin.engine.plateau import on_plateau
-from margin.engine.recipes import DTYPES
-from margin.engine.state import State, Step, device_of
-from margin.engine.target_scaling import in_own_units, scale_of, standardized_loss
-from margin.engine.tracking import Tracks, tracks_of
-from margin.engine.tricks import drawn, moving_objective, teacher_of
-from margin.engine.wrappers import averaged, scheduled
+from margin.engine.build import DTYPES
+from margin.engine.evaluation import evaluate
+from margin.engine.loop import GradientUpdate, State, Step, averaged, descent, on_plateau, risk, scheduled
+from margin.engine.objectives import in_own_units, moving_objective, scale_of, standardized_loss
+from margin.engine.parallel.processes import world
+from margin.engine.plan import Tracks, make_sampler, teacher_of, tracks_of
+from margin.nn.preprocessed import device_of
 from margin.optim.schedules import schedule_of
 
 Taken = Callable[[Sequence[Batch]], Iterator[Batch]]
@@ -85,7 +82,7 @@ class Plan:
             state: Whose weights.
             taken: How its batches are taken: one after another, or until the training is to stop.
         """
-        return self.judge_part(state.usable, "val", taken)
+        return self.evaluate_part(state.usable, "val", taken)
 
     def measure(self, state: State) -> dict[str, float]:
         """The columns of every track, of the current weights on the training part."""
@@ -96,10 +93,10 @@ class Plan:
         return {
             f"{name}_{metric}": value
             for name in self.held
-            for metric, value in self.judge_part(model, name).items()
+            for metric, value in self.evaluate_part(model, name).items()
         }
 
-    def judge_part(self, model: nn.Module, name: str, taken: Taken = iter) -> dict[str, float]:
+    def evaluate_part(self, model: nn.Module, name: str, taken: Taken = iter) -> dict[str, float]:
         """Metrics of a module on one part."""
         if self.objective is None or name not in self.held:
             return {}
@@ -124,12 +121,12 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     def in_order(part: Examples, share: Share = ALL) -> InOrder:
         return InOrder(part, evaluation_batch(part, size), dtype=dtype, device=device, share=share)
 
-    source = drawn(examples["train"], size, data, training)
+    source = make_sampler(examples["train"], size, data, training)
     if entry.whole and source.per_epoch > 1:
         raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch-size all, got {size}")
     epochs = int(training.epochs or 0) * source.per_epoch
     total = epochs if training.max_steps is None else training.max_steps
-    held = {name: in_order(part, share()) for name, part in examples.items() if name != "train" and len(part)}
+    held = {name: in_order(part, world()) for name, part in examples.items() if name != "train" and len(part)}
     given = {
         "task": task,
         "domain": data.domain,
@@ -198,15 +195,15 @@ def _step(
     )
     if sharded and pieces > 1:
         raise ValueError(f"accumulate must be 1 where weights are in shares (fsdp): got {pieces}")
-    descend = Descend(float(training.clip or 0), pieces, synchronized=sharded)
+    descend = GradientUpdate(float(training.clip or 0), pieces, synchronized=sharded)
     factory = factory_of(entry, arguments["rule"])
     what = f"the rule {arguments['rule']}" if arguments["rule"] else f"the step of {entry.name}"
     offered = {**given, "objective": objective, "descend": descend}
-    if "teacher" in dictated(factory) and not given["teacher"]:
+    if "teacher" in data_parameters(factory) and not given["teacher"]:
         raise ValueError(f"{what} learns from a trained model: give --teacher RUN")
-    if training.teacher and "teacher" not in dictated(factory):
+    if training.teacher and "teacher" not in data_parameters(factory):
         raise ValueError(f"{what} has no teacher: leave out --teacher, or choose --rule distillation")
-    step: Step = supply(factory, offered, arguments["step"], what)
+    step: Step = call_with(factory, offered, arguments["step"], what)
     if entry.optimizers:
         step = paced_rate(step, training, given["total_steps"])
     return averaged(step, training.average, int(training.average_start or 0)) if training.average else step
@@ -250,7 +247,7 @@ TARGETS = {
 
 def reading_of(entry: Entry, source: str) -> str:
     """How a file is to be read that was taken for a table or for arrays; "" where an entry takes these."""
-    keys = [key for key in dictated(resolve(entry.build)) if INPUTS.get(key, ("", ""))[1]]
+    keys = [key for key in data_parameters(resolve(entry.build)) if INPUTS.get(key, ("", ""))[1]]
     if not keys:
         return ""
     wanted, prefix = INPUTS["horizon" if "horizon" in keys else keys[0]]
@@ -281,7 +278,7 @@ def check_task(entry: Entry, data: Data) -> None:
         ValueError: The data's targets or inputs are of the other kind.
     """
     for key, (wanted, prefix) in INPUTS.items():
-        if key in dictated(resolve(entry.build)) and key not in data.spec:
+        if key in data_parameters(resolve(entry.build)) and key not in data.spec:
             kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
             remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
             if wanted == "tokens" and data.encoding.get("format") == "audio":
@@ -320,7 +317,7 @@ def alternatives(entry: Entry, data: Data) -> Iterator[str]:
         try:
             check_task(other, data)
             with torch.random.fork_rng(devices=[]):
-                supply(resolve(other.build), data.spec, {}, other.name)
+                call_with(resolve(other.build), data.spec, {}, other.name)
         except ValueError:
             continue
         yield other.name

@@ -5,7 +5,7 @@ from typing import Any
 
 from margin.core.catalog import check_options
 from margin.core.types import Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 from margin.optim.schedules import plateau
 
 METRIC = "val_loss"

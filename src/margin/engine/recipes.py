@@ -12,18 +12,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from margin.core.catalog import find, models, resolve, supply
+from margin.core.catalog import call_with, find, models, resolve
 from margin.core.options import Training
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize
-from margin.engine.memory import Room, memory_here
-from margin.engine.optimizers import optimizer_of
-from margin.engine.parallel.processes import check_divisible, share
-from margin.engine.parallel.sharding import shard
-from margin.engine.state import Preprocessed, State
+from margin.engine.build import Room, memory_here, optimizer_of
+from margin.engine.loop import State
+from margin.engine.parallel.processes import check_divisible, shard, world
 from margin.engine.transfer import freeze
 from margin.math.seeds import mix
 from margin.nn.initialization import initialize
+from margin.nn.preprocessed import Preprocessed
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """The type of the weights at each precision; bfloat16 is autocast over float32 weights."""
@@ -37,7 +36,7 @@ def build(recipe: Mapping[str, Any]) -> nn.Module:
         for name, value in recipe["spec"].items()
     }
     try:
-        return supply(resolve(entry.build), spec, recipe["options"], f"the model {entry.name}")
+        return call_with(resolve(entry.build), spec, recipe["options"], f"the model {entry.name}")
     except (RuntimeError, MemoryError) as error:  # what torch and NumPy raise where sizes make no tensor
         reason = str(error).splitlines()[0] if str(error) else "there is not so much memory"
         raise ValueError(f"{entry.name} cannot be built with these options: {reason}") from error
@@ -119,7 +118,7 @@ def start(
     device = device_here(str(training.device))
     if (training.processes or 1) > 1:
         check_divisible(model, entry, device.type)
-    if share().size > 1:
+    if world().size > 1:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     model = model.to(device)
     for parameter in model.preprocess.parameters():
@@ -127,7 +126,7 @@ def start(
     modules: dict[str, nn.Module] = {"model": model}
     if training.average:
         modules["average"] = copy.deepcopy(model).requires_grad_(False)
-    if training.strategy == "fsdp" and share().size > 1:
+    if training.strategy == "fsdp" and world().size > 1:
         for module in modules.values():  # after the copy, which it refuses, and before the optimizers
             shard(module)
     optimizers = {
@@ -148,7 +147,7 @@ def start(
 
 def device_here(name: str) -> torch.device:
     """The device of that name; of several processes on one machine each takes its own CUDA device."""
-    own = name == "cuda" and share().size > 1
+    own = name == "cuda" and world().size > 1
     return device_named(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if own else name)
 
 

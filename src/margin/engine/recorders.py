@@ -12,9 +12,9 @@ from typing import Any
 
 from margin.core.types import Metrics
 from margin.data.files.writing import write_whole
-from margin.engine.parallel.processes import share
+from margin.engine.loop import Hook, State
+from margin.engine.parallel.processes import world
 from margin.engine.runs import Run
-from margin.engine.state import Hook, State
 
 Rows = Callable[[list[dict[str, Any]]], None]
 """Writes the history so far; called with all rows whenever one was added."""
@@ -32,7 +32,7 @@ def recording(run: Run, names: Sequence[str]) -> Iterator[Hook]:
         ValueError: TensorBoard is not installed.
     """
     with ExitStack() as stack:
-        leads = share().rank == 0
+        leads = world().rank == 0
         writers = (
             [stack.enter_context(RECORDERS[name](run)) for name in names if name in RECORDERS]
             if leads

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from margin.core.catalog import Entry, dictated, resolve
+from margin.core.catalog import Entry, data_parameters, resolve
 from margin.core.options import Training
 from margin.data.examples import Data
-from margin.engine.origin import git_state, versions
-from margin.engine.recipes import record_preprocess
+from margin.engine.build import record_preprocess
+from margin.engine.runs import git_state, versions
 
 RESUMABLE = (
     "epochs",
@@ -37,7 +37,7 @@ def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: 
         arguments: The model's options, those of its step, the rule.
         training: The resolved options.
     """
-    spec = {name: data.spec[name] for name in dictated(resolve(entry.build)) if name in data.spec}
+    spec = {name: data.spec[name] for name in data_parameters(resolve(entry.build)) if name in data.spec}
     return {
         "format": 1,
         "arguments": {

@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from margin.core.types import TERMS, Batch, Metrics
-from margin.engine.parallel.processes import share, summed
+from margin.engine.parallel.processes import summed, world
 from margin.math.seeds import mix
 
 
@@ -109,7 +109,7 @@ class State:
 
     def reseed(self, device: torch.device) -> None:
         """Make this step's randomness a function of (seed, rank, step) alone."""
-        key = mix(self.seed, share().rank, self.step)
+        key = mix(self.seed, world().rank, self.step)
         self.generator.manual_seed(key)
         # nn.Dropout draws from the global generators and knows no other
         torch.default_generator.manual_seed(key ^ 0x5BD1E995)

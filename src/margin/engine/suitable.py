@@ -3,7 +3,7 @@
 import inspect
 from typing import Any
 
-from margin.core.catalog import Entry, chosen, dictated, find, heads_of, models, resolve
+from margin.core.catalog import Entry, data_parameters, find, heads_of, models, resolve, user_options
 from margin.core.tasks import HALFSPACE, Task
 
 SPEC = ("in_features", "num_classes", "num_examples", "channels", "image_size")
@@ -23,7 +23,7 @@ def defaults_of(entry: Entry | None) -> dict[str, Any]:
     if entry is None:
         return {}
     build = resolve(entry.build)
-    return {name: inspect.signature(build).parameters[name].default for name in chosen(build)}
+    return {name: inspect.signature(build).parameters[name].default for name in user_options(build)}
 
 
 def kind_of(entry: Entry) -> str:
@@ -44,7 +44,7 @@ def suitable(kind: str, *, many: bool = False) -> list[str]:
 
 
 def _strange(entry: Entry) -> set[str]:
-    return set(dictated(resolve(entry.build))) - set(SPEC)
+    return set(data_parameters(resolve(entry.build))) - set(SPEC)
 
 
 def entry_for(kind: str, model: Any, shape: Any) -> Entry:
@@ -63,6 +63,6 @@ def entry_for(kind: str, model: Any, shape: Any) -> Entry:
         raise ValueError(
             f"model must predict {kind} from the rows of a matrix: got {entry.name}; such: {such}"
         )
-    if shape is None and {"channels", "image_size"} & set(dictated(resolve(entry.build))):
+    if shape is None and {"channels", "image_size"} & set(data_parameters(resolve(entry.build))):
         raise ValueError(f"{entry.name} takes images: pass shape=(channels, height, width), got shape=None")
     return entry

@@ -14,7 +14,7 @@ from margin.core.tasks import VALUES
 from margin.core.types import Batch, Metrics, Objective
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize, fit_standardize
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 
 def can_scale(entry: Entry) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from margin.core.catalog import Part, find, parts, resolve
 from margin.core.options import Training
 from margin.core.types import Batch, Objective
-from margin.engine.state import State
+from margin.engine.loop import State
 
 Track = Callable[[State, Objective, Sequence[Batch]], dict[str, float]]
 """``(state, objective, training batches) -> columns of the history``; leaves no trace."""

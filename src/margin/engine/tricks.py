@@ -15,16 +15,13 @@ from margin.data.formats.objects.streams import Stream, ordered
 from margin.data.preprocess import Standardize
 from margin.data.sampling.curriculum import paced, within_classes
 from margin.data.transforms.augmentation import augmented, transforms_of
-from margin.engine.asking import asking
-from margin.engine.descent import Risk
-from margin.engine.loading import load
-from margin.engine.mixing import check_mixable, mixed
-from margin.engine.objectives import smoothed
-from margin.engine.other_runs import run_at
-from margin.engine.parallel.processes import share
-from margin.engine.state import dtype_of
-from margin.engine.wrappers import autocast
+from margin.engine.evaluation import eval_mode
+from margin.engine.loop import Risk, autocast
+from margin.engine.objectives import check_mixable, mixed, smoothed
+from margin.engine.parallel.processes import world
+from margin.engine.runs import load, run_at
 from margin.nn.losses import check_smoothing
+from margin.nn.preprocessed import dtype_of
 
 
 def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Training) -> Batches:
@@ -42,7 +39,7 @@ def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Tr
             raise ValueError(f"{data.name} is a stream, which brings its own changes: leave out --augment")
         changed = augmented(examples, transforms_of(training.augment, setting(data)))
     if not training.curriculum:
-        return ordered(changed, batch_size, seed=seed, share=share())
+        return ordered(changed, batch_size, seed=seed, share=world())
     if isinstance(examples, Stream) or isinstance(changed, Stream):
         raise ValueError(f"{data.name} is a stream, in its own order: leave out --curriculum")
     if batch_size >= len(examples):
@@ -59,7 +56,7 @@ def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Tr
         total=int(training.max_steps or 0),
         epochs=int(training.epochs or 0),
         seed=seed,
-        share=share(),
+        share=world(),
     )
 
 
@@ -86,7 +83,7 @@ def difficulty(path: str, examples: Examples) -> Tensor:
     """
     model = load(run_at(path, "curriculum"))
     found, labels = [], []
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             if batch.targets is None or batch.targets.is_floating_point():
                 raise ValueError("a curriculum orders labeled examples: these have no classes")

@@ -6,7 +6,7 @@ Both are those of the model's own features, behind the preprocessing: in standar
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.state import core_of, features_of
+from margin.nn.preprocessed import core_of, features_of
 
 
 def reconstruction_error(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:

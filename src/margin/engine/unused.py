@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from margin.core.catalog import Entry, Rule, dictated
+from margin.core.catalog import Entry, Rule, data_parameters
 from margin.core.hints import flag
 from margin.core.options import Training
-from margin.engine.target_scaling import can_scale
+from margin.engine.objectives import can_scale
 
 OF_GRADIENTS = (
     "init",
@@ -76,11 +76,11 @@ def _unused(
         yield from ((name, f"{entry.name} is not trained by gradients") for name in OF_GRADIENTS)
     if any(entry.optimizers):
         yield "compile", f"{what} asks for parts of the model, not for its outputs"
-    if "objective" not in dictated(factory):
+    if "objective" not in data_parameters(factory):
         yield from ((name, f"{what} asks for no loss that {name} could change") for name in OF_OBJECTIVE)
         if training.precision == "bfloat16":
             yield "precision", f"{what} asks for no loss that bfloat16 could compute"
-    if "descend" not in dictated(factory):
+    if "descend" not in data_parameters(factory):
         yield from ((name, f"{what} moves along no gradient") for name in OF_DESCENT)
     if rule:
         yield from ((name, f"{what} has no use for {name}") for name in rule.unused)

@@ -6,11 +6,10 @@ from typing import Any
 
 from margin.core.catalog import find, rules
 from margin.core.types import Metrics
-from margin.engine.hooks import Evaluating, patience, saving, until
-from margin.engine.interruption import INTERRUPTED
+from margin.engine.hooks import INTERRUPTED, Evaluating, patience, saving, until
+from margin.engine.loop import Hook, State
 from margin.engine.plan import Plan, Taken
 from margin.engine.runs import Run
-from margin.engine.state import Hook, State
 
 NOT_FINITE = "not finite"
 """How the reason begins of a training that met numbers that are not finite."""
@@ -56,14 +55,14 @@ def has_row(run: Run, state: State) -> bool:
 
 def is_over(run: Run, state: State, plan: Plan) -> bool:
     """Whether nothing is left to do: the training ended here and its weights were judged."""
-    if run.marks.get("ended") != state.step or not run.judged:
+    if run.checkpoints.get("ended") != state.step or not run.evaluated:
         return False
     return state.step >= plan.total or bool(ended(run, state))
 
 
 def ended(run: Run, state: State) -> str:
     """Why a training stopped here of its own accord, or "": then a resumption does not go on."""
-    marks = run.marks
+    marks = run.checkpoints
     reason = str(marks.get("reason", ""))
     early = reason not in ("max_steps", INTERRUPTED) and not reason.startswith(NOT_FINITE)
     return reason if early and marks.get("ended") == state.step else ""

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen
-from margin.engine.state import NonFiniteError, State, features_of
+from margin.engine.evaluation import eval_mode, sample_examples
+from margin.engine.loop import NonFiniteError, State
+from margin.nn.preprocessed import features_of
 
 
 class WeightedRows(NamedTuple):
@@ -108,8 +108,8 @@ def training_rows(subject: Subject, *, targets: bool = True, most: int | None = 
         NonFiniteError: A feature or a target is not finite.
     """
     parts, first = [], 0
-    with torch.no_grad(), asking(subject.model):
-        for batch in chosen(subject.train, most).batches:
+    with torch.no_grad(), eval_mode(subject.model):
+        for batch in sample_examples(subject.train, most).batches:
             if targets and batch.targets is None:
                 raise ValueError("the question needs targets: the training examples have none")
             x = features_of(subject.model, batch.inputs[0]).flatten(1)

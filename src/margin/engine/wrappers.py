@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics, Objective
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 
 def scheduled(step: Step, schedule: Callable[[int], float]) -> Step:

@@ -17,9 +17,8 @@ from torch import Generator, Tensor
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch, Domain
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen, counts
-from margin.engine.state import NonFiniteError
+from margin.engine.evaluation import counts, eval_mode, sample_examples
+from margin.engine.loop import NonFiniteError
 from margin.robust.attacks.black_box import Leaky, random_search
 from margin.robust.attacks.gradient import (
     Search,
@@ -117,7 +116,7 @@ def take(subject: Subject, domain: Domain, limit: int) -> Sample:
 
     for batch in subject.test:
         outside += int((counts(batch) & ~admits(batch).cpu()).sum())
-    found = chosen(subject.test, limit, admits=admits)
+    found = sample_examples(subject.test, limit, admits=admits)
     chunks: list[Batch] = []
     for batch in found.batches:
         x, labels = batch.inputs[0], labels_of(batch)
@@ -220,7 +219,7 @@ class _Part(NamedTuple):
 def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], search: Search | None) -> _Part:
     x, model = batch.inputs[0], subject.model
     losses = (subject.objective, margin_loss(subject.task))
-    with asking(model) as generator, torch.no_grad():
+    with eval_mode(model) as generator, torch.no_grad():
         outputs, again = model(x), model(x)
         clean = ~_wrong(subject, outputs, batch)
         slopes = [input_gradient(model, batch, loss, generator).gradient for loss in losses]

@@ -20,15 +20,14 @@ from torch import Generator, Tensor, nn
 
 from margin.core.catalog import find, models, resolve
 from margin.core.tasks import DENSITY, PROBABILITY
-from margin.data.examples import Data, InOrder, judged
+from margin.data.examples import Data, InOrder, held_out_part
 from margin.data.files.writing import write_whole
 from margin.data.preprocess import Standardize
-from margin.engine.loading import load
 from margin.engine.plan import cut_of
-from margin.engine.runs import Run
-from margin.engine.state import Preprocessed, core_of, dtype_of
+from margin.engine.runs import Run, load
+from margin.nn.preprocessed import Preprocessed, core_of, dtype_of
 from margin.runs.exporting_onnx import check_onnx, onnx_bytes, quiet, tensors_of, texts
-from margin.runs.using import reopen_data
+from margin.runs.run_data import reopen_data
 
 ENDINGS = {"state": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
 """The formats, each with the ending of its files."""
@@ -195,7 +194,7 @@ def example_inputs(
 
 
 def _examples(data: Data, record: Mapping[str, Any], dtype: torch.dtype) -> tuple[tuple[Tensor, ...], str]:
-    part = judged(data.splits) or "train"
+    part = held_out_part(data.splits) or "train"
     cut = cut_of(find(models(), record["recipe"]["model"], "model"))
     inputs = InOrder(cut(data.splits[part]), EXAMPLES, dtype=dtype)[0].inputs
     return inputs, f"{len(inputs[0])} examples of {data.name} ({part} part)"

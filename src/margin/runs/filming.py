@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from margin.data.transforms.sample_sheet import has_picture, write_picture
-from margin.engine.recorders import at_rows
+from margin.engine.hooks import at_rows
+from margin.engine.loop import Hook, State
 from margin.engine.runs import Run
-from margin.engine.state import Hook, State
 from margin.runs.sampling import draw_from
 
 COUNT = {4: 64, 2: 1000}

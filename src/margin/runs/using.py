@@ -11,18 +11,17 @@ from torch import Generator, Tensor
 from margin.core.catalog import find, models, resolve, sources
 from margin.core.tasks import CODES, DENSITY, TOKENS, Task
 from margin.core.types import Batch
-from margin.data.examples import Data, InOrder, evaluation_batch, is_independent, judged
+from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
 from margin.data.formats.audio.sources import sound_files
 from margin.data.formats.images.folders import image_files
 from margin.data.formats.text.pairs import decode
 from margin.data.forms import form_of, without_prefix
 from margin.data.opening import encode, open_data
 from margin.data.preprocess import Standardize
-from margin.engine.asking import asking, expand_weight, terms_of
-from margin.engine.loading import load
+from margin.engine.evaluation import eval_mode, expand_weight, terms_of
 from margin.engine.plan import cut_of, objective_of
-from margin.engine.runs import Run
-from margin.engine.state import core_of, dtype_of, features_of
+from margin.engine.runs import Run, load
+from margin.nn.preprocessed import core_of, dtype_of, features_of
 from margin.theory.prediction.held_out import Terms
 
 
@@ -57,9 +56,9 @@ def held_out(run: Run) -> Any:
         ValueError: It held nothing out, its data have changed, or they lay in memory.
     """
     splits = reopen_data(run.record).splits
-    if not judged(splits):
+    if not held_out_part(splits):
         raise ValueError(f"{run.path} held nothing out")
-    return splits[judged(splits)]
+    return splits[held_out_part(splits)]
 
 
 def predictions(
@@ -103,7 +102,7 @@ def predictions(
     translate = getattr(core_of(model), "translate", None)
     if translate is None and (width, longest) != (1, 100):
         raise ValueError(f"width and longest are of models that translate: {entry.name} does not")
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             if translate is not None:
                 found = translate(*batch.inputs[:2], width=width, longest=longest)
@@ -224,7 +223,7 @@ def held_out_terms(run: Run) -> HeldOut:
         raise ValueError(f"{entry.name} has no loss that could be compared")
     examples, first = cut_of(entry)(part), 0
     found: dict[str, list[tuple[Tensor, ...]]] = {}
-    with torch.no_grad(), asking(model) as generator:
+    with torch.no_grad(), eval_mode(model) as generator:
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             count = 0
             for name, values in terms_of(model, batch, task, objective, generator).items():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from margin.auditing.subject.reading import PROBABILITIES, say_infinite
+from margin.auditing.subject.outputs import PROBABILITIES, say_infinite
 
 
 @pytest.mark.parametrize(("dtype", "taken"), [(torch.float32, "87.3"), (torch.float64, "708")])

@@ -11,8 +11,9 @@ from sklearn.datasets import load_digits
 from margin.classic.factors.pca import PCA, LinearAutoencoder, principal_axes, principal_components
 from margin.core.types import Batch
 from margin.data.preprocess import fit_standardize
-from margin.engine.state import Preprocessed, State
-from margin.engine.unsupervised import reconstruction_error
+from margin.engine.loop import State
+from margin.engine.objectives import reconstruction_error
+from margin.nn.preprocessed import Preprocessed
 
 
 def problem(rows: int = 40, features: int = 6, seed: int = 0) -> torch.Tensor:

@@ -17,7 +17,7 @@ from margin.classic.linear.ridge import (
     ridge_solution,
 )
 from margin.core.types import Batch
-from margin.engine.state import State
+from margin.engine.loop import State
 
 SCALINGS = ("mean", "sum", "undivided")
 

@@ -10,7 +10,6 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
-from margin.engine.state import core_of
 from margin.generative.autoencoder.claims import (
     affine_decoder,
     bent_demo,
@@ -24,6 +23,7 @@ from margin.generative.autoencoder.claims import (
 )
 from margin.generative.autoencoder.model import Autoencoder, dense_autoencoder
 from margin.generative.autoencoder.vae import conditional_vae, conv_vae, dense_vae
+from margin.nn.preprocessed import core_of
 
 
 def rows(n: int = 50, d: int = 5, seed: int = 0) -> Tensor:

@@ -10,7 +10,6 @@ from torch import Generator, Tensor, nn
 from margin.core.catalog import claims
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.types import Batch
-from margin.engine.state import core_of
 from margin.generative.autoencoder import claims as vae_claims
 from margin.generative.autoencoder.claims import (
     bends,
@@ -27,6 +26,7 @@ from margin.generative.autoencoder.claims import (
 )
 from margin.generative.autoencoder.vae import VAE, conditional_vae, dense_vae
 from margin.generative.autoencoder.vae_bounds import marginal_log_prob, posterior
+from margin.nn.preprocessed import core_of
 
 
 def of(model: nn.Module, *batches: Batch) -> Subject:

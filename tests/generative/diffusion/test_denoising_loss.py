@@ -6,9 +6,9 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
 from margin.generative.diffusion.model import DRAWS, Diffusion, conditional_denoising_loss, denoising_loss
 from margin.generative.diffusion.process import linear_schedule
+from margin.nn.preprocessed import Preprocessed
 
 
 class Spy(nn.Module):

@@ -4,9 +4,9 @@ import torch
 from torch import Generator
 
 from margin.core.types import Batch
-from margin.engine.state import Preprocessed
 from margin.generative.flow.objectives import negative_bound
 from margin.generative.flow.realnvp_images import RealNVPImages
+from margin.nn.preprocessed import Preprocessed
 
 
 class Sixteenth(torch.nn.Module):

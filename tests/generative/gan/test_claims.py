@@ -11,7 +11,6 @@ from margin.core.findings import Subject, Verdict, without_loss
 from margin.core.tasks import CRITIC
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
 from margin.generative.gan.claims import (
     demo,
     distance,
@@ -24,6 +23,7 @@ from margin.generative.gan.claims import (
 from margin.generative.gan.model import GAN, ConditionalGAN
 from margin.generative.gan.model import conditional_gan as conditional_points
 from margin.generative.gan.players import Critic, Implicit
+from margin.nn.preprocessed import Preprocessed
 
 
 class Features(nn.Module):

@@ -7,11 +7,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.state import Preprocessed, State
+from margin.engine.loop import State
 from margin.generative.gan.game import CERTAIN, Game, Terms, check_bounds
 from margin.generative.gan.model import conditional_gan as conditional_points
 from margin.generative.gan.model import conv_gan as images
 from margin.generative.gan.model import gan as points
+from margin.nn.preprocessed import Preprocessed
 
 
 def state(core: nn.Module) -> State:

@@ -11,7 +11,6 @@ from torch import Tensor
 from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
-from margin.engine.state import core_of
 from margin.generative.latent import claims as latent_claims
 from margin.generative.latent.claims import (
     ascent,
@@ -32,6 +31,7 @@ from margin.generative.latent.gplvm import negative_log_likelihood
 from margin.generative.latent.mixture import GaussianMixture, Parts, em_iteration
 from margin.generative.latent.nmf import NMF, updated
 from margin.generative.latent.rbm import RBM
+from margin.nn.preprocessed import core_of
 
 
 def of(subject: Subject, core: torch.nn.Module) -> Subject:

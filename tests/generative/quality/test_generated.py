@@ -11,8 +11,8 @@ from margin.core.findings import Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
 from margin.generative.quality.sample_comparison import can_be_sampled, compared, draw, has_enough
+from margin.nn.preprocessed import Preprocessed
 
 
 class Drawing(nn.Module):

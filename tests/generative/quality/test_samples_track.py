@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from margin.engine.state import Preprocessed, State
+from margin.engine.loop import State
 from margin.generative.quality.claims import RoundMixture, ring_subject
 from margin.generative.quality.sample_comparison import track
+from margin.nn.preprocessed import Preprocessed
 
 
 def measured(model: nn.Module) -> float:

@@ -6,8 +6,8 @@ from torch import Generator, nn
 
 from margin.core.tasks import class_loss, term_loss
 from margin.core.types import Batch
-from margin.engine.state import Preprocessed
 from margin.geometric.sets.pointnet import PointNet, PointNetSegmentation, distance_from_orthogonal, penalized
+from margin.nn.preprocessed import Preprocessed
 
 
 class Halved(nn.Module):

@@ -6,8 +6,7 @@ from torch import nn
 from margin.core.findings import Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import Preprocessed
+from margin.engine.loop import risk
 from margin.geometric.sets.claims import (
     has_maxima,
     has_pooling,
@@ -19,6 +18,7 @@ from margin.geometric.sets.claims import (
 )
 from margin.geometric.sets.deep_sets import regressor
 from margin.geometric.sets.pointnet import PointNet
+from margin.nn.preprocessed import Preprocessed
 
 
 def subject(model: nn.Module, *inputs: torch.Tensor) -> Subject:

@@ -7,8 +7,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import Preprocessed
+from margin.engine.loop import risk
+from margin.nn.preprocessed import Preprocessed
 from margin.sequence.convolution import claims
 from margin.sequence.convolution.claims import cached, is_wavenet, wavenet_demo
 from margin.sequence.convolution.wavenet import CachedSteps, WaveNet

@@ -6,7 +6,7 @@ from torch import nn
 
 from margin.core.tasks import pinball
 from margin.core.types import Batch
-from margin.engine.state import Preprocessed
+from margin.nn.preprocessed import Preprocessed
 from margin.sequence.forecast.baselines import scaled_error
 from margin.sequence.forecast.forecasting import TargetScale
 

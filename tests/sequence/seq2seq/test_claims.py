@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 import margin
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.nn.decoding import State
 from margin.sequence.seq2seq import claims as seq2seq_claims
 from margin.sequence.seq2seq.claims import (
@@ -254,7 +254,7 @@ def test_who_is_asked() -> None:
 @pytest.mark.parametrize("ask", [rows, alignment, normalization, search, by_length])
 def test_asking_leaves_no_trace(ask: object) -> None:
     subject = demo()
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     assert callable(ask)
     ask(subject)
     assert not before.difference(subject)

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.gauss_newton import (
     curvature_map,
     definite,
@@ -224,7 +224,7 @@ def test_traces_of_the_fisher_matrices(net):
     kinds = ("gauss_newton", "sampled_fisher", "empirical_fisher")
     exact = torch.stack([columns(subject, kind).trace() for kind in kinds])
     found = fisher(subject)
-    low, high = found.reach
+    low, high = found.verdict_interval
     assert bool((low - 1e-12 <= exact).all() and (exact <= high + 1e-12).all())  # 3 x 6e-5
     J, z = jacobian(subject)
     g = torch.einsum("nk,nki->ni", z.softmax(-1) - F.one_hot(subject.train[0].targets, 3), J)

@@ -9,7 +9,7 @@ from torch import nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature import twice_differentiable as module
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.trained_weights import sharpness, trace

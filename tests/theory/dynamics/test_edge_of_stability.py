@@ -12,8 +12,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import moons
-from margin.engine.descent import risk
-from margin.engine.state import State
+from margin.engine.loop import State, risk
 from margin.optim.momentum import HeavyBall, Nesterov
 from margin.optim.sign import Lion
 from margin.theory.dynamics.edge_of_stability import demo, edge_of, has_edge, ratio, track

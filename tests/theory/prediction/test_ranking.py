@@ -9,7 +9,7 @@ from scipy.stats import norm
 from sklearn import metrics
 from torch import Generator
 
-from margin.auditing.subject.reading import PROBABILITIES
+from margin.auditing.subject.outputs import PROBABILITIES
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES, HALFSPACE
 from margin.theory.prediction.held_out import Terms, stated

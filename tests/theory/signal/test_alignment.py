@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
 from margin.feedforward.mlp.model import MLP
+from margin.nn.preprocessed import Preprocessed
 from margin.theory.signal.chain import NotAChainError, chain_of
 from margin.theory.signal.symmetry import (
     Ascent,

@@ -6,14 +6,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.descent import risk
-from margin.engine.state import Preprocessed
+from margin.engine.loop import risk
 from margin.feedforward.mlp.model import MLP, MLPRegressor
+from margin.nn.preprocessed import Preprocessed
 from margin.theory.signal.chain import NotAChainError, chain_of, probe
 from margin.vision.convnets.lenet5 import LeNet5
 
@@ -154,7 +154,7 @@ def test_following_a_model_leaves_no_trace():
     subject = Subject(
         model=model, test=[Batch(X, torch.zeros(3).long())], task=CLASSES, objective=risk(CLASSES)
     )
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     chain_of(model, X)
     assert not before.difference(subject)
 

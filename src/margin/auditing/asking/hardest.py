@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from margin.core.findings import Subject, has_loss, has_targets
 from margin.core.types import Batch
-from margin.engine.asking import asking, expand_weight
+from margin.engine.evaluation import eval_mode, expand_weight
 from margin.theory.prediction.margins import output_margins
 
 
@@ -72,7 +72,7 @@ def hardest(subject: Subject, count: int = 12) -> Hardest | None:
         return None
     kept: Hardest | None = None
     position = 0
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         for batch in subject.test:
             found = _of_batch(subject, batch, generator)
             if found is None:

@@ -7,11 +7,11 @@ from statistics import median
 
 import torch
 
-from margin.auditing.report.table import LONG
+from margin.auditing.asking.budget import LONG
 from margin.core.catalog import Claim
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking
+from margin.engine.evaluation import eval_mode
 
 LEAST = 0.2
 """Seconds that a claim takes however small the model is: what it loads, resamples and counts."""
@@ -112,7 +112,7 @@ def seconds_per_example(subject: Subject) -> float:
     batch = subject.test[0]
     length = len(batch.inputs[0])
     size = 1 if subject.independent and batch.divisible else length
-    with asking(subject.model):
+    with eval_mode(subject.model):
         while True:
             inputs = tuple(x[:size] for x in batch.inputs) if size < length else batch.inputs
             start = time.perf_counter()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from margin.auditing.asking.hardest import Hardest
+from margin.auditing.asking.worst_examples import WorstExamples
 from margin.figures.digits import exact
 
 LARGEST = 96
@@ -42,12 +42,12 @@ class Example:
 
 
 def examples(
-    hardest: Hardest, class_names: tuple[str, ...] = (), span: tuple[float, float] | None = None
+    hardest: WorstExamples, class_names: tuple[str, ...] = (), span: tuple[float, float] | None = None
 ) -> list[Example]:
     """The hardest examples, ready to print.
 
     Args:
-        hardest: What :func:`margin.auditing.asking.hardest.hardest` found.
+        hardest: What :func:`margin.auditing.asking.worst_examples.worst_examples` found.
         class_names: Names of the classes, in the order of the labels.
         span: The values shown as black and white; None: the least and largest of each image.
     """

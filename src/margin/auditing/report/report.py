@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from margin.auditing.asking.answers import Answer, Audit, Fact
 from margin.auditing.asking.requirements import Judgment, Status
-from margin.auditing.report.pictures import examples
-from margin.auditing.report.plots import learning_curves, plot
+from margin.auditing.report.plots import examples, learning_curves, plot
 from margin.auditing.report.table import (
     SCOPES,
     Element,
@@ -149,7 +148,7 @@ def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> 
     whole = template.startswith("report")
     sections = [_section(audit, i, notes, whole) for i, a in enumerate(audit.answers) if a.finding]
     used = {f.scope for f in audit.findings.values() if f.low is not None or f.high is not None}
-    hard = audit.hardest if whole else None
+    hard = audit.worst_examples if whole else None
     return (
         _environment()
         .get_template(template)

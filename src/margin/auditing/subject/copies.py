@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.engine.asking import Kept
+from margin.engine.evaluation import Kept
 
 LACKS = re.compile(
     r"derivative for .* is not implemented|does not currently support double backward|once_differentiable"

@@ -9,14 +9,13 @@ from margin.core.catalog import find, models, resolve
 from margin.core.findings import Subject, without_loss
 from margin.core.tasks import Task
 from margin.core.types import Examples
-from margin.data.examples import Data, InOrder, evaluation_batch, is_independent, judged
+from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
 from margin.data.opening import encode
-from margin.engine.loading import load
 from margin.engine.objectives import same_noise
 from margin.engine.plan import cut_of, objective_of
-from margin.engine.runs import Run
-from margin.engine.state import dtype_of
-from margin.runs.using import is_own, reopen_data
+from margin.engine.runs import Run, load
+from margin.nn.preprocessed import dtype_of
+from margin.runs.run_data import is_own, reopen_data
 
 
 def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> Subject:
@@ -110,7 +109,7 @@ def _test_part(
         return given
     if original is None:
         raise ValueError("this run was trained on data in memory: hand them over, or held-out examples")
-    part = judged(original.splits)
+    part = held_out_part(original.splits)
     if not part:
         raise ValueError("the run held nothing out: give held-out data")
     if part == "val":

@@ -13,8 +13,8 @@ from margin.classic.linear.rows import Rows, centered, covariance, scaled, train
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES
 from margin.data.sets.tiny.tables import values
-from margin.engine.state import core_of, dtype_of
-from margin.engine.unsupervised import negative_log_density, reconstruction_error
+from margin.engine.objectives import negative_log_density, reconstruction_error
+from margin.nn.preprocessed import core_of, dtype_of
 
 
 def has_linear_codes(subject: Subject) -> bool:

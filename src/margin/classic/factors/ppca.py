@@ -20,7 +20,7 @@ from margin.classic.factors.factor_analysis import (
 from margin.classic.factors.pca import principal_axes
 from margin.classic.linear.rows import covariance, rows_of
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 Loadings = Float[Tensor, "features components"]
 Covariance = Float[Tensor, "features features"]

@@ -17,8 +17,8 @@ from margin.core.tasks import VALUES, Task
 from margin.core.types import Batch, Objective
 from margin.data.examples import Data, InOrder
 from margin.data.sets.tiny.tables import values
-from margin.engine.descent import risk
-from margin.engine.state import Preprocessed, State, Step, core_of, dtype_of
+from margin.engine.loop import State, Step, risk
+from margin.nn.preprocessed import Preprocessed, core_of, dtype_of
 
 
 def whole(data: Data, part: str = "train") -> Sequence[Batch]:

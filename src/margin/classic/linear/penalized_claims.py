@@ -21,8 +21,8 @@ from margin.classic.linear.rows import Rows, scaled, training_rows
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.data.sets.tiny.tables import values
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 
 
 def ridge_stationarity(subject: Subject) -> Finding:

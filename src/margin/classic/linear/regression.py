@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from margin.classic.linear.rows import Matrix, Vector, centered, even, rows_of, scaled
 from margin.core.types import Batch, Metrics
-from margin.engine.state import NonFiniteError, State, Step
+from margin.engine.loop import NonFiniteError, State, Step
 
 
 class LinearRegression(nn.Module):

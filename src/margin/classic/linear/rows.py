@@ -10,7 +10,7 @@ from torch import Tensor
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.engine import weighted_rows
-from margin.engine.state import State
+from margin.engine.loop import State
 from margin.engine.weighted_rows import WeightedRows, batch_rows
 
 CHUNK = 2048

@@ -26,8 +26,7 @@ from margin.classic.memory.hopfield import Hopfield
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
-from margin.engine.asking import asking
-from margin.engine.chosen import Chosen, drawn_rows
+from margin.engine.evaluation import ExampleSample, drawn_rows, eval_mode
 
 MOST_PATTERNS = 200
 """Stored patterns that are retrieved, the first."""
@@ -71,7 +70,7 @@ def lost(subject: Subject) -> Finding:
         subject: An associative memory.
     """
     memory = memory_of(subject.model)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         patterns = stored_patterns(memory)[:MOST_PATTERNS]
         if isinstance(memory, ModernHopfield):
             found = memory(patterns)
@@ -102,7 +101,7 @@ def falling_dense_energy(subject: Subject) -> Finding:
     memory = memory_of(subject.model)
     patterns = stored_patterns(memory)
     drawn = drawn_rows(subject.test, SWEPT)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         path = [_states(subject, drawn)]
         while len(path) <= memory.max_sweeps and (len(path) < 2 or not torch.equal(path[-1], path[-2])):
             path.append(memory.sweep(path[-1]))
@@ -210,14 +209,14 @@ def retrieval_error(subject: Subject) -> Finding:
     )
 
 
-def _continuous(subject: Subject) -> tuple[ModernHopfield, Tensor, Tensor, Chosen]:
+def _continuous(subject: Subject) -> tuple[ModernHopfield, Tensor, Tensor, ExampleSample]:
     memory, drawn = memory_of(subject.model), drawn_rows(subject.test, UPDATED)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         probes = _states(subject, drawn)
     return memory, stored_patterns(memory).double(), probes.double(), drawn
 
 
-def _states(subject: Subject, drawn: Chosen) -> Tensor:
+def _states(subject: Subject, drawn: ExampleSample) -> Tensor:
     return torch.cat([states_of(subject.model, batch) for batch in drawn.batches])
 
 

@@ -24,8 +24,7 @@ from margin.classic.memory.hopfield_theory import (
 from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
-from margin.engine.asking import asking
-from margin.engine.chosen import drawn_rows
+from margin.engine.evaluation import drawn_rows, eval_mode
 
 PROBES = 4
 """Held-out probes whose every step is looked at."""
@@ -60,7 +59,7 @@ def falling_energy(subject: Subject) -> Finding:
     memory = memory_of(subject.model)
     W, b = memory.correlation.double(), memory.drive.double()
     drawn = drawn_rows(subject.test, PROBES)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         probes = torch.cat([states_of(subject.model, batch) for batch in drawn.batches]).double()
     orders = memory.orders()
     paths = [

@@ -16,7 +16,7 @@ from margin.classic.perceptron.training_rows import training_rows
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 
 
 def cover_count(points: int, dimension: int) -> int:

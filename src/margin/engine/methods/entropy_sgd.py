@@ -15,8 +15,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, elsewhere, norm_of, put, refuse_shares
-from margin.engine.descent import Descend
-from margin.engine.state import State, Step
+from margin.engine.loop import GradientUpdate, State, Step
 from margin.math.seeds import mix
 
 KEPT = "entropy_sgd"
@@ -86,7 +85,7 @@ class Chain(nn.Module):
 # the method has so many numbers
 def entropy_sgd(
     objective: Objective,
-    descend: Descend,
+    descend: GradientUpdate,
     total_steps: int = 0,
     *,
     gamma: float = 0.1,

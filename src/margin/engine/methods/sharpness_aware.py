@@ -10,11 +10,10 @@ import torch
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, elsewhere, norm_of
-from margin.engine.descent import Descend
-from margin.engine.state import State, Step
+from margin.engine.loop import GradientUpdate, State, Step
 
 
-def sam(objective: Objective, descend: Descend, *, rho: float = 0.05) -> Step:
+def sam(objective: Objective, descend: GradientUpdate, *, rho: float = 0.05) -> Step:
     """One optimizer step along the gradient at theta + rho g / |g|, g the gradient at theta.
 
     The maximum over the ball is replaced by its first-order solution, and the derivative of that solution

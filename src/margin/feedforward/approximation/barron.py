@@ -17,9 +17,9 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.evaluation import eval_mode
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 
 Function = Callable[[Tensor], Tensor]
 
@@ -320,7 +320,7 @@ def greedy_bound(subject: Subject) -> Finding:
             for batch in subject.test
         ]
     ).double()
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         squares = (net.stages(x) - net.target.function(x)[:, None]).square().cpu()
     error = weight @ squares / weight.sum()
     sizes = torch.tensor([m for m in (2**k for k in range(20)) if m <= net.units])

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.loop import risk
 from margin.feedforward.piecewise.linear import basis_of_network, linear, pieces_for, pwl_basis, relu_network
+from margin.nn.preprocessed import core_of
 
 Function = Callable[[Tensor], Tensor]
 

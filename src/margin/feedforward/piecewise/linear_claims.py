@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
-from margin.engine.state import State, core_of, features_of
+from margin.engine.evaluation import eval_mode
+from margin.engine.loop import State, risk
 from margin.feedforward.piecewise.linear import (
     PiecewiseLinearInterpolant,
     Points,
@@ -19,6 +18,7 @@ from margin.feedforward.piecewise.linear import (
     wanted_points,
 )
 from margin.feedforward.piecewise.pieces import KINKED, Pieces, chain_of, most_pieces, pieces_of, pieces_on
+from margin.nn.preprocessed import core_of, features_of
 
 DRAWN = 2048
 """Corners that are drawn: of more, the first."""
@@ -90,7 +90,7 @@ def interpolates(subject: Subject) -> Finding:
     if not isinstance(core, PiecewiseLinearInterpolant):
         raise ValueError(f"this is asked of a piecewise-linear interpolant: got {type(core).__name__}")
     wanted = _training_points(subject, core)
-    with torch.no_grad(), asking(core):
+    with torch.no_grad(), eval_mode(core):
         x = wanted.x[:, None].to(core.hidden.weight.device)
         reached = core.double_values(x).cpu()
     return Finding(
@@ -118,7 +118,7 @@ def agreement(subject: Subject, found: Pieces) -> Premise:
     x = found.middles()
     like = subject.test[0].inputs[0]
     inputs = x[:, None].to(like)
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         answers = [subject.model(part).double().cpu() for part in inputs.split(4096)]
         outputs = torch.cat(answers).reshape(len(x), -1)
     exact = found(inputs[:, 0].double().cpu())
@@ -165,7 +165,7 @@ def _inputs(subject: Subject) -> Tensor | None:
 
 def _training_points(subject: Subject, core: PiecewiseLinearInterpolant) -> Points:
     columns: list[list[Tensor]] = [[], [], []]
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         for batch in subject.train:
             if batch.targets is None:
                 raise ValueError("the question needs targets: the training examples have none")

@@ -12,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.data.preprocess import Standardize
-from margin.engine.asking import asking
-from margin.engine.capture import capture
+from margin.engine.evaluation import capture, eval_mode
 from margin.feedforward.piecewise.linear import SAME_KNOT
 
 AFFINE = (nn.Linear, nn.BatchNorm1d, Standardize)
@@ -66,7 +65,7 @@ def chain_of(model: nn.Module, x: Float[Tensor, "batch 1"]) -> list[nn.Module] |
         model: Any module; left as it is.
         x: Inputs to try, better far apart.
     """
-    with torch.no_grad(), asking(model), capture(_leaves(model)) as every:
+    with torch.no_grad(), eval_mode(model), capture(_leaves(model)) as every:
         outputs = model(x)
     calls = [
         (call.module, call.args[0], call.output)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.loop import risk
 from margin.feedforward.piecewise.linear_claims import agreement, chain, interval_of
 from margin.feedforward.piecewise.pieces import Pieces, pieces_of, pieces_on, sup_distance
+from margin.nn.preprocessed import core_of
 
 DEEPEST = 50
 """Beyond, the slope 2^L of a tooth is more than what float64 tells apart in [0, 1]."""

@@ -17,9 +17,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen
-from margin.engine.state import core_of, features_of
+from margin.engine.evaluation import eval_mode, sample_examples
 from margin.generative.autoencoder.distributions import GaussianValues, divergence_by_coordinate
 from margin.generative.autoencoder.model import Autoencoder, dense_autoencoder, restoration_error
 from margin.generative.autoencoder.vae import VAE, dense_vae
@@ -30,6 +28,7 @@ from margin.generative.autoencoder.vae_bounds import (
     negative_elbo,
     posterior,
 )
+from margin.nn.preprocessed import core_of, features_of
 
 EXAMPLES = 1000
 """Held-out examples that are looked at, at most."""
@@ -56,7 +55,7 @@ def inputs_of(subject: Subject) -> tuple[Tensor, Tensor, Tensor | None]:
 
     At most :data:`EXAMPLES`, drawn at random.
     """
-    batches = chosen(subject.test, EXAMPLES).batches
+    batches = sample_examples(subject.test, EXAMPLES).batches
     x = torch.cat([features_of(subject.model, b.inputs[0]) for b in batches])
     ones = [torch.ones(len(b.inputs[0])) if b.weight is None else b.weight.cpu() for b in batches]
     known = [b.targets for b in batches if b.targets is not None and b.targets.ndim == 1]
@@ -100,7 +99,7 @@ def reconstruction(subject: Subject) -> Finding:
         subject: A model that restores inputs from codes.
     """
     core, (x, weight, _) = core_of(subject.model), inputs_of(subject)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         restored, codes = core.reconstruct(x), core.encode(x)
     rows, back = (t.flatten(1).double().cpu() for t in (x, restored))
     share = (weight / weight.sum())[:, None]
@@ -134,7 +133,7 @@ def traversal(subject: Subject) -> Finding:
         subject: An autoencoder, variational or not.
     """
     core, (x, _, label) = core_of(subject.model), inputs_of(subject)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         codes = core.encode(x)
         paths = torch.stack([decoded(core, path, x) for path in moved(codes)])
     moves = (paths[:, -1] - paths[:, 0]).flatten(1).double().cpu().square().mean(1).sqrt()
@@ -238,7 +237,7 @@ def bends(core: VAE) -> str:
 def seen(subject: Subject, limit: int) -> Seen:
     """At most ``limit`` of the held-out examples of weight above 0, drawn at random."""
     core, rows, labels, weights = core_of(subject.model), [], [], []
-    found = chosen(subject.test, limit)
+    found = sample_examples(subject.test, limit)
     for batch in found.batches:
         weight = torch.ones(len(batch.inputs[0])) if batch.weight is None else batch.weight.cpu()
         keep = (weight > 0).nonzero()[:, 0]
@@ -269,7 +268,7 @@ def bounds_of(weights: Float[Tensor, "draws batch"], count: int) -> Float[Tensor
 def drawn_weights(subject: Subject, draws: int) -> tuple[Seen, Tensor]:
     """Held-out examples, their bits drawn once, and the logarithms of their importance weights."""
     core, (x, label, weight, words) = core_of(subject.model), seen(subject, GAP_EXAMPLES)
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         x = core.likelihood.observed(x, generator)
         found = all_log_weights(core, x, draws, generator, label)
     return Seen(x, label, weight, words), found.double().cpu()
@@ -313,7 +312,7 @@ def rate_distortion(subject: Subject) -> Finding:
         subject: A variational autoencoder.
     """
     core, (x, label, weight, words) = core_of(subject.model), seen(subject, EXAMPLES)
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         x = core.likelihood.observed(x, generator)
         shares = divergence_by_coordinate(*core.posterior(x))
         bound = elbo(core, x, 8, generator, label)
@@ -347,7 +346,7 @@ def collapse(subject: Subject) -> Finding:
         subject: A variational autoencoder.
     """
     core, (x, _, weight, words) = core_of(subject.model), seen(subject, EXAMPLES)
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         mean, log_scale = core.posterior(core.likelihood.observed(x, generator))
     center, _ = mean_with_error(mean, weight)
     variance, _ = mean_with_error((mean.double().cpu() - center).square(), weight)

@@ -9,8 +9,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.composition import headed
 from margin.core.types import Batch
-from margin.engine.state import core_of, features_of
 from margin.generative.autoencoder.coders import Coder, conv_coder, dense_coder
+from margin.nn.preprocessed import core_of, features_of
 
 Inputs = Float[Tensor, "batch *shape"]
 Codes = Float[Tensor, "batch code"]

@@ -12,9 +12,9 @@ from torch import Generator, Tensor, nn
 from torch.distributions import LowRankMultivariateNormal
 
 from margin.core.types import Batch
-from margin.engine.state import core_of, features_of
 from margin.generative.autoencoder.distributions import full_divergence, noise_like
 from margin.generative.autoencoder.vae import VAE, Inputs, Labels, PerExample
+from margin.nn.preprocessed import core_of, features_of
 
 ROWS = 20_000
 """Pairs of an input and a code that are decoded at once, at most."""

@@ -8,7 +8,6 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
-from margin.engine.state import core_of, features_of
 from margin.generative.diffusion.exact import ExactDenoiser, Mixture
 from margin.generative.diffusion.model import Diffusion, constant, denoising_loss, terminal, weights
 from margin.generative.diffusion.process import (
@@ -21,6 +20,7 @@ from margin.generative.diffusion.process import (
     target,
     to_eps,
 )
+from margin.nn.preprocessed import core_of, features_of
 
 ROWS = 512
 """Examples that a question looks at, at most."""

@@ -18,9 +18,8 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import chosen
+from margin.core.catalog import user_options
 from margin.core.types import Batch, PerExample
-from margin.engine.state import core_of, features_of
 from margin.generative.autoencoder.distributions import noise_path
 from margin.generative.diffusion.process import (
     Beta,
@@ -50,6 +49,7 @@ from margin.generative.diffusion.samplers import (
     multistep,
     reverse_sde,
 )
+from margin.nn.preprocessed import core_of, features_of
 
 
 def variances(schedule: Schedule, kind: Variance) -> Levels:
@@ -466,7 +466,7 @@ def samples_from(
     times = (strided_by_ratio if sampler == "dpm++" else strided)(model.schedule, stops)
     x, times = past_pure_noise(model, x_T, times, labels, guidance)
     run = SAMPLERS[sampler]
-    known = {name: value for name, value in options.items() if name in chosen(run)}
+    known = {name: value for name, value in options.items() if name in user_options(run)}
 
     def denoise(x: Tensor, t: int) -> Tensor:
         return leaning(model, model.eps, x, t, labels, guidance)

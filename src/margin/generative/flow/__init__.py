@@ -13,7 +13,7 @@ MODELS: tuple[Entry, ...] = (
     Entry("generative/realnvp",
         ".realnvp:realnvp", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:moons",
         "RealNVP: a normalizing flow of affine couplings, with an exact density of rows", DINH_2017,
-        objective="margin.engine.unsupervised:negative_log_density", defaults=FLOW,
+        objective="margin.engine.objectives:negative_log_density", defaults=FLOW,
         covers=("flow.realnvp", "flow.change_of_variables")),
     Entry("generative/conditional_realnvp",
         ".realnvp:conditional_realnvp", "margin.core.tasks:DENSITY",
@@ -24,7 +24,7 @@ MODELS: tuple[Entry, ...] = (
         ".realnvp:neural_spline_flow", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:moons",
         "Neural spline flow: couplings by monotone rational-quadratic splines",
         "Durkan, Bekasov, Murray and Papamakarios 2019, Section 3",
-        objective="margin.engine.unsupervised:negative_log_density", defaults=FLOW,
+        objective="margin.engine.objectives:negative_log_density", defaults=FLOW,
         covers=("flow.realnvp", "flow.change_of_variables")),
     Entry("generative/realnvp_images",
         ".realnvp_images:RealNVPImages", "margin.core.tasks:PROBABILITY",
@@ -42,7 +42,7 @@ MODELS: tuple[Entry, ...] = (
         ".made:GaussianMADE", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:values",
         "Gaussian MADE: a masked autoregressive flow, a Gaussian of each number given those before it",
         "Papamakarios, Pavlakou and Murray 2017, Equations 2 to 5",
-        objective="margin.engine.unsupervised:negative_log_density", defaults=FLOW,
+        objective="margin.engine.objectives:negative_log_density", defaults=FLOW,
         covers=("autoregressive.model",)),
 )
 

@@ -12,14 +12,12 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import DENSITY, PROBABILITY
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.capture import capture
-from margin.engine.chosen import chosen, drawn_rows
-from margin.engine.state import Preprocessed, core_of, features_of
-from margin.engine.unsupervised import negative_log_density
+from margin.engine.evaluation import capture, drawn_rows, eval_mode, in_double, sample_examples
+from margin.engine.objectives import negative_log_density
 from margin.generative.flow.made import MADE, GaussianMADE
 from margin.generative.flow.objectives import negative_log_probability
 from margin.generative.flow.realnvp import neural_spline_flow, realnvp
+from margin.nn.preprocessed import Preprocessed, core_of, features_of
 from margin.theory.prediction.risk import clopper_pearson
 
 EXAMPLES = 1024
@@ -57,7 +55,7 @@ def is_small(subject: Subject) -> bool:
 
 def rows_of(subject: Subject, count: int) -> Tensor:
     """At most so many held-out inputs, drawn at random, as the core sees them."""
-    few = chosen(subject.test, count).batches
+    few = sample_examples(subject.test, count).batches
     return torch.cat([features_of(subject.model, batch.inputs[0]) for batch in few]).detach()
 
 
@@ -86,7 +84,7 @@ def inverse(subject: Subject) -> Finding:
         subject: A flow.
     """
     core = core_of(subject.model)
-    with asking(subject.model) as generator, torch.no_grad():
+    with eval_mode(subject.model) as generator, torch.no_grad():
         x = rows_of(subject, EXAMPLES)
         z, _ = core.transform(x)
         error = (core.inverse(z).reshape(x.shape) - x).abs().flatten(1).amax(1).double()
@@ -136,7 +134,7 @@ def log_det(subject: Subject) -> Finding:
         subject: A flow of few numbers.
     """
     core: Any = in_double(core_of(subject.model))
-    with asking(core), torch.no_grad():
+    with eval_mode(core), torch.no_grad():
         x = rows_of(subject, FEW).double()
         _, reported = core.transform(x)
         jacobians = [torch.func.jacrev(lambda one: core.transform(one[None])[0][0])(row) for row in x]
@@ -166,7 +164,7 @@ def radius(subject: Subject) -> Finding:
         subject: A flow.
     """
     core = core_of(subject.model)
-    with asking(subject.model) as generator, torch.no_grad():
+    with eval_mode(subject.model) as generator, torch.no_grad():
         x = rows_of(subject, 10 * EXAMPLES)
         if hasattr(core, "cell"):  # levels are points; it is the cells about them that have a density
             x = core.cell(x, torch.rand(x.shape, generator=generator).to(x))
@@ -268,7 +266,7 @@ def mass(subject: Subject) -> Finding:
         subject: A density of the plane that can be sampled.
     """
     core = core_of(subject.model)
-    with asking(subject.model) as generator, torch.no_grad():
+    with eval_mode(subject.model) as generator, torch.no_grad():
         rows = core.sample(DRAWN, generator=generator).flatten(1)
         low, high = box_of(rows)
         count = int(((rows < low) | (rows > high)).any(1).sum())
@@ -323,7 +321,7 @@ def gain(subject: Subject) -> Finding:
         subject: A density whose training examples are known.
     """
     core = core_of(subject.model)
-    with asking(subject.model), torch.no_grad():
+    with eval_mode(subject.model), torch.no_grad():
         train, test = _rows(subject, "train"), _rows(subject, "test")
         ours, of_train = core.log_prob(test).double(), core.log_prob(train).double().mean()
         centered = train.double() - train.double().mean(0)
@@ -385,7 +383,7 @@ def causality(subject: Subject) -> Finding:
         subject: A masked network.
     """
     core, drawn = core_of(subject.model), drawn_rows(subject.test, ROWS_OF_BITS)
-    with asking(subject.model), torch.no_grad():
+    with eval_mode(subject.model), torch.no_grad():
         x = torch.cat([features_of(subject.model, batch.inputs[0]).flatten(1) for batch in drawn.batches])
         J = torch.func.vmap(torch.func.jacrev(core.network))(x).unflatten(1, (-1, core.in_features))
         ahead, behind = J.triu().abs().amax(), J.tril(-1).abs().amax()
@@ -410,7 +408,7 @@ def total(subject: Subject) -> Finding:
         subject: A masked network of few bits.
     """
     core = core_of(subject.model)
-    with asking(subject.model), torch.no_grad():
+    with eval_mode(subject.model), torch.no_grad():
         index = torch.arange(2**core.in_features)[:, None]
         bits = (index >> torch.arange(core.in_features)) & 1
         weight = next(core.parameters())

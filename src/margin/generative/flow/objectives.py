@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, PerExample
-from margin.engine.state import core_of, features_of
 from margin.generative.autoencoder.distributions import unit_inputs
+from margin.nn.preprocessed import core_of, features_of
 
 
 def negative_log_density_given(

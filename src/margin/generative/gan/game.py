@@ -35,10 +35,9 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.asking import weighted_sum
-from margin.engine.descent import mean_loss
+from margin.engine.evaluation import weighted_sum
+from margin.engine.loop import State, mean_loss
 from margin.engine.parallel.processes import summed
-from margin.engine.state import State
 from margin.math.probability.information import jensen_shannon
 from margin.math.probability.moments import check_law
 

@@ -11,9 +11,8 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES, DENSITY
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
-from margin.engine.asking import asking
-from margin.engine.state import core_of, features_of
-from margin.engine.unsupervised import negative_log_density
+from margin.engine.evaluation import eval_mode
+from margin.engine.objectives import negative_log_density
 from margin.generative.latent.gplvm import GPLVM, negative_log_likelihood, principal_latents
 from margin.generative.latent.mixture import (
     GaussianMixture,
@@ -24,6 +23,7 @@ from margin.generative.latent.mixture import (
 )
 from margin.generative.latent.nmf import NMF, divergence, divergence_of, nonnegative, updated
 from margin.generative.latent.rbm import MOST, RBM, all_states, pseudo_likelihood
+from margin.nn.preprocessed import core_of, features_of
 
 MOST_SEEN = 14
 """Visible bits of a machine all of whose rows are enumerated."""
@@ -56,7 +56,7 @@ def counted_examples(subject: Subject, batches: Any) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: A weight is negative or not finite, or all are 0.
     """
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         x = torch.cat([features_of(subject.model, b.inputs[0]).flatten(1).double() for b in batches])
     given = [torch.ones(len(b.inputs[0])) if b.weight is None else b.weight for b in batches]
     weight = counting(x[:, 0], torch.cat([w.double().to(x.device) for w in given]))

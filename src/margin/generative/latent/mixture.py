@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.state import NonFiniteError, State, Step
+from margin.engine.loop import NonFiniteError, State, Step
 
 Rows = Float[Tensor, "rows dim"]
 PerRow = Float[Tensor, " rows"]

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.descent import Descend, mean_loss
-from margin.engine.state import State, Step, core_of, features_of
+from margin.engine.loop import GradientUpdate, State, Step, mean_loss
 from margin.generative.autoencoder.distributions import unit_inputs
+from margin.nn.preprocessed import core_of, features_of
 
 Visible = Float[Tensor, "*batch visible"]
 Hidden = Float[Tensor, "*batch hidden"]
@@ -228,7 +228,11 @@ class Chains(nn.Module):
 
 
 def contrastive_divergence(
-    descend: Descend, *, steps: int = 1, chains: Literal["data", "persistent"] = "data", count: int = 64
+    descend: GradientUpdate,
+    *,
+    steps: int = 1,
+    chains: Literal["data", "persistent"] = "data",
+    count: int = 64,
 ) -> Step:
     """Descent along the contrast of a batch's bits with bits after Gibbs steps.
 

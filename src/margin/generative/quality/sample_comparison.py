@@ -18,10 +18,11 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking
-from margin.engine.state import State, core_of
+from margin.engine.evaluation import eval_mode
+from margin.engine.loop import State
 from margin.math.seeds import mix
 from margin.math.two_samples.sliced_wasserstein import sliced_wasserstein
+from margin.nn.preprocessed import core_of
 
 MOST = 1000
 """Samples that are drawn, and held-out examples that they are compared with, at most."""
@@ -99,7 +100,7 @@ def draw(model: nn.Module, count: int, shape: Sequence[int], *, seed: int = 0) -
         seed: Of what is drawn.
     """
     parts = []
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         generator = Generator().manual_seed(mix(seed, 17))
         for start in range(0, count, AT_ONCE):
             parts.append(core_of(model).sample(min(AT_ONCE, count - start), generator=generator))

@@ -16,8 +16,8 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
+from margin.engine.evaluation import eval_mode
+from margin.engine.loop import risk
 from margin.geometric.graphs.figures import picture
 from margin.geometric.graphs.gcn import GCN, GCNLayer
 from margin.geometric.graphs.layers import (
@@ -235,7 +235,7 @@ class Counted(NamedTuple):
 
 def _of_batch(subject: Subject, batch: Batch) -> Counted:
     x, edge_index, _, _ = batch.inputs
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         outputs = subject.model(*batch.inputs)
     if subject.task.classes is None:
         raise ValueError(f"homophily is asked of a classifier: got the task {subject.task.name}")

@@ -19,8 +19,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.capture import capture
+from margin.engine.evaluation import capture, eval_mode, in_double
 from margin.geometric.graphs.message_passing import steps_to
 
 
@@ -86,7 +85,7 @@ def _rows(subject: Subject) -> int:
     batch = subject.test[0]
     if batch.targets is not None:
         return len(batch.targets)
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         return len(subject.model(*batch.inputs))
 
 
@@ -151,7 +150,7 @@ def captured_layers(subject: Subject) -> CapturedLayers:
     # features that need a derivative are read as they are, not sparsely
     inputs = (inputs[0].detach().requires_grad_(), *inputs[1:])
     names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
-    with torch.enable_grad(), asking(model), capture(model.modules()) as every:
+    with torch.enable_grad(), eval_mode(model), capture(model.modules()) as every:
         output = model(*inputs)
     calls = [
         LayerCall(names[id(call.module)], call.module, call.args, dict(call.kwargs), call.output)

@@ -14,12 +14,12 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import in_double
-from margin.engine.descent import risk
-from margin.engine.state import core_of, features_of
+from margin.engine.evaluation import in_double
+from margin.engine.loop import risk
 from margin.geometric.graphs.layers import is_set_input
 from margin.geometric.sets.deep_sets import DeepSets, Pool, SetPool, regressor
 from margin.math.groups.power_sums import from_power_sums, power_sums, recovered
+from margin.nn.preprocessed import core_of, features_of
 
 EXAMPLES = 16
 """Held-out sets that a question is put to."""

@@ -14,9 +14,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.chosen import chosen
-from margin.engine.descent import risk
+from margin.engine.evaluation import eval_mode, in_double, sample_examples
+from margin.engine.loop import risk
 from margin.geometric.graphs.layers import exact_inputs, first_inputs, is_graph, is_node_model
 from margin.geometric.sets.equivariance import (
     Act,
@@ -110,10 +109,10 @@ def equivariance(subject: Subject, *, seed: int = 2017) -> Finding:
         seed: Seed of the permutations.
     """
     model = in_double(subject.model)
-    batches = chosen(subject.test, EXAMPLES, whole_batches=True).batches
+    batches = sample_examples(subject.test, EXAMPLES, whole_batches=True).batches
     rows, finite, graphs = list[list[float]](), True, is_graph(subject)
     follows = graphs and is_node_model(subject)
-    with asking(model):
+    with eval_mode(model):
         for batch in batches:
             inputs = exact_inputs(batch)
             output = model(*inputs)

@@ -13,8 +13,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import term_loss
 from margin.core.types import Batch, ClassScores
-from margin.engine.state import core_of, features_of
 from margin.geometric.sets.deep_sets import Codes, Elements, Mask, Outputs, SetPool, without_padding
+from margin.nn.preprocessed import core_of, features_of
 
 Transforms = Literal["both", "input", "none"]
 Norm = Literal["batch", "layer", "none"]

@@ -14,10 +14,9 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.asking import asking, expand_weight, in_double
-from margin.engine.chosen import drawn_rows
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.evaluation import drawn_rows, eval_mode, expand_weight, in_double
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import Recurrence
 from margin.sequence.convolution.causal import CausalConv1d
 from margin.sequence.convolution.tcn import classifier, language
@@ -197,7 +196,7 @@ def replacement(subject: Subject) -> Finding:
     model, drawn = in_double(subject.model), drawn_rows(subject.test, EXAMPLES)
     generator = Generator().manual_seed(0)
     changes, largest, vocab = [torch.zeros((), dtype=torch.float64)], 1.0, 2
-    with asking(model):
+    with eval_mode(model):
         for batch in drawn.batches:
             inputs = list(first_inputs(batch))
             tokens, before = inputs[place], model(*inputs)
@@ -360,7 +359,7 @@ def cached(subject: Subject) -> Finding:
     drawn = drawn_rows(subject.test, SOUNDS)
     gap = largest = torch.zeros((), dtype=torch.float64)
     longest = 0
-    with asking(core):
+    with eval_mode(core):
         for batch in drawn.batches:
             tokens = batch.inputs[0][:SOUNDS, :STEPS]
             whole = core(tokens)

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.chosen import drawn_rows
+from margin.engine.evaluation import drawn_rows, eval_mode, in_double
 from margin.nn.recurrence import Recurrence, valid
 from margin.nn.scan import scan
 from margin.sequence.dynamics.gradients import (
@@ -80,7 +79,10 @@ def has_bound(subject: Subject) -> bool:
 
 def measured(one: Captured, part: slice | None = None, block: int = 0) -> ByLag:
     """The gradient by lag of what a recurrence was given, wherever the model runs."""
-    with asking(one.recurrence), torch.backends.cudnn.flags(enabled=False):  # cuDNN has no second derivative
+    with (
+        eval_mode(one.recurrence),
+        torch.backends.cudnn.flags(enabled=False),
+    ):  # cuDNN has no second derivative
         return by_lag(one.recurrence, one.x, one.lengths, one.state, part, block)
 
 

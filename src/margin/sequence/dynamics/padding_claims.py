@@ -7,9 +7,8 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.findings import Finding, Subject
-from margin.engine.asking import asking, in_double
-from margin.engine.chosen import drawn_rows
-from margin.engine.state import core_of
+from margin.engine.evaluation import drawn_rows, eval_mode, in_double
+from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import valid
 from margin.sequence.convolution.tcn import classifier
 from margin.sequence.recurrent.captured import example, first_inputs
@@ -97,7 +96,7 @@ def invariance(subject: Subject) -> Finding:
     place, given = found
     model, drawn = in_double(subject.model), drawn_rows(subject.test, EXAMPLES)
     parts, largest = [], 1.0
-    with asking(model):
+    with eval_mode(model):
         for batch in drawn.batches:
             inputs = list(first_inputs(batch, EXAMPLES))
             x, weight = inputs[place], None if batch.weight is None else batch.weight[:EXAMPLES]

@@ -12,7 +12,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.engine.state import core_of
+from margin.nn.preprocessed import core_of
 from margin.sequence.linear.linear_system import LinearSystem, classifier, stability
 from margin.sequence.linear.lru import LRU
 from margin.sequence.recurrent.captured import example

@@ -11,7 +11,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import pinball, squared_error
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step, core_of, features_of
+from margin.engine.loop import State, Step
+from margin.nn.preprocessed import core_of, features_of
 from margin.sequence.forecast.forecasting import (
     Context,
     Forecast,

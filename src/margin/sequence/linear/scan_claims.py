@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.engine.asking import asking
-from margin.engine.chosen import drawn_rows
+from margin.engine.evaluation import drawn_rows, eval_mode
 from margin.nn.recurrence import Recurrence, without_padding
 from margin.nn.scan import CHUNK, compose, doublings, scan
 from margin.sequence.linear.lru import LRU
@@ -76,7 +75,7 @@ def gated(subject: Subject, *wanted: type[nn.Module]) -> list[Gated]:
     layers, found = kinds(subject, *wanted), list[Gated]()
     batches = drawn_rows(subject.test, EXAMPLES).batches
     for number, batch in enumerate(batches):
-        with torch.no_grad(), asking(subject.model), captured_calls(layers) as calls:
+        with torch.no_grad(), eval_mode(subject.model), captured_calls(layers) as calls:
             subject.model(*(x[:EXAMPLES] for x in batch.inputs))
             called = [(name, layer, calls[name][0]) for name, layer in layers if calls[name]]
             found += [

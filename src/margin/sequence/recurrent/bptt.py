@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Objective
-from margin.engine.descent import Descend, descent
-from margin.engine.state import Step, core_of
+from margin.engine.loop import GradientUpdate, Step, descent
+from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import State, check_lengths
 from margin.sequence.recurrent.captured import causal_ones
 from margin.sequence.recurrent.layers import StepBatchNorm
@@ -237,7 +237,9 @@ class Windowed:
             return self.objective(model, batch, generator)
 
 
-def truncated_bptt(objective: Objective, descend: Descend, model: nn.Module, *, window: int = 35) -> Step:
+def truncated_bptt(
+    objective: Objective, descend: GradientUpdate, model: nn.Module, *, window: int = 35
+) -> Step:
     """One optimizer step along the gradient of truncated backpropagation through time.
 
     The sequences are cut into windows of k steps, counted from the last step of a batch. States go from one

@@ -11,11 +11,9 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.capture import Call as AnyCall
-from margin.engine.capture import capture
-from margin.engine.chosen import drawn_rows
-from margin.engine.descent import risk
+from margin.engine.evaluation import Call as AnyCall
+from margin.engine.evaluation import capture, drawn_rows, eval_mode, in_double
+from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence, State
 
 EXAMPLES, STEPS = 4, 512
@@ -134,7 +132,7 @@ def captured(
     recurrences = find(model)
     batches, found = drawn_rows(subject.test, EXAMPLES).batches, list[Captured]()
     for number, batch in enumerate(batches):
-        with torch.no_grad(), asking(model), captured_calls(recurrences) as calls:
+        with torch.no_grad(), eval_mode(model), captured_calls(recurrences) as calls:
             model(*first_inputs(batch))
         called = [(name, layer, calls[name][0]) for name, layer in recurrences if calls[name]]
         found += [_kept(numbered(name, number, len(batches)), layer, call) for name, layer, call in called]

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double, weighted_mean
+from margin.engine.evaluation import eval_mode, in_double, weighted_mean
 from margin.nn.recurrence import State, unrolled, without_padding
 from margin.sequence.recurrent import elman, gru
 from margin.sequence.recurrent.bptt import Gradients, bptt, truncated
@@ -166,7 +166,7 @@ def compared(subject: Subject, model: nn.Module, batch: Batch) -> tuple[list[Ten
     """
     layers, failure = elman_layers(model), ""
     values = [torch.tensor(math.nan).double() for _ in layers]
-    with asking(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+    with eval_mode(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         model.requires_grad_()
         with captured_calls(layers) as calls:
             loss = mean_loss_of(subject, model, batch, generator)
@@ -247,7 +247,7 @@ def gradient(subject: Subject, model: nn.Module, batch: Batch, window: int = 0) 
         batch: Real numbers in float64.
         window: Steps of a window beyond which no derivative goes, at least 1; 0 is none.
     """
-    with asking(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+    with eval_mode(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         model.requires_grad_()
         if window:
             with truncated(model, window):
@@ -261,7 +261,7 @@ def gradient(subject: Subject, model: nn.Module, batch: Batch, window: int = 0) 
 
 def longest_call(model: nn.Module, batch: Batch) -> int:
     """The most steps that a causal recurrence of the model is given at once; 0 where it is given none."""
-    with torch.no_grad(), asking(model), captured_calls(causal_ones(model)) as calls:
+    with torch.no_grad(), eval_mode(model), captured_calls(causal_ones(model)) as calls:
         model(*batch.inputs)
     made = [call for each in calls.values() for call in each]
     return max((c.x.shape[1] for c in made if c.lengths is None or bool((c.lengths > 0).any())), default=0)

@@ -12,10 +12,9 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.asking import asking, expand_weight, in_double
-from margin.engine.chosen import Chosen, drawn_rows
-from margin.engine.descent import risk
-from margin.engine.state import core_of, features_of
+from margin.engine.evaluation import ExampleSample, drawn_rows, eval_mode, expand_weight, in_double
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of, features_of
 from margin.nn.recurrence import valid
 from margin.sequence.seq2seq.model import BEGIN, END, AttentionSeq2Seq
 from margin.theory.prediction.held_out import (
@@ -51,7 +50,7 @@ class Aligned(NamedTuple):
 
 
 @torch.no_grad()
-def aligned(subject: Subject) -> tuple[list[Aligned], Chosen]:
+def aligned(subject: Subject) -> tuple[list[Aligned], ExampleSample]:
     """The weights for drawn held-out pairs, batch by batch, their known targets being shown.
 
     Raises:
@@ -63,7 +62,7 @@ def aligned(subject: Subject) -> tuple[list[Aligned], Chosen]:
     drawn, found = drawn_rows(subject.test, EXAMPLES), list[Aligned]()
     for batch in drawn.batches:
         source, lengths, shown = (x[:EXAMPLES] for x in batch.inputs)
-        with asking(subject.model):
+        with eval_mode(subject.model):
             weights = core.alignment(features_of(subject.model, source), lengths, shown)
         weight = None if batch.weight is None else batch.weight[:EXAMPLES]
         counted = expand_weight(torch.ones(shown.shape, dtype=weights.dtype, device=weights.device), weight)
@@ -238,7 +237,7 @@ def search(subject: Subject) -> Finding:
     """
     drawn = drawn_rows(subject.test, EXAMPLES)
     longest = 2 * max(batch.inputs[2].shape[1] for batch in drawn.batches)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         vocab = subject.model(*(x[:1] for x in drawn.batches[0].inputs)).shape[2]
     every = vocab**longest if longest * math.log(vocab) <= math.log(EXHAUSTIVE) else 0
     gain = torch.cat([_gain(subject.model, batch, every or WIDTH, longest) for batch in drawn.batches])

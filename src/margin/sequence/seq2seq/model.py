@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from margin.engine.asking import asking
+from margin.engine.evaluation import eval_mode
 from margin.nn.decoding import Decoded, State, beam, greedy
 from margin.nn.recurrence import check_dropout, check_lengths, valid
 
@@ -143,7 +143,7 @@ class Seq2Seq(nn.Module, ABC):
         Raises:
             ValueError: An option is out of range, or the lengths disagree with the sources.
         """
-        with torch.no_grad(), asking(self):
+        with torch.no_grad(), eval_mode(self):
             state = self.initial(source, source_lengths)
             first = torch.full((len(source),), BEGIN, device=source.device)
             if width == 1 and length_normalization == 0:

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from margin.core.findings import NotAsked
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, copied, weighted_sum
+from margin.engine.evaluation import copied, eval_mode, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.lanczos import SEED, random_direction
 
@@ -329,7 +329,7 @@ def differentiating(
         model = copied(model).float()
         batches = [batch.to(dtype=torch.float32, device=batch.inputs[0].device) for batch in batches]
     with ExitStack() as stack:
-        stack.enter_context(asking(model))
+        stack.enter_context(eval_mode(model))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if _has_weight_norm(model):

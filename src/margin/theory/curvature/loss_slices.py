@@ -21,8 +21,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, copied, weighted_sum
-from margin.engine.descent import risk
+from margin.engine.evaluation import copied, eval_mode, weighted_sum
+from margin.engine.loop import risk
 from margin.math.seeds import mix
 from margin.theory.curvature.eigenpairs import ROWS, Pairs, leading_eigenpairs
 from margin.theory.curvature.hessian import MEMORY, differentiating, pieces_of, real_terms
@@ -69,7 +69,7 @@ def losses_at(
 
 def _mean_loss(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> float:
     total, weight = 0.0, 0.0
-    with asking(model):
+    with eval_mode(model):
         for number, batch in enumerate(batches):
             torch.default_generator.manual_seed(mix(number, 23))
             values = real_terms(objective(model, batch, Generator().manual_seed(mix(number, 23))))

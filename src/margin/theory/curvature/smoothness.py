@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.types import Batch, Objective
-from margin.engine.state import State
+from margin.engine.loop import State
 from margin.theory.curvature.hessian import MEMORY, RiskHessian, risk_hessian
 from margin.theory.curvature.lanczos import SEED, Extremes, extreme_eigenvalues
 from margin.theory.curvature.trained_weights import (

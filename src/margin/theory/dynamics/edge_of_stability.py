@@ -19,7 +19,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.state import State
+from margin.engine.loop import State
 from margin.optim.momentum import HeavyBall, Nesterov
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.lanczos import SEED, extreme_eigenvalues

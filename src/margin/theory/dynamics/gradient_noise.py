@@ -18,8 +18,8 @@ from torch.func import functional_call, grad, vmap
 from margin.core.findings import PRINTED, STANDARD_ERRORS, Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import weighted_sum
-from margin.engine.descent import risk
+from margin.engine.evaluation import weighted_sum
+from margin.engine.loop import risk
 from margin.theory.curvature.hessian import MEMORY, differentiating, pieces_of, real_terms
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.prediction.held_out import held_out_terms

@@ -16,9 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, copied, weighted_mean
-from margin.engine.chosen import counts
-from margin.engine.descent import risk
+from margin.engine.evaluation import copied, counts, eval_mode, weighted_mean
+from margin.engine.loop import risk
 
 BATCHES, EXAMPLES = 8, 1024
 """Batches at most, and their examples, whose gradients are followed."""
@@ -69,7 +68,7 @@ def gradient_predictiveness(
     twin = copied(model)
     parameters = [p for p in twin.parameters() if p.requires_grad]
     start = [p.detach().clone() for p in parameters]
-    with asking(twin):
+    with eval_mode(twin):
         for module in twin.modules():
             if isinstance(module, _BatchNorm):
                 module.training = True  # writes running statistics, the copy's

@@ -22,9 +22,8 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_sum
-from margin.engine.descent import risk
-from margin.engine.state import State
+from margin.engine.evaluation import eval_mode, weighted_sum
+from margin.engine.loop import State, risk
 from margin.optim.momentum import HeavyBall, Nesterov
 from margin.theory.curvature.trained_weights import (
     NO_LOSS,
@@ -350,7 +349,7 @@ def slope_of(model: nn.Module, batches: Sequence[Batch], objective: Objective) -
     parameters = [p for p in model.parameters() if p.requires_grad]
     grads = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
     total, count, least = 0.0, 0.0, math.inf
-    with asking(model) as generator, torch.enable_grad():
+    with eval_mode(model) as generator, torch.enable_grad():
         for batch in batches:
             terms = objective(model, batch, generator)
             summed, weight = weighted_sum(terms, batch.weight)

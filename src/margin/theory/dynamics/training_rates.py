@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, evaluate, weighted_sum
-from margin.engine.descent import risk
+from margin.engine.evaluation import eval_mode, evaluate, weighted_sum
+from margin.engine.loop import risk
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.dynamics.rates import FEWEST, convex_bound, fitted_exponent, fitted_rate
 from margin.theory.dynamics.weight_function import Curved, WeightFunction, curved, is_affine, loss_of
@@ -129,7 +129,7 @@ def _vector(model: nn.Module) -> Tensor:
 def _gradient(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> list[Tensor]:
     parameters = [p for p in model.parameters() if p.requires_grad]
     grads, count = [torch.zeros_like(p) for p in parameters], 0.0
-    with asking(model) as generator, torch.enable_grad():
+    with eval_mode(model) as generator, torch.enable_grad():
         for batch in batches:
             total, weight = weighted_sum(objective(model, batch, generator), batch.weight)
             for kept, grad in zip(grads, torch.autograd.grad(total, parameters), strict=True):

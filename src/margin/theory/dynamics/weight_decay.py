@@ -17,8 +17,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import asking, copied, weighted_mean
-from margin.engine.descent import risk
+from margin.engine.evaluation import copied, eval_mode, weighted_mean
+from margin.engine.loop import risk
 
 LR, DECAY = 0.1, 0.01
 """Rate and decay at which the claims compare one step."""
@@ -122,7 +122,7 @@ def sgd_is_penalty(subject: Subject) -> Finding:
     stepped = []
     for decayed in (True, False):
         model = copied(subject.model)
-        with asking(model) as generator:
+        with eval_mode(model) as generator:
             torch.default_generator.manual_seed(0)  # a loss that draws must draw the same twice
             parameters = [p for p in model.parameters() if p.requires_grad]
             loss = weighted_mean(subject.objective(model, batch, generator), batch.weight)
@@ -158,7 +158,7 @@ def adam_shrinks_unevenly(subject: Subject) -> Finding:
         subject: A model with an objective and parameters.
     """
     batches = list(_some(subject))
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         torch.default_generator.manual_seed(0)
         theta = torch.cat([p.detach().flatten() for p in subject.model.parameters() if p.requires_grad])
         theta = theta.double().cpu()

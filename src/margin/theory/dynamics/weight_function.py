@@ -19,8 +19,8 @@ from torch.func import functional_call
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES, Task, binary_loss, class_loss, squared_error
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, copied, weighted_sum
-from margin.engine.descent import Risk, risk
+from margin.engine.evaluation import copied, eval_mode, weighted_sum
+from margin.engine.loop import Risk, risk
 from margin.math.convexity.functions import Function, curvatures
 from margin.math.convexity.landscapes import landscape
 from margin.optim.momentum import HeavyBall, Nesterov
@@ -116,7 +116,7 @@ def is_affine(subject: Subject) -> bool:
     theta = torch.cat([p.detach().reshape(-1) for p in trained])
     draws = torch.randn(2, count, generator=Generator().manual_seed(1847), dtype=torch.float64).to(theta)
     a, b = draws * (1 + theta.abs())
-    with asking(subject.model), torch.no_grad():
+    with eval_mode(subject.model), torch.no_grad():
         moved = (theta, theta + a, theta + b, theta + a + b, theta + 2 * a)
         values = [
             functional_call(subject.model, _unflattened(subject.model, names, at), inputs) for at in moved

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.engine.capture import leaves, place_of, running
+from margin.engine.evaluation import leaves, place_of, running
 from margin.theory.regions import rules as known
 
 SHOWN = 7919

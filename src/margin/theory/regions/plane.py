@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.chosen import chosen, counts
+from margin.engine.evaluation import counts, sample_examples
 from margin.theory.regions.followed import confirm, follow
 from margin.theory.regions.polygons import BUDGET, Cut, PlanarMap, TooManyCells
 from margin.theory.regions.segments import TOUCH
@@ -460,7 +460,7 @@ def looked_at(subject: Subject) -> tuple[Tensor, Tensor, list[int]]:
         numbers = torch.arange(first, first + len(batch.inputs[0]))
         numbered.append(Batch((numbers,), None, batch.weight))
         first += len(numbers)
-    drawn = [batch.inputs[0] for batch in chosen(numbered, SCAN, admits=counts).batches]
+    drawn = [batch.inputs[0] for batch in sample_examples(numbered, SCAN, admits=counts).batches]
     if not drawn:
         raise NoPlane("there is no held-out example")
     places, first = torch.cat(drawn), 0

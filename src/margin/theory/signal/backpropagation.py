@@ -19,9 +19,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, copied, weighted_mean
-from margin.engine.capture import capture
-from margin.engine.descent import risk
+from margin.engine.evaluation import capture, copied, eval_mode, weighted_mean
+from margin.engine.loop import risk
 from margin.theory.signal.chain import NotAChainError, Stage, chain_of, few_inputs
 from margin.theory.signal.propagation import looked_at
 
@@ -243,7 +242,7 @@ def _compare(
     """Both gradients of each stage on a copy of the model in float64, which is left to be thrown away."""
     layers = [model.get_submodule(name) for stage in stages for name in names_of(stage)]
     affine = [layer for layer in layers if type(layer) is nn.Linear]
-    with asking(model) as generator, torch.enable_grad():
+    with eval_mode(model) as generator, torch.enable_grad():
         model.requires_grad_(True)
         with capture((layers[0], layers[-1])) as calls:
             loss = weighted_mean(subject.objective(model, batch, generator), batch.weight)

@@ -22,9 +22,8 @@ from torch.nn.utils import parametrize
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.engine import capture
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen
-from margin.engine.state import core_of, device_of, dtype_of, features_of
+from margin.engine.evaluation import eval_mode, sample_examples
+from margin.nn.preprocessed import core_of, device_of, dtype_of, features_of
 
 Seen = Callable[["Call"], None]
 
@@ -104,7 +103,7 @@ def chain_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Stage, ...]:
             calls.append(call)
 
     # The fused kernels of torch's transformer layers, which run no layer, are for no_grad alone.
-    with asking(model), watched(model, seen), torch.enable_grad():
+    with eval_mode(model), watched(model, seen), torch.enable_grad():
         outputs = model(*inputs)
     first = next((i for i, call in enumerate(calls) if _is_affine(call.module)), None)
     if first is None:
@@ -232,7 +231,7 @@ def last_design(subject: Subject) -> Design:
     """
     model, few = (
         copy.deepcopy(subject.model),
-        chosen(subject.train, ROWS, whole_batches=not subject.independent),
+        sample_examples(subject.train, ROWS, whole_batches=not subject.independent),
     )
     rows = [_rows(model, batch) for batch in few.batches]
     X, Y, weight = (torch.cat(column) for column in zip(*rows, strict=True))
@@ -306,7 +305,7 @@ def _rows(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 def _features(model: nn.Module, batch: Batch) -> Tensor:
     """What enters the linear module that is called last, or the inputs of a model that is x . w + b."""
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    with asking(model), capture.capture(linear) as calls:
+    with eval_mode(model), capture.capture(linear) as calls:
         outputs = model(*batch.inputs)
     if calls and calls[-1].args:
         entered: Tensor = calls[-1].args[0]

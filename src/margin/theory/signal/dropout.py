@@ -25,11 +25,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.capture import capture
-from margin.engine.chosen import chosen
-from margin.engine.descent import risk
-from margin.engine.state import device_of
+from margin.engine.evaluation import capture, eval_mode, sample_examples
+from margin.engine.loop import risk
+from margin.nn.preprocessed import device_of
 
 MOST_UNITS = 16
 """Units whose masks are enumerated: 65,536 of them."""
@@ -146,7 +144,7 @@ def dropping_units(model: nn.Module, generator: Generator) -> Iterator[None]:
     seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
     device = device_of(model)
     fast = torch.backends.mha.get_fastpath_enabled()
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), asking(model):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), eval_mode(model):
         torch.default_generator.manual_seed(seed)  # nn.Dropout knows no other
         if device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -255,7 +253,7 @@ def affine_in_masks(subject: Subject) -> bool:
     if len(dropped) != 1 or not isinstance(dropped[0], _DropoutNd):
         return False
     layers = [module for module in model.modules() if not list(module.children())]
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         with capture(layers) as calls:
             outputs = model(*subject.test[0].inputs)
         places = [i for i, call in enumerate(calls) if call.module is dropped[0]]
@@ -369,11 +367,11 @@ def _answers(subject: Subject, read: Reading) -> tuple[Tensor, Tensor]:
         NotAsked: The draws do not differ, or the model does not answer with one tensor.
     """
     generator = Generator().manual_seed(0)
-    few = chosen(subject.test, EXAMPLES, whole_batches=not subject.independent)
+    few = sample_examples(subject.test, EXAMPLES, whole_batches=not subject.independent)
     samples = min(max(SAMPLES, ANSWERS // max(few.taken, 1)), MOST_SAMPLES)
     scaled, draws = [], []
     for batch in few.batches:
-        with torch.no_grad(), asking(subject.model):
+        with torch.no_grad(), eval_mode(subject.model):
             outputs = subject.model(*batch.inputs)
         if not isinstance(outputs, Tensor):
             raise NotAsked(f"the model must answer with one tensor: it returns a {type(outputs).__name__}")

@@ -14,10 +14,9 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
-from margin.engine.asking import asking
-from margin.engine.capture import capture
-from margin.engine.state import Preprocessed
+from margin.engine.evaluation import capture, eval_mode
 from margin.nn.initialization import affine_weights, initialize
+from margin.nn.preprocessed import Preprocessed
 from margin.theory.prediction.held_out import stated
 from margin.theory.signal.propagation import looked_at
 
@@ -71,7 +70,7 @@ def variance_gains(model: nn.Module) -> list[Gain]:
         LeCun, Bottou, Orr and Müller 1998, Section 4.6; He, Zhang, Ren and Sun 2015, Equation 10.
     """
     gains = []
-    with asking(model):  # a spectral norm that trains writes its vectors when the weight is read
+    with eval_mode(model):  # a spectral norm that trains writes its vectors when the weight is read
         for found in affine_weights(model):
             squares = found.weight.double().square().flatten()
             n, m = found.fans
@@ -149,7 +148,7 @@ def relu_chain(subject: Subject) -> tuple[nn.Sequential, Tensor] | None:
         return None
     device = next(core.parameters()).device
     initialize(core, "he_normal", generator=Generator(device=device).manual_seed(0))
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         with capture(leaves) as captured:
             outputs = model(*looked_at(subject, EXAMPLES)[0].inputs)
         calls = [(call.module, call.args[0]) for call in captured]

@@ -18,9 +18,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.capture import Call, capture
-from margin.engine.descent import risk
+from margin.engine.evaluation import Call, capture, eval_mode
+from margin.engine.loop import risk
 
 ROWS = 4096
 """Examples whose inputs to a layer are taken at most, whole batches of them."""
@@ -92,7 +91,7 @@ def pairs_of(subject: Subject) -> list[Pair]:
 
     layers = [module for module in model.modules() if isinstance(module, nn.Linear | _BatchNorm)]
     taken = 0
-    with torch.no_grad(), asking(model), capture(layers, normalized) as calls:
+    with torch.no_grad(), eval_mode(model), capture(layers, normalized) as calls:
         for batch in subject.train or subject.test:
             counted = _counted(batch)
             calls.clear()

@@ -19,10 +19,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES, VALUES, Task
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, expand_weight
-from margin.engine.chosen import chosen, counts
-from margin.engine.descent import risk
-from margin.engine.state import State
+from margin.engine.evaluation import counts, eval_mode, expand_weight, sample_examples
+from margin.engine.loop import State, risk
 from margin.theory.prediction.held_out import Estimate, Terms, independent_draws, weighted_mean
 from margin.theory.prediction.risk import clopper_pearson
 from margin.theory.signal.chain import Call, watched
@@ -88,7 +86,7 @@ def signal(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> 
     """
     parts: dict[str, list[Level]] = {}
     weights = []
-    with asking(model) as generator, torch.enable_grad():
+    with eval_mode(model) as generator, torch.enable_grad():
         model.requires_grad_(True)  # a frozen layer has a signal too
         for batch in batches:
             weight = _example_weight(batch)
@@ -191,7 +189,7 @@ def dead_units(model: nn.Module, batches: Sequence[Batch]) -> dict[str, Bool[Ten
         # A NaN is not 0: it does not pass for dead.
         run[_numbered(call.name, run)] = (rows == 0).movedim(axis, 0).flatten(1).all(1).cpu()
 
-    with asking(model), watched(model, seen):
+    with eval_mode(model), watched(model, seen):
         for batch in batches:
             kept = _example_weight(batch) > 0
             run.clear()
@@ -222,7 +220,7 @@ def looked_at(subject: Subject, count: int) -> list[Batch]:
 
     Those of weight 0 are passed over, unless there are no others or they are read by others.
     """
-    found = chosen(subject.test, count, admits=counts, whole_batches=not subject.independent)
+    found = sample_examples(subject.test, count, admits=counts, whole_batches=not subject.independent)
     return list(found.batches) or first_examples(subject.test, count)
 
 

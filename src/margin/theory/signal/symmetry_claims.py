@@ -11,8 +11,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, copied
-from margin.engine.descent import risk
+from margin.engine.evaluation import copied, eval_mode
+from margin.engine.loop import risk
 from margin.theory.signal.chain import NotAChainError, Stage, chain_of, few_inputs
 from margin.theory.signal.propagation import looked_at
 from margin.theory.signal.symmetry import matching, permute_hidden, permuted, slots
@@ -61,7 +61,7 @@ def _hidden(model: nn.Module, subject: Subject) -> tuple[Stage, ...]:
 @torch.no_grad()
 def _outputs(model: nn.Module, subject: Subject) -> Tensor:
     first = looked_at(subject, EXAMPLES)[0]
-    with asking(model):
+    with eval_mode(model):
         outputs: Tensor = model(*first.to(dtype=torch.float64, device=first.inputs[0].device).inputs)
     return outputs
 
