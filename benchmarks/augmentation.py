@@ -8,8 +8,7 @@ from benchmarks.record import interleaved, ratio, record
 from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.data.transforms.augmentation import augmented, transforms_of
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.state import State, fit
+from margin.engine.loop import Descend, State, descent, fit, risk
 
 N, SIZE, BATCH, STEPS, ROUNDS = 4096, 28, 64, 100, 9
 SPEC = {"channels": 1, "image_size": (SIZE, SIZE)}

@@ -20,7 +20,7 @@ from torch import Generator, nn
 from benchmarks.record import record
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.hessian import risk_hessian
 
 SIZES, CHUNK, PRODUCTS, REPEATS = (2_000, 5_000, 10_000, 20_000), 250, 3, 3

@@ -21,7 +21,7 @@ from torch import Generator, Tensor
 from benchmarks.record import interleaved, record
 from margin import Training, load, train
 from margin.data.sets.mixture_plane import ring
-from margin.engine.state import core_of
+from margin.engine.loop import core_of
 from margin.generative.quality.classifier_two_sample import Told, told_apart
 
 RUNS = {

@@ -24,7 +24,7 @@ from margin import Training, load, train
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.opening import open_data
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.lanczos import extreme_eigenvalues, random_direction
 

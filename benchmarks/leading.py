@@ -26,7 +26,7 @@ from margin import Training, load, train
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.opening import open_data
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.leading import Pairs, leading_eigenpairs
 

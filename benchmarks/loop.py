@@ -10,9 +10,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from benchmarks.record import interleaved, ratio, record
 from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.optimizers import optimizer_of
-from margin.engine.state import State, fit
+from margin.engine.build import optimizer_of
+from margin.engine.loop import Descend, State, descent, fit, risk
 
 ROWS, BATCH, ROUNDS = 60_000, 128, 7
 

@@ -17,11 +17,10 @@ from torch import nn
 from benchmarks.record import interleaved, ratio, record
 from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.optimizers import optimizer_of
+from margin.engine.build import optimizer_of
+from margin.engine.loop import Descend, State, descent, fit, risk
 from margin.engine.parallel.launching import launch
 from margin.engine.parallel.processes import share
-from margin.engine.state import State, fit
 
 ROWS, BATCH, STEPS, ROUNDS, STARTS = 5_120, 512, 10, 15, 5
 

@@ -20,7 +20,7 @@ from benchmarks.curvature_memory import peak_mib
 from benchmarks.record import interleaved, ratio, record
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.diagonal import as_symmetric
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.spectral_density import spectral_density

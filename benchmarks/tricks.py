@@ -11,9 +11,8 @@ from benchmarks.record import interleaved, ratio, record
 from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.data.transforms.augmentation import augmented, transforms_of
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.optimizers import optimizer_of
-from margin.engine.state import State, fit
+from margin.engine.build import optimizer_of
+from margin.engine.loop import Descend, State, descent, fit, risk
 from margin.feedforward.mlp.model import MLP
 
 ROWS, SIDE, BATCH, ROUNDS, MOST, REACH = 12_800, 28, 128, 7, 1.3, 2

@@ -9,9 +9,8 @@ from torch import nn
 from benchmarks.record import interleaved, ratio, record
 from margin.data.examples import Arrays, Shuffled
 from margin.data.opening import open_data
-from margin.engine.descent import Descend, descent
-from margin.engine.optimizers import optimizer_of
-from margin.engine.state import State, fit
+from margin.engine.build import optimizer_of
+from margin.engine.loop import Descend, State, descent, fit
 from margin.generative.autoencoder.dense_vae import dense_vae
 from margin.generative.autoencoder.vae_bounds import negative_elbo
 

@@ -15,8 +15,8 @@ from margin import Training
 from margin.core.tasks import CLASSES
 from margin.data.examples import InOrder
 from margin.data.sets.bundled import digits
-from margin.engine.asking import evaluate
-from margin.engine.descent import risk
+from margin.engine.evaluation import evaluate
+from margin.engine.loop import risk
 
 SEEDS, ROUNDS, FRACTION, LENGTH = range(5), 8, 0.37, 160
 MODEL = {"hidden": [300, 100]}

@@ -15,7 +15,7 @@ from benchmarks.record import record
 from margin import Training, train
 from margin.data.examples import Arrays, Data
 from margin.data.opening import open_data
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 SEEDS = 5
 LABELED = 50

@@ -13,14 +13,12 @@ from benchmarks.record import record
 from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.data.opening import open_data
-from margin.engine.asking import evaluate
-from margin.engine.descent import Descend, descent, risk
+from margin.engine.evaluation import evaluate
+from margin.engine.loop import Descend, Preprocessed, State, descent, fit, risk, scheduled
 from margin.engine.methods.distillation import distillation
-from margin.engine.seeds import summary
-from margin.engine.state import Preprocessed, State, fit
-from margin.engine.wrappers import scheduled
 from margin.feedforward.mlp.model import MLP
 from margin.optim.schedules import schedule_of
+from margin.runs.seed_interval import summary
 
 SEEDS = range(5)
 LABELS, TEACHER_LABELS = 2000, 20000

@@ -17,7 +17,7 @@ from margin import Training, train
 from margin.data.examples import Arrays, Data
 from margin.data.sets.mnist1d import POINTS, TRAIN
 from margin.data.sets.mnist1d import recipe as mnist1d
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 
 def data_of(x: np.ndarray, y: np.ndarray, held_out: int = 0) -> Data:

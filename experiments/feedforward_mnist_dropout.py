@@ -18,9 +18,9 @@ from margin.core.tasks import CLASSES
 from margin.data.examples import InOrder
 from margin.data.opening import open_data
 from margin.data.preprocess import Standardize
-from margin.engine.asking import evaluate
-from margin.engine.descent import risk
-from margin.engine.seeds import summary
+from margin.engine.evaluation import evaluate
+from margin.engine.loop import risk
+from margin.runs.seed_interval import summary
 
 OPTIONS = {"hidden": (1200, 1200), "dropout": 0.5, "input_dropout": 0.2}
 PUBLISHED = "0.0125 (dropout, ReLU, no max-norm; Srivastava et al. 2014, Table 2)"

@@ -16,9 +16,9 @@ from torch import Tensor
 from benchmarks.record import record
 from margin import Training, train
 from margin.data.sets.mixture_plane import grid, ring
-from margin.engine.seeds import summary
 from margin.generative.quality.mode_coverage import mode_coverage
 from margin.runs.sampling import sample
+from margin.runs.seed_interval import summary
 
 TRAINING = Training(
     max_steps=5000,

@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.sets.synthetic import two_moons
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 NOISE, EXAMPLES, HELD_OUT = 0.1, 20_000, 10_000
 TRAINING = Training(

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.record import record
 from margin import Training, train
 from margin.data.sets.named_graphs import citeseer, cora
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 TRAINING = Training(
     epochs=200,

@@ -20,7 +20,7 @@ from margin.core.types import Batch
 from margin.data.examples import Data
 from margin.data.formats.images.idx import mnist
 from margin.data.sets.synthetic_geometry import digit_sums
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 SIZES = (5, 10, 20, 30, 40, 50)
 MOST, SETS, EPOCHS, TEST = 10, 10_000, 40, 1000

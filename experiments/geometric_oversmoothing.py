@@ -17,11 +17,11 @@ from margin import Training, train
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.data.sets.named_graphs import cora
-from margin.engine.descent import risk
-from margin.engine.loading import load
-from margin.engine.seeds import summary
+from margin.engine.loop import risk
+from margin.engine.runs import load
 from margin.geometric.graphs.oversmoothing import rate, smoothing_of
 from margin.geometric.graphs.oversmoothing_claims import energy
+from margin.runs.seed_interval import summary
 
 PUBLISHED = {2: 0.811, 4: 0.804, 8: 0.695, 16: 0.649, 32: 0.603}
 SOURCE = "Chen et al. 2020, Table 3 (GCN)"

@@ -17,7 +17,7 @@ from margin.data.examples import Data
 from margin.data.formats.graphs.graphs import graph_of
 from margin.data.formats.graphs.parts import Nodes
 from margin.data.sets.named_graphs import citeseer, cora
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 PUBLISHED = {
     ("Cora", "MLP"): (0.551, "Kipf and Welling 2017, Table 2"),

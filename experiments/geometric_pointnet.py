@@ -19,7 +19,7 @@ from benchmarks.record import record
 from margin import Training, train
 from margin.data.examples import Data
 from margin.data.sets.named_graphs import modelnet2, shapenet10
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 AUGMENT = ["jitter:.01", "scale:.1"]
 POINTNET = ("geometric/pointnet", {"features": 256})

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.sets.synthetic_geometry import solids
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 EPOCHS, LR = 12, 2e-3
 

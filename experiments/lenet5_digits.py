@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.record import record
 from margin import Run
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 SEEDS = 5
 

@@ -16,7 +16,7 @@ from margin.classic.perceptron.averaged_perceptron import AveragedPerceptron, av
 from margin.classic.perceptron.separation import homogeneous, separate
 from margin.core.types import Batch
 from margin.data.opening import open_data
-from margin.engine.state import State
+from margin.engine.loop import State
 
 SEEDS, EPOCHS, BATCH, AVERAGED_EPOCHS = range(3), 5, 5000, 2
 PUBLISHED = {

@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.sets.mnist1d import mnist1d
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 from margin.sequence.dynamics.transitions import transitions
 
 TRAINING = Training(

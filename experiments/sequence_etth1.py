@@ -23,9 +23,9 @@ from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.examples import Data
 from margin.data.formats.series.sources import read_series
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 from margin.engine.runs import Run
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 ROWS = 14_400
 """20 months of 30 days."""

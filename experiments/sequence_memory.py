@@ -19,7 +19,7 @@ from margin import Training, train
 from margin.data.examples import Data
 from margin.data.sets.copy_memory import COPIED, copy_memory
 from margin.data.sets.synthetic_sequences import adding
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 EXAMPLES, BATCH, SOLVED = 20_000, 32, 0.002
 

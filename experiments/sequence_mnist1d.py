@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.record import record
 from margin import Training, train
 from margin.data.sets.mnist1d import mnist1d
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 TRAINING = Training(
     max_steps=1500, batch_size=100, lr=5e-3, schedule="cosine", clip=1.0, patience=0, evaluate_every=1500

@@ -21,7 +21,7 @@ from benchmarks.record import record
 from margin import Training, train
 from margin.data.examples import Data
 from margin.data.sets.corpora import tiny_shakespeare
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 from margin.sequence.linear import lru, mingru
 from margin.sequence.recurrent import elman, gru, lstm
 

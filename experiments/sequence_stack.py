@@ -14,7 +14,7 @@ from torch import nn
 from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.sets.counting import anbn
-from margin.engine.seeds import summary
+from margin.runs.seed_interval import summary
 
 LONGEST, BEYOND = 10, 50
 MODELS = {

@@ -16,9 +16,9 @@ from torch import Generator, Tensor, nn
 from benchmarks.record import record
 from margin import Training, load
 from margin.data.sets.mnist1d import mnist1d
-from margin.engine.asking import in_double
-from margin.engine.seeds import summary
-from margin.engine.state import features_of
+from margin.engine.evaluation import in_double
+from margin.engine.loop import features_of
+from margin.runs.seed_interval import summary
 from margin.runs.training import finish, prepare
 from margin.sequence.dynamics.contraction import contractions, simple
 from margin.sequence.dynamics.gradient_by_lag import ByLag, by_lag

@@ -24,8 +24,8 @@ from margin.core.types import Batch
 from margin.data.examples import Data, InOrder
 from margin.data.formats.audio.wave import write_wave
 from margin.data.transforms.mu_law import mu_law_decode, mu_law_encode
-from margin.engine.asking import asking
-from margin.engine.state import core_of
+from margin.engine.evaluation import asking
+from margin.engine.loop import core_of
 
 LEVELS, CONTEXT, RATE = 256, 1024, 8000
 

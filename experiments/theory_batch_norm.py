@@ -15,7 +15,7 @@ from benchmarks.record import record
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.sets.bundled import digits
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.feedforward.mlp.model import layers
 from margin.nn.initialization import initialize
 from margin.theory.dynamics.predictiveness import gradient_predictiveness

@@ -14,7 +14,7 @@ import torch
 import margin
 from benchmarks.record import record
 from margin import Training
-from margin.auditing.subject.runs import subject_of_run
+from margin.auditing.subject.trained import subject_of_run
 from margin.data.sets.bundled import digits
 from margin.theory.curvature.connectivity_claims import after_alignment, curved, from_initial, linear
 

@@ -14,8 +14,7 @@ from torch import Generator, Tensor, nn
 from benchmarks.record import record
 from margin.core.types import Batch, Metrics
 from margin.data.sets.bundled import digits
-from margin.engine.descent import Descend, descent
-from margin.engine.state import State, fit
+from margin.engine.loop import Descend, State, descent, fit
 from margin.feedforward.mlp.model import layers
 from margin.theory.dynamics.edge_of_stability import track
 

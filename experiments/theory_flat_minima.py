@@ -14,10 +14,10 @@ import torch
 import margin
 from benchmarks.record import record
 from margin import Training
-from margin.auditing.subject.runs import subject_of_run
+from margin.auditing.subject.trained import subject_of_run
 from margin.data.sets.bundled import digits
-from margin.engine.asking import evaluate
 from margin.engine.checkpoints import load_module
+from margin.engine.evaluation import evaluate
 from margin.theory.curvature.loss_slices import random_directions
 from margin.theory.curvature.trained_weights import sharpness
 

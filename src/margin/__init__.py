@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from margin.core.findings import Finding as Finding
     from margin.core.findings import Subject as Subject
     from margin.core.options import Training as Training
-    from margin.engine.loading import load as load
     from margin.engine.runs import Run as Run
+    from margin.engine.runs import load as load
     from margin.runs.exporting import export as export
     from margin.runs.training import open_source as open_source
     from margin.runs.training import resume as resume
@@ -33,7 +33,7 @@ _HOMES = {
     "audit": "margin.auditing.asking.audit",
     "claims": "margin.core.catalog",
     "export": "margin.runs.exporting",
-    "load": "margin.engine.loading",
+    "load": "margin.engine.runs",
     "models": "margin.core.catalog",
     "open_source": "margin.runs.training",
     "parts": "margin.core.catalog",

@@ -16,19 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.catalog import Claim, Entry, Part, Rule, chosen, dictated, resolve, supply
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.options import Training
 from margin.core.types import Batch, Metrics
 from margin.data.examples import Data, InOrder, is_independent
 from margin.data.scaling import rescaled
-from margin.engine.asking import weighted_sum
-from margin.engine.interruption import INTERRUPTED
-from margin.engine.loading import load
+from margin.engine.evaluation import weighted_sum
+from margin.engine.hooks import INTERRUPTED
+from margin.engine.loop import Hook, State, dtype_of
 from margin.engine.plan import objective_of
-from margin.engine.runs import MEASURED, Run
-from margin.engine.state import Hook, State, dtype_of
+from margin.engine.runs import MEASURED, Run, load
 from margin.runs.training import finish, prepare, reopen, train
 
 REFERENCE = re.compile(
@@ -65,7 +64,7 @@ def check_row(row: Entry | Rule | Part | Claim) -> None:
         if path:
             resolve(path)
     for need in getattr(row, "needs", ()):
-        resolve(need.met)
+        resolve(need.model or need.met)
 
 
 # entries

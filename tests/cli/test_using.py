@@ -18,7 +18,8 @@ from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.data.opening import open_data
 from margin.engine.runs import Run
-from margin.runs.using import closing, held_out, held_out_terms, of_target
+from margin.runs.inference import closing, held_out_terms, of_target
+from margin.runs.run_data import held_out
 from margin.theory.prediction.held_out import Terms
 
 

@@ -15,7 +15,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import classes
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.engine.runs import Run
 
 CROOKED = '''

@@ -23,7 +23,7 @@ from margin.core.catalog import (
 from margin.core.findings import Subject, without_loss
 from margin.core.tasks import CLASSES
 from margin.core.types import Objective
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 
 ROWS = {"vision/lenet5": 1, "vision/alexnet": 2, "text/word": 3, "sequence/word": 4}
 

@@ -23,7 +23,7 @@ from margin.core.findings import (
 )
 from margin.core.tasks import CLASSES, HALFSPACE, VALUES
 from margin.core.types import Batch, Domain
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 
 ASSUMED = Premise("draws are independent", "assumed", "as the user says")
 REFUTED = Premise("every layer has a constant", "refuted", "layer 3 (Softmax)")

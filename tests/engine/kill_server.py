@@ -20,8 +20,8 @@ import torch._dynamo  # the first optimizer imports it: once here, not in every 
 
 from margin.core.options import Training
 from margin.data.opening import open_data
+from margin.engine.loop import State
 from margin.engine.runs import Run
-from margin.engine.state import State
 from margin.runs.training import finish, prepare, reopen
 
 DATA = open_data("two-moons", {"examples": 300})

@@ -9,8 +9,8 @@ from torch import nn
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, InOrder
-from margin.engine.asking import Kept, asking, evaluate, weighted_sum
-from margin.engine.descent import risk
+from margin.engine.evaluation import Kept, asking, evaluate, weighted_sum
+from margin.engine.loop import risk
 
 
 def model_with_flags() -> nn.Module:

@@ -10,8 +10,7 @@ from torch import nn
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.batch_loss import BatchLoss, elsewhere, norm_of, put
-from margin.engine.descent import Descend, risk
-from margin.engine.state import NonFiniteError, State
+from margin.engine.loop import Descend, NonFiniteError, State, risk
 
 OBJECTIVE = risk(CLASSES)
 

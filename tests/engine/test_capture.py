@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.engine.capture import capture
+from margin.engine.evaluation import capture
 
 
 class Scaled(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from margin.engine.checkpoints import fill, load_module, load_state, pack, save_state, unpack, write_whole
-from margin.engine.state import State
+from margin.engine.loop import State
 
 
 def kinds(tree: object) -> object:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from margin.core.types import Batch
-from margin.engine.chosen import chosen
+from margin.engine.evaluation import chosen
 
 
 def numbered(count: int, size: int, weight: torch.Tensor | None = None) -> list[Batch]:

@@ -8,8 +8,7 @@ from torch import nn
 
 from margin.core.catalog import parts, resolve
 from margin.core.types import Batch
-from margin.engine.descent import Descend, descent
-from margin.engine.state import NonFiniteError, State, fit
+from margin.engine.loop import Descend, NonFiniteError, State, descent, fit
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
 

@@ -10,9 +10,8 @@ from torch import nn
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, Shuffled
-from margin.engine.descent import Descend, cut, descent, risk
-from margin.engine.optimizers import optimizer_of
-from margin.engine.state import NonFiniteError, State, fit
+from margin.engine.build import optimizer_of
+from margin.engine.loop import Descend, NonFiniteError, State, cut, descent, fit, risk
 
 
 def network(seed: int = 0) -> nn.Module:

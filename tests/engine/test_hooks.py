@@ -10,8 +10,8 @@ from torch import nn
 
 from margin.core.types import TERMS, Batch
 from margin.engine.hooks import Evaluating, is_best, patience, saving, until
+from margin.engine.loop import State, fit
 from margin.engine.runs import Run
-from margin.engine.state import State, fit
 
 NAN = math.nan
 

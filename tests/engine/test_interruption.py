@@ -6,8 +6,8 @@ import threading
 import pytest
 from torch import nn
 
-from margin.engine.interruption import INTERRUPTED, interruptible
-from margin.engine.state import State
+from margin.engine.hooks import INTERRUPTED, interruptible
+from margin.engine.loop import State
 
 STATE = State({"model": nn.Identity()})
 

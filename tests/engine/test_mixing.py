@@ -10,9 +10,9 @@ from torch import Generator, nn
 
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.asking import weighted_mean
-from margin.engine.descent import risk
-from margin.engine.mixing import Box, beta, box_of, interpolated, mixed, partners, pasted
+from margin.engine.evaluation import weighted_mean
+from margin.engine.loop import risk
+from margin.engine.objectives import Box, beta, box_of, interpolated, mixed, partners, pasted
 
 
 def images(n=6, seed=0):

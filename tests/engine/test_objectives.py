@@ -9,10 +9,9 @@ from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.core.types import Batch
 from margin.data.examples import Arrays
 from margin.data.sampling.importance import Sampled
-from margin.engine.asking import weighted_mean
-from margin.engine.descent import Descend, descent, risk
+from margin.engine.evaluation import weighted_mean
+from margin.engine.loop import Descend, State, descent, fit, risk
 from margin.engine.objectives import importance_weighted, same_noise, smoothed
-from margin.engine.state import State, fit
 
 
 def data(n=12, d=3, k=4, seed=0):

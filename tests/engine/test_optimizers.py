@@ -8,11 +8,9 @@ from margin.core.catalog import models, parts, resolve
 from margin.core.options import Training
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.interruption import INTERRUPTED
-from margin.engine.optimizers import optimizer_names, optimizer_of
-from margin.engine.state import State, fit
-from margin.engine.wrappers import scheduled
+from margin.engine.build import optimizer_names, optimizer_of
+from margin.engine.hooks import INTERRUPTED
+from margin.engine.loop import Descend, State, descent, fit, risk, scheduled
 from margin.optim.heavy_ball import HeavyBall
 from margin.optim.lion import Lion
 from margin.runs.training import finish, prepare, reopen

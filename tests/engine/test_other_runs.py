@@ -8,7 +8,7 @@ import pytest
 import margin
 from margin import Run, Training
 from margin.data.sets.tiny.tables import moons
-from margin.engine.other_runs import check_same_others, digests, located, run_at
+from margin.engine.runs import check_same_others, digests, located, run_at
 
 SHORT = Training(max_steps=2)
 

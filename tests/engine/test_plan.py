@@ -15,8 +15,9 @@ from margin.data.sets.tiny.graphs import graphs, nodes
 from margin.data.sets.tiny.sequences import classes as sequences
 from margin.data.sets.tiny.sequences import ragged_classes, tokens
 from margin.data.sets.tiny.tables import classes, sides, values
-from margin.engine.descent import descent
-from margin.engine.plan import check_task, factory_of, reading_of
+from margin.engine.check_options import check_task, reading_of
+from margin.engine.loop import descent
+from margin.engine.plan import factory_of
 from margin.robust.training.adversarial import adversarial_training
 from margin.runs.training import prepare, train
 

@@ -10,9 +10,7 @@ from torch import nn
 import margin
 from margin import Run, Training
 from margin.data.sets.tiny.tables import moons
-from margin.engine.plateau import on_plateau
-from margin.engine.state import State, fit
-from margin.engine.wrappers import scheduled
+from margin.engine.loop import State, fit, on_plateau, scheduled
 from margin.optim.schedules import schedule_of
 from margin.testing import check_same_run
 

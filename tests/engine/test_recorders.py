@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from margin.core.options import Training
-from margin.engine.recorders import recording
+from margin.engine.hooks import recording
 from margin.engine.runs import Run
 from margin.runs.training import resume, train
 

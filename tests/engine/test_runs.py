@@ -11,8 +11,8 @@ from margin.core.catalog import models, resolve
 from margin.core.options import Training
 from margin.engine import runs
 from margin.engine.checkpoints import load_state
+from margin.engine.loop import State
 from margin.engine.runs import Run
-from margin.engine.state import State
 from margin.runs.training import train
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from margin.engine.seeds import shares, summary
+from margin.runs.seed_interval import shares, summary
 
 
 @pytest.mark.parametrize("level", [0.8, 0.95])

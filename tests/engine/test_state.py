@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from margin.engine.state import Preprocessed, State, fit
+from margin.engine.loop import Preprocessed, State, fit
 
 
 def state_of(seed: int = 0) -> State:

@@ -3,7 +3,7 @@
 import pytest
 
 from margin.core.catalog import models
-from margin.engine.suitable import defaults_of, entry_for, kind_of, known, suitable
+from margin.sklearn import defaults_of, entry_for, kind_of, known, suitable
 
 
 def test_entries_are_told_apart_by_what_they_predict() -> None:

@@ -11,8 +11,8 @@ import margin
 from margin.core.options import Training
 from margin.data.formats.tables.wide import is_wide, is_wide_target
 from margin.data.opening import encode, open_data
+from margin.runs.inference import predictions
 from margin.runs.training import resume, train
-from margin.runs.using import predictions
 
 
 def prices(count: int = 300) -> tuple[np.ndarray, np.ndarray]:

@@ -13,8 +13,8 @@ from margin.core import catalog
 from margin.core.catalog import Part
 from margin.core.types import Batch, Objective
 from margin.data.sets.tiny.tables import moons
-from margin.engine.state import State
-from margin.engine.tracking import tracks, tracks_of
+from margin.engine.loop import State
+from margin.engine.plan import tracks, tracks_of
 from margin.testing import check_same_run
 
 
@@ -30,7 +30,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Part(
         name="test/norm", summary="s", kind="track", target=f"{__name__}:norm", reference="Nobody 2000"
     )
-    monkeypatch.setattr("margin.engine.tracking.parts", lambda: {**catalog.parts(), row.name: row})
+    monkeypatch.setattr("margin.engine.plan.parts", lambda: {**catalog.parts(), row.name: row})
 
 
 SHORT = Training(epochs=3, batch_size=16)

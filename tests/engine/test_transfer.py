@@ -9,8 +9,7 @@ from torch import Generator, nn
 
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.state import State, fit
+from margin.engine.loop import Descend, State, descent, fit, risk
 from margin.engine.transfer import freeze, layer_rates, transfer
 from margin.feedforward.mlp.model import MLP
 

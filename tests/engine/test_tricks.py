@@ -15,8 +15,8 @@ from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, Data
 from margin.data.sets.tiny.tables import moons, values
-from margin.engine.mixing import Mixed
-from margin.engine.tricks import class_weights, drawn, moving_objective, setting
+from margin.engine.objectives import Mixed, class_weights, moving_objective
+from margin.engine.plan import drawn, setting
 from margin.runs.training import finish, prepare
 from margin.testing import check_same_run, stop_after
 

@@ -11,8 +11,8 @@ import margin
 from margin import Training
 from margin.core.catalog import chosen, models, resolve, rules
 from margin.core.options import HOUSE
+from margin.engine.check_options import OF_DESCENT, OF_GRADIENTS, OF_OBJECTIVE, OF_OTHERS, refuse_unused
 from margin.engine.plan import factory_of
-from margin.engine.unused import OF_DESCENT, OF_GRADIENTS, OF_OBJECTIVE, OF_OTHERS, refuse_unused
 
 VALUES: dict[str, Any] = {
     "init": "he_normal",

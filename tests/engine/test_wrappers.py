@@ -8,8 +8,7 @@ from torch import nn
 
 from margin.core.types import Batch
 from margin.engine.checkpoints import load_state, save_state
-from margin.engine.state import State, fit
-from margin.engine.wrappers import autocast, averaged, scheduled
+from margin.engine.loop import State, autocast, averaged, fit, scheduled
 from margin.optim.schedules import schedule_of
 
 

@@ -13,7 +13,7 @@ from margin.core.catalog import resolve
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE
 from margin.core.types import Batch, Domain
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.robust import CLAIMS, PARTS, RULES, accuracy_curves
 from margin.robust.certificates.intervals import margin_bounds
 from margin.robust.sandwich import contradiction, demo, l2_attack, linf_fgsm, linf_sandwich

@@ -20,7 +20,7 @@ import margin.runs.exporting
 from margin.core.catalog import Entry, models
 from margin.core.options import Training
 from margin.data.examples import Data, InOrder
-from margin.engine.recipes import build
+from margin.engine.build import build
 from margin.engine.runs import Run
 from margin.testing import tiny_data
 

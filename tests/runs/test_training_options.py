@@ -15,9 +15,10 @@ from torch import nn
 import margin
 from margin import Run, Training, load
 from margin.data.opening import open_data
-from margin.engine.state import State
+from margin.engine.loop import State
+from margin.runs.inference import predictions
+from margin.runs.run_data import held_out
 from margin.runs.training import Job, finish, free_path, open_source, prepare, reopen, train
-from margin.runs.using import held_out, predictions
 from margin.testing import check_same_run, stop_after
 
 PLAIN: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}

@@ -4,8 +4,8 @@ import pytest
 
 from margin.core.tasks import CLASSES
 from margin.data.sampling.curriculum import Pacing
-from margin.engine.descent import risk
-from margin.engine.mixing import mixed
+from margin.engine.loop import risk
+from margin.engine.objectives import mixed
 
 
 def test_a_mixing_and_a_pacing_of_no_known_kind_are_refused() -> None:

@@ -143,8 +143,9 @@ class Given(NamedTuple):
 
 def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     """The subject of a module that a function of the user's builds, with every example of a file."""
-    from margin.auditing.subject.modules import load_builder, load_weights
     from margin.auditing.subject.subjects import subject_of
+    from margin.auditing.subject.user_modules import load_builder
+    from margin.engine.transfer import load_weights
 
     if not given.data:
         raise ValueError("a module needs held-out data: margin audit pkg.module:build DATA")

@@ -33,7 +33,7 @@ def compare(first: str, others: tuple[str, ...]) -> Output:
 def compare_runs(paths: Sequence[Path]) -> Output:
     """Means with standard errors, and the paired difference from the first run with its interval."""
     from margin.engine.runs import Run
-    from margin.runs.using import held_out_terms
+    from margin.runs.inference import held_out_terms
 
     runs = [Run(path) for path in paths]
     prints = {run.record["data"]["fingerprint"] for run in runs}

@@ -147,7 +147,7 @@ def show(words: Sequence[str]) -> Output:
 def augmentations(data: Any, words: Sequence[str], out: Path) -> Output:
     """Draw what random changes make of ten training examples."""
     from margin.data.transforms.augmentation_sheet import augmentation_sheet
-    from margin.engine.tricks import setting
+    from margin.engine.plan import setting
 
     if out.suffix != ".png":
         raise ValueError(f"--out must be a .png file, which the picture is: got {out}")

@@ -42,8 +42,7 @@ LONG = 200
 
 def written_out(run: str) -> str:
     """What is said before a long wait: a program has no loop, every step of a recurrence is written out."""
-    from margin.engine.loading import load
-    from margin.engine.runs import Run
+    from margin.engine.runs import Run, load
     from margin.nn.recurrence import Recurrence
 
     record = Run(run).record

@@ -29,7 +29,7 @@ def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int 
     """
     from margin.data.files.writing import write_whole
     from margin.engine.runs import Run
-    from margin.runs.using import predictions
+    from margin.runs.inference import predictions
 
     columns = predictions(Run(run), data, width=width, longest=longest, tell=noted)
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

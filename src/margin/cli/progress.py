@@ -6,8 +6,8 @@ import time
 
 from margin.cli.streams import say
 from margin.core.types import Metrics
+from margin.engine.loop import Hook, State
 from margin.engine.runs import Run
-from margin.engine.state import Hook, State
 
 SECONDS_BETWEEN_LINES = 2.0
 SECONDS_BETWEEN_FRAMES = 0.1

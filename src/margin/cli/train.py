@@ -238,7 +238,7 @@ def opened(taken: Words, options: Mapping[str, Any]) -> Any:
         ValueError: The data are wrong; the message says how the model's are read, where it takes no vectors.
     """
     from margin.data.forms import form_of
-    from margin.engine.plan import reading_of
+    from margin.engine.check_options import reading_of
     from margin.runs.training import open_source
 
     try:
@@ -319,7 +319,7 @@ def outcome(runs: Sequence[Any], parts: Mapping[str, int] | None = None) -> Outp
         runs: One run, or those of several seeds.
         parts: The number of examples of each held-out part.
     """
-    from margin.engine.seeds import shares, summary
+    from margin.runs.seed_interval import shares, summary
 
     if len(runs) == 1:
         run = runs[0]

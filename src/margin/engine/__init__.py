@@ -9,7 +9,7 @@ YOSINSKI_2014 = "Yosinski et al. (2014), Section 2"
 # fmt: off
 
 PARTS: tuple[Part, ...] = (
-    Part("engine/averaging", "algorithm", "margin.engine.wrappers:averaged",
+    Part("engine/averaging", "algorithm", "margin.engine.loop:averaged",
         "The mean of the weights since a step, or their moving average, kept beside the model",
         "Polyak & Juditsky (1992); Izmailov et al. (2018), Algorithm 1",
         covers=("opt.polyak_averaging", "loss.flat_minima_search")),
@@ -22,7 +22,7 @@ PARTS: tuple[Part, ...] = (
     Part("engine/importance_weighted", "algorithm", "margin.engine.objectives:importance_weighted",
         "An objective of examples drawn unevenly whose gradient stays unbiased",
         "Zhao & Zhang (2015), Section 2", covers=("train.curriculum",)),
-    Part("engine/mixed", "algorithm", "margin.engine.mixing:mixed",
+    Part("engine/mixed", "algorithm", "margin.engine.objectives:mixed",
         "Training on two examples mixed into one: all of them, or a box of one in the other",
         "Zhang et al. (2018), Equation 1; Yun et al. (2019), Equations 1 and 2",
         covers=("data.augmentation",)),

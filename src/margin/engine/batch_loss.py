@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from margin.core.types import TERMS, Batch, Metrics, Objective
-from margin.engine.asking import weighted_sum
-from margin.engine.descent import Descend, cut, total_norm
+from margin.engine.evaluation import weighted_sum
+from margin.engine.loop import Descend, NonFiniteError, State, cut, device_of, total_norm
 from margin.engine.parallel.processes import share, summed
-from margin.engine.state import NonFiniteError, State, device_of
 
 Grads = list[Tensor | None]
 

@@ -15,9 +15,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from margin.data.files.writing import write_whole
+from margin.engine.loop import State
 from margin.engine.parallel.processes import share
 from margin.engine.parallel.sharding import like, state_like, whole
-from margin.engine.state import State
 
 SHOWN = 3
 """How many names a message lists."""

@@ -17,9 +17,8 @@ from torch import Generator, Tensor
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch, Domain
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen, counts
-from margin.engine.state import NonFiniteError
+from margin.engine.evaluation import asking, chosen, counts
+from margin.engine.loop import NonFiniteError
 from margin.robust.attacks.black_box import Leaky, random_search
 from margin.robust.attacks.goals import labels_of, margin_loss, missed
 from margin.robust.attacks.gradient import Search, input_gradient, pgd, stepped

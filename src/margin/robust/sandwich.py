@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.robust.accuracy_curves import Curves, measure
 from margin.robust.attacks.gradient import Search
 from margin.robust.attacks.threat_models import Threat

@@ -23,12 +23,11 @@ from margin.core.tasks import DENSITY, PROBABILITY
 from margin.data.examples import Data, InOrder, judged
 from margin.data.files.writing import write_whole
 from margin.data.preprocess import Standardize
-from margin.engine.loading import load
+from margin.engine.loop import Preprocessed, core_of, dtype_of
 from margin.engine.plan import cut_of
-from margin.engine.runs import Run
-from margin.engine.state import Preprocessed, core_of, dtype_of
+from margin.engine.runs import Run, load
 from margin.runs.exporting_onnx import check_onnx, onnx_bytes, quiet, tensors_of, texts
-from margin.runs.using import reopen_data
+from margin.runs.run_data import reopen_data
 
 ENDINGS = {"state": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
 """The formats, each with the ending of its files."""

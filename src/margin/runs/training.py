@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import nn
 
-from margin.auditing.subject.modules import read_weights
 from margin.core.catalog import Entry, check_options, completed, find, models, resolve, rules, sources
 from margin.core.options import Training
 from margin.data.examples import Data
@@ -19,24 +18,40 @@ from margin.data.files.writing import going_on
 from margin.data.forms import whole_path
 from margin.data.opening import open_data
 from margin.data.scaling import rescaled
-from margin.engine.interruption import INTERRUPTED, interruptible
-from margin.engine.loading import load, rebuilt
-from margin.engine.locks import Lock, held
-from margin.engine.other_runs import check_same_others, digests, located, run_at
+from margin.engine.build import start
+from margin.engine.check_options import check_task, refuse_unused
+from margin.engine.hooks import (
+    INTERRUPTED,
+    NOT_FINITE,
+    asked_on,
+    caught_up,
+    ended,
+    has_row,
+    interruptible,
+    is_over,
+    recording,
+    watching,
+)
+from margin.engine.loop import Hook, NonFiniteError, State, core_of, device_of, fit
+from margin.engine.objectives import with_outcome, with_precision
 from margin.engine.parallel.launching import WorkerDiedError, launch
+from margin.engine.parallel.locks import Lock, held
 from margin.engine.parallel.processes import check_counts, share, threads, told_by_first, wait
-from margin.engine.plan import Plan, check_task, factory_of, plan_of
-from margin.engine.recipes import start
-from margin.engine.recorders import recording
-from margin.engine.records import check_resumable, record_of
-from margin.engine.runs import Run
-from margin.engine.state import Hook, NonFiniteError, State, core_of, device_of, fit
-from margin.engine.target_scaling import with_outcome, with_precision
-from margin.engine.transfer import transfer, unwrapped
-from margin.engine.unused import refuse_unused
-from margin.engine.watching import NOT_FINITE, asked_on, caught_up, ended, has_row, is_over, watching
-from margin.runs.filming import check_pictures, filming
-from margin.runs.using import reopen_data
+from margin.engine.plan import Plan, factory_of, plan_of
+from margin.engine.runs import (
+    Run,
+    check_resumable,
+    check_same_others,
+    digests,
+    load,
+    located,
+    rebuilt,
+    record_of,
+    run_at,
+)
+from margin.engine.transfer import read_weights, transfer, unwrapped
+from margin.runs.run_data import reopen_data
+from margin.runs.sampling import check_pictures, filming
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.hardest import _of_examples, _together, hardest
-from margin.auditing.report.pictures import examples, picture
+from margin.auditing.asking.worst_examples import _of_examples, _together, hardest
+from margin.auditing.report.plots import examples, picture
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES, HALFSPACE, SERIES, TOKENS, VALUES
 from margin.core.types import Batch

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from margin.auditing.asking.answers import Interrupted, ask
-from margin.auditing.asking.planning import LEAST, Plan, count, spoken
+from margin.auditing.asking.budget import LEAST, Plan, count, spoken
 from margin.auditing.asking.requirements import Requirement, Status
 from margin.auditing.report.terminal import plain
 from margin.core.catalog import Cost

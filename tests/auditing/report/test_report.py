@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from margin.auditing.asking.answers import Answer, Audit
-from margin.auditing.asking.hardest import Hardest
 from margin.auditing.asking.requirements import Judgment, judged, requirement_of
+from margin.auditing.asking.worst_examples import Hardest
 from margin.auditing.report.plots import learning_curves, plot
 from margin.auditing.report.report import breakable, page, topics, typeset, write_report
 from margin.core.catalog import Claim, claims

@@ -3,7 +3,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from margin.auditing.subject.modules import BuilderError, load_builder, load_weights
+from margin.auditing.subject.user_modules import BuilderError, load_builder
+from margin.engine.transfer import load_weights
 
 
 @pytest.fixture

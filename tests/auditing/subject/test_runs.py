@@ -7,7 +7,7 @@ import torch
 
 import margin
 from margin import Run, Training
-from margin.auditing.subject.runs import subject_of_run
+from margin.auditing.subject.trained import subject_of_run
 from margin.data.examples import Data
 from margin.data.opening import open_data
 

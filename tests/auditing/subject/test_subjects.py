@@ -401,7 +401,7 @@ def test_a_later_batch_tells_logits_from_probabilities():
 
 
 def test_a_number_that_is_no_probability_fails_rather_than_being_clamped():
-    from margin.auditing.subject.reading import ONE_VS_REST, PROBABILITIES, PROBABILITY
+    from margin.auditing.subject.outputs import ONE_VS_REST, PROBABILITIES, PROBABILITY
 
     wrong, label = torch.tensor([1.2, -0.1]), torch.tensor([1, 0])
     assert PROBABILITY.loss(wrong, label).isnan().all()

@@ -12,8 +12,8 @@ from margin.classic.factors.linear_autoencoder import LinearAutoencoder
 from margin.classic.factors.pca import PCA, principal_axes, principal_components
 from margin.core.types import Batch
 from margin.data.preprocess import fit_standardize
-from margin.engine.state import Preprocessed, State
-from margin.engine.unsupervised import reconstruction_error
+from margin.engine.loop import Preprocessed, State
+from margin.engine.objectives import reconstruction_error
 
 
 def problem(rows: int = 40, features: int = 6, seed: int = 0) -> torch.Tensor:

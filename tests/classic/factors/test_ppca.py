@@ -16,8 +16,8 @@ from margin.classic.factors.ppca import PPCA, closed_form, em_iteration, mean_lo
 from margin.classic.factors.ppca_learning import expectation_maximization, maximum_likelihood
 from margin.classic.linear.rows import covariance
 from margin.core.types import Batch
-from margin.engine.state import State
-from margin.engine.unsupervised import negative_log_density
+from margin.engine.loop import State
+from margin.engine.objectives import negative_log_density
 
 
 def problem(rows: int = 60, features: int = 5, seed: int = 0) -> torch.Tensor:

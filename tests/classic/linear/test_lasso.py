@@ -21,7 +21,7 @@ from margin.classic.linear.lasso import (
 )
 from margin.classic.linear.regression import minimum_norm_solution
 from margin.core.types import Batch
-from margin.engine.state import State
+from margin.engine.loop import State
 
 
 def problem(rows: int = 40, features: int = 6, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -28,9 +28,8 @@ from margin.classic.linear.softmax_regression import SoftmaxRegression, penalize
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.tasks import CLASSES, CODES, VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.descent import risk
-from margin.engine.state import State, Step
-from margin.engine.unsupervised import core_of, negative_log_density, reconstruction_error
+from margin.engine.loop import State, Step, risk
+from margin.engine.objectives import core_of, negative_log_density, reconstruction_error
 from margin.theory.prediction.held_out import stated
 
 

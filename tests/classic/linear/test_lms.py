@@ -7,7 +7,7 @@ import torch
 
 from margin.classic.linear.lms import AdaptiveLinear, lms, lms_pass
 from margin.core.types import Batch
-from margin.engine.state import NonFiniteError, State
+from margin.engine.loop import NonFiniteError, State
 
 
 def problem(rows: int = 8, features: int = 3) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,7 +14,7 @@ from margin.classic.linear.regression import (
     standard_errors,
 )
 from margin.core.types import Batch
-from margin.engine.state import NonFiniteError, State
+from margin.engine.loop import NonFiniteError, State
 
 
 def problem(rows: int, features: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:

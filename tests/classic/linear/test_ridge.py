@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge as Reference
 from margin.classic.linear.kernel_ridge import KernelRidge, dual_solution, kernel_ridge
 from margin.classic.linear.ridge import Ridge, effective_penalty, ridge, ridge_loss, ridge_solution
 from margin.core.types import Batch
-from margin.engine.state import State
+from margin.engine.loop import State
 
 SCALINGS = ("mean", "sum", "undivided")
 

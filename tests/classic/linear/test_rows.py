@@ -12,8 +12,7 @@ from margin.core.findings import Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.descent import risk
-from margin.engine.state import NonFiniteError, Preprocessed, State
+from margin.engine.loop import NonFiniteError, Preprocessed, State, risk
 
 
 def problem(count: int = 25, features: int = 4) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression as Reference
 
 from margin.classic.linear.softmax_regression import SoftmaxRegression, penalized_likelihood, solve_softmax
 from margin.core.types import Batch
-from margin.engine.state import State
+from margin.engine.loop import State
 
 
 def problem(classes: int = 3, rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,7 @@ from margin.classic.perceptron.averaged_perceptron import (
     mean_of_pass,
 )
 from margin.core.types import Batch
-from margin.engine.state import State
+from margin.engine.loop import State
 
 
 def noisy(seed: int, rows: int, features: int) -> tuple[torch.Tensor, torch.Tensor]:

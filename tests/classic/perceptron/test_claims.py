@@ -18,8 +18,7 @@ from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch
 from margin.data.examples import Arrays, Data
 from margin.data.preprocess import Standardize
-from margin.engine.descent import risk
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed, risk
 
 
 def subject_of(x: torch.Tensor, labels: torch.Tensor) -> Subject:

@@ -16,7 +16,7 @@ from margin.classic.perceptron.model import mistakes_of_pass
 from margin.classic.perceptron.separation import xor
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import moons
-from margin.engine.state import State
+from margin.engine.loop import State
 
 
 def holding(x: torch.Tensor, **options: object) -> KernelPerceptron:

@@ -11,7 +11,7 @@ from margin.classic.perceptron.model import geometric_margin, mistakes_of_pass
 from margin.classic.perceptron.separation import xor
 from margin.core.types import Batch
 from margin.data.sets.synthetic import separable
-from margin.engine.state import State
+from margin.engine.loop import State
 
 
 def labeled(seed: int, rows: int, features: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -19,7 +19,7 @@ from margin.classic.perceptron.multiclass_perceptron import MulticlassPerceptron
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import HALFSPACE, SCORES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 
 
 def of_classes(x: torch.Tensor, labels: torch.Tensor, classes: int) -> Subject:

@@ -11,7 +11,7 @@ from margin.classic.perceptron.max_margin import MaximumMargin, widest_margin
 from margin.classic.perceptron.model import Perceptron, geometric_margin, mistake_rule, mistakes_of_pass
 from margin.classic.perceptron.separation import homogeneous
 from margin.core.types import Batch
-from margin.engine.state import NonFiniteError, State
+from margin.engine.loop import NonFiniteError, State
 
 
 def naive_pass(w: np.ndarray, b: float, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, list[int]]:

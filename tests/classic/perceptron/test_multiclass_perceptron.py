@@ -13,7 +13,7 @@ from margin.classic.perceptron.multiclass_perceptron import (
 )
 from margin.classic.perceptron.separation import separate
 from margin.core.types import Batch
-from margin.engine.state import State
+from margin.engine.loop import State
 
 
 def integers(seed: int, rows: int, features: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -36,7 +36,7 @@ from margin.classic.perceptron.training_rows import has_rows, training_rows
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 
 
 def subject_of(x: torch.Tensor, labels: torch.Tensor, model: nn.Module | None = None) -> Subject:

@@ -14,8 +14,7 @@ from margin.data.sets.bundled import digits
 from margin.data.transforms.augmentation import WORDS, augmented, kind_of_inputs, transforms_of
 from margin.data.transforms.images import Translate, translated
 from margin.data.transforms.noise import Noise
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.state import State, fit
+from margin.engine.loop import Descend, State, descent, fit, risk
 
 IMAGES = {"channels": 2, "image_size": (6, 5), "in_features": 60}
 SEQUENCES = {"time": 12, "in_features": 3}

@@ -7,9 +7,8 @@ import torch
 from torch import Generator, nn
 
 from margin.core.types import Batch
-from margin.engine.descent import Descend, descent
+from margin.engine.loop import Descend, NonFiniteError, State, descent, fit
 from margin.engine.methods.continuation import continuation, continued, smoothed
-from margin.engine.state import NonFiniteError, State, fit
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
 SIGMA = 1.5

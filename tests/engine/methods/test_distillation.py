@@ -7,17 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, nn
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.findings import Subject
 from margin.core.tasks import BINARY, CLASSES, SCORES, VALUES
 from margin.core.types import Batch
-from margin.engine.asking import weighted_mean
-from margin.engine.descent import Descend, descent, risk
+from margin.engine.evaluation import weighted_mean
+from margin.engine.loop import Descend, State, autocast, descent, fit, risk
 from margin.engine.methods.distillation import answers, distillation, distilled, overheard
-from margin.engine.mixing import mixed
-from margin.engine.objectives import smoothed
-from margin.engine.state import State, fit
-from margin.engine.wrappers import autocast
+from margin.engine.objectives import mixed, smoothed
 
 OBJECTIVE = risk(CLASSES)
 

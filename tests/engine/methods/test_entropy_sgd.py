@@ -8,9 +8,8 @@ from torch import nn
 
 from margin.core.types import Batch
 from margin.engine.checkpoints import load_state, save_state
-from margin.engine.descent import Descend, descent
-from margin.engine.methods.entropy_sgd import KEPT, entropy_sgd
-from margin.engine.state import NonFiniteError, State, fit
+from margin.engine.loop import Descend, NonFiniteError, State, descent, fit
+from margin.engine.methods.flat_minima import KEPT, entropy_sgd
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
 A, C = 3.0, 0.5  # the quadratic A/2 (x - C)^2

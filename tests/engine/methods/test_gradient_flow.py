@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from margin.core.types import Batch
-from margin.engine.descent import Descend, descent
+from margin.engine.loop import Descend, NonFiniteError, State, descent, fit
 from margin.engine.methods.gradient_flow import A, E, gradient_flow, integrate
-from margin.engine.state import NonFiniteError, State, fit
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
 

@@ -12,10 +12,9 @@ from margin.core.options import Training
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import moons
-from margin.engine.descent import Descend, risk
-from margin.engine.interruption import INTERRUPTED
+from margin.engine.hooks import INTERRUPTED
+from margin.engine.loop import Descend, State, fit, risk
 from margin.engine.methods.lottery import NAME, Ticket, boundaries, lottery_ticket, prunable
-from margin.engine.state import State, fit
 from margin.runs.training import finish, prepare, reopen
 from margin.testing import check_same_run
 

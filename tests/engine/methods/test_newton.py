@@ -10,9 +10,8 @@ from torch import nn
 
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import Descend, risk
+from margin.engine.loop import Descend, NonFiniteError, State, fit, risk
 from margin.engine.methods.newton import conjugate_gradients, hessian, newton, positive_definite
-from margin.engine.state import NonFiniteError, State, fit
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
 

@@ -10,7 +10,7 @@ import torch
 
 from margin.core.catalog import models, resolve, rules
 from margin.core.options import Training
-from margin.engine.interruption import INTERRUPTED
+from margin.engine.hooks import INTERRUPTED
 from margin.runs.training import finish, load, prepare, reopen, train
 from margin.testing import check_same_run
 

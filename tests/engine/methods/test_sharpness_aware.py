@@ -8,9 +8,8 @@ from torch import nn
 
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.methods.sharpness_aware import sam
-from margin.engine.state import NonFiniteError, State, fit
+from margin.engine.loop import Descend, NonFiniteError, State, descent, fit, risk
+from margin.engine.methods.flat_minima import sam
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
 CURVATURES = torch.tensor([1.0, 10.0], dtype=torch.float64)

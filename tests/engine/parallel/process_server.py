@@ -16,13 +16,12 @@ from margin.core.catalog import chosen, models, resolve
 from margin.core.options import Training
 from margin.core.tasks import CLASSES, VALUES
 from margin.data.examples import Arrays, Data, InOrder, Shuffled
-from margin.engine.asking import evaluate
-from margin.engine.descent import Descend, Risk, descent, mean_loss
+from margin.engine.evaluation import evaluate
+from margin.engine.loop import Descend, Preprocessed, Risk, State, descent, fit, mean_loss
 from margin.engine.parallel.launching import launch
 from margin.engine.parallel.processes import share, wait
 from margin.engine.parallel.sharding import shard
 from margin.engine.plan import objective_of
-from margin.engine.state import Preprocessed, State, fit
 from margin.runs.training import finish, prepare, reopen
 from margin.testing import built, first_batch, tiny_data
 
@@ -200,7 +199,7 @@ def masks() -> list[float]:
 
 def sharded_norm() -> float:
     """The norm of a sharded module's gradient of sum(w)^2 / 2, w = 1 .. 6."""
-    from margin.engine.descent import total_norm
+    from margin.engine.loop import total_norm
 
     model = nn.Linear(6, 1, bias=False, dtype=torch.float64)
     model.weight.data = torch.arange(1.0, 7.0, dtype=torch.float64)[None]

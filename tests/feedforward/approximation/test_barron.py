@@ -10,7 +10,7 @@ from torch import nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.feedforward.approximation.barron import (
     GreedyNet,
     Spectral,

@@ -14,9 +14,8 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, Shuffled
 from margin.data.sets.tiny.tables import classes
-from margin.engine.descent import Descend, risk
-from margin.engine.optimizers import optimizer_of
-from margin.engine.state import State, Step, fit
+from margin.engine.build import optimizer_of
+from margin.engine.loop import Descend, State, Step, fit, risk
 from margin.feedforward.mlp.stacked_autoencoder import (
     StackedAutoencoder,
     greedy_pretraining,

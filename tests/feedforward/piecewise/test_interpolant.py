@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from margin.core.types import Batch
-from margin.engine.state import NonFiniteError, Preprocessed, State
+from margin.engine.loop import NonFiniteError, Preprocessed, State
 from margin.feedforward.piecewise.interpolant import (
     PiecewiseLinearInterpolant,
     Points,

@@ -10,8 +10,7 @@ from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import State
+from margin.engine.loop import State, risk
 from margin.feedforward.mlp.model import MLPRegressor
 from margin.feedforward.piecewise import linear_claims as line
 from margin.feedforward.piecewise import sawtooth_claims

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed
 from margin.feedforward.piecewise import pieces as piecewise_linear_pieces
 from margin.feedforward.piecewise.linear import basis_of_network, pwl_basis, relu_network
 from margin.feedforward.piecewise.pieces import (

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
-from margin.engine.state import core_of
+from margin.engine.loop import core_of
 from margin.generative.autoencoder.code_claims import (
     affine_decoder,
     bent_demo,

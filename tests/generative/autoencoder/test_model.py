@@ -13,8 +13,8 @@ from margin.core.tasks import CODES
 from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.data.sets.tiny import tables as tiny
-from margin.engine.asking import evaluate
-from margin.engine.state import core_of
+from margin.engine.evaluation import evaluate
+from margin.engine.loop import core_of
 from margin.generative.autoencoder.model import (
     Autoencoder,
     denoising_autoencoder,

@@ -11,7 +11,7 @@ from torch.distributions import Normal
 from margin.classic.factors.ppca import most_likely
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed
 from margin.generative.autoencoder import vae_bounds
 from margin.generative.autoencoder.dense_vae import conditional_vae, dense_vae
 from margin.generative.autoencoder.gaussian_codes import divergence

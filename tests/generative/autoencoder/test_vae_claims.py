@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.types import Batch
-from margin.engine.state import core_of
+from margin.engine.loop import core_of
 from margin.generative.autoencoder import vae_claims
 from margin.generative.autoencoder.dense_vae import conditional_vae, dense_vae
 from margin.generative.autoencoder.linear_gaussian import marginal_log_prob, posterior

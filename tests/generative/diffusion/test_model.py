@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from margin import Training, train
 from margin.data.sets.tiny import tables as tiny
-from margin.engine.state import NonFiniteError
+from margin.engine.loop import NonFiniteError
 from margin.generative.diffusion.gaussian_denoiser import ExactDenoiser, Mixture
 from margin.generative.diffusion.model import SAMPLERS, STOPS, Diffusion, Path, Sampler
 from margin.generative.diffusion.parametrizations import Parametrization, target

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
-from margin.engine.unsupervised import negative_log_density
+from margin.engine.objectives import negative_log_density
 from margin.generative.flow.claims import demo, inverse, is_flow, is_small, log_det, radius, stretch
 from margin.generative.flow.gaussian_made import GaussianMADE
 from margin.generative.flow.image_bound import negative_bound

@@ -4,7 +4,7 @@ import torch
 from torch import Generator
 
 from margin.core.types import Batch
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed
 from margin.generative.flow.image_bound import negative_bound
 from margin.generative.flow.realnvp_images import RealNVPImages
 

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
-from margin.engine.unsupervised import negative_log_density
+from margin.engine.objectives import negative_log_density
 from margin.generative.autoencoder.interpolation import slerp
 from margin.generative.flow.coupling import PIECE
 from margin.generative.flow.realnvp import CouplingFlow, neural_spline_flow, realnvp

@@ -11,7 +11,7 @@ from margin.core.findings import Subject, Verdict, without_loss
 from margin.core.tasks import CRITIC
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed
 from margin.generative.gan.claims import (
     demo,
     distance,

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.state import Preprocessed, State
+from margin.engine.loop import Preprocessed, State
 from margin.generative.gan.conv_gan import images
 from margin.generative.gan.games import CERTAIN, Game, Terms, check_bounds
 from margin.generative.gan.model import conditional_points, points

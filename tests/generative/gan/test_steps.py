@@ -8,8 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.descent import Descend
-from margin.engine.state import NonFiniteError, Preprocessed, State
+from margin.engine.loop import Descend, NonFiniteError, Preprocessed, State
 from margin.generative.gan.extragradient import (
     alternating,
     extragradient,

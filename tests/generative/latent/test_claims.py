@@ -10,7 +10,7 @@ from torch import Tensor
 
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
-from margin.engine.state import core_of
+from margin.engine.loop import core_of
 from margin.generative.latent import claims as latent_claims
 from margin.generative.latent.claims import (
     ascent,

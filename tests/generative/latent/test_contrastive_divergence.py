@@ -8,8 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
-from margin.engine.descent import Descend
-from margin.engine.state import State
+from margin.engine.loop import Descend, State
 from margin.generative.latent.contrastive_divergence import (
     contrast,
     contrastive_divergence,

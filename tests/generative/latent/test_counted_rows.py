@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from margin.core.types import Batch
-from margin.engine.state import NonFiniteError, State
+from margin.engine.loop import NonFiniteError, State
 from margin.generative.latent.counted_rows import counted_rows
 
 

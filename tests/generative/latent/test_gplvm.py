@@ -12,8 +12,7 @@ from torch import Generator, Tensor
 from torch.distributions import MultivariateNormal
 
 from margin.core.types import Batch
-from margin.engine.descent import Descend
-from margin.engine.state import State
+from margin.engine.loop import Descend, State
 from margin.generative.latent.gplvm import GPLVM, codes_by_descent, negative_log_likelihood, principal_latents
 
 

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from margin.core.types import Batch
 from margin.data.sets.mixture_plane import ring
-from margin.engine.state import NonFiniteError, State
+from margin.engine.loop import NonFiniteError, State
 from margin.generative.latent.mixture import GaussianMixture, log_components
 from margin.generative.latent.mixture_learning import (
     Parts,

@@ -9,7 +9,7 @@ from sklearn import decomposition
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
-from margin.engine.state import State
+from margin.engine.loop import State
 from margin.generative.latent.nmf import (
     NMF,
     divergence,

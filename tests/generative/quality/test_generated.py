@@ -11,7 +11,7 @@ from margin.core.findings import Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed
 from margin.generative.quality.generated import can_be_sampled, compared, draw, has_enough
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.engine.state import Preprocessed, State
+from margin.engine.loop import Preprocessed, State
 from margin.generative.quality.known_generator import RoundMixture, ring_subject
 from margin.generative.quality.samples_track import track
 

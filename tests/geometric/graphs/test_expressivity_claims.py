@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.geometric.graphs import expressivity_claims as c
 from margin.geometric.graphs.coupling_claims import small_gcn
 from margin.geometric.graphs.twin_graphs import both_ways, path_and_star, ring, twins

@@ -5,7 +5,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
-from margin.engine.state import State
+from margin.engine.loop import State
 from margin.geometric.graphs.label_propagation import LabelPropagation, label_propagation
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Verdict
-from margin.engine.asking import in_double
+from margin.engine.evaluation import in_double
 from margin.geometric.graphs import oversquashing_claims as c
 from margin.geometric.graphs.coupling_claims import small_gcn
 from margin.geometric.graphs.gcn import GCNLayer

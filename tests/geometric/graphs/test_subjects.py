@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import in_double
-from margin.engine.descent import risk
+from margin.engine.evaluation import in_double
+from margin.engine.loop import risk
 from margin.geometric.graphs import subjects as s
 
 X = torch.randn(5, 3)

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, POINT_CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.geometric.graphs.coupling_claims import small_gcn
 from margin.geometric.graphs.twin_graphs import both_ways, ring
 from margin.geometric.sets import equivariance_claims as c

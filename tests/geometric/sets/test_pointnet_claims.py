@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, POINT_CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.geometric.sets.deep_sets import DeepSets
 from margin.geometric.sets.pointnet import PointNet, PointNetSegmentation, TransformNet
 from margin.geometric.sets.pointnet_claims import (

@@ -6,7 +6,7 @@ from torch import Generator, nn
 
 from margin.core.tasks import class_loss, term_loss
 from margin.core.types import Batch
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed
 from margin.geometric.sets.pointnet import PointNet, PointNetSegmentation, distance_from_orthogonal
 from margin.geometric.sets.pointnet_loss import penalized
 

@@ -6,8 +6,7 @@ from torch import nn
 from margin.core.findings import Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed, risk
 from margin.geometric.sets.deep_sets import regressor
 from margin.geometric.sets.pointnet import PointNet
 from margin.geometric.sets.subjects import (

@@ -7,7 +7,7 @@ from torch import nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.robust import accuracy_curves
 from margin.robust.accuracy_curves import measure
 from margin.robust.attacks.black_box import Leaky, random_search

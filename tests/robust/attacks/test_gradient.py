@@ -10,8 +10,7 @@ from torch import nn
 
 from margin.core.tasks import CLASSES, HALFSPACE, class_margins
 from margin.core.types import Batch, Domain
-from margin.engine.descent import risk
-from margin.engine.state import NonFiniteError
+from margin.engine.loop import NonFiniteError, risk
 from margin.robust.attacks.goals import hit, margin_loss, missed, target_loss
 from margin.robust.attacks.gradient import Search, fgsm, input_gradient, pgd
 from margin.robust.attacks.threat_models import Threat

@@ -9,7 +9,7 @@ from torch import nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.robust.accuracy_curves import measure
 from margin.robust.certificates.interval_arithmetic import Box, NoIntervalRule
 from margin.robust.certificates.intervals import bounds, check_copy, coarsest_type

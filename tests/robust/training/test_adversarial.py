@@ -9,8 +9,7 @@ from torch import Generator, nn
 
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.state import State, fit
+from margin.engine.loop import Descend, State, descent, fit, risk
 from margin.robust.attacks.gradient import Search
 from margin.robust.attacks.threat_models import Threat
 from margin.robust.training.adversarial import adversarial_training, attacked

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.tasks import CLASSES, TOKENS
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence, State, without_padding
 from margin.sequence.convolution import tcn
 from margin.sequence.convolution.causality_claims import (

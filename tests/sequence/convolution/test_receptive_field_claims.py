@@ -7,7 +7,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence, State
 from margin.sequence.convolution.causal_convolution import CausalConv1d
 from margin.sequence.convolution.receptive_field_claims import (

@@ -7,8 +7,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed, risk
 from margin.sequence.convolution import wavenet_claims
 from margin.sequence.convolution.wavenet import WaveNet
 from margin.sequence.convolution.wavenet_claims import cached, demo, is_wavenet

@@ -8,7 +8,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, TOKENS
 from margin.core.types import Batch
 from margin.data.sets.tiny import sequences as tiny_sequences
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.sequence.convolution import tcn
 from margin.sequence.convolution.wavenet import WaveNet
 from margin.sequence.dynamics.padding_claims import MORE, demo, invariance, padded, takes_lengths, told

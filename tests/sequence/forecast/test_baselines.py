@@ -6,7 +6,7 @@ import torch
 from torch import Generator, nn
 
 from margin.core.types import Batch
-from margin.engine.state import Preprocessed, State
+from margin.engine.loop import Preprocessed, State
 from margin.sequence.forecast.baselines import (
     LastValue,
     LinearForecaster,

@@ -11,7 +11,7 @@ from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, QUANTILES, SERIES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.sequence.forecast.claims import coverage, demo, forecast_skill, is_forecast, is_quantile_forecast
 
 

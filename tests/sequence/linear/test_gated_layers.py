@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.sequence.dynamics.gate_claims import in_range, memory, product
 from margin.sequence.linear import gated_layers, lru, mingru, minlstm
 from margin.sequence.linear.gated_layers import ANY, bounded, demo, gated, has_average, has_gated, loop

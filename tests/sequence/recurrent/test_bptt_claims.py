@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence
 from margin.sequence.recurrent import bidirectional, bptt_claims, elman, gru
 from margin.sequence.recurrent.bptt import Gradients

@@ -7,9 +7,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import in_double
-from margin.engine.descent import risk
-from margin.engine.state import Preprocessed
+from margin.engine.evaluation import in_double
+from margin.engine.loop import Preprocessed, risk
 from margin.sequence.convolution.tcn import TCN, classifier
 from margin.sequence.recurrent import gru
 from margin.sequence.recurrent.heard import (

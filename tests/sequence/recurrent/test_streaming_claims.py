@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence, unrolled
 from margin.sequence.convolution import tcn
 from margin.sequence.convolution.wavenet import WaveNet

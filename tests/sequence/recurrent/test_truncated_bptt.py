@@ -10,9 +10,8 @@ from margin.core.catalog import models, resolve
 from margin.core.options import Training
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import Descend, descent, risk
-from margin.engine.interruption import INTERRUPTED
-from margin.engine.state import Preprocessed, State, fit
+from margin.engine.hooks import INTERRUPTED
+from margin.engine.loop import Descend, Preprocessed, State, descent, fit, risk
 from margin.runs.training import finish, prepare, reopen
 from margin.sequence.convolution import tcn
 from margin.sequence.linear import linear_system, lru, mingru, minlstm

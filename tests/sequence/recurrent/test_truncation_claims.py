@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, TOKENS
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.sequence.linear import lru
 from margin.sequence.linear.linear_system import LinearSystem
 from margin.sequence.recurrent import elman, gru, truncation_claims

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 import margin
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.nn.decoding import State
 from margin.sequence.seq2seq import claims as seq2seq_claims
 from margin.sequence.seq2seq.additive_attention import AttentionSeq2Seq

@@ -11,7 +11,7 @@ from torch import Generator, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.flatness import adaptive_sharpness, box_ascent, box_sharpness, demo
 from margin.theory.curvature.trained_weights import demo as indefinite
 from margin.theory.curvature.trained_weights import sharpness

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.diagonal import as_matrix
 from margin.theory.curvature.gauss_newton import curvature_map, has_output_loss, has_output_probabilities
 from margin.theory.curvature.gauss_newton_claims import definite, demo, fisher, gauss_newton

@@ -10,8 +10,7 @@ from torch import Generator, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import State
+from margin.engine.loop import State, risk
 from margin.theory.curvature.gradient_step import (
     along_gradient,
     along_gradient_claim,

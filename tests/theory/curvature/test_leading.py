@@ -8,7 +8,7 @@ from torch import Generator, nn
 
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.lanczos import random_direction
 from margin.theory.curvature.leading import largest_eigenvalue, leading_eigenpairs
 

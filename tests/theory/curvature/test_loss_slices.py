@@ -11,7 +11,7 @@ from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.flatness import demo as parabola
 from margin.theory.curvature.loss_slices import (
     PLACES,

@@ -12,7 +12,7 @@ from torch.func import functional_call, hessian
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.spectral_density import SpectralDensity
 from margin.theory.curvature.spectrum_claims import condition, condition_of, counted, density, layers, shares
 from margin.theory.curvature.trained_weights import Quadratic, demo

@@ -7,7 +7,7 @@ from torch import nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.trained_weights import sharpness, trace
 from margin.theory.curvature.twice_differentiable import twice_differentiable
 

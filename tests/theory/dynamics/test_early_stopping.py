@@ -13,11 +13,10 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, Data, InOrder
 from margin.data.sets.synthetic import blobs
-from margin.engine.asking import evaluate
-from margin.engine.descent import risk
+from margin.engine.evaluation import evaluate
 from margin.engine.hooks import patience
+from margin.engine.loop import State, risk
 from margin.engine.runs import Run
-from margin.engine.state import State
 from margin.theory.dynamics import early_stopping
 from margin.theory.dynamics.early_stopping import (
     against_ridge,

@@ -12,8 +12,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import moons
-from margin.engine.descent import risk
-from margin.engine.state import State
+from margin.engine.loop import State, risk
 from margin.optim.heavy_ball import HeavyBall
 from margin.optim.lion import Lion
 from margin.optim.nesterov import Nesterov

@@ -10,8 +10,7 @@ from torch import nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import State
+from margin.engine.loop import State, risk
 from margin.testing import Trace
 from margin.theory.curvature.trained_weights import Quadratic
 from margin.theory.dynamics.polyak_lojasiewicz import along_path, demo, pl_ratio, slope_of, track

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.feedforward.mlp.model import MLP
 from margin.nn.initialization import initialize
 from margin.theory.dynamics.predictiveness import RATES, demo, gradient_predictiveness, predictiveness

@@ -10,7 +10,7 @@ from torch import Generator, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.trained_weights import Quadratic
 from margin.theory.dynamics.range_test import Sweep, demo, range_test, sweep
 

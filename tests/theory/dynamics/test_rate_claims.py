@@ -11,7 +11,7 @@ from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.dynamics import rate_claims
 from margin.theory.dynamics.rate_claims import accelerated, demo, descent, heavy_ball, linear, stationary
 

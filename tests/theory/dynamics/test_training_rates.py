@@ -12,7 +12,7 @@ from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.dynamics.training_rates import demo, fitted, repeat_descent, segment, training
 
 

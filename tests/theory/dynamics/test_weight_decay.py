@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.catalog import parts
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES
-from margin.engine.optimizers import optimizer_of
+from margin.engine.build import optimizer_of
 from margin.feedforward.mlp.model import MLP
 from margin.theory.dynamics import weight_decay
 from margin.theory.dynamics.weight_decay import (

@@ -9,7 +9,7 @@ from torch import Generator, nn
 from margin.core.findings import Subject
 from margin.core.tasks import BINARY, CLASSES, HALFSPACE, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.dynamics.weight_function import (
     WeightFunction,
     curved,

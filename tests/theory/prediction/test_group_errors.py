@@ -4,14 +4,14 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from margin.auditing.subject.runs import subject_of_run
+from margin.auditing.subject.trained import subject_of_run
 from margin.core.findings import Subject
 from margin.core.options import Training
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, InOrder
 from margin.data.opening import open_data
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.runs.training import train
 from margin.theory.prediction.held_out import (
     held_out_answers,

@@ -10,7 +10,7 @@ from margin.core import catalog
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.prediction.calibration_claims import has_two_classes
 from margin.theory.prediction.held_out import held_out_answers, held_out_losses
 from margin.theory.prediction.risk import accuracy

@@ -12,8 +12,8 @@ from torch import Generator, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE, VALUES
 from margin.core.types import Batch
-from margin.engine.asking import evaluate
-from margin.engine.descent import risk as objective_of
+from margin.engine.evaluation import evaluate
+from margin.engine.loop import risk as objective_of
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.prediction.held_out import Terms, held_out_terms, stated, weighted_mean
 from margin.theory.prediction.risk import accuracy, clopper_pearson, gap, gap_demo, loss

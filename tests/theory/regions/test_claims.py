@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.catalog import claims
 from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.feedforward.mlp.model import MLP
 from margin.theory.regions.bounds import product_bound
 from margin.theory.regions.claims import demo, in_plane, on_segments, possible, segments_demo

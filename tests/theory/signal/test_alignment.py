@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed
 from margin.feedforward.mlp.model import MLP
 from margin.theory.signal.alignment import Ascent, aligned, assignment, matching
 from margin.theory.signal.path import NotAChainError, chain_of

@@ -11,7 +11,7 @@ from torch import nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.feedforward.mlp.model import MLP
 from margin.theory.signal.backpropagation import SLOPES, pull_back, unit_gradients
 from margin.theory.signal.backpropagation_claims import demo, is_affine_chain, recursion

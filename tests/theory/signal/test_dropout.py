@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.catalog import claims
 from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES, VALUES

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.catalog import claims
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES
@@ -166,7 +166,7 @@ def test_what_is_no_chain_is_refused(model):
 
 
 def test_a_chain_is_found_behind_preprocessing_dropout_and_ravelled_outputs():
-    from margin.engine.state import Preprocessed
+    from margin.engine.loop import Preprocessed
     from margin.feedforward.mlp.model import MLPRegressor
 
     class Halved(nn.Module):

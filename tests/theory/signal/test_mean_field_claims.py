@@ -11,7 +11,7 @@ from torch import nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.feedforward.mlp.model import MLP
 from margin.theory.signal.mean_field import chi, next_length
 from margin.theory.signal.mean_field_claims import (

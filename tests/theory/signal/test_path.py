@@ -6,13 +6,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.descent import risk
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed, risk
 from margin.feedforward.mlp.model import MLP, MLPRegressor
 from margin.theory.signal.path import NotAChainError, chain_of, probe
 from margin.vision.convnets.lenet5 import LeNet5

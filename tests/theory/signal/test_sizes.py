@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.trace import Trace
+from margin.auditing.asking.side_effects import Trace
 from margin.core.catalog import parts, resolve
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import State
+from margin.engine.loop import State, risk
 from margin.feedforward.mlp.model import MLP
 from margin.theory.signal.backpropagation_claims import is_affine_chain, recursion
 from margin.theory.signal.claims import (

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from margin.data.preprocess import Standardize
-from margin.engine.state import Preprocessed
+from margin.engine.loop import Preprocessed
 from margin.feedforward.mlp.model import MLP
 from margin.theory.signal.path import NotAChainError
 from margin.theory.signal.symmetry import flip_signs, permute_hidden, rescale

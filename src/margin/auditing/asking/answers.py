@@ -15,18 +15,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from margin.auditing.asking.hardest import Hardest, hardest
-from margin.auditing.asking.planning import Plan
+from margin.auditing.asking.budget import Plan
 from margin.auditing.asking.requirements import Judgment, Requirement, Status, judged
-from margin.auditing.asking.trace import Trace
-from margin.auditing.report.table import BY_NAME, INTERRUPTED, row_verdicts
-from margin.auditing.subject.copies import lacking
+from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.worst_examples import Hardest, hardest
+from margin.auditing.subject.user_modules import lacking
 from margin.core.catalog import Claim, nearest, resolve
 from margin.core.findings import Finding, NotAsked, Subject, Verdict
-from margin.engine.chosen import counts
+from margin.engine.evaluation import counts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+INTERRUPTED = "interrupted"
+"""Why a claim was not asked, where the audit was stopped."""
+
+BY_NAME = "; name it with --claims"
+"""How the reason ends for which an audit of everything leaves a claim out."""
+
+MOST_ROWS = 24
+"""Rows of one finding in a table, where nothing else is said."""
 
 Fact = str | int | float
 Progress = Callable[[Claim, int, int], None]
@@ -144,20 +152,21 @@ class Audit:
             "history": [_plain(row) for row in self.history],
         }
 
+    # what renders an audit reads it: it is named, not imported
     def _repr_html_(self) -> str:
-        from margin.auditing.report.report import fragment
-
-        return fragment(self)
+        return str(resolve("margin.auditing.report.report:fragment")(self))
 
     def __rich__(self) -> "RenderableType":
-        from margin.auditing.report.terminal import renderable
-
-        return renderable(self)
+        shown: RenderableType = resolve("margin.auditing.report.terminal:renderable")(self)
+        return shown
 
     def __str__(self) -> str:
-        from margin.auditing.report.terminal import plain
+        return str(resolve("margin.auditing.report.terminal:plain")(self))
 
-        return plain(self)
+
+def row_verdicts(found: Finding) -> list[Verdict]:
+    """What a finding adds to the sum: the verdict of each row where they differ, else its own, once."""
+    return found.verdicts if len(found.counts) > 1 and 0 < len(found.labels) <= MOST_ROWS else [found.verdict]
 
 
 class Interrupted(KeyboardInterrupt):

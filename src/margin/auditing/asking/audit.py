@@ -10,11 +10,10 @@ from typing import Any
 from torch import nn
 
 from margin.auditing.asking.answers import Audit, Progress, ask
-from margin.auditing.asking.choosing import claims_named
+from margin.auditing.asking.budget import claims_named
 from margin.auditing.asking.requirements import requirement_of
-from margin.auditing.subject.fitted import Estimator, subject_of_estimator
-from margin.auditing.subject.runs import is_held_out, subject_of_run
 from margin.auditing.subject.subjects import subject_of
+from margin.auditing.subject.trained import Estimator, is_held_out, subject_of_estimator, subject_of_run
 from margin.core import catalog
 from margin.core.findings import Subject
 from margin.core.types import Domain

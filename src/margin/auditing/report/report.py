@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from margin.auditing.asking.answers import Answer, Audit, Fact
 from margin.auditing.asking.requirements import Judgment, Status
-from margin.auditing.report.pictures import examples
-from margin.auditing.report.plots import learning_curves, plot
+from margin.auditing.report.plots import examples, learning_curves, plot
 from margin.auditing.report.table import (
     SCOPES,
     Element,

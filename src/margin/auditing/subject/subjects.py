@@ -9,10 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from margin.auditing.asking.trace import same_bits
-from margin.auditing.subject.copies import Asked, check_copyable, described, eager, unwrapped
-from margin.auditing.subject.handed import batches_of, read, retyped
-from margin.auditing.subject.reading import (
+from margin.auditing.subject.outputs import (
     SINGLE,
     check_label_shape,
     in_unit,
@@ -21,12 +18,14 @@ from margin.auditing.subject.reading import (
     shape_of,
     task_of,
 )
+from margin.auditing.subject.user_data import batches_of, read, retyped
+from margin.auditing.subject.user_modules import Asked, check_copyable, described, eager, unwrapped
 from margin.core.findings import Subject
 from margin.core.tasks import VALUES, Task
 from margin.core.types import Batch, Domain
 from margin.data.examples import Data, judged
-from margin.engine.asking import Kept, asking
-from margin.engine.descent import risk
+from margin.engine.evaluation import Kept, asking, same_bits
+from margin.engine.loop import risk
 
 IGNORED = -100
 """The label that torch's cross-entropy leaves out."""

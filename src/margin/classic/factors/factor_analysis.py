@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from margin.classic.linear.rows import Matrix, even, rows_of
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 Loadings = Float[Tensor, "dim components"]
 Features = Float[Tensor, " dim"]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from margin.classic.linear.rows import Matrix, Vector, centered, covariance, eigenvectors, rows_of, scaled
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 
 class PCA(nn.Module):

@@ -9,7 +9,7 @@ from margin.classic.factors.pca import principal_axes
 from margin.classic.factors.ppca import closed_form, em_iteration, mean_log_likelihood, most_likely
 from margin.classic.linear.rows import covariance, rows_of
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 
 def maximum_likelihood() -> Step:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from margin.classic.linear.regression import write_solution
 from margin.classic.linear.rows import Matrix, Vector, centered, rows_of, scaled
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 Weights = Float[Tensor, " features"]
 

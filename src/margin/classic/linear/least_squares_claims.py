@@ -12,8 +12,7 @@ from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.data.sets.tiny.tables import values
-from margin.engine.descent import risk
-from margin.engine.state import core_of, dtype_of
+from margin.engine.loop import core_of, dtype_of, risk
 
 MOST_ROWS = 1000
 """Rows on which the Penrose identities are evaluated: their projectors are as large as the rows squared."""

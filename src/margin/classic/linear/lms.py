@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from margin.classic.linear.regression import write_solution
 from margin.classic.linear.rows import Matrix, Vector, rows_of
 from margin.core.types import Batch, Metrics
-from margin.engine.state import NonFiniteError, State, Step
+from margin.engine.loop import NonFiniteError, State, Step
 
 
 class AdaptiveLinear(nn.Module):

@@ -23,8 +23,7 @@ from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES, class_loss
 from margin.data.sets.tiny.tables import classes
-from margin.engine.descent import risk
-from margin.engine.state import core_of, dtype_of
+from margin.engine.loop import core_of, dtype_of, risk
 
 START = 0.01
 """Strength at time 0 of the modes whose learning is followed, as a share of the largest singular value."""

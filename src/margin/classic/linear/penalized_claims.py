@@ -22,8 +22,7 @@ from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.data.sets.tiny.tables import values
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.loop import core_of, risk
 
 
 def ridge_stationarity(subject: Subject) -> Finding:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from margin.classic.linear.rows import Matrix, Vector, centered, even, rows_of, scaled
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 
 class LinearRegression(nn.Module):

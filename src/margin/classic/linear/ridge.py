@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from margin.classic.linear.regression import write_solution
 from margin.classic.linear.rows import Matrix, Vector, centered, gram, rows_of, scaled
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 Scaling = Literal["mean", "sum", "undivided"]
 """Which of the three losses in use a penalty belongs to; see :func:`ridge_loss`."""

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.state import NonFiniteError, State, features_of
+from margin.engine.evaluation import asking
+from margin.engine.loop import NonFiniteError, State, features_of
 
 CHUNK = 2048
 """Rows that are centered at a time: they stay in the cache."""

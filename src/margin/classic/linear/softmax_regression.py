@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from margin.classic.linear.rows import Matrix, Vector, rows_of
 from margin.core.tasks import class_loss, class_margins
 from margin.core.types import Batch, ClassScores, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 MOST_ITERATIONS = 10_000
 """Iterations of L-BFGS that the solver is given."""

@@ -8,7 +8,7 @@ from margin.core.findings import Subject
 from margin.core.tasks import Task
 from margin.core.types import Batch, Objective
 from margin.data.examples import Data, InOrder
-from margin.engine.state import Preprocessed, State, Step
+from margin.engine.loop import Preprocessed, State, Step
 
 
 def whole(data: Data, part: str = "train") -> Sequence[Batch]:

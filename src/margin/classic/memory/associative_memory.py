@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Examples, Metrics
-from margin.engine.state import Preprocessed, State, Step
+from margin.engine.loop import Preprocessed, State, Step
 
 Inputs = Literal["real", "signs"]
 """What a memory of -1 and +1 is given: numbers that it compares with a threshold, or -1 and +1 as such."""

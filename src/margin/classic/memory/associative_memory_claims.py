@@ -25,7 +25,7 @@ from margin.classic.memory.modern_hopfield import (
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 
 MOST_PATTERNS = 200
 """Stored patterns that are retrieved, the first."""

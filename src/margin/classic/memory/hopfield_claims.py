@@ -24,7 +24,7 @@ from margin.classic.memory.hopfield_theory import (
 from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 
 PROBES = 4
 """Held-out probes whose every step is looked at."""

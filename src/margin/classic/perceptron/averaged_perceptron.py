@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from margin.classic.perceptron.model import mistakes_of_pass, rows_of
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 
 class AveragedPerceptron(nn.Module):

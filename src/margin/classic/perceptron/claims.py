@@ -17,8 +17,7 @@ from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.data.sets.tiny.tables import sides
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.loop import core_of, risk
 
 REFERENCE = "Novikoff 1962; Freund and Schapire 1999, Theorem 1"
 SCALES = (2.0**-20, 0.5, 2.0, 2.0**20)

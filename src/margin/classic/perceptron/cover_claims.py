@@ -13,7 +13,7 @@ from margin.classic.perceptron.training_rows import training_rows
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 
 MOST_POINTS, MOST_WEIGHTS = 8, 4
 """Points and weights up to which every dichotomy is tried."""

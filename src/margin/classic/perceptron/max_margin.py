@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from margin.classic.perceptron.model import rows_of
 from margin.classic.perceptron.separation import RESOLUTION, homogeneous, nearest_point, separate
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 OFFSET = 30.0
 """The coordinate appended for the bias, in radii: the larger, the less the bias is penalized."""

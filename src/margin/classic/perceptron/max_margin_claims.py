@@ -8,8 +8,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import HALFSPACE
 from margin.data.examples import InOrder
 from margin.data.sets.tiny.tables import sides
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.loop import core_of, risk
 
 
 def optimality(subject: Subject) -> Finding:

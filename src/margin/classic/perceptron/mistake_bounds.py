@@ -21,8 +21,7 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import HALFSPACE, SCORES
 from margin.core.types import Batch
 from margin.data.sets.synthetic import blobs
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.loop import core_of, risk
 
 T = TypeVar("T", bound=nn.Module)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.state import NonFiniteError, State, Step
+from margin.engine.loop import NonFiniteError, State, Step
 
 SMALLEST_BLOCK = 16
 OVERHEAD = 300

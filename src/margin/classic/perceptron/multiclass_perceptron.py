@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from margin.classic.perceptron.model import rows_of, visit
 from margin.core.types import Batch, ClassScores, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 
 Update = Literal["highest", "uniform"]
 

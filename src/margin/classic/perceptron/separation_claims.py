@@ -23,8 +23,8 @@ from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.data.sets.tiny.tables import sides
-from margin.engine.chosen import Chosen, counts
-from margin.engine.descent import risk
+from margin.engine.evaluation import Chosen, counts
+from margin.engine.loop import risk
 
 MOST_NUMBERS = 2_000_000
 """Numbers of the training set that are looked at, all classes together: some seconds' work."""

@@ -5,9 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from margin.core.findings import Subject
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen
-from margin.engine.state import features_of
+from margin.engine.evaluation import asking, chosen
+from margin.engine.loop import features_of
 
 
 def training_rows(

@@ -12,9 +12,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import Task
 from margin.core.types import Batch, ClassScores, Objective
-from margin.engine.asking import asking, expand_weight
-from margin.engine.descent import Descend, descent
-from margin.engine.state import Step, dtype_of
+from margin.engine.evaluation import asking, expand_weight
+from margin.engine.loop import Descend, Step, descent, dtype_of
 from margin.nn.distillation import check_temperature, distillation_excess
 
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, elsewhere, norm_of, put, refuse_clip, refuse_shares
-from margin.engine.descent import Descend, total_norm
-from margin.engine.state import NonFiniteError, State, Step
+from margin.engine.loop import Descend, NonFiniteError, State, Step, total_norm
 
 Field = Callable[[list[Tensor]], list[Tensor]]
 """The time derivative at a point."""

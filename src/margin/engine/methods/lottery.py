@@ -14,8 +14,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, refuse_shares
-from margin.engine.descent import Descend
-from margin.engine.state import State, Step
+from margin.engine.loop import Descend, State, Step
 from margin.math.seeds import mix
 
 Choice = Literal["magnitude", "random"]

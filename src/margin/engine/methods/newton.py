@@ -14,9 +14,8 @@ from torch import Tensor
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, elsewhere, put, refuse_clip, refuse_shares
-from margin.engine.descent import Descend
+from margin.engine.loop import Descend, NonFiniteError, State, Step
 from margin.engine.parallel.processes import share
-from margin.engine.state import NonFiniteError, State, Step
 
 DENSE_LIMIT = 5000
 """Most parameters of a dense Hessian, which then takes 200 MB in double precision."""

@@ -7,9 +7,8 @@ import torch
 from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.evaluation import asking
+from margin.engine.loop import core_of, risk
 from margin.feedforward.approximation.barron import GreedyNet, ball, barron_bound, gaussian, greedy, steepest
 
 

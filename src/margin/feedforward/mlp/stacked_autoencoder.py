@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import WARMING, Batch, ClassScores, Metrics, Objective, PerExample
-from margin.engine.descent import Descend, descent
-from margin.engine.state import State, Step, core_of, features_of
+from margin.engine.loop import Descend, State, Step, core_of, descent, features_of
 from margin.nn.activations import Activation, activation_of
 
 

@@ -7,8 +7,7 @@ import torch
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.loop import core_of, risk
 from margin.feedforward.piecewise.error import (
     ROUNDING,
     Error,

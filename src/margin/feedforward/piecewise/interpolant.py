@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.state import NonFiniteError, State, Step
+from margin.engine.loop import NonFiniteError, State, Step
 from margin.feedforward.piecewise.linear import Outside, Ramps, pwl_basis
 
 Placement = Literal["quantiles", "uniform"]

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
-from margin.engine.state import State, core_of, features_of
+from margin.engine.evaluation import asking
+from margin.engine.loop import State, core_of, features_of, risk
 from margin.feedforward.piecewise.interpolant import (
     PiecewiseLinearInterpolant,
     Points,

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.data.preprocess import Standardize
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 from margin.feedforward.piecewise.linear import SAME_KNOT
 
 AFFINE = (nn.Linear, nn.BatchNorm1d, Standardize)

@@ -12,9 +12,8 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen
-from margin.engine.state import core_of, features_of
+from margin.engine.evaluation import asking, chosen
+from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.model import Autoencoder, dense_autoencoder, restoration_error
 from margin.generative.autoencoder.vae import VAE
 

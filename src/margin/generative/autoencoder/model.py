@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.state import core_of, features_of
+from margin.engine.loop import core_of, features_of
 from margin.nn.activations import Activation
 from margin.nn.dense import dense
 

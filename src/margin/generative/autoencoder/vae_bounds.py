@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.state import core_of, features_of
+from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.gaussian_codes import noise_like
 from margin.generative.autoencoder.vae import VAE
 

@@ -13,9 +13,8 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen
-from margin.engine.state import core_of, features_of
+from margin.engine.evaluation import asking, chosen
+from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.dense_vae import dense_vae
 from margin.generative.autoencoder.gaussian_codes import divergence_by_coordinate
 from margin.generative.autoencoder.likelihoods import GaussianValues

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
-from margin.engine.state import core_of, features_of
+from margin.engine.loop import core_of, features_of
 from margin.generative.diffusion.denoising_loss import denoising_loss
 from margin.generative.diffusion.forward_process import bayes, energy, jump, posterior, posterior_mean
 from margin.generative.diffusion.gaussian_denoiser import ExactDenoiser, Mixture

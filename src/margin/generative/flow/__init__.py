@@ -13,7 +13,7 @@ MODELS: tuple[Entry, ...] = (
     Entry("generative/realnvp",
         ".realnvp:realnvp", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:moons",
         "A flow of affine couplings: an exact density of rows, sampled at once", DINH_2017,
-        objective="margin.engine.unsupervised:negative_log_density", defaults=FLOW,
+        objective="margin.engine.objectives:negative_log_density", defaults=FLOW,
         covers=("flow.realnvp", "flow.change_of_variables")),
     Entry("generative/conditional_realnvp",
         ".conditional_realnvp:ConditionalRealNVP", "margin.core.tasks:DENSITY",
@@ -24,7 +24,7 @@ MODELS: tuple[Entry, ...] = (
         ".realnvp:neural_spline_flow", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:moons",
         "A flow of couplings by monotone rational-quadratic splines",
         "Durkan, Bekasov, Murray and Papamakarios 2019, Section 3",
-        objective="margin.engine.unsupervised:negative_log_density", defaults=FLOW,
+        objective="margin.engine.objectives:negative_log_density", defaults=FLOW,
         covers=("flow.realnvp", "flow.change_of_variables")),
     Entry("generative/realnvp_images",
         ".realnvp_images:RealNVPImages", "margin.core.tasks:PROBABILITY",
@@ -41,7 +41,7 @@ MODELS: tuple[Entry, ...] = (
         ".gaussian_made:GaussianMADE", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:values",
         "A density by a Gaussian of each number given those before it",
         "Papamakarios, Pavlakou and Murray 2017, Equations 2 to 5",
-        objective="margin.engine.unsupervised:negative_log_density", defaults=FLOW,
+        objective="margin.engine.objectives:negative_log_density", defaults=FLOW,
         covers=("autoregressive.model",)),
 )
 

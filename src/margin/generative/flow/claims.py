@@ -9,10 +9,9 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.chosen import chosen
-from margin.engine.state import core_of, features_of
-from margin.engine.unsupervised import negative_log_density
+from margin.engine.evaluation import asking, chosen, in_double
+from margin.engine.loop import core_of, features_of
+from margin.engine.objectives import negative_log_density
 from margin.generative.flow.realnvp import realnvp
 
 EXAMPLES = 1024

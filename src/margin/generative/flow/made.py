@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.state import core_of, features_of
+from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.unit_interval import unit_inputs
 from margin.nn.activations import Activation, activation_of
 

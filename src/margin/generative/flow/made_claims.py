@@ -8,8 +8,8 @@ from torch import Generator
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import PROBABILITY
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.state import core_of, features_of
+from margin.engine.evaluation import asking
+from margin.engine.loop import core_of, features_of
 from margin.generative.flow.gaussian_made import GaussianMADE
 from margin.generative.flow.made import MADE, negative_log_probability
 

@@ -8,9 +8,9 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.state import Preprocessed, core_of, features_of
-from margin.engine.unsupervised import negative_log_density
+from margin.engine.evaluation import asking
+from margin.engine.loop import Preprocessed, core_of, features_of
+from margin.engine.objectives import negative_log_density
 from margin.generative.flow.realnvp import neural_spline_flow
 from margin.theory.prediction.risk import clopper_pearson
 

@@ -9,9 +9,8 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Premise, Subject, without_loss
 from margin.core.tasks import CRITIC
 from margin.core.types import Batch
-from margin.engine.asking import in_double
-from margin.engine.chosen import chosen
-from margin.engine.state import Preprocessed, core_of, features_of
+from margin.engine.evaluation import chosen, in_double
+from margin.engine.loop import Preprocessed, core_of, features_of
 from margin.generative.gan.games import CERTAIN
 from margin.generative.gan.gradient_penalty import slopes
 from margin.generative.gan.model import GAN, ConditionalGAN, points

@@ -8,10 +8,9 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.types import Batch, Metrics
-from margin.engine.asking import weighted_sum
-from margin.engine.descent import mean_loss
+from margin.engine.evaluation import weighted_sum
+from margin.engine.loop import State, mean_loss
 from margin.engine.parallel.processes import summed
-from margin.engine.state import State
 from margin.generative.gan.feature_matching import feature_matching
 from margin.generative.gan.gradient_penalty import between, slopes
 from margin.generative.gan.objectives import Objective, fake_loss, generator_loss, real_loss

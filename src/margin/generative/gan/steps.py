@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
 from margin.engine.batch_loss import elsewhere, refuse_shares
-from margin.engine.descent import Descend
+from margin.engine.loop import Descend, State, Step, device_of
 from margin.engine.parallel.processes import averaged_number, share
-from margin.engine.state import State, Step, device_of
 from margin.generative.gan.games import Game, Terms
 from margin.generative.gan.gradient_penalty import clip_weights
 

@@ -29,7 +29,7 @@ MODELS: tuple[Entry, ...] = (
         ".mixture:GaussianMixture", "margin.core.tasks:DENSITY", "margin.data.sets.tiny.tables:moons",
         "A mixture of Gaussians by EM, no variance below a floor",
         "Dempster, Laird and Rubin 1977, Section 4.3; Bishop 2006, Section 9.2.2",
-        objective="margin.engine.unsupervised:negative_log_density",
+        objective="margin.engine.objectives:negative_log_density",
         step=".mixture_learning:expectation_maximization", optimizers=(), parallel=False, whole=True,
         defaults={"epochs": 100, "batch_size": "all", "until": {"gain": 1e-6}}),
     Entry("generative/nmf", ".nmf:NMF", "margin.core.tasks:CODES", "margin.data.sets.tiny.tables:images",
@@ -46,7 +46,7 @@ MODELS: tuple[Entry, ...] = (
     Entry("generative/gplvm",
         ".gplvm:GPLVM", "margin.core.tasks:CODES", "margin.data.sets.tiny.tables:values",
         "Features that are Gaussian processes of unseen codes, the codes of largest likelihood",
-        "Lawrence 2005, Section 3", objective="margin.engine.unsupervised:negative_log_density",
+        "Lawrence 2005, Section 3", objective="margin.engine.objectives:negative_log_density",
         step=".gplvm:codes_by_descent", parallel=False, whole=True, weighted=False,
         defaults={**UNDECAYED, "epochs": 300, "batch_size": "all", "lr": 2e-2}, covers=("latent.gplvm",)),
 )

@@ -11,9 +11,9 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES, DENSITY
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
-from margin.engine.asking import asking
-from margin.engine.state import core_of, features_of
-from margin.engine.unsupervised import negative_log_density
+from margin.engine.evaluation import asking
+from margin.engine.loop import core_of, features_of
+from margin.engine.objectives import negative_log_density
 from margin.generative.latent.contrastive_divergence import pseudo_likelihood
 from margin.generative.latent.gplvm import GPLVM, negative_log_likelihood, principal_latents
 from margin.generative.latent.mixture import GaussianMixture

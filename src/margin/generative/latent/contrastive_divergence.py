@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.descent import Descend, mean_loss
-from margin.engine.state import State, Step, core_of, features_of
+from margin.engine.loop import Descend, State, Step, core_of, features_of, mean_loss
 from margin.generative.autoencoder.unit_interval import unit_inputs
 from margin.generative.latent.rbm import RBM, bits
 

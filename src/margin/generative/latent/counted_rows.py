@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from margin.core.types import Batch
-from margin.engine.state import NonFiniteError, State
+from margin.engine.loop import NonFiniteError, State
 
 
 def counted_rows(state: State, batch: Batch) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, " rows"]]:

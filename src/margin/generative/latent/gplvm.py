@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.descent import Descend
-from margin.engine.state import State, Step
+from margin.engine.loop import Descend, State, Step
 from margin.generative.latent.counted_rows import counted_rows
 
 Latents = Float[Tensor, "rows code"]

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 from margin.generative.latent.counted_rows import counted_rows
 from margin.generative.latent.mixture import Covariance, Factors, LogWeights, Means, log_components
 

@@ -16,8 +16,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.state import core_of
+from margin.engine.evaluation import asking
+from margin.engine.loop import core_of
 from margin.math.seeds import mix
 
 MOST = 1000

@@ -10,7 +10,7 @@ from margin.core.findings import Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.data.sets.mixture_plane import ring
-from margin.engine.unsupervised import negative_log_density
+from margin.engine.objectives import negative_log_density
 
 
 class RoundMixture(nn.Module):

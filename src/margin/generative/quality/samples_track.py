@@ -6,7 +6,7 @@ import torch
 from torch import Generator
 
 from margin.core.types import Batch, Objective
-from margin.engine.state import State, core_of
+from margin.engine.loop import State, core_of
 from margin.generative.quality.generated import draw
 from margin.math.seeds import mix
 from margin.math.two_samples.sliced_wasserstein import sliced_wasserstein

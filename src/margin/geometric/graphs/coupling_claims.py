@@ -8,7 +8,7 @@ from torch import Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.geometric.graphs.coupling import coupling_matrix, weights_of
 from margin.geometric.graphs.gcn import GCN, GCNLayer
 from margin.geometric.graphs.layers import Heard, Listened, listened

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.engine.asking import asking, in_double
+from margin.engine.evaluation import asking, in_double
 from margin.geometric.graphs.coupling_claims import small_gcn
 from margin.geometric.graphs.layers import listened, reads_neighbors
 from margin.geometric.graphs.subjects import first_inputs, is_node_model

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from margin.core.findings import Finding, Subject
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 from margin.geometric.graphs.coupling_claims import small_gcn
 from margin.geometric.graphs.drawn_graph import picture
 from margin.geometric.graphs.layers import Listened, listened

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step
+from margin.engine.loop import State, Step
 from margin.geometric.graphs.coupling import EdgeWeight, shares
 from margin.geometric.graphs.sparsity import product
 

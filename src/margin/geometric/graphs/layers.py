@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.findings import Premise, Subject
-from margin.engine.asking import asking, in_double
+from margin.engine.evaluation import asking, in_double
 from margin.geometric.graphs.hops import steps_to
 from margin.geometric.graphs.subjects import first_inputs, is_graph
 

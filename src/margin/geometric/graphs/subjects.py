@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Subject
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 
 
 def is_graph_input(inputs: tuple[Tensor, ...]) -> bool:

@@ -11,9 +11,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import in_double
-from margin.engine.descent import risk
-from margin.engine.state import core_of, features_of
+from margin.engine.evaluation import in_double
+from margin.engine.loop import core_of, features_of, risk
 from margin.geometric.sets.deep_sets import DeepSets, regressor
 from margin.geometric.sets.pooling import Pool
 from margin.geometric.sets.subjects import pools, sets_of

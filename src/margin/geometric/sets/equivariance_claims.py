@@ -14,8 +14,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, in_double
+from margin.engine.loop import risk
 from margin.geometric.graphs.subjects import first_inputs, is_graph, is_node_model
 from margin.geometric.sets.equivariance import (
     Act,

@@ -11,8 +11,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import in_double
-from margin.engine.descent import risk
+from margin.engine.evaluation import in_double
+from margin.engine.loop import risk
 from margin.geometric.sets.pointnet import PointNet, TransformNet, distance_from_orthogonal
 from margin.geometric.sets.pooling import SetPool
 from margin.geometric.sets.subjects import has_sets, pools, sets_of

@@ -4,7 +4,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import term_loss
 from margin.core.types import Batch
-from margin.engine.state import core_of, features_of
+from margin.engine.loop import core_of, features_of
 from margin.geometric.sets.pointnet import distance_from_orthogonal
 
 

@@ -12,8 +12,8 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, in_double
+from margin.engine.loop import risk
 from margin.geometric.graphs.subjects import first_inputs, is_node_model
 from margin.geometric.spectral.chebnet import chebnet
 from margin.geometric.spectral.graph_fourier import MOST_NODES, eigenspaces, spectrum, transform

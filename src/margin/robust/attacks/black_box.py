@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 from margin.robust.attacks.threat_models import Threat
 
 LEAK = 1e-3

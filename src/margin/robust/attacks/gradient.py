@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Objective, PerExample
-from margin.engine.asking import asking
-from margin.engine.state import NonFiniteError
+from margin.engine.evaluation import asking
+from margin.engine.loop import NonFiniteError
 from margin.robust.attacks.goals import Goal
 from margin.robust.attacks.threat_models import Threat
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.core.types import Labels
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 from margin.robust.certificates.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed
 from margin.robust.certificates.interval_table import facts, in_place, rules, views
 

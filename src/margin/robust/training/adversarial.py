@@ -6,8 +6,7 @@ r"""Adversarial training: descent on the worst loss in the ball (Madry et al., 2
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Domain, Objective
-from margin.engine.descent import Descend, descent
-from margin.engine.state import Step
+from margin.engine.loop import Descend, Step, descent
 from margin.robust.attacks.gradient import Search, pgd
 from margin.robust.attacks.threat_models import Norm, Threat
 

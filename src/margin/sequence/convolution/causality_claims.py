@@ -9,8 +9,8 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES, TOKENS
 from margin.core.types import Batch
-from margin.engine.asking import asking, expand_weight, in_double
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, expand_weight, in_double
+from margin.engine.loop import risk
 from margin.sequence.convolution.tcn import classifier, language
 from margin.sequence.recurrent.heard import NOT_WHOLE, Heard, from_the_front, heard, outermost, some
 

@@ -8,8 +8,8 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import in_double
-from margin.engine.descent import risk
+from margin.engine.evaluation import in_double
+from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence
 from margin.sequence.convolution.causal_convolution import CausalConv1d
 from margin.sequence.convolution.tcn import classifier

@@ -8,9 +8,8 @@ from torch import Generator
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.evaluation import asking, in_double
+from margin.engine.loop import core_of, risk
 from margin.sequence.convolution.wavenet import WaveNet
 from margin.sequence.convolution.wavenet_generation import CachedSteps
 

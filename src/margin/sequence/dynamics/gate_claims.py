@@ -8,7 +8,7 @@ from torch import Tensor
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.types import Batch
-from margin.engine.asking import in_double
+from margin.engine.evaluation import in_double
 from margin.nn.recurrence import valid
 from margin.nn.scan import scan
 from margin.sequence.dynamics.contraction import altered

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking
+from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence
 from margin.sequence.dynamics.contraction import Contraction, contractions, simple, step_is_its_own
 from margin.sequence.dynamics.gradient_by_lag import LOST, ByLag, by_lag, rates

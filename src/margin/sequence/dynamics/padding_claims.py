@@ -9,9 +9,8 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.evaluation import asking, in_double
+from margin.engine.loop import core_of, risk
 from margin.nn.recurrence import valid
 from margin.sequence.convolution.tcn import classifier
 from margin.sequence.recurrent.heard import some

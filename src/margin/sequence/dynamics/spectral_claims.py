@@ -8,8 +8,7 @@ from torch import Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.loop import core_of, risk
 from margin.sequence.dynamics.transitions import Transition, transitions
 from margin.sequence.linear.linear_system import LinearSystem, classifier, stability
 

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import LEVELS
 from margin.data.formats.series.sources import Windows
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 from margin.sequence.forecast.baselines import repeated
 
 MOST_BLOCKS = 20

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.state import State, Step, features_of
+from margin.engine.loop import State, Step, features_of
 from margin.sequence.forecast.forecasting import Context, Forecast, Normalize, Scale, TargetScale, taken_out
 
 

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import LEVELS, QUANTILES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
-from margin.engine.state import core_of
+from margin.engine.evaluation import asking
+from margin.engine.loop import core_of, risk
 from margin.sequence.forecast.backtest import block_interval, blocks_of, neighbor_correlation, skill
 from margin.sequence.forecast.baselines import repeated
 

@@ -9,8 +9,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking
+from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence, without_padding
 from margin.sequence.linear.lru import LRU
 from margin.sequence.linear.mingru import MinGRU, classifier

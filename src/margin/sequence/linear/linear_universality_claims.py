@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.sequence.linear.linear_universality import capacity, memory, reconstructed
 from margin.sequence.linear.lru import LRU, classifier, normalization
 from margin.sequence.linear.lru_claims import layers, not_finite

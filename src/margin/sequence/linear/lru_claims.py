@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.nn.scan import scan
 from margin.sequence.linear.lru import LRU, classifier
 

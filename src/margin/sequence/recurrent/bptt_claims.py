@@ -9,8 +9,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double, weighted_mean
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, in_double, weighted_mean
+from margin.engine.loop import risk
 from margin.nn.recurrence import without_padding
 from margin.sequence.recurrent.bptt import Gradients, bptt
 from margin.sequence.recurrent.elman import classifier

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
+from margin.engine.evaluation import asking, in_double
 from margin.nn.recurrence import Recurrence, State
 
 EXAMPLES, STEPS = 4, 512

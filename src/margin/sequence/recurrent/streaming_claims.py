@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.nn.recurrence import State, unrolled
 from margin.sequence.recurrent.gru import classifier
 from margin.sequence.recurrent.heard import NOT_WHOLE, Heard, causal_ones, from_the_front, heard

@@ -9,8 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Objective
-from margin.engine.descent import Descend, descent
-from margin.engine.state import Step, core_of
+from margin.engine.loop import Descend, Step, core_of, descent
 from margin.nn.recurrence import State, check_lengths
 from margin.sequence.recurrent.heard import causal_ones
 from margin.sequence.recurrent.step_norm import StepBatchNorm

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Finding, Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking, in_double
+from margin.engine.evaluation import asking, in_double
 from margin.sequence.recurrent.bptt_claims import NONE_COUNTED, demo, first_counted, mean_loss_of, part_of
 from margin.sequence.recurrent.heard import causal_ones, listening
 from margin.sequence.recurrent.truncated_bptt import truncated

@@ -11,9 +11,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.asking import asking, expand_weight, in_double
-from margin.engine.descent import risk
-from margin.engine.state import core_of, features_of
+from margin.engine.evaluation import asking, expand_weight, in_double
+from margin.engine.loop import core_of, features_of, risk
 from margin.nn.recurrence import valid
 from margin.sequence.seq2seq.additive_attention import AttentionSeq2Seq
 from margin.sequence.seq2seq.encoder_decoder import BEGIN, END

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 from margin.nn.decoding import Decoded, State, beam, greedy
 from margin.nn.recurrence import check_dropout, check_lengths
 

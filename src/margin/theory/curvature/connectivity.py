@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from margin.core.tasks import Task
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, expand_weight, terms_of, weighted_mean
+from margin.engine.evaluation import asking, expand_weight, terms_of, weighted_mean
 
 Curve = Callable[[float], nn.Module]
 """The model at a place t in [0, 1] of a path."""

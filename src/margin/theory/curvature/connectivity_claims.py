@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.math.seeds import mix
 from margin.theory.curvature.connectivity import Along, along, bent, bezier, has_statistics, straight
 from margin.theory.curvature.hessian import pieces_of

@@ -17,8 +17,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import weighted_sum
-from margin.engine.descent import risk
+from margin.engine.evaluation import weighted_sum
+from margin.engine.loop import risk
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import MEMORY, differentiating, pieces_of, real_terms
 from margin.theory.curvature.trained_weights import differentiated

@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject
 from margin.core.tasks import Task
 from margin.core.types import Batch, Objective
-from margin.engine.asking import expand_weight, weighted_sum
+from margin.engine.evaluation import expand_weight, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import MEMORY, Asked, check_twice, differentiating, pieces_of, real_terms
 
@@ -221,7 +221,7 @@ def curvature_map(
         model: The module, in evaluation mode meanwhile.
         batches: The examples.
         objective: The loss of each term; ``gauss_newton`` and ``sampled_fisher`` need
-            :func:`margin.engine.descent.risk` of a task.
+            :func:`margin.engine.loop.risk` of a task.
         kind: ``gauss_newton``; ``empirical_fisher``, the mean of g g' at the data's targets;
             ``sampled_fisher``, that at one target a term, drawn from the model's probabilities.
         independent: Whether a batch may be cut.

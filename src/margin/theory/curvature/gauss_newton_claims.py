@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.gauss_newton import JacobianProduct, Kind, curvature_map, own_task
 from margin.theory.curvature.hessian import MEMORY, RiskHessian, risk_hessian
 from margin.theory.curvature.lanczos import End, Extremes, extreme_eigenvalues, random_direction

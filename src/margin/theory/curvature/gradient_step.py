@@ -14,7 +14,7 @@ import torch
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.state import State
+from margin.engine.loop import State
 from margin.theory.curvature.hessian import MEMORY, RiskHessian, risk_hessian
 from margin.theory.curvature.lanczos import SEED, extreme_eigenvalues
 from margin.theory.curvature.trained_weights import NO_LOSS, UNIT, Quadratic, hessian_of

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from margin.core.findings import NotAsked
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_sum
+from margin.engine.evaluation import asking, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.lanczos import SEED, random_direction
 

@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_sum
+from margin.engine.evaluation import asking, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import MEMORY, real_terms
 from margin.theory.curvature.leading import ROWS, Pairs, leading_eigenpairs

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.chosen import chosen
+from margin.engine.evaluation import chosen
 from margin.theory.curvature.diagonal import FEW, as_matrix
 from margin.theory.curvature.hessian import MEMORY, RiskHessian, SquareMap, risk_hessian
 from margin.theory.curvature.lanczos import Extremes, extreme_eigenvalues

@@ -17,8 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch
-from margin.engine.asking import weighted_sum
-from margin.engine.chosen import chosen
+from margin.engine.evaluation import chosen, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import RiskHessian, real_terms, risk_hessian
 from margin.theory.prediction.held_out import kept

@@ -19,7 +19,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.state import State
+from margin.engine.loop import State
 from margin.optim.heavy_ball import HeavyBall
 from margin.optim.nesterov import Nesterov
 from margin.theory.curvature.hessian import risk_hessian

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from margin.core.types import Batch, Objective
-from margin.engine.asking import weighted_sum
+from margin.engine.evaluation import weighted_sum
 from margin.theory.curvature.hessian import MEMORY, differentiating, pieces_of, real_terms
 
 Replacement = Literal["with", "without"]

@@ -8,7 +8,7 @@ from torch import nn
 from margin.core.findings import PRINTED, STANDARD_ERRORS, Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.curvature.hessian import MEMORY
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.dynamics.gradient_noise import (

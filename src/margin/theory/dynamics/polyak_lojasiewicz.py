@@ -16,8 +16,8 @@ from torch import nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_sum
-from margin.engine.state import State
+from margin.engine.evaluation import asking, weighted_sum
+from margin.engine.loop import State
 from margin.theory.curvature.trained_weights import NO_LOSS, UNIT, Quadratic, differentiated
 
 COLUMN = "pl_ratio"

@@ -17,8 +17,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_mean
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, weighted_mean
+from margin.engine.loop import risk
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 """Step sizes along the gradient at which the claim looks."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.optim.heavy_ball import HeavyBall
 from margin.optim.nesterov import Nesterov
 from margin.theory.curvature.trained_weights import Sample, differentiated

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.dynamics.shrinkage import constrained_minimizer, effective_parameters
 from margin.theory.signal.last_layer import Design, in_row_space, last_design
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, evaluate, weighted_sum
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, evaluate, weighted_sum
+from margin.engine.loop import risk
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.dynamics.convergence import FEWEST, fitted_exponent, fitted_rate
 from margin.theory.dynamics.rates import convex_bound

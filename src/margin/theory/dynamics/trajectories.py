@@ -10,7 +10,7 @@ from torch import Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.math.convexity.functions import Function, curvatures
 from margin.math.convexity.landscapes import landscape
 from margin.optim.heavy_ball import HeavyBall

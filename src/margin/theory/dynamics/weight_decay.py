@@ -18,8 +18,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import asking, weighted_mean
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, weighted_mean
+from margin.engine.loop import risk
 
 LR, DECAY = 0.1, 0.01
 """Rate and decay at which the claims compare one step."""

@@ -18,8 +18,8 @@ from torch.func import functional_call
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import Task, binary_loss, class_loss, squared_error
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, weighted_sum
-from margin.engine.descent import Risk
+from margin.engine.evaluation import asking, weighted_sum
+from margin.engine.loop import Risk
 from margin.theory.curvature.diagonal import FEW, as_symmetric
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.lanczos import extreme_eigenvalues

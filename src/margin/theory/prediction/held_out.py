@@ -16,8 +16,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch
-from margin.engine.asking import asking, expand_weight
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, expand_weight
+from margin.engine.loop import risk
 
 
 class Terms(NamedTuple):

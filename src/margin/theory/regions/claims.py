@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.asking import asking
+from margin.engine.evaluation import asking
 from margin.theory.regions.arrangements import most_regions
 from margin.theory.regions.bounds import folding_network, montufar_bound, product_bound
 from margin.theory.regions.chains import Chains

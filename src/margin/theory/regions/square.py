@@ -11,7 +11,7 @@ from torch import Tensor
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.chosen import chosen, counts
+from margin.engine.evaluation import chosen, counts
 
 ROOM = 1.2
 """Side of the square around three points, in that of the least one that holds them."""

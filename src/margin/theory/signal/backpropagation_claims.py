@@ -14,8 +14,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking, weighted_mean
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, weighted_mean
+from margin.engine.loop import risk
 from margin.theory.signal.backpropagation import RESHAPING, SLOPES, Unrolled, unit_gradients
 from margin.theory.signal.path import NotAChainError, Stage, chain_of, few_inputs
 from margin.theory.signal.sizes import looked_at

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES, VALUES, Task
 from margin.core.types import Batch
-from margin.engine.descent import risk
+from margin.engine.loop import risk
 from margin.theory.prediction.held_out import independent_draws
 from margin.theory.prediction.risk import clopper_pearson
 from margin.theory.signal.sizes import RECTIFIERS, Signal, counted_examples, dead_units, looked_at, signal

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from margin.engine.asking import asking
-from margin.engine.state import device_of
+from margin.engine.evaluation import asking
+from margin.engine.loop import device_of
 
 MOST_UNITS = 16
 """Units whose masks are enumerated: 65,536 of them."""

@@ -17,9 +17,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking, chosen
+from margin.engine.loop import risk
 from margin.theory.prediction.held_out import output_of_one
 from margin.theory.signal.dropout import dropping, monte_carlo_draws
 

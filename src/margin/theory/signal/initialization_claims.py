@@ -14,8 +14,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
-from margin.engine.asking import asking
-from margin.engine.state import Preprocessed
+from margin.engine.evaluation import asking
+from margin.engine.loop import Preprocessed
 from margin.nn.initialization import affine_weights, initialize
 from margin.theory.prediction.held_out import stated
 from margin.theory.signal.sizes import looked_at

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.chosen import chosen
-from margin.engine.state import core_of, dtype_of, features_of
+from margin.engine.evaluation import asking, chosen
+from margin.engine.loop import core_of, dtype_of, features_of
 
 ROWS = 1024
 """Examples that are taken at most."""

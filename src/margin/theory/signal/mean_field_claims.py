@@ -17,8 +17,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking
+from margin.engine.loop import risk
 from margin.theory.signal.mean_field import Activation, chi, next_length
 from margin.theory.signal.path import Call, NotAChainError, Stage, chain_of, few_inputs, watched
 from margin.theory.signal.sizes import Signal, looked_at, signal

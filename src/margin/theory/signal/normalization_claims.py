@@ -18,8 +18,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking
+from margin.engine.loop import risk
 
 ROWS = 4096
 """Examples whose inputs to a layer are taken at most, whole batches of them."""

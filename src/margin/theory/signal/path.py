@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from margin.core.findings import Subject
-from margin.engine.asking import asking
-from margin.engine.state import core_of, device_of, dtype_of
+from margin.engine.evaluation import asking
+from margin.engine.loop import core_of, device_of, dtype_of
 
 Seen = Callable[["Call"], None]
 

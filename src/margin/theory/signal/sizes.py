@@ -16,9 +16,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch, Objective
-from margin.engine.asking import asking, expand_weight
-from margin.engine.chosen import chosen, counts
-from margin.engine.state import State
+from margin.engine.evaluation import asking, chosen, counts, expand_weight
+from margin.engine.loop import State
 from margin.theory.prediction.held_out import Estimate, Terms, weighted_mean
 from margin.theory.signal.path import Call, watched
 

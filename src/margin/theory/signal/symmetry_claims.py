@@ -12,8 +12,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.asking import asking
-from margin.engine.descent import risk
+from margin.engine.evaluation import asking
+from margin.engine.loop import risk
 from margin.theory.signal.alignment import matching
 from margin.theory.signal.path import NotAChainError, Stage, chain_of, few_inputs
 from margin.theory.signal.sizes import looked_at

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from margin.engine import locks
-from margin.engine.locks import Holder, Lock, RunBusyError, holder_of
+from margin.engine.parallel import locks
+from margin.engine.parallel.locks import Holder, Lock, RunBusyError, holder_of
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from margin.engine.locks import Lock\n"
+    "import sys, time; from pathlib import Path; from margin.engine.parallel.locks import Lock\n"
     "lock = Lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(600)"
 )
 
@@ -62,7 +62,7 @@ def test_the_end_of_a_fork_takes_nothing_away(tmp_path: Path) -> None:
     words = [
         sys.executable,
         "-c",
-        "import os, sys; from pathlib import Path; from margin.engine.locks import Lock, holder_of\n"
+        "import os, sys; from pathlib import Path; from margin.engine.parallel.locks import Lock, holder_of\n"
         "here = Path(sys.argv[1]); lock = Lock(here)\n"
         "if os.fork() == 0:\n    lock.release(); os._exit(0)\n"
         "os.wait(); assert holder_of(here).process == os.getpid()",

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from margin.core.findings import Subject, has_loss, has_targets
 from margin.core.types import Batch
-from margin.engine.asking import asking, expand_weight
+from margin.engine.evaluation import asking, expand_weight
 from margin.theory.prediction.margins import output_margins
 
 

@@ -1,11 +1,70 @@
-"""Options that would have no effect are refused: what a step, a rule or other options do not use."""
+"""What is refused before a training begins: data that the model does not take, options without effect."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from margin.core.catalog import Entry, Rule, dictated
+from margin.core.catalog import Entry, Rule, dictated, resolve
 from margin.core.options import Training
-from margin.engine.target_scaling import can_scale
+from margin.data.examples import Data
+from margin.engine.objectives import can_scale
+
+INPUTS = {
+    "channels": ("images", ""),
+    "in_features": ("vectors", ""),
+    "input_size": ("sequences", "sequences:"),
+    "source_vocab_size": ("pairs of texts", "pairs:"),
+    "horizon": ("a series to forecast", "series:"),
+    "vocab_size": ("tokens", "text:"),
+    "element_size": ("sets of vectors", "points:"),
+    "node_features": ("a graph", "graph:"),
+}
+"""What a model takes that asks for a key of the spec, and the prefix by which a file is read as such."""
+
+
+KINDS = {"graph": "the nodes of one graph", "graphs": "many graphs"}
+"""What data of a kind are, where the inputs of two kinds look the same."""
+
+
+TARGETS = {
+    "values": "values",
+    "tokens": "tokens",
+    "point_classes": "point_classes",
+    "series": "series",
+    "quantiles": "series",
+}
+"""The targets that a task reads which predicts no classes."""
+
+
+def reading_of(entry: Entry, source: str) -> str:
+    """How a file is to be read that was taken for a table or for arrays; "" where an entry takes these."""
+    keys = [key for key in dictated(resolve(entry.build)) if INPUTS.get(key, ("", ""))[1]]
+    if not keys:
+        return ""
+    wanted, prefix = INPUTS["horizon" if "horizon" in keys else keys[0]]
+    return f"{entry.name} needs {wanted}: read a file of them as {prefix}{source}"
+
+
+def check_task(entry: Entry, data: Data) -> None:
+    """Refuse classes for a model of values, values for a model of classes, features for a model of images.
+
+    Raises:
+        ValueError: The data's targets or inputs are of the other kind.
+    """
+    for key, (wanted, prefix) in INPUTS.items():
+        if key in dictated(resolve(entry.build)) and key not in data.spec:
+            kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
+            remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
+            if wanted == "tokens" and data.encoding.get("format") == "audio":
+                remedy = "; of sound that is read as audio:PATH, set --data.task tokens"
+            raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
+    kind = data.encoding.get("kind", entry.takes)
+    if entry.takes and kind != entry.takes:
+        raise ValueError(f"{entry.name} takes {KINDS[entry.takes]}: {data.name} is {KINDS.get(kind, kind)}")
+    task, kind = resolve(entry.task), data.encoding.get("task", "")
+    wanted = "classes" if task.classes is not None else TARGETS.get(task.name, kind)
+    if kind and kind != wanted:
+        raise ValueError(f"{entry.name} needs {wanted} as targets: those of {data.name} are {kind}")
+
 
 OF_GRADIENTS = (
     "init",
@@ -26,11 +85,14 @@ OF_GRADIENTS = (
 """What only a model trained by an optimizer uses. An exact solve forgets the weights that it begins with, and
 the theorems of a mistake rule begin at 0."""
 
+
 OF_OBJECTIVE = ("mix", "mix_alpha", "label_smoothing", "confusion", "class_weight")
 """What changes the objective that a step minimizes."""
 
+
 OF_DESCENT = ("clip", "accumulate")
 """How a loss moves an optimizer."""
+
 
 OF_OTHERS: Mapping[str, str] = {
     "init_scale": "init",

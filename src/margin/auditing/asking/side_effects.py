@@ -8,22 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Subject
+from margin.engine.evaluation import same_bits
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors agree in shape, type and every bit: a NaN equals itself, 0 differs from -0."""
-    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
-        return False
-    if a.layout != torch.strided or b.layout != torch.strided:
-        return torch.equal(a, b)
-    return torch.equal(
-        *(
-            x.detach().resolve_conj().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
-            for x in (a, b)
-        )
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
