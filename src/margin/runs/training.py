@@ -147,11 +147,12 @@ def begin(
     training, said = with_precision(data, training)
     data, scaled = with_outcome(data, entry, training)
     rule = find(rules(), arguments["rule"], "rule") if arguments["rule"] else None
-    refuse_unused(entry, rule, factory_of(entry, arguments["rule"]), arguments["step"], training)
+    factory = factory_of(entry, arguments["rule"])
+    refuse_unused(entry, rule, factory, arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     options = completed(resolve(entry.build), arguments["options"])
-    step = completed(factory_of(entry, arguments["rule"]), arguments["step"])
+    step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training)
     notes: list[str] = [*said, *scaled]
     state = start(record, data, training, partial(taken_over, training=training, notes=notes))

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ class Answer:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Audit:
     """The answers of one subject, with what was assumed; prints itself in a terminal and a notebook.
 
@@ -111,12 +112,12 @@ class Audit:
     judgments: tuple[Judgment, ...] = ()
     interrupted: bool = False
 
-    @property
+    @cached_property
     def findings(self) -> dict[str, Finding]:
         """The findings, by name of the claim."""
         return {a.claim.name: a.finding for a in self.answers if a.finding is not None}
 
-    @property
+    @cached_property
     def counts(self) -> dict[Verdict, int]:
         """How many verdicts of each kind were given, the gravest first; kinds that none has are left out.
 
