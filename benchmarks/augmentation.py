@@ -8,7 +8,7 @@ from benchmarks.record import interleaved, ratio, record
 from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.data.transforms.augmentation import augmented, transforms_of
-from margin.engine.loop import Descend, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk
 
 N, SIZE, BATCH, STEPS, ROUNDS = 4096, 28, 64, 100, 9
 SPEC = {"channels": 1, "image_size": (SIZE, SIZE)}
@@ -29,7 +29,7 @@ def ours(*words):
         net = model()
         state = State({"model": net}, {"": torch.optim.AdamW(net.parameters(), fused=True)})
         batches = Shuffled(examples, BATCH, seed=0)
-        fit(state, batches, descent(risk(CLASSES), Descend()), max_steps=STEPS)
+        fit(state, batches, descent(risk(CLASSES), GradientUpdate()), max_steps=STEPS)
 
     return run
 

@@ -11,7 +11,7 @@ from benchmarks.record import interleaved, ratio, record
 from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.engine.build import optimizer_of
-from margin.engine.loop import Descend, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk
 
 ROWS, BATCH, ROUNDS = 60_000, 128, 7
 
@@ -41,7 +41,7 @@ def main() -> None:
     ours = network()
     batches = Shuffled(Arrays((X,), y), BATCH, seed=0)
     state = State({"model": ours}, {"": optimizer_of(ours, "AdamW", lr=1e-3, options={}, decay_norms=True)})
-    step = descent(risk(CLASSES), Descend())
+    step = descent(risk(CLASSES), GradientUpdate())
 
     def by_fit() -> None:
         fit(

@@ -18,9 +18,9 @@ from benchmarks.record import interleaved, ratio, record
 from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.engine.build import optimizer_of
-from margin.engine.loop import Descend, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk
 from margin.engine.parallel.launching import launch
-from margin.engine.parallel.processes import share
+from margin.engine.parallel.processes import world
 
 ROWS, BATCH, STEPS, ROUNDS, STARTS = 5_120, 512, 10, 15, 5
 
@@ -41,9 +41,9 @@ def rows() -> Arrays:
 def ours() -> Callable[[], None]:
     """A function that takes STEPS more steps through fit: this process's share of each batch."""
     model = network()
-    batches = Shuffled(rows(), BATCH, seed=0, share=share())
+    batches = Shuffled(rows(), BATCH, seed=0, share=world())
     state = State({"model": model}, {"": optimizer_of(model, "AdamW", lr=1e-3, options={}, decay_norms=True)})
-    step = descent(risk(CLASSES), Descend())
+    step = descent(risk(CLASSES), GradientUpdate())
     return lambda: fit(state, batches, step, max_steps=state.step + STEPS) and None
 
 
@@ -51,7 +51,7 @@ def stock() -> Callable[[], None]:
     """The same by hand, around a stock DistributedDataParallel."""
     model = nn.parallel.DistributedDataParallel(network(), gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    examples, size = rows(), BATCH // share().size
+    examples, size = rows(), BATCH // world().size
 
     def run() -> None:
         for _ in range(STEPS):
@@ -68,9 +68,9 @@ def stock() -> Callable[[], None]:
 def work(stop: Callable[[], bool], requests: list[Queue], answers: Queue) -> None:
     torch.set_num_threads(1)
     known = {"ours": ours(), "stock": stock()}
-    while name := requests[share().rank].get():
+    while name := requests[world().rank].get():
         known[name]()
-        answers.put(share().rank)
+        answers.put(world().rank)
 
 
 def by_two(name: str, requests: list[Queue], answers: Queue) -> None:

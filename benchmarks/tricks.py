@@ -12,7 +12,7 @@ from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.build import optimizer_of
-from margin.engine.loop import Descend, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk
 from margin.feedforward.mlp.model import MLP
 
 ROWS, SIDE, BATCH, ROUNDS, MOST, REACH = 12_800, 28, 128, 7, 1.3, 2
@@ -48,7 +48,7 @@ def by_hand(X: Tensor, y: Tensor, model: nn.Module, change: Callable[[Tensor], T
 def by_fit(X: Tensor, y: Tensor, model: nn.Module, words: tuple[str, ...]) -> Callable[[], None]:
     batches = Shuffled(augmented(Arrays((X,), y), transforms_of(words, SPEC)), BATCH, seed=0)
     optimizer = optimizer_of(model, "AdamW", lr=1e-3, options={}, decay_norms=True)
-    state, step = State({"model": model}, {"": optimizer}), descent(risk(CLASSES), Descend())
+    state, step = State({"model": model}, {"": optimizer}), descent(risk(CLASSES), GradientUpdate())
 
     def run() -> None:
         fit(state, batches, step, max_steps=state.step + batches.per_epoch)

@@ -10,7 +10,7 @@ from benchmarks.record import interleaved, ratio, record
 from margin.data.examples import Arrays, Shuffled
 from margin.data.opening import open_data
 from margin.engine.build import optimizer_of
-from margin.engine.loop import Descend, State, descent, fit
+from margin.engine.loop import GradientUpdate, State, descent, fit
 from margin.generative.autoencoder.dense_vae import dense_vae
 from margin.generative.autoencoder.vae_bounds import negative_elbo
 
@@ -57,7 +57,7 @@ def main() -> None:
     ours = dense_vae(784, code=CODE, hidden=(HIDDEN,), decoder="bernoulli")
     batches = Shuffled(Arrays((X,)), BATCH, seed=0)
     adam = optimizer_of(ours, "AdamW", lr=1e-3, options={"weight_decay": 0.0}, decay_norms=True)
-    state, step = State({"model": ours}, {"": adam}), descent(negative_elbo, Descend())
+    state, step = State({"model": ours}, {"": adam}), descent(negative_elbo, GradientUpdate())
 
     def by_fit() -> None:
         fit(state, batches, step, max_steps=state.step + batches.per_epoch)

@@ -17,7 +17,7 @@ from margin.data.examples import Arrays, Shuffled
 from margin.data.opening import open_data
 from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.evaluation import evaluate
-from margin.engine.loop import Descend, Preprocessed, State, descent, fit, risk, scheduled
+from margin.engine.loop import GradientUpdate, Preprocessed, State, descent, fit, risk, scheduled
 from margin.feedforward.mlp.model import MLP
 from margin.optim.schedules import schedule_of
 from margin.runs.seed_interval import summary
@@ -47,7 +47,7 @@ def accuracies(data, words, setting, seed):
     batches = Shuffled(augmented(train, transforms_of(words, data.spec)), 64, seed=seed)
     total = setting["epochs"] * batches.per_epoch
     state = State({"model": model}, {"": torch.optim.AdamW(core.parameters(), lr=2e-3)}, seed=seed)
-    step = scheduled(descent(risk(CLASSES), Descend()), schedule_of("cosine", total=total, warmup=0))
+    step = scheduled(descent(risk(CLASSES), GradientUpdate()), schedule_of("cosine", total=total, warmup=0))
     fit(state, batches, step, max_steps=total)
     found = []
     for held in (test, augmented(test, transforms_of(setting["words"][-1:], data.spec))):

@@ -14,7 +14,7 @@ from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.data.opening import open_data
 from margin.engine.evaluation import evaluate
-from margin.engine.loop import Descend, Preprocessed, State, descent, fit, risk, scheduled
+from margin.engine.loop import GradientUpdate, Preprocessed, State, descent, fit, risk, scheduled
 from margin.engine.methods.distillation import distillation
 from margin.feedforward.mlp.model import MLP
 from margin.optim.schedules import schedule_of
@@ -51,7 +51,7 @@ def main() -> None:
     many = Arrays(*train.take(order[:TEACHER_LABELS], Generator())[:2])
     start = time.perf_counter()
     teacher = model(data, (512, 512), 0, dropout=0.2)
-    trained(teacher, many, descent(OBJECTIVE, Descend()), steps=3000, lr=1e-3, seed=0)
+    trained(teacher, many, descent(OBJECTIVE, GradientUpdate()), steps=3000, lr=1e-3, seed=0)
     of_teacher, rows = accuracy(teacher, test), []
     print(f"teacher {of_teacher:.4f}, {time.perf_counter() - start:.0f} s", flush=True)
     for seed in SEEDS:
@@ -60,8 +60,10 @@ def main() -> None:
         ]
         few = Arrays(*train.take(subset, Generator())[:2])
         steps = {
-            "alone": descent(OBJECTIVE, Descend()),
-            "distilled": distillation(OBJECTIVE, Descend(), CLASSES, teacher, temperature=4.0, share=0.9),
+            "alone": descent(OBJECTIVE, GradientUpdate()),
+            "distilled": distillation(
+                OBJECTIVE, GradientUpdate(), CLASSES, teacher, temperature=4.0, share=0.9
+            ),
         }
         row = {
             name: accuracy(trained(model(data, (32,), seed), few, step, steps=1500, lr=2e-3, seed=seed), test)

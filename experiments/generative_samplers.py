@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.record import record
-from margin.core.catalog import chosen, resolve
+from margin.core.catalog import resolve, user_options
 from margin.generative.diffusion.gaussian_denoiser import gaussian_eps
 from margin.generative.diffusion.linear_gaussian_law import GaussianData, law_of
 from margin.generative.diffusion.model import SAMPLERS
@@ -59,7 +59,7 @@ def drawn(method: str, steps: int, options: dict[str, Any]) -> Tensor:
     x = torch.randn(COUNT, 1, generator=generator, dtype=torch.float64)
     run = resolve(SAMPLERS[method])  # type: ignore[index]
     given = {"generator": generator, **options}
-    known = {name: value for name, value in given.items() if name in chosen(run)}
+    known = {name: value for name, value in given.items() if name in user_options(run)}
     out: Tensor = run(exact, SCHEDULE, x, times=torch.tensor(stops_of(method, steps)[:-1]), **known)
     return out
 

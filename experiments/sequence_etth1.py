@@ -23,7 +23,7 @@ from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.examples import Data
 from margin.data.formats.series.sources import read_series
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.runs import Run
 from margin.runs.seed_interval import summary
 
@@ -70,7 +70,7 @@ def errors(run: Run, source: Data) -> tuple[float, float]:
     model, part = load(run.path), source.splits["test"]
     std = torch.tensor([record[2] for record in source.spec["target_scale"]], dtype=torch.float64)
     squares = absolute = 0.0
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         for index in torch.arange(len(part)).split(512):
             batch = part.take(index, torch.Generator())
             error = (model(batch.inputs[0]).double() - batch.targets.double()) / std

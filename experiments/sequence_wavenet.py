@@ -24,7 +24,7 @@ from margin.core.types import Batch
 from margin.data.examples import Data, InOrder
 from margin.data.formats.audio.wave import write_wave
 from margin.data.transforms.mu_law import mu_law_decode, mu_law_encode
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import core_of
 
 LEVELS, CONTEXT, RATE = 256, 1024, 8000
@@ -99,7 +99,7 @@ def bits_by_clip(bits: Tensor, clip: Tensor) -> tuple[float, float]:
 def judged(model: torch.nn.Module, test: Stream) -> tuple[Tensor, Tensor]:
     """Bits of each predicted sample, and its place in the stream."""
     bits, places, first = [], [], 0
-    with asking(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         for batch in InOrder(test, 16):
             nats = torch.nn.functional.cross_entropy(model(*batch.inputs).mT, batch.targets, reduction="none")
             kept = batch.weight > 0

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from benchmarks.record import record
 from margin.core.types import Batch, Metrics
 from margin.data.sets.bundled import digits
-from margin.engine.loop import Descend, State, descent, fit
+from margin.engine.loop import GradientUpdate, State, descent, fit
 from margin.feedforward.mlp.model import layers
 from margin.theory.dynamics.edge_of_stability import track
 
@@ -51,7 +51,7 @@ def trained(limit: float, steps: int, seed: int) -> tuple[list[float], list[floa
             ratios.append(found["sharpness"] / found["stability_limit"])
             losses.append(float(metrics["loss"]))
 
-    fit(state, lambda step: batch, descent(squared, Descend()), max_steps=steps, hooks=[follow])
+    fit(state, lambda step: batch, descent(squared, GradientUpdate()), max_steps=steps, hooks=[follow])
     return ratios, losses
 
 

@@ -26,7 +26,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from margin.core.catalog import Entry, check_options, chosen, dictated, find, models, nearest, resolve
+from margin.core.catalog import (
+    Entry,
+    check_options,
+    data_parameters,
+    find,
+    models,
+    nearest,
+    resolve,
+    user_options,
+)
 from margin.core.options import Amount, Training
 from margin.core.tasks import HALFSPACE, Task
 from margin.core.types import Metrics
@@ -55,7 +64,7 @@ def defaults_of(entry: Entry | None) -> dict[str, Any]:
     if entry is None:
         return {}
     build = resolve(entry.build)
-    return {name: inspect.signature(build).parameters[name].default for name in chosen(build)}
+    return {name: inspect.signature(build).parameters[name].default for name in user_options(build)}
 
 
 def kind_of(entry: Entry) -> str:
@@ -64,7 +73,7 @@ def kind_of(entry: Entry) -> str:
     return "classes" if task.classes is not None else task.name
 
 
-def suitable(kind: str, *, many: bool = False) -> list[str]:
+def entries_for(kind: str, *, many: bool = False) -> list[str]:
     """The names of the entries that predict ``kind`` from the rows of a matrix.
 
     Args:
@@ -76,7 +85,7 @@ def suitable(kind: str, *, many: bool = False) -> list[str]:
 
 
 def _strange(entry: Entry) -> set[str]:
-    return set(dictated(resolve(entry.build))) - set(SPEC)
+    return set(data_parameters(resolve(entry.build))) - set(SPEC)
 
 
 def entry_for(kind: str, model: Any, shape: Any) -> Entry:
@@ -89,11 +98,11 @@ def entry_for(kind: str, model: Any, shape: Any) -> Entry:
         raise ValueError(f"model must be the name of an entry: got {model!r}")
     entry = find(models(), model, "model")
     if kind_of(entry) != kind or _strange(entry):
-        such = ", ".join(suitable(kind))
+        such = ", ".join(entries_for(kind))
         raise ValueError(
             f"model must predict {kind} from the rows of a matrix: got {entry.name}; such: {such}"
         )
-    if shape is None and {"channels", "image_size"} & set(dictated(resolve(entry.build))):
+    if shape is None and {"channels", "image_size"} & set(data_parameters(resolve(entry.build))):
         raise ValueError(f"{entry.name} takes images: pass shape=(channels, height, width), got shape=None")
     return entry
 
@@ -358,7 +367,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         if resolve(entry.task) is HALFSPACE and len(self.classes_) > 2:
             raise ValueError(
                 f"Only binary classification is supported by {entry.name}: got {len(self.classes_)} classes; "
-                f"for more: {', '.join(suitable('classes', many=True))}"
+                f"for more: {', '.join(entries_for('classes', many=True))}"
             )
         self._learn(entry, X, codes, weight)
         return self

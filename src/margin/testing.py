@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.auditing.asking.side_effects import Trace
-from margin.core.catalog import Claim, Entry, Part, Rule, chosen, dictated, resolve, supply
+from margin.auditing.asking.side_effects import Snapshot
+from margin.core.catalog import Claim, Entry, Part, Rule, call_with, data_parameters, resolve, user_options
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.options import Training
 from margin.core.types import Batch, Metrics
@@ -99,7 +99,7 @@ def built(entry: Entry, data: Data, seed: int = 0, options: Mapping[str, Any] | 
     build = resolve(entry.build)
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        module: nn.Module = supply(build, data.spec, options or {}, entry.name)
+        module: nn.Module = call_with(build, data.spec, options or {}, entry.name)
     return module
 
 
@@ -114,10 +114,10 @@ def first_batch(entry: Entry, data: Data, dtype: torch.dtype = torch.float32) ->
 def check_constructor(entry: Entry) -> None:
     """The data give every positional parameter; every option has a default that survives JSON."""
     build, data = resolve(entry.build), tiny_data(entry)
-    missing = [name for name in dictated(build) if name not in data.spec]
+    missing = [name for name in data_parameters(build) if name not in data.spec]
     _require(not missing, f"{entry.name} wants {missing}: the data give {list(data.spec)}")
     parameters = inspect.signature(build).parameters
-    defaults = {name: parameters[name].default for name in chosen(build)}
+    defaults = {name: parameters[name].default for name in user_options(build)}
     bare = [name for name, default in defaults.items() if default is inspect.Parameter.empty]
     _require(not bare, f"{entry.name}: the options {bare} have no default")
     round_trip = {
@@ -126,9 +126,9 @@ def check_constructor(entry: Entry) -> None:
     _require(
         round_trip == defaults, f"{entry.name}: options change through JSON: {defaults} became {round_trip}"
     )
-    supply(build, data.spec, round_trip, entry.name)
+    call_with(build, data.spec, round_trip, entry.name)
     try:
-        supply(build, data.spec, {"no_such_option": 1}, entry.name)
+        call_with(build, data.spec, {"no_such_option": 1}, entry.name)
     except ValueError:
         return
     raise AssertionError(f"{entry.name} accepts an option that it does not have")
@@ -290,7 +290,7 @@ def check_claim(claim: Claim) -> None:
 
 def check_question(claim: Claim, subject: Subject) -> Finding:
     """Asking leaves no trace, and asking again gives the same."""
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     ask: Callable[[Subject], Finding] = resolve(claim.ask)
     first, second = ask(subject), ask(subject)
     changed = before.difference(subject)

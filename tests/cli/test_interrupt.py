@@ -47,5 +47,5 @@ def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
     resumed = [*words[:4], "--resume", "r", "--max_steps", str(marks["last"] + 5)]
     subprocess.run(resumed, cwd=tmp_path, check=True, capture_output=True)
     run = Run(tmp_path / "r")
-    assert run.marks["last"] == marks["last"] + 5
+    assert run.checkpoints["last"] == marks["last"] + 5
     assert run.reason == "max_steps"

@@ -13,7 +13,7 @@ from margin.auditing.asking.audit import audit
 from margin.core.catalog import Entry, models, resolve
 from margin.core.findings import Verdict
 from margin.core.options import Training
-from margin.data.examples import judged
+from margin.data.examples import held_out_part
 from margin.runs.training import train
 
 
@@ -31,7 +31,7 @@ EVERYTHING = asked_everything()
 @pytest.mark.parametrize("entry", models().values(), ids=lambda entry: entry.name)
 def test_every_claim_can_be_put_to_a_run_of_every_entry(entry: Entry, tmp_path: Path) -> None:
     data = resolve(entry.tiny)()
-    if not judged(data.splits):
+    if not held_out_part(data.splits):
         data = replace(data, splits={**data.splits, "test": data.splits["train"]})
     run = train(entry.name, data, training=Training(max_steps=3), out=tmp_path / "run")
     area = entry.name.partition("/")[0]

@@ -239,14 +239,14 @@ def test_runs_that_differ_are_told_apart(tmp_path: Path) -> None:
     one, other = (Run.create(tmp_path / name, {"recipe": {}}) for name in ("one", "other"))
     for run in (one, other):
         run.append({"step": 1, "loss": 0.5, "seconds": 1.0})
-        run.judge({"loss": 0.5})
+        run.record_metrics({"loss": 0.5})
     testing.check_same_run(one, other)
     other.append({"step": 2, "loss": 0.5, "seconds": 1.0})
     with pytest.raises(AssertionError, match="the histories differ"):
         testing.check_same_run(one, other)
     one.append({"step": 2, "loss": 0.5, "seconds": 3.0})
     testing.check_same_run(one, other)  # time is no part of a run
-    other.judge({"loss": 0.6})
+    other.record_metrics({"loss": 0.6})
     with pytest.raises(AssertionError, match=r"metrics\.json differs"):
         testing.check_same_run(one, other)
     (other.path / "more").write_text("")

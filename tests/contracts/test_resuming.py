@@ -16,7 +16,7 @@ import torch
 
 from margin.cli import main
 from margin.cli.train import Words, options_of, parser_of, training_of
-from margin.core.catalog import Entry, Rule, dictated, models, resolve, rules
+from margin.core.catalog import Entry, Rule, data_parameters, models, resolve, rules
 from margin.core.options import HOUSE, Schedule, Training
 from margin.data.examples import Domain
 from margin.engine.hooks import Evaluating
@@ -84,7 +84,7 @@ def check(
 
     whole = finish(begin("whole"))
     number = zlib.crc32(f"{name} {arguments['rule']} {training.as_json()}".encode())
-    steps = int(whole.marks["ended"])
+    steps = int(whole.checkpoints["ended"])
     kill = {"rename": 1 + number // 2 % 4} if number % 2 or steps == 1 else {"step": max(1, steps // 2)}
     path = killed(lambda: begin("killed"), **kill)
     resumed = finish(reopen(path, data, Training()))
@@ -153,7 +153,7 @@ SMALL = {"hidden": [4]}
 
 @pytest.mark.parametrize("rule", rules().values(), ids=lambda r: r.name)
 def test_a_rule_in_epochs(rule: Rule, other: str, tmp_path: Path) -> None:
-    asks = dictated(resolve(rule.step))
+    asks = data_parameters(resolve(rule.step))
     teacher = {"teacher": other} if "teacher" in asks else {}
     host = HOSTS[1] if "model" in asks else HOSTS[0]
     data = tiny(host)
@@ -319,7 +319,7 @@ def test_a_training_by_the_command_line_goes_on_in_epochs(
         patch.setattr(Evaluating, "__call__", dies_at(3))
         with pytest.raises(Killed):
             main([*words, "part"])
-    assert Run("part").marks == {"last": 2}
+    assert Run("part").checkpoints == {"last": 2}
     assert main(["train", "--resume", "part"]) == 0
     check_same_run(Run("whole"), Run("part"))
     before = files(tmp_path / "part")
@@ -331,7 +331,7 @@ def test_a_training_by_the_command_line_goes_on_in_epochs(
     assert main(["train", "--config", "part/run.yaml", "--out", "again"]) == 0
     check_same_run(Run("whole"), Run("again"))
     assert main(["train", "--resume", "again", "--epochs", "3"]) == 0
-    assert Run("again").marks["ended"] == 6
+    assert Run("again").checkpoints["ended"] == 6
 
 
 def dies_at(step: int) -> Callable[..., None]:
@@ -366,15 +366,15 @@ def test_a_run_that_ended_early_goes_on_where_what_ended_it_changes(
     given, why = EARLY[early]
     data = tiny(HOSTS[0])
     run = train(HOSTS[0], data, SMALL, Training(seed=1, **given), out=tmp_path / "r")
-    ended = run.marks["ended"]
+    ended = run.checkpoints["ended"]
     assert why in run.reason
     assert ended < 40
     before = files(run.path)
     for other in ({"checkpoint_every": 3}, {"epochs": 50}, {"max_steps": 60}):  # no more steps than it wanted
-        assert finish(reopen(run.path, data, Training(**other))).marks["ended"] == ended
+        assert finish(reopen(run.path, data, Training(**other))).checkpoints["ended"] == ended
     assert before["checkpoints.json"] == files(run.path)["checkpoints.json"]
     after = finish(reopen(run.path, data, Training(**CHANGED[change])))
-    assert after.marks["ended"] > ended
+    assert after.checkpoints["ended"] > ended
     if change != "switched off":
         return
     whole = train(HOSTS[0], data, SMALL, Training(seed=1, **given | CHANGED[change]), out=tmp_path / "w")
@@ -386,7 +386,7 @@ def test_epochs_take_the_place_of_recorded_steps(tmp_path: Path) -> None:
         "gan", tiny("generative/gan"), training=Training(max_steps=2, batch_size="all"), out=tmp_path / "r"
     )
     resumed = finish(reopen(run.path, tiny("generative/gan"), Training(epochs=5)))
-    assert resumed.marks["ended"] == 5
+    assert resumed.checkpoints["ended"] == 5
     assert resumed.record["arguments"]["training"]["max_steps"] is None
 
 

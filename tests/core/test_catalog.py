@@ -13,12 +13,12 @@ from margin.core.catalog import (
     Claim,
     Need,
     UnknownName,
+    call_with,
     check_options,
-    chosen,
-    dictated,
+    data_parameters,
     find,
     nearest,
-    supply,
+    user_options,
 )
 from margin.core.findings import Subject, without_loss
 from margin.core.tasks import CLASSES
@@ -63,29 +63,29 @@ def test_two_rows_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_signature_says_what_is_dictated_and_what_is_chosen() -> None:
-    assert dictated(build) == ("width", "classes")
-    assert chosen(build) == ("hidden", "rate")
+    assert data_parameters(build) == ("width", "classes")
+    assert user_options(build) == ("hidden", "rate")
 
 
 def test_parameters_are_supplied_by_name() -> None:
     spec = {"classes": 3, "width": 5, "channels": 1}
-    assert supply(build, spec, {}, "it") == (5, 3, (8,), 0.0)
-    assert supply(build, spec, {"hidden": [4, 2], "rate": 0.5}, "it") == (5, 3, (4, 2), 0.5)
-    assert supply(build, {"width": 0, "classes": 0}, {}, "it")[:2] == (0, 0)
+    assert call_with(build, spec, {}, "it") == (5, 3, (8,), 0.0)
+    assert call_with(build, spec, {"hidden": [4, 2], "rate": 0.5}, "it") == (5, 3, (4, 2), 0.5)
+    assert call_with(build, {"width": 0, "classes": 0}, {}, "it")[:2] == (0, 0)
 
 
 def test_what_is_not_given_is_named() -> None:
     with pytest.raises(ValueError, match="it needs classes: the data give width"):
-        supply(build, {"width": 5, "classes": None}, {}, "it")
+        call_with(build, {"width": 5, "classes": None}, {}, "it")
     with pytest.raises(ValueError, match="it needs width, classes: the data give nothing"):
-        supply(build, {}, {}, "it")
+        call_with(build, {}, {}, "it")
 
 
 def test_an_option_that_is_none_is_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"it has no option 'hiden'; it has: hidden, rate$"):
         check_options(build, {"hiden": 3}, "it")
     with pytest.raises(ValueError, match="it has no option 'width'"):  # the data's, not the user's
-        supply(build, {"width": 5, "classes": 3}, {"width": 6}, "it")
+        call_with(build, {"width": 5, "classes": 3}, {"width": 6}, "it")
 
 
 def subject(objective: Objective) -> Subject:

@@ -224,13 +224,15 @@ def test_what_is_printed_is_95_percent_and_inside_the_range_and_the_verdicts_is_
     common = {"statement": "s", "unit": "1", "premises": (), "reference": "r", "kind": "estimate"}
     brier = Finding(value=f64(0.09), range=(0.0, 2.0), stderr=f64(0.08), **common)
     assert [float(end) for end in brier.shown] == pytest.approx([0.0, 0.09 + 1.959964 * 0.08])
-    assert [float(end) for end in brier.reach] == pytest.approx([0.0, 0.09 + 4 * 0.08])
+    assert [float(end) for end in brier.verdict_interval] == pytest.approx([0.0, 0.09 + 4 * 0.08])
     own = Finding(value=f64(0.5), range=(0.0, 1.0), stderr=f64(0.2), printed=(f64(0.3), f64(1.4)), **common)
     assert [float(end) for end in own.shown] == pytest.approx([0.3, 1.0])
     assert own.as_json()["interval"] == pytest.approx([0.3, 1.0])
     assert own.as_json()["reach"] == pytest.approx([0.0, 1.0])
     wider = Finding(value=f64(0.5), range=(0.0, 9.0), stderr=f64(0.1), printed=(f64(0.4), f64(7.0)), **common)
-    assert [float(end) for end in wider.reach] == pytest.approx([0.1, 7.0])  # a verdict knows no more
+    assert [float(end) for end in wider.verdict_interval] == pytest.approx(
+        [0.1, 7.0]
+    )  # a verdict knows no more
     rounded = Finding(value=torch.tensor(0.5), range=(0.0, 1.0), stderr=torch.tensor(0.0), **common)
     assert [float(end) for end in rounded.shown] == pytest.approx([0.5 - 2**-24, 0.5 + 2**-24], abs=1e-12)
     # A lower estimate says nothing of what lies above, an upper one nothing of what lies below.

@@ -5,8 +5,8 @@ from typing import Any, Literal, Optional
 import numpy as np
 import pytest
 
-from margin.core.catalog import supply
-from margin.core.hints import fits, spoken, written
+from margin.core.catalog import call_with
+from margin.core.hints import cli_syntax, describe_type, fits
 
 
 @pytest.mark.parametrize(
@@ -34,15 +34,15 @@ def test_a_hint_admits_its_values_and_no_others(hint: Any, inside: list, outside
 
 
 def test_hints_in_words_and_as_they_are_typed() -> None:
-    assert spoken(int | Literal["all"] | None) == "a whole number or 'all'"
-    assert spoken(Literal["a", "b", "c"]) == "one of a, b, c"
-    assert spoken(tuple[float, float] | None) == "2 numbers"
-    assert spoken(tuple[int, ...]) == "whole numbers"
-    assert spoken(list[list[float]] | None) == "lists of numbers"
-    assert written(int | Literal["all"] | None) == "N|all"
-    assert written(tuple[float, float]) == "X,X"
-    assert written(tuple[int, ...]) == "N,..."
-    assert written(Literal["a", "b"]) == "a|b"
+    assert describe_type(int | Literal["all"] | None) == "a whole number or 'all'"
+    assert describe_type(Literal["a", "b", "c"]) == "one of a, b, c"
+    assert describe_type(tuple[float, float] | None) == "2 numbers"
+    assert describe_type(tuple[int, ...]) == "whole numbers"
+    assert describe_type(list[list[float]] | None) == "lists of numbers"
+    assert cli_syntax(int | Literal["all"] | None) == "N|all"
+    assert cli_syntax(tuple[float, float]) == "X,X"
+    assert cli_syntax(tuple[int, ...]) == "N,..."
+    assert cli_syntax(Literal["a", "b"]) == "a|b"
 
 
 def built(
@@ -58,10 +58,10 @@ def test_an_option_of_another_type_is_refused_before_it_is_used() -> None:
         ({"rate": "x"}, "rate must be a number: got 'x'"),
     ]:
         with pytest.raises(ValueError) as caught:
-            supply(built, {"size": 1}, options, "the model")
+            call_with(built, {"size": 1}, options, "the model")
         assert str(caught.value) == message
 
 
 def test_lists_and_numpy_numbers_stand_for_what_they_mean() -> None:
     options = {"hidden": [3, 4], "rate": np.float32(0.5)}
-    assert supply(built, {"size": 1}, options, "the model") == (1, (3, 4), "relu", 0.5)
+    assert call_with(built, {"size": 1}, options, "the model") == (1, (3, 4), "relu", 0.5)

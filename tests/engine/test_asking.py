@@ -9,7 +9,7 @@ from torch import nn
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, InOrder
-from margin.engine.evaluation import Kept, asking, evaluate, weighted_sum
+from margin.engine.evaluation import Kept, eval_mode, evaluate, weighted_sum
 from margin.engine.loop import risk
 
 
@@ -25,7 +25,7 @@ def test_every_flag_gradient_and_generator_comes_back() -> None:
     model[0].weight.grad = torch.ones_like(model[0].weight)
     before = torch.get_rng_state()
     running = model[1].running_mean.clone()
-    with asking(model) as generator:
+    with eval_mode(model) as generator:
         assert not any(module.training for module in model.modules())
         model(torch.randn(5, 4)).sum().backward()
         torch.rand(3, generator=generator)
@@ -65,7 +65,7 @@ def test_what_a_forward_pass_writes_comes_back() -> None:
     version = own["untouched"]._version
     answers = []
     for _ in range(2):
-        with asking(model):
+        with eval_mode(model):
             kept = Kept(model)
             assert kept.written(model) == []
             answers.append(model(torch.ones(2, 4)))
@@ -79,7 +79,7 @@ def test_what_a_forward_pass_writes_comes_back() -> None:
 
 def test_the_state_comes_back_after_an_error() -> None:
     model = model_with_flags()
-    with pytest.raises(ZeroDivisionError), asking(model):
+    with pytest.raises(ZeroDivisionError), eval_mode(model):
         raise ZeroDivisionError
     assert model.training
 

@@ -10,7 +10,7 @@ from torch import nn
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.batch_loss import BatchLoss, elsewhere, norm_of, put
-from margin.engine.loop import Descend, NonFiniteError, State, risk
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, risk
 
 OBJECTIVE = risk(CLASSES)
 
@@ -21,7 +21,7 @@ def made(*layers, pieces=1, weight=None):
     x = torch.randn(12, 4, dtype=torch.float64)
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=0.5)}, step=3)
     batch = Batch((x,), torch.arange(12) % 3, weight)
-    return state, BatchLoss(state, OBJECTIVE, Descend(pieces=pieces), batch), batch
+    return state, BatchLoss(state, OBJECTIVE, GradientUpdate(pieces=pieces), batch), batch
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5])
@@ -49,7 +49,7 @@ def test_every_answer_sees_the_same_draws_and_the_statistics_are_counted_once():
 
     asked.objective = noisy
     torch.manual_seed(5)
-    asked = BatchLoss(state, noisy, Descend(), batch)
+    asked = BatchLoss(state, noisy, GradientUpdate(), batch)
     first, loss = asked.gradient()
     running = state.model[1].running_mean.clone()
     second, again = asked.gradient()
@@ -58,7 +58,7 @@ def test_every_answer_sees_the_same_draws_and_the_statistics_are_counted_once():
     assert len(set(noise)) == 1
     assert state.model[1].num_batches_tracked == 1
     assert torch.equal(state.model[1].running_mean, running)
-    other = BatchLoss(state, noisy, Descend(), batch)  # the draws go on
+    other = BatchLoss(state, noisy, GradientUpdate(), batch)  # the draws go on
     assert other.value() != loss
 
 
@@ -66,7 +66,7 @@ def test_a_parameter_without_a_part_in_the_loss_has_no_gradient():
     state, _, batch = made(nn.Tanh())
     spare = nn.Parameter(torch.ones(2, dtype=torch.float64))
     state.optimizers[""].add_param_group({"params": [spare]})
-    grads, _ = BatchLoss(state, OBJECTIVE, Descend(), batch).gradient()
+    grads, _ = BatchLoss(state, OBJECTIVE, GradientUpdate(), batch).gradient()
     assert grads[-1] is None
     assert all(g is not None for g in grads[:-1])
 
@@ -78,7 +78,7 @@ def test_what_is_not_finite_is_refused(bad):
     def objective(model, batch, generator):
         return OBJECTIVE(model, batch, generator) + bad
 
-    asked = BatchLoss(state, objective, Descend(), batch)
+    asked = BatchLoss(state, objective, GradientUpdate(), batch)
     with pytest.raises(NonFiniteError, match="at step 3: every gradient is finite"):
         asked.gradient()
 
@@ -87,7 +87,7 @@ def test_what_is_not_finite_is_refused(bad):
         return OBJECTIVE(model, batch, generator) + (w.sum() - w.sum().detach()).abs().sqrt()
 
     with pytest.raises(NonFiniteError, match=r"the first gradient concerned is that of 2\.weight"):
-        BatchLoss(state, kinked, Descend(), batch).gradient()
+        BatchLoss(state, kinked, GradientUpdate(), batch).gradient()
 
 
 def test_a_gradient_whose_squares_overflow_is_finite():
@@ -96,7 +96,7 @@ def test_a_gradient_whose_squares_overflow_is_finite():
     model = nn.Linear(1, 1, bias=False)
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=0.5)})
     asked = BatchLoss(
-        state, lambda m, b, g: m(b.inputs[0])[:, 0], Descend(), Batch((torch.tensor([[1e30]]),))
+        state, lambda m, b, g: m(b.inputs[0])[:, 0], GradientUpdate(), Batch((torch.tensor([[1e30]]),))
     )
     assert abs(norm_of(asked.gradient()[0]) / 1e30 - 1) <= 1e-6
 

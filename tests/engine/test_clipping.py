@@ -8,7 +8,7 @@ from torch import nn
 
 from margin.core.catalog import parts, resolve
 from margin.core.types import Batch
-from margin.engine.loop import Descend, NonFiniteError, State, descent, fit
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, descent, fit
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
 
@@ -20,7 +20,7 @@ def test_gradients_are_those_that_torch_clips(bound):
     norm = math.sqrt(sum(float(g.square().sum()) for g in grads))
     model = nn.ParameterList([nn.Parameter(torch.zeros_like(g)) for g in grads])
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=1.0)})
-    metrics = Descend(clip=bound * norm).apply(state, [g.clone() for g in grads], 0.0)
+    metrics = GradientUpdate(clip=bound * norm).apply(state, [g.clone() for g in grads], 0.0)
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-12)
     theirs = [nn.Parameter(torch.zeros_like(g)) for g in grads]
     for p, g in zip(theirs, grads, strict=True):
@@ -45,7 +45,7 @@ def descend_from(start, clip, steps=400):
     model.x = nn.Parameter(torch.tensor([start], dtype=torch.float64))
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=0.02)})
     path = []
-    step = descent(lambda m, b, g: cliff(m.x)[None], Descend(clip=clip))
+    step = descent(lambda m, b, g: cliff(m.x)[None], GradientUpdate(clip=clip))
     fit(state, lambda k: HERE, step, max_steps=steps, hooks=[lambda s, m: path.append(s.model.x.item())])
     return path
 
@@ -61,5 +61,5 @@ def test_a_gradient_that_is_no_number_is_refused_not_clipped():
     model = nn.ParameterList([nn.Parameter(torch.zeros(2))])
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=1.0)})
     with pytest.raises(NonFiniteError):
-        Descend(clip=1.0).apply(state, [torch.tensor([math.nan, 1.0])], 0.0)
+        GradientUpdate(clip=1.0).apply(state, [torch.tensor([math.nan, 1.0])], 0.0)
     assert torch.equal(model[0].detach(), torch.zeros(2))

@@ -11,7 +11,7 @@ from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, Shuffled
 from margin.engine.build import optimizer_of
-from margin.engine.loop import Descend, NonFiniteError, State, cut, descent, fit, risk
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, cut, descent, fit, risk
 
 
 def network(seed: int = 0) -> nn.Module:
@@ -33,7 +33,7 @@ def test_it_is_the_hand_written_loop() -> None:
     ours, theirs = network(), network()
     batches = Shuffled(examples(), 16, seed=3)
     state = State({"model": ours}, {"": adamw(ours)})
-    fit(state, batches, descent(risk(CLASSES), Descend()), max_steps=12)
+    fit(state, batches, descent(risk(CLASSES), GradientUpdate()), max_steps=12)
     optimizer = torch.optim.AdamW(theirs.parameters(), lr=0.01, weight_decay=0.0, fused=True)
     for step in range(12):
         batch = batches(step)
@@ -54,7 +54,7 @@ def test_a_batch_in_pieces_moves_the_same(pieces: int, weighted: bool) -> None:
     for count in (1, pieces):
         model = network()
         state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=0.5)})
-        metrics = descent(risk(CLASSES), Descend(pieces=count))(state, batch)
+        metrics = descent(risk(CLASSES), GradientUpdate(pieces=count))(state, batch)
         moved.append((torch.cat([p.detach().flatten() for p in model.parameters()]), metrics["loss"]))
     assert torch.allclose(moved[0][0], moved[1][0], rtol=0, atol=1e-12)
     assert abs(float(moved[0][1] - moved[1][1])) <= 1e-12
@@ -68,7 +68,7 @@ def test_the_loss_is_the_weighted_mean() -> None:
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=0.0)})
     losses = F.cross_entropy(model(batch.inputs[0]), batch.targets, reduction="none").detach()
     expected = (losses * batch.weight).sum() / batch.weight.sum()
-    assert abs(float(descent(risk(CLASSES), Descend())(state, batch)["loss"] - expected)) <= 1e-12
+    assert abs(float(descent(risk(CLASSES), GradientUpdate())(state, batch)["loss"] - expected)) <= 1e-12
 
 
 def test_clipping_bounds_the_step() -> None:
@@ -76,7 +76,7 @@ def test_clipping_bounds_the_step() -> None:
     before = torch.cat([p.detach().flatten().clone() for p in model.parameters()])
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=1.0)})
     batch = examples(20).take(torch.arange(20), torch.Generator())
-    norm = float(descent(risk(CLASSES), Descend(clip=0.01))(state, batch)["grad_norm"])
+    norm = float(descent(risk(CLASSES), GradientUpdate(clip=0.01))(state, batch)["grad_norm"])
     after = torch.cat([p.detach().flatten() for p in model.parameters()])
     assert norm > 0.01
     assert abs(float((after - before).norm()) - 0.01) <= 1e-6
@@ -97,7 +97,7 @@ def test_what_is_not_finite_moves_nothing(kind: str) -> None:
 
     batch = examples(20).take(torch.arange(20), torch.Generator())
     with pytest.raises(NonFiniteError, match=r"at step 17, lr 0\.125") as caught:
-        descent(objective, Descend())(state, batch)
+        descent(objective, GradientUpdate())(state, batch)
     if kind == "gradient":
         assert "2.weight" in str(caught.value)
     for a, b in zip(model.parameters(), before, strict=True):
@@ -150,7 +150,7 @@ def test_clipping_begins_at_the_bound(share: float, moved: float) -> None:
     norm = torch.cat([grad.flatten() for grad in grads]).norm()
     before = torch.cat([p.detach().flatten() for p in model.parameters()])
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=1.0)})
-    descent(risk(CLASSES), Descend(clip=share * float(norm)))(state, batch)
+    descent(risk(CLASSES), GradientUpdate(clip=share * float(norm)))(state, batch)
     after = torch.cat([p.detach().flatten() for p in model.parameters()])
     expected = before - moved * torch.cat([grad.flatten() for grad in grads])
     assert torch.allclose(after, expected, rtol=0, atol=1e-6)
@@ -161,7 +161,7 @@ def test_a_gradient_whose_squares_overflow_is_finite_all_the_same() -> None:
     nn.init.zeros_(model.weight)
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=1e-30)})
     batch = Batch((torch.tensor([[1e30, -2e30]]),), torch.zeros(1))
-    metrics = descent(lambda m, b, g: m(b.inputs[0])[:, 0], Descend())(state, batch)
+    metrics = descent(lambda m, b, g: m(b.inputs[0])[:, 0], GradientUpdate())(state, batch)
     assert metrics["loss"] == 0.0
     assert torch.allclose(model.weight, torch.tensor([[-1.0, 2.0]]), atol=1e-6)
 
@@ -190,7 +190,7 @@ def test_a_norm_that_overflows_is_clipped_all_the_same() -> None:
     model = nn.Module()
     model.weight = weight
     state = State({"model": model}, {"": torch.optim.SGD([weight], lr=1.0)})
-    metrics = Descend(clip=1.0).apply(state, [torch.tensor([1e30, -2e30])], 0.0)
+    metrics = GradientUpdate(clip=1.0).apply(state, [torch.tensor([1e30, -2e30])], 0.0)
     assert abs(float(metrics["grad_norm"]) / (5**0.5 * 1e30) - 1) <= 1e-6
     assert torch.allclose(weight.detach(), torch.tensor([-1.0, 2.0]) / 5**0.5, atol=1e-5)
 
@@ -216,7 +216,7 @@ def test_a_gradient_of_another_layout_moves_the_right_weight(name: str) -> None:
     ours, theirs = Turned(), Turned()
     optimizer = getattr(torch.optim, name)(ours.parameters(), lr=0.1, fused=True)
     state = State({"model": ours}, {"": optimizer})
-    Descend()(state, ours(x).sum())
+    GradientUpdate()(state, ours(x).sum())
     plain = getattr(torch.optim, name)(theirs.parameters(), lr=0.1, foreach=False, fused=False)
     theirs(x).sum().backward()
     plain.step()

@@ -120,7 +120,7 @@ def test_a_checkpoint_is_written_when_due_and_at_every_row(run: Run) -> None:
     marks = []
 
     def look(state: State, metrics: dict) -> None:
-        marks.append((run.marks.get("last"), run.marks.get("best")))
+        marks.append((run.checkpoints.get("last"), run.checkpoints.get("best")))
 
     hooks = [evaluating, saving(run, 4, "val_loss"), look]
     fit(state_of(), lambda step: step, reporting, max_steps=9, hooks=hooks)

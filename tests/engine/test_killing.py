@@ -67,7 +67,7 @@ def test_a_killed_run_resumes_to_the_same_bits(
     ended = request(server, directory, mode, number)
     assert ended == "killed"
     before = Run(directory)
-    assert before.marks.get("ended", 300) == 300
+    assert before.checkpoints.get("ended", 300) == 300
     assert request(server, directory, "resume") == "done"
     check_same_run(whole, Run(directory))
     shutil.rmtree(directory)

@@ -10,7 +10,7 @@ from margin.core.types import Batch
 from margin.data.examples import Arrays
 from margin.data.sampling.importance import Sampled
 from margin.engine.evaluation import weighted_mean
-from margin.engine.loop import Descend, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk
 from margin.engine.objectives import importance_weighted, same_noise, smoothed
 
 
@@ -49,7 +49,12 @@ def test_a_step_on_it_is_a_step_on_torchs_loss():
     x, y = data()
     ours, theirs = linear(), linear()
     state = State({"model": ours}, {"": torch.optim.SGD(ours.parameters(), lr=0.5)})
-    fit(state, lambda _: Batch((x,), y), descent(smoothed(CLASSES, smoothing=0.2), Descend()), max_steps=1)
+    fit(
+        state,
+        lambda _: Batch((x,), y),
+        descent(smoothed(CLASSES, smoothing=0.2), GradientUpdate()),
+        max_steps=1,
+    )
     F.cross_entropy(theirs(x), y, label_smoothing=0.2).backward()
     torch.testing.assert_close(ours.weight, theirs.weight - 0.5 * theirs.weight.grad)
 
@@ -111,7 +116,7 @@ def test_a_training_takes_the_ratio_off_and_learns():
     batches = Sampled(Arrays((x,), y), torch.rand(60, generator=Generator().manual_seed(0)) + 0.5, 8, seed=0)
     before = F.cross_entropy(model(x), y).item()
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=0.3)})
-    step = descent(importance_weighted(risk(CLASSES)), Descend(pieces=2))
+    step = descent(importance_weighted(risk(CLASSES)), GradientUpdate(pieces=2))
     fit(state, lambda t: batches(t).to(dtype=torch.float64, device="cpu"), step, max_steps=60)
     assert F.cross_entropy(model(x), y).item() < before - 0.1
 

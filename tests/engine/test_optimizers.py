@@ -10,7 +10,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.build import optimizer_names, optimizer_of
 from margin.engine.hooks import INTERRUPTED
-from margin.engine.loop import Descend, State, descent, fit, risk, scheduled
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk, scheduled
 from margin.optim.heavy_ball import HeavyBall
 from margin.optim.lion import Lion
 from margin.runs.training import finish, prepare, reopen
@@ -117,7 +117,7 @@ def test_the_catalogs_own_lower_a_loss(name):
     options = {k: v for k, v in OURS[name].items() if k != "weight_decay"}
     state = State({"model": model}, {"": made(model, name, lr=0.01, options=options)})
     losses = []
-    step = descent(risk(CLASSES), Descend())
+    step = descent(risk(CLASSES), GradientUpdate())
     fit(state, lambda k: batch, step, max_steps=150, hooks=[lambda s, m: losses.append(m["loss"])])
     assert losses[-1] < 0.25 * losses[0]
 

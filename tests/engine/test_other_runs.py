@@ -8,7 +8,7 @@ import pytest
 import margin
 from margin import Run, Training
 from margin.data.sets.tiny.tables import moons
-from margin.engine.runs import check_same_others, digests, located, run_at
+from margin.engine.runs import check_same_others, digests, linked_runs, run_at
 
 SHORT = Training(max_steps=2)
 
@@ -18,8 +18,8 @@ def test_paths_are_absolute_and_what_is_not_given_stays(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     given = {"lr": 0.1, "teacher": "a/../b", "curriculum": "", "init_from": None}
-    assert located(given) == {**given, "teacher": str(tmp_path / "b")}
-    assert located({"lr": 0.1}) == {"lr": 0.1}
+    assert linked_runs(given) == {**given, "teacher": str(tmp_path / "b")}
+    assert linked_runs({"lr": 0.1}) == {"lr": 0.1}
 
 
 def test_an_older_record_with_a_path_from_its_own_place_goes_on(

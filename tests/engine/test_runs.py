@@ -58,9 +58,12 @@ def test_where_none_is_the_best_the_last_is(run: Run) -> None:
 def test_a_training_that_goes_on_has_not_ended(run: Run) -> None:
     run.save(at(2), best=True)
     run.end(at(2), "max_steps")
-    assert (run.reason, run.marks) == ("max_steps", {"last": 2, "best": 2, "ended": 2, "reason": "max_steps"})
+    assert (run.reason, run.checkpoints) == (
+        "max_steps",
+        {"last": 2, "best": 2, "ended": 2, "reason": "max_steps"},
+    )
     run.save(at(3), best=False)
-    assert (run.reason, run.marks) == ("", {"last": 3, "best": 2})
+    assert (run.reason, run.checkpoints) == ("", {"last": 3, "best": 2})
 
 
 def test_the_initial_weights_are_kept_once(run: Run) -> None:
@@ -78,7 +81,7 @@ def test_a_checkpoint_is_whole_before_it_is_marked(run: Run, monkeypatch: pytest
     monkeypatch.setattr(runs, "save_state", killed)
     with pytest.raises(KeyboardInterrupt):
         run.save(at(2), best=True)
-    assert run.marks == {"last": 1, "best": 1}
+    assert run.checkpoints == {"last": 1, "best": 1}
     assert weight_of(run.checkpoint("last")) == 1.0
 
 
@@ -93,7 +96,7 @@ def test_a_checkpoint_is_dropped_only_after_no_mark_names_it(
     monkeypatch.setattr(runs, "write_whole", killed)
     with pytest.raises(KeyboardInterrupt):
         run.save(at(2), best=True)
-    assert run.marks == {"last": 1, "best": 1}
+    assert run.checkpoints == {"last": 1, "best": 1}
     assert weight_of(run.checkpoint("best")) == 1.0
 
 

@@ -3,16 +3,16 @@
 import pytest
 
 from margin.core.catalog import models
-from margin.sklearn import defaults_of, entry_for, kind_of, known, suitable
+from margin.sklearn import defaults_of, entries_for, entry_for, kind_of, known
 
 
 def test_entries_are_told_apart_by_what_they_predict() -> None:
-    classes, values = suitable("classes"), suitable("values")
+    classes, values = entries_for("classes"), entries_for("values")
     assert {"classic/perceptron", "feedforward/mlp", "vision/lenet5"} <= set(classes)
     assert {"classic/linear_regression", "feedforward/mlp_regressor"} <= set(values)
     assert not set(classes) & set(values)
-    assert "classic/perceptron" not in suitable("classes", many=True)
-    assert "feedforward/mlp" in suitable("classes", many=True)
+    assert "classic/perceptron" not in entries_for("classes", many=True)
+    assert "feedforward/mlp" in entries_for("classes", many=True)
 
 
 def test_an_entry_of_the_other_kind_is_refused_with_those_that_would_do() -> None:

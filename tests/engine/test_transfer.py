@@ -9,7 +9,7 @@ from torch import Generator, nn
 
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.loop import Descend, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk
 from margin.engine.transfer import freeze, layer_rates, transfer
 from margin.feedforward.mlp.model import MLP
 
@@ -41,7 +41,7 @@ def trained(model, steps=5, **options):
         [p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1
     )
     state = State({"model": model}, {"": optimizer})
-    fit(state, lambda t: batch(seed=t), descent(risk(CLASSES), Descend()), max_steps=steps)
+    fit(state, lambda t: batch(seed=t), descent(risk(CLASSES), GradientUpdate()), max_steps=steps)
     return model
 
 

@@ -16,7 +16,7 @@ from margin.core.types import Batch
 from margin.data.examples import Arrays, Data
 from margin.data.sets.tiny.tables import moons, values
 from margin.engine.objectives import Mixed, class_weights, moving_objective
-from margin.engine.plan import drawn, setting
+from margin.engine.plan import make_sampler, setting
 from margin.runs.training import finish, prepare
 from margin.testing import check_same_run, stop_after
 
@@ -75,7 +75,7 @@ def test_a_curriculum_needs_the_losses_of_another_run(other: Run, tmp_path: Path
     assert [row["step"] for row in whole.history][-1] == Run(half.path).history[-1]["step"]
     data = moons()
     part = data.splits["train"]
-    batches = drawn(part, 4, data, training)
+    batches = make_sampler(part, 4, data, training)
     model = margin.load(other)
     losses = torch.nn.functional.cross_entropy(model(part.inputs[0]), part.targets, reduction="none").detach()
     easy = torch.cat([losses[part.targets == k].sort().values[: len(part) // 8 + 1] for k in (0, 1)])
@@ -254,13 +254,13 @@ def test_a_transform_is_told_the_unit_and_the_background() -> None:
     spread = setting(table)["spread"]
     assert isinstance(spread, torch.Tensor) and float(spread[1] / spread[0]) > 20
     with pytest.raises(ValueError, match="flip changes images: these are vectors"):
-        drawn(table.splits["train"], 8, table, Training(augment=["flip"]))
+        make_sampler(table.splits["train"], 8, table, Training(augment=["flip"]))
 
 
 def test_augmented_images_are_drawn_anew_each_pass() -> None:
     data = images()
     plain, changed = (
-        drawn(data.splits["train"], 8, data, Training(seed=0, augment=a)) for a in ([], ["shift:1"])
+        make_sampler(data.splits["train"], 8, data, Training(seed=0, augment=a)) for a in ([], ["shift:1"])
     )
     for step in (0, plain.per_epoch):
         assert torch.equal(plain(step).targets, changed(step).targets)

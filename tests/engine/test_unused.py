@@ -9,7 +9,7 @@ import torch
 
 import margin
 from margin import Training
-from margin.core.catalog import chosen, models, resolve, rules
+from margin.core.catalog import models, resolve, rules, user_options
 from margin.core.options import HOUSE
 from margin.engine.check_options import OF_DESCENT, OF_GRADIENTS, OF_OBJECTIVE, OF_OTHERS, refuse_unused
 from margin.engine.plan import factory_of
@@ -126,7 +126,7 @@ def test_what_rules_state_are_options_of_a_training_and_of_theirs() -> None:
     for row in rules().values():
         assert set(row.unused) <= known
         step = factory_of(models()["feedforward/mlp"], row.name)
-        assert set(row.replaced) <= set(chosen(step))
+        assert set(row.replaced) <= set(user_options(step))
         assert {name for names in row.replaced.values() for name in names} <= known
 
 

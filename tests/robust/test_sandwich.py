@@ -123,7 +123,7 @@ def test_an_unknown_layer_is_named_and_the_attack_still_measured(trained):
     assert finding.verdict is Verdict.MEASURED
     assert finding.remarks[0].startswith("not certified: no interval rule for layer '1' (Softmin)")
     assert finding.value.isfinite().all() and finding.low is None
-    assert finding.bracket[0].tolist() == [0.0, 0.0]
+    assert finding.sandwich[0].tolist() == [0.0, 0.0]
     assert not any("interval rule" in premise.text for premise in finding.premises)
     assert linf_fgsm(subject(model, x, y), shares=(0.0, 0.1)).verdict is Verdict.MEASURED
 
@@ -242,7 +242,7 @@ def test_a_file_sorted_by_class_does_not_give_one_class():
         finding = ask(subject(model, x, x[:, 0].long()), shares=(0.0,), limit=70)
         assert abs(finding.value[0] - 0.5) < 5 * 0.5 / 70**0.5
         assert "70 of 1,000 test examples, drawn at random" in finding.statement
-        below, above = finding.bracket or finding.reach
+        below, above = finding.sandwich or finding.verdict_interval
         assert below[0] < 0.5 < above[0]  # as the accuracy of all
     assert "all 1,000 test examples" in linf_fgsm(subject(model, x, x[:, 0].long()), limit=1000).statement
 
@@ -387,8 +387,8 @@ def test_each_end_of_the_bracket_is_of_its_own_count(trained):
     for i in range(len(SHARES)):
         low = binomtest(round(150 * certified[i].item()), 150).proportion_ci(0.95, "exact").low
         high = binomtest(round(150 * attacked[i].item()), 150).proportion_ci(0.95, "exact").high
-        assert finding.bracket[0][i].item() == pytest.approx(low, abs=1e-9)
-        assert finding.bracket[1][i].item() == pytest.approx(high, abs=1e-9)
+        assert finding.sandwich[0][i].item() == pytest.approx(low, abs=1e-9)
+        assert finding.sandwich[1][i].item() == pytest.approx(high, abs=1e-9)
     step = linf_fgsm(subject(trained, x, y), shares=SHARES)
     exact = binomtest(round(150 * step.value[4].item()), 150).proportion_ci(0.95, "exact")
     assert [end[4].item() for end in step.interval] == pytest.approx([exact.low, exact.high], abs=1e-9)

@@ -45,7 +45,7 @@ def test_a_kill_before_the_judgement_loses_nothing(tmp_path: Path) -> None:
 def test_the_best_weights_are_those_of_the_smallest_validation_loss(tmp_path: Path) -> None:
     run = margin.train("mlp", "iris", training=PATIENT, out=tmp_path / "r")
     best = min(run.history, key=lambda row: row["val_loss"])
-    assert run.marks["best"] == best["step"]
+    assert run.checkpoints["best"] == best["step"]
     part = open_data("iris", {}).splits["val"]
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(load(run)(part.inputs[0]), part.targets).item()
@@ -190,7 +190,7 @@ def test_a_run_that_is_training_is_refused_and_not_called_interrupted(tmp_path: 
     assert not (path / "lock").exists()
     (path / "lock").write_text('{"process": 1, "host": "h", "since": "s"}')  # as a kill leaves it
     assert Run(path).reason == "max_steps"
-    assert margin.resume(path, training=Training(max_steps=8)).marks["last"] == 8
+    assert margin.resume(path, training=Training(max_steps=8)).checkpoints["last"] == 8
 
 
 @pytest.mark.parametrize("calls", [2, 5])
@@ -217,7 +217,7 @@ def test_ctrl_c_in_an_evaluation_leaves_it_and_a_resumption_makes_up_for_it(
             margin.train("mlp", data, training=training, out=tmp_path / "r")
     assert len(seen) == calls  # no batch more
     cut = Run(tmp_path / "r")
-    assert (cut.reason, cut.marks["last"]) == ("interrupted", 4 if calls == 2 else 8)
+    assert (cut.reason, cut.checkpoints["last"]) == ("interrupted", 4 if calls == 2 else 8)
     assert len(cut.history) == (0 if calls == 2 else 1)
     check_same_run(whole, margin.resume(cut, data))
 

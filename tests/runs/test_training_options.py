@@ -104,7 +104,7 @@ def test_epochs_are_passes_and_max_steps_overrides_them(tmp_path: Path) -> None:
     assert job.plan.total == 3 * -(-examples // 20)
     assert job_of(tmp_path / "b", epochs=3, max_steps=5).plan.total == 5
     run = finish(job_of(tmp_path / "c", epochs=3, max_steps=0))
-    assert run.marks["last"] == 0
+    assert run.checkpoints["last"] == 0
     assert torch.equal(flat(load(run)), flat(load(run, "initial")))
 
 
@@ -148,7 +148,7 @@ def test_the_average_is_what_is_judged_and_handed_out(tmp_path: Path) -> None:
 def test_rows_and_checkpoints_come_when_asked_for(tmp_path: Path) -> None:
     marks: list[int | None] = []
     job = job_of(tmp_path / "r", max_steps=9, evaluate_every=4, checkpoint_every=3)
-    run = finish(job, hooks=[lambda state, metrics: marks.append(job.run.marks.get("last"))])
+    run = finish(job, hooks=[lambda state, metrics: marks.append(job.run.checkpoints.get("last"))])
     assert [row["step"] for row in run.history] == [4, 8, 9]  # the last one always
     assert marks == [None, None, 3, 4, 4, 6, 6, 8, 9]
     by_epoch = finish(job_of(tmp_path / "e", epochs=2))
@@ -170,8 +170,8 @@ def test_a_stop_between_two_rows_leaves_no_trace(tmp_path: Path, stop: int) -> N
     job = job_of(tmp_path / "part", "mlp", **options)
     with pytest.raises(KeyboardInterrupt, match=f"saved after {stop} of 9 steps"):
         finish(job, hooks=[stop_after(stop)])
-    assert (job.run.reason, job.run.marks["last"]) == ("interrupted", stop)
-    assert job.run.marks.get("best") == (4 if stop > 4 else None)
+    assert (job.run.reason, job.run.checkpoints["last"]) == ("interrupted", stop)
+    assert job.run.checkpoints.get("best") == (4 if stop > 4 else None)
     check_same_run(whole, finish(reopen(job.run.path, None, Training())))
 
 
@@ -187,10 +187,10 @@ def test_a_stop_after_the_last_step_is_judged_on_resuming(tmp_path: Path) -> Non
 def test_until_ends_a_training_for_good(tmp_path: Path) -> None:
     run = finish(job_of(tmp_path / "r", max_steps=50, until={"loss": 1.0}))
     assert run.reason == "loss <= 1"
-    steps = run.marks["last"]
+    steps = run.checkpoints["last"]
     assert 1 < steps < 50
     again = margin.resume(run, training=Training(max_steps=60))
-    assert (again.reason, again.marks["last"]) == ("loss <= 1", steps)
+    assert (again.reason, again.checkpoints["last"]) == ("loss <= 1", steps)
 
 
 def test_the_number_of_threads_is_put_back(tmp_path: Path) -> None:
@@ -277,4 +277,4 @@ def test_patience_waits_for_nothing_where_no_part_is_held_out_to_choose_by(tmp_p
     training = Training(epochs=30, patience=2, batch_size="all")
     run = train("mlp", data, {}, training, out=tmp_path / "run")
     assert run.reason == "max_steps"
-    assert run.marks["last"] == 30
+    assert run.checkpoints["last"] == 30

@@ -16,7 +16,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from margin.cli.streams import fitted
 from margin.core.catalog import nearest
-from margin.core.hints import spoken, written
+from margin.core.hints import cli_syntax, describe_type
 
 
 class Options(ArgumentParser):
@@ -50,7 +50,7 @@ def _explained(action: Any, width: int) -> list[str]:
     hidden = type(action).__name__ == "_ActionConfigLoad" or "--help" in flags
     if hidden or action.help in (None, "==SUPPRESS=="):
         return []
-    name = f"{flags[0]} {written(_hint(action))}" if flags else action.dest.upper()
+    name = f"{flags[0]} {cli_syntax(_hint(action))}" if flags else action.dest.upper()
     known = action.default not in (None, "", [], {}, "==SUPPRESS==") and bool(flags)
     default = f" ({_shown(action.default)})" if known else ""
     text = re.sub(r"[.]$", "", str(action.help).replace("%%", "%")) + default
@@ -198,5 +198,5 @@ def one_line(message: str, parser: ArgumentParser) -> str:
     wrong = re.search(r'Parser key "([^"]+)": .*?(?:Given value|Got value): (.*?)(?: - Expected|$)', text)
     if wrong:
         action = next(a for a in parser._actions if f"--{wrong[1]}" in a.option_strings or a.dest == wrong[1])
-        return f"--{wrong[1]} takes {spoken(_hint(action))}: got {wrong[2]}"
+        return f"--{wrong[1]} takes {describe_type(_hint(action))}: got {wrong[2]}"
     return text

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from jsonargparse import ArgumentParser
 
 from margin.cli.parsing import bracketed
-from margin.core.catalog import chosen, dictated
+from margin.core.catalog import data_parameters, user_options
 from margin.data.opening import reader_of
 
 SHORT = ("target", "task", "missing", "ignore")
@@ -14,13 +14,13 @@ SHORT = ("target", "task", "missing", "ignore")
 
 def data_options(parser: ArgumentParser, source: str) -> None:
     """Add the options of the source's reader, under ``data.``."""
-    parser.add_function_arguments(reader_of(source), "data", skip=set(dictated(reader_of(source))))
+    parser.add_function_arguments(reader_of(source), "data", skip=set(data_parameters(reader_of(source))))
 
 
 def readable(words: Sequence[str], source: str) -> list[str]:
     """What was typed, with short options spelled out and lists bracketed."""
     reader = reader_of(source)
-    known = chosen(reader)
+    known = user_options(reader)
     spelled = []
     for word in words:
         flag, equals, value = word.partition("=")

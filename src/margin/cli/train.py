@@ -12,7 +12,7 @@ from margin.cli.data import check_source
 from margin.cli.output import Output
 from margin.cli.parsing import bracketed, new_parser, one_line, parse
 from margin.cli.streams import fitted, say
-from margin.core.catalog import dictated, find, models, resolve, rules
+from margin.core.catalog import data_parameters, find, models, resolve, rules
 from margin.core.options import Training
 
 USAGE = """usage: margin train MODEL DATA [options]
@@ -126,8 +126,8 @@ def parser_of(model: str, data: str, rule: str) -> ArgumentParser:
     )
     parser.add_class_arguments(Training)
     added = parser.add_class_arguments if isinstance(build, type) else parser.add_function_arguments
-    added(build, "model", skip=set(dictated(build)))
-    parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(dictated(factory)))
+    added(build, "model", skip=set(data_parameters(build)))
+    parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(data_parameters(factory)))
     data_options(parser, data)
     resolved = Training().over(entry.defaults)
     parser.set_defaults({name: value for name, value in resolved.as_json().items() if value is not None})
@@ -199,7 +199,7 @@ def trained(taken: Words, options: dict[str, Any], before: Training | None) -> O
 
 def _trained(taken: Words, options: dict[str, Any], before: Training | None) -> Output:
     from margin.cli.progress import progress
-    from margin.engine.parallel.processes import told_by_first
+    from margin.engine.parallel.processes import broadcast_from_rank0
     from margin.runs.training import Job, begin, finish, prepare
 
     training, seeds = training_of(options), options["seeds"]
@@ -221,7 +221,7 @@ def _trained(taken: Words, options: dict[str, Any], before: Training | None) -> 
         job = one(training, options["out"] or None)
         tell(job.notes)
         return outcome([finish(job, progress=progress)])
-    out = told_by_first(lambda: _parent(options["out"], taken.model))
+    out = broadcast_from_rank0(lambda: _parent(options["out"], taken.model))
     runs, parts = [], {}
     for seed in range(training.seed or 0, (training.seed or 0) + seeds):
         job = one(dataclasses.replace(training, seed=seed), out / f"seed-{seed}")

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal, TypeVar
 
-from margin.core.hints import fits, spoken
+from margin.core.hints import describe_type, fits
 
 PACKAGES = (
     "math",
@@ -354,19 +354,19 @@ def _likeness(name: str, form: str) -> float:
     return difflib.SequenceMatcher(None, name.lower(), form.lower()).ratio()
 
 
-def dictated(function: Callable[..., Any]) -> tuple[str, ...]:
+def data_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     """The positional parameters of a constructor or factory: what the data or the frame dictates."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds)
 
 
-def chosen(function: Callable[..., Any]) -> tuple[str, ...]:
+def user_options(function: Callable[..., Any]) -> tuple[str, ...]:
     """The keyword-only parameters of a constructor or factory: what the user chooses."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
 
 
-def supply(
+def call_with(
     function: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any], what: str
 ) -> Any:
     """Call ``function`` with the positional parameters found in ``given`` and the user's ``options``.
@@ -381,7 +381,7 @@ def supply(
         ValueError: A positional parameter is not given, an option does not exist, or its value is of
             another type.
     """
-    names = dictated(function)
+    names = data_parameters(function)
     if missing := [name for name in names if given.get(name) is None]:
         offered = ", ".join(name for name, value in given.items() if value is not None)
         raise ValueError(f"{what} needs {', '.join(missing)}: the data give {offered or 'nothing'}")
@@ -390,11 +390,13 @@ def supply(
     typed = {name: _as_annotated(value, parameters[name].annotation) for name, value in options.items()}
     for name, value in typed.items():
         if not fits(value, parameters[name].annotation):
-            raise ValueError(f"{name} must be {spoken(parameters[name].annotation)}: got {value!r}")
+            raise ValueError(f"{name} must be {describe_type(parameters[name].annotation)}: got {value!r}")
     dictating = {name: _as_annotated(given[name], parameters[name].annotation) for name in names}
     for name, value in dictating.items():
         if not fits(value, parameters[name].annotation):
-            raise ValueError(f"{name} of {what} must be {spoken(parameters[name].annotation)}: got {value!r}")
+            raise ValueError(
+                f"{name} of {what} must be {describe_type(parameters[name].annotation)}: got {value!r}"
+            )
     return function(**dictating, **typed)
 
 
@@ -408,7 +410,7 @@ def _as_annotated(value: Any, hint: Any) -> Any:
 def completed(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with the default of each that is not given: what is recorded is never looked up again."""
     parameters = inspect.signature(function).parameters
-    defaults = {name: parameters[name].default for name in chosen(function)}
+    defaults = {name: parameters[name].default for name in user_options(function)}
     known = {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
     return {**known, **options}
 
@@ -419,7 +421,7 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any], what
     Raises:
         ValueError: An option does not exist.
     """
-    known = chosen(function)
+    known = user_options(function)
     for name in options:
         if name not in known:
             near = [*nearest(name, known), *known]

@@ -89,7 +89,7 @@ class Finding:
         scope: always, with probability, for some member of a class (exists), asymptotically (limit).
         tolerance: Width by which rounding may widen the promise, in the value's unit.
         labels: Names of the value's elements.
-        bracket: Where the quantity lies that the value bounds from one side only, element by element: the
+        sandwich: Where the quantity lies that the value bounds from one side only, element by element: the
             accuracy in a ball, between what is certified and what survived the attack. None: in the reach.
         curves: Named tensors that the report draws.
         remarks: What a reader must know beside the verdict, a sentence each: why there is no certificate.
@@ -112,7 +112,7 @@ class Finding:
     scope: Scope = "always"
     tolerance: float = 0.0
     labels: tuple[str, ...] = ()
-    bracket: tuple[Tensor, Tensor] | None = None
+    sandwich: tuple[Tensor, Tensor] | None = None
     curves: Mapping[str, Tensor] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
@@ -127,7 +127,7 @@ class Finding:
             raise ValueError(f"one label per element: got {len(self.labels)} for {self.value.numel()}")
 
     @cached_property
-    def reach(self) -> tuple[Tensor, Tensor]:
+    def verdict_interval(self) -> tuple[Tensor, Tensor]:
         """The least and largest value that the truth may have, element by element: the verdict's interval.
 
         It holds the printed interval, which of few skewed terms may reach further than standard errors do.
@@ -171,7 +171,7 @@ class Finding:
             return [Verdict.UNFOUNDED] * count
         if self.failure:
             return [Verdict.FAILED] * count
-        below, above = (end.expand_as(self.value).flatten().tolist() for end in self.reach)
+        below, above = (end.expand_as(self.value).flatten().tolist() for end in self.verdict_interval)
         low = _bound(self.low, self.value, -math.inf)
         high = _bound(self.high, self.value, math.inf)
         value = self.value.double().flatten().tolist()
@@ -210,7 +210,7 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """The finding as JSON values, the verdict included; non-finite numbers become strings."""
-        below, above = self.reach
+        below, above = self.verdict_interval
         shown = None if self.stderr is None and self.interval is None else [_json(end) for end in self.shown]
         return {
             "statement": self.statement,
@@ -231,7 +231,7 @@ class Finding:
             "reference": self.reference,
             "remarks": list(self.remarks),
             "labels": list(self.labels),
-            "bracket": None if self.bracket is None else [_json(end) for end in self.bracket],
+            "bracket": None if self.sandwich is None else [_json(end) for end in self.sandwich],
             "curves": {name: _json(curve) for name, curve in self.curves.items()},
             "verdict": str(self.verdict),
             "verdicts": [str(verdict) for verdict in self.verdicts],

@@ -38,17 +38,17 @@ WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 SIGNS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
 
 
-def spoken(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """What a hint admits, in words: "a whole number or 'all'", "one of relu, tanh", "whole numbers"."""
     origin, parts = typing.get_origin(hint), _parts(hint)
     if origin is typing.Literal:
         few = " or ".join(map(str, parts)) if len(parts) == 2 else repr(parts[0])
         return f"one of {', '.join(map(str, parts))}" if len(parts) > 2 else few
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(spoken(part) for part in parts))
+        return " or ".join(dict.fromkeys(describe_type(part) for part in parts))
     if origin in (tuple, list):
         many = {"a whole number": "whole numbers", "a number": "numbers", "a word": "words"}
-        item = spoken(parts[0])
+        item = describe_type(parts[0])
         count = f"{len(parts)} " if origin is tuple and ... not in parts else ""
         many |= {plural: f"lists of {plural}" for plural in many.values()}
         return f"{count}{many.get(item, f'a list of {item}')}"
@@ -59,15 +59,15 @@ def spoken(hint: Any) -> str:
     return WORDS.get(hint, str(hint))
 
 
-def written(hint: Any) -> str:
+def cli_syntax(hint: Any) -> str:
     """What a user types for a hint: ``N``, ``X``, ``a|b``, ``N,...``."""
     origin, parts = typing.get_origin(hint), _parts(hint)
     if origin is typing.Literal:
         return "|".join(map(str, parts))
     if origin in (typing.Union, types.UnionType):
-        return "|".join(dict.fromkeys(written(part) for part in parts))
+        return "|".join(dict.fromkeys(cli_syntax(part) for part in parts))
     if origin in (tuple, list):
-        items = [written(part) for part in parts if part is not ...]
+        items = [cli_syntax(part) for part in parts if part is not ...]
         return f"{items[0]},..." if len(items) == 1 or origin is list else ",".join(items)
     return "{NAME: VALUE}" if origin is dict else "" if hint is None else SIGNS.get(hint, "TEXT")
 

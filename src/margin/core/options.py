@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from margin.core.hints import fits, spoken
+from margin.core.hints import describe_type, fits
 
 Amount = int | Literal["all"]
 Schedule = Literal["constant", "cosine", "linear", "step", "exponential", "power", "inverse_sqrt", "plateau"]
@@ -119,7 +119,7 @@ class Training:
         for field in fields(self):
             value = getattr(self, field.name)
             if not fits(value, field.type):
-                raise ValueError(f"{field.name} must be {spoken(field.type)}: got {value!r}")
+                raise ValueError(f"{field.name} must be {describe_type(field.type)}: got {value!r}")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if isinstance(value, int | float) and not value >= least:
@@ -173,7 +173,7 @@ class Training:
         for name, value in options.items():
             if not fits(value, known[name]) or (value is None and getattr(HOUSE, name) is not None):
                 shown = "null" if value is None else repr(value)
-                raise ValueError(f"{name} must be {spoken(known[name])}: got {shown}")
+                raise ValueError(f"{name} must be {describe_type(known[name])}: got {shown}")
         return replace(HOUSE, **{**_BEFORE, **options})
 
     def as_json(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def is_independent(examples: Any) -> bool:
     return bool(getattr(examples, "independent", True))
 
 
-def judged(splits: Mapping[str, Any]) -> str:
+def held_out_part(splits: Mapping[str, Any]) -> str:
     """The name of the part that a model is judged on: the test part, else the validation part, else ""."""
     return next((name for name in ("test", "val") if name in splits), "")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from margin.core.catalog import dictated, resolve, supply
+from margin.core.catalog import call_with, data_parameters, resolve
 from margin.data.examples import Data, TargetedExamples
 from margin.data.files.reading import guarded
 from margin.data.forms import (
@@ -49,13 +49,13 @@ def open_data(source: Any, options: Mapping[str, Any]) -> Data:
     reader = reader_of(source)
     what = f"data set {source!r}" if form == "name" else f"the reader of {_called(source)}"
     parts = source if form in ("pair", "ragged") else [without_prefix(source)]
-    given = dict(zip(dictated(reader), parts, strict=form != "name"))
+    given = dict(zip(data_parameters(reader), parts, strict=form != "name"))
     if form == "name" or not isinstance(
         source, str | os.PathLike
     ):  # what a user's own object raises is the user's to see
-        return supply(reader, given, options, what)
+        return call_with(reader, given, options, what)
     with guarded(source):
-        return supply(reader, given, options, what)
+        return call_with(reader, given, options, what)
 
 
 def reader_of(source: Any) -> Callable[..., Data]:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from margin.core.types import TERMS, Batch, Metrics, Objective
 from margin.engine.evaluation import weighted_sum
-from margin.engine.loop import Descend, NonFiniteError, State, cut, device_of, total_norm
-from margin.engine.parallel.processes import share, summed
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, cut, device_of, total_norm
+from margin.engine.parallel.processes import summed, world
 
 Grads = list[Tensor | None]
 
@@ -32,7 +32,7 @@ class BatchLoss:
         batch: The terms.
     """
 
-    def __init__(self, state: State, objective: Objective, descend: Descend, batch: Batch) -> None:
+    def __init__(self, state: State, objective: Objective, descend: GradientUpdate, batch: Batch) -> None:
         self.state, self.objective, self.descend = state, objective, descend
         self.parameters = descend.parameters(state)
         self._pieces = list(cut(batch, descend.pieces)) if descend.pieces > 1 else [batch]
@@ -59,7 +59,7 @@ class BatchLoss:
         total, terms = summed(torch.stack(sums).sum(0)).tolist()
         self._terms = terms
         # where a backward pass averages over the processes already, their sum is size times that
-        factor = share().size / terms if self.descend.synchronized else 1 / terms
+        factor = world().size / terms if self.descend.synchronized else 1 / terms
         whole = grads if self.descend.synchronized else [None if g is None else summed(g) for g in grads]
         grads = [None if g is None else g * factor for g in whole]
         self.check(grads, total / terms)
@@ -159,7 +159,7 @@ def put(parameters: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         parameter.copy_(value)
 
 
-def refuse_clip(rule: str, descend: Descend) -> None:
+def refuse_clip(rule: str, descend: GradientUpdate) -> None:
     """Refuse a bound on a gradient that a rule does not move along.
 
     Raises:
@@ -169,7 +169,7 @@ def refuse_clip(rule: str, descend: Descend) -> None:
         raise ValueError(f"{rule} does not move along the gradient: clip must be inf, got {descend.clip:g}")
 
 
-def refuse_shares(rule: str, descend: Descend) -> None:
+def refuse_shares(rule: str, descend: GradientUpdate) -> None:
     """Refuse weights that lie in shares (fsdp), where a rule copies whole ones.
 
     Raises:

@@ -20,12 +20,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from margin.core.catalog import find, models, nearest, parts, resolve, supply
+from margin.core.catalog import call_with, find, models, nearest, parts, resolve
 from margin.core.options import Training
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize
 from margin.engine.loop import Preprocessed, State
-from margin.engine.parallel.processes import check_divisible, share
+from margin.engine.parallel.processes import check_divisible, world
 from margin.engine.parallel.sharding import shard
 from margin.engine.transfer import freeze, layer_rates
 from margin.math.seeds import mix
@@ -188,8 +188,8 @@ class Room(TorchDispatchMode):
             if self.taken > self.size:
                 what = "x".join(map(str, shape))
                 raise ValueError(
-                    f"the model must fit into memory: it asks for {told(self.taken)}, {told(asked)} of them "
-                    f"for a tensor of {what}; {self.of} {told(self.size)}"
+                    f"the model must fit into memory: it asks for {byte_size(self.taken)}, "
+                    f"{byte_size(asked)} of them for a tensor of {what}; {self.of} {byte_size(self.size)}"
                 )
         return func(*args, **given)
 
@@ -209,7 +209,7 @@ def _shape_of(packet: Any, args: Sequence[Any]) -> tuple[int, ...]:
     return ()
 
 
-def told(size: float) -> str:
+def byte_size(size: float) -> str:
     """A number of bytes for a person."""
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":
@@ -230,7 +230,7 @@ def build(recipe: Mapping[str, Any]) -> nn.Module:
         for name, value in recipe["spec"].items()
     }
     try:
-        return supply(resolve(entry.build), spec, recipe["options"], f"the model {entry.name}")
+        return call_with(resolve(entry.build), spec, recipe["options"], f"the model {entry.name}")
     except (RuntimeError, MemoryError) as error:  # what torch and NumPy raise where sizes make no tensor
         reason = str(error).splitlines()[0] if str(error) else "there is not so much memory"
         raise ValueError(f"{entry.name} cannot be built with these options: {reason}") from error
@@ -282,7 +282,7 @@ def module_of(record: Mapping[str, Any], room: Room | None = None) -> Preprocess
     return Preprocessed(preprocess, model, outcome).to(DTYPES[str(training.precision)])
 
 
-def start(
+def initial_state(
     record: Mapping[str, Any],
     data: Data,
     training: Training,
@@ -312,7 +312,7 @@ def start(
     device = device_here(str(training.device))
     if (training.processes or 1) > 1:
         check_divisible(model, entry, device.type)
-    if share().size > 1:
+    if world().size > 1:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     model = model.to(device)
     for parameter in model.preprocess.parameters():
@@ -320,7 +320,7 @@ def start(
     modules: dict[str, nn.Module] = {"model": model}
     if training.average:
         modules["average"] = copy.deepcopy(model).requires_grad_(False)
-    if training.strategy == "fsdp" and share().size > 1:
+    if training.strategy == "fsdp" and world().size > 1:
         for module in modules.values():  # after the copy, which it refuses, and before the optimizers
             shard(module)
     optimizers = {
@@ -341,7 +341,7 @@ def start(
 
 def device_here(name: str) -> torch.device:
     """The device of that name; of several processes on one machine each takes its own CUDA device."""
-    own = name == "cuda" and share().size > 1
+    own = name == "cuda" and world().size > 1
     return device_named(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if own else name)
 
 

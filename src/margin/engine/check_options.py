@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from margin.core.catalog import Entry, Rule, dictated, resolve
+from margin.core.catalog import Entry, Rule, data_parameters, resolve
 from margin.core.options import Training
 from margin.data.examples import Data
 from margin.engine.objectives import can_scale
@@ -37,7 +37,7 @@ TARGETS = {
 
 def reading_of(entry: Entry, source: str) -> str:
     """How a file is to be read that was taken for a table or for arrays; "" where an entry takes these."""
-    keys = [key for key in dictated(resolve(entry.build)) if INPUTS.get(key, ("", ""))[1]]
+    keys = [key for key in data_parameters(resolve(entry.build)) if INPUTS.get(key, ("", ""))[1]]
     if not keys:
         return ""
     wanted, prefix = INPUTS["horizon" if "horizon" in keys else keys[0]]
@@ -51,7 +51,7 @@ def check_task(entry: Entry, data: Data) -> None:
         ValueError: The data's targets or inputs are of the other kind.
     """
     for key, (wanted, prefix) in INPUTS.items():
-        if key in dictated(resolve(entry.build)) and key not in data.spec:
+        if key in data_parameters(resolve(entry.build)) and key not in data.spec:
             kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
             remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
             if wanted == "tokens" and data.encoding.get("format") == "audio":
@@ -137,11 +137,11 @@ def _unused(
         yield from ((name, f"{entry.name} is not trained by gradients") for name in OF_GRADIENTS)
     if any(entry.optimizers):
         yield "compile", f"{what} asks for parts of the model, not for its outputs"
-    if "objective" not in dictated(factory):
+    if "objective" not in data_parameters(factory):
         yield from ((name, f"{what} asks for no loss that {name} could change") for name in OF_OBJECTIVE)
         if training.precision == "bfloat16":
             yield "precision", f"{what} asks for no loss that bfloat16 could compute"
-    if "descend" not in dictated(factory):
+    if "descend" not in data_parameters(factory):
         yield from ((name, f"{what} moves along no gradient") for name in OF_DESCENT)
     if rule:
         yield from ((name, f"{what} has no use for {name}") for name in rule.unused)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from margin.data.files.writing import write_whole
 from margin.engine.loop import State
-from margin.engine.parallel.processes import share
+from margin.engine.parallel.processes import world
 from margin.engine.parallel.sharding import like, state_like, whole
 
 SHOWN = 3
@@ -66,7 +66,7 @@ def save_state(path: Path, state: State) -> None:
         "tally": state.tally,
     }
     text = json.dumps(pack(tree, "", tensors))
-    if share().rank == 0:
+    if world().rank == 0:
         write_whole(path, save({name[1:]: tensor for name, tensor in tensors.items()}, {"state": text}))
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from margin.core.hints import fits, spoken
+from margin.core.hints import describe_type, fits
 
 
 def shown(value: Any) -> str:
@@ -65,7 +65,7 @@ def column(value: Mapping[str, Any]) -> str:
     if value["kind"] == "category" and (complaint := words(value.get("categories"))):
         return f"has categories, which {complaint}"
     if not fits(value.get("fill"), FILLS[value["kind"]]):
-        return f"is filled with {spoken(FILLS[value['kind']])}: got {shown(value['fill'])}"
+        return f"is filled with {describe_type(FILLS[value['kind']])}: got {shown(value['fill'])}"
     return ""
 
 

@@ -92,7 +92,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 @contextmanager
-def asking(model: nn.Module, seed: int = 0) -> Iterator[Generator]:
+def eval_mode(model: nn.Module, seed: int = 0) -> Iterator[Generator]:
     """Evaluation mode and a seeded generator; on leaving, every trace is undone.
 
     Restored are the ``training`` flag of every submodule, every ``.grad``, every ``requires_grad``, the
@@ -176,7 +176,7 @@ def evaluate(
     Of several processes each asks its share of every batch, and all of them get the same means.
     """
     sums: dict[str, tuple[Tensor, Tensor]] = {}
-    with asking(model) as generator:
+    with eval_mode(model) as generator:
         for batch in batches:
             for name, value in terms_of(model, batch, task, objective, generator).items():
                 total, count = weighted_sum(value.double(), batch.weight)
@@ -194,7 +194,7 @@ Admits = Callable[[Batch], Tensor]
 """``batch -> whether each of its examples may be chosen``."""
 
 
-class Chosen(NamedTuple):
+class ExampleSample(NamedTuple):
     """The examples that are looked at, and how many there were to choose from.
 
     Args:
@@ -220,14 +220,14 @@ class Chosen(NamedTuple):
         return f"{self.taken:,} of {self.among:,} {kind} examples, drawn at random"
 
 
-def chosen(
+def sample_examples(
     batches: Sequence[Batch],
     limit: int | None,
     *,
     seed: int = 0,
     admits: Admits | None = None,
     whole_batches: bool = False,
-) -> Chosen:
+) -> ExampleSample:
     """At most ``limit`` of the examples of weight above 0, each set of so many equally likely.
 
     The choice is a function of the seed and of the number of examples alone. Examples whose batches were left
@@ -250,12 +250,12 @@ def chosen(
     counted = [_counted(batch, admits) for batch in batches]
     among = sum(len(index) for index in counted)
     if (limit is None or among <= limit) and admits is None:
-        return Chosen(batches, among, among)
+        return ExampleSample(batches, among, among)
     limit = among if limit is None else min(limit, among)
     generator = Generator().manual_seed(mix(seed, 11))
     if whole_batches or not all(batch.divisible for batch in batches):
         taken = _batches_for(limit, [len(index) for index in counted], generator)
-        return Chosen([batches[i] for i in taken], sum(len(counted[i]) for i in taken), among)
+        return ExampleSample([batches[i] for i in taken], sum(len(counted[i]) for i in taken), among)
     drawn = torch.randperm(among, generator=generator)[:limit].sort().values
     pieces, first, largest = [], 0, 1
     for index, batch in zip(counted, batches, strict=True):
@@ -263,7 +263,7 @@ def chosen(
         first, largest = first + len(index), max(largest, len(batch.inputs[0]))
         if len(here):
             pieces.append(rows_of(batch, index[here]))
-    return Chosen(_joined(pieces, largest), len(drawn), among)
+    return ExampleSample(_joined(pieces, largest), len(drawn), among)
 
 
 def rows_of(batch: Batch, index: Int[Tensor, " rows"]) -> Batch:

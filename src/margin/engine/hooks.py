@@ -30,7 +30,7 @@ from margin.core.catalog import find, rules
 from margin.core.types import TERMS, WARMING, Batch, Metrics
 from margin.data.files.writing import write_whole
 from margin.engine.loop import Hook, State, device_of, is_loss
-from margin.engine.parallel.processes import share, summed, summed_later
+from margin.engine.parallel.processes import summed, summed_later, world
 from margin.engine.plan import Plan, Taken
 from margin.engine.runs import Run
 
@@ -56,7 +56,7 @@ class Interruption:
 
     def __call__(self, state: State, metrics: Metrics) -> str | None:
         """Why to stop, or None."""
-        if share().size == 1:
+        if world().size == 1:
             return INTERRUPTED if self._wanted() else None
         if self.left:  # all processes have left the evaluation of this step
             return INTERRUPTED
@@ -227,13 +227,13 @@ def saving(run: Run, every: int, metric: str) -> Hook:
 
 def is_best(history: list[dict[str, Any]], metric: str) -> bool:
     """Whether the last row has the smallest value of all; what is not finite is never the smallest."""
-    *before, last = judged(history, metric)
+    *before, last = metric_values(history, metric)
     if last is None or not math.isfinite(last):
         return False
     return all(value is None or not value <= last for value in before)
 
 
-def judged(history: list[dict[str, Any]], metric: str) -> list[float | None]:
+def metric_values(history: list[dict[str, Any]], metric: str) -> list[float | None]:
     """The metric of each row, None where there is none or the model was still warming."""
     return [None if warming(row) else row.get(metric) for row in history]
 
@@ -291,7 +291,7 @@ def recording(run: Run, names: Sequence[str]) -> Iterator[Hook]:
         ValueError: TensorBoard is not installed.
     """
     with ExitStack() as stack:
-        leads = share().rank == 0
+        leads = world().rank == 0
         writers = (
             [stack.enter_context(RECORDERS[name](run)) for name in names if name in RECORDERS]
             if leads
@@ -414,14 +414,14 @@ def has_row(run: Run, state: State) -> bool:
 
 def is_over(run: Run, state: State, plan: Plan) -> bool:
     """Whether nothing is left to do: the training ended here and its weights were judged."""
-    if run.marks.get("ended") != state.step or not run.judged:
+    if run.checkpoints.get("ended") != state.step or not run.evaluated:
         return False
     return state.step >= plan.total or bool(ended(run, state))
 
 
 def ended(run: Run, state: State) -> str:
     """Why a training stopped here of its own accord, or "": then a resumption does not go on."""
-    marks = run.marks
+    marks = run.checkpoints
     reason = str(marks.get("reason", ""))
     early = reason not in ("max_steps", INTERRUPTED) and not reason.startswith(NOT_FINITE)
     return reason if early and marks.get("ended") == state.step else ""

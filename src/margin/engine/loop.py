@@ -28,9 +28,9 @@ from margin.engine.parallel.processes import (
     Spread,
     averaged_gradients,
     averaged_number,
-    share,
     summed,
     summed_later,
+    world,
 )
 from margin.engine.parallel.sharding import norms
 from margin.math.seeds import mix
@@ -129,7 +129,7 @@ class State:
 
     def reseed(self, device: torch.device) -> None:
         """Make this step's randomness a function of (seed, rank, step) alone."""
-        key = mix(self.seed, share().rank, self.step)
+        key = mix(self.seed, world().rank, self.step)
         self.generator.manual_seed(key)
         # nn.Dropout draws from the global generators and knows no other
         torch.default_generator.manual_seed(key ^ 0x5BD1E995)
@@ -332,7 +332,7 @@ def risk(task: Task) -> Objective:
 
 
 @dataclass(frozen=True, slots=True)
-class Descend:
+class GradientUpdate:
     """How a loss moves an optimizer's parameters: differentiate, refuse what is not finite, clip, step.
 
     Of several processes each differentiates the loss of its share (:func:`mean_loss`); the gradients'
@@ -387,7 +387,7 @@ class Descend:
             NonFiniteError: The loss or a gradient is not finite; nothing has been moved.
         """
         optimizer, parameters = state.optimizers[name], self.parameters(state, name)
-        if not self.synchronized and share().size > 1:
+        if not self.synchronized and world().size > 1:
             loss = averaged_number(loss, parameters[0].device)
             grads = averaged_gradients(grads)
         for parameter, grad in zip(parameters, grads, strict=True):
@@ -441,20 +441,20 @@ def mean_loss(losses: Tensor, weight: Tensor | None) -> Tensor:
     Of several processes each gets its own part of the sum, scaled so that the mean over the processes of
     losses and of gradients is that of the whole batch.
     """
-    size = share().size
+    size = world().size
     if size == 1:
         return weighted_mean(losses, weight)
     total, count = weighted_sum(losses, weight)
     return total * size / summed(count)
 
 
-def descent(objective: Objective, descend: Descend) -> Step:
+def descent(objective: Objective, descend: GradientUpdate) -> Step:
     """One optimizer step on the batch's weighted mean loss, sum(w l) / sum(w) over all terms."""
-    if share().size > 1 and not descend.synchronized:
+    if world().size > 1 and not descend.synchronized:
         objective, descend = Spread(objective), replace(descend, synchronized=True)
 
     def step(state: State, batch: Batch) -> Metrics:
-        if descend.pieces == 1 and share().size == 1:
+        if descend.pieces == 1 and world().size == 1:
             losses = objective(state.model, batch, state.generator)
             terms = losses.numel() if batch.weight is None else weighted_sum(losses, batch.weight)[1]
             return descend(state, weighted_mean(losses, batch.weight)) | {TERMS: terms}
@@ -463,7 +463,7 @@ def descent(objective: Objective, descend: Descend) -> Step:
     return step
 
 
-def _summed_descent(objective: Objective, descend: Descend, state: State, batch: Batch) -> Metrics:
+def _summed_descent(objective: Objective, descend: GradientUpdate, state: State, batch: Batch) -> Metrics:
     """Gradients of sums of losses, gathered piece by piece, divided at the end by the sum of weights."""
     parameters = descend.parameters(state)
     for parameter in parameters:
@@ -480,7 +480,7 @@ def _summed_descent(objective: Objective, descend: Descend, state: State, batch:
             total.backward()
     loss, terms = over_all().tolist()
     grads = [parameter.grad for parameter in parameters]
-    torch._foreach_mul_([grad for grad in grads if grad is not None], share().size / terms)
+    torch._foreach_mul_([grad for grad in grads if grad is not None], world().size / terms)
     return descend.apply(state, grads, loss / terms) | {TERMS: terms}
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import Entry, Part, dictated, find, parts, resolve, rules, supply
+from margin.core.catalog import Entry, Part, call_with, data_parameters, find, parts, resolve, rules
 from margin.core.findings import without_loss
 from margin.core.options import Training
 from margin.core.tasks import Task, class_loss
@@ -31,9 +31,9 @@ from margin.data.sampling.curriculum import paced, within_classes
 from margin.data.sampling.loading import Prefetched
 from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.build import DTYPES
-from margin.engine.evaluation import asking, evaluate
+from margin.engine.evaluation import eval_mode, evaluate
 from margin.engine.loop import (
-    Descend,
+    GradientUpdate,
     State,
     Step,
     averaged,
@@ -51,12 +51,12 @@ from margin.engine.objectives import (
     scale_of,
     standardized_loss,
 )
-from margin.engine.parallel.processes import share
+from margin.engine.parallel.processes import world
 from margin.engine.runs import load, run_at
 from margin.optim.schedules import schedule_of
 
 
-def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Training) -> Batches:
+def make_sampler(examples: Examples | Stream, batch_size: int, data: Data, training: Training) -> Batches:
     """The batches of a training: shuffled, or the easy examples first; changed at random where asked for.
 
     Raises:
@@ -71,7 +71,7 @@ def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Tr
             raise ValueError(f"{data.name} is a stream, which brings its own changes: leave out --augment")
         changed = augmented(examples, transforms_of(training.augment, setting(data)))
     if not training.curriculum:
-        return ordered(changed, batch_size, seed=seed, share=share())
+        return ordered(changed, batch_size, seed=seed, share=world())
     if isinstance(examples, Stream) or isinstance(changed, Stream):
         raise ValueError(f"{data.name} is a stream, in its own order: leave out --curriculum")
     if batch_size >= len(examples):
@@ -88,7 +88,7 @@ def drawn(examples: Examples | Stream, batch_size: int, data: Data, training: Tr
         total=int(training.max_steps or 0),
         epochs=int(training.epochs or 0),
         seed=seed,
-        share=share(),
+        share=world(),
     )
 
 
@@ -115,7 +115,7 @@ def difficulty(path: str, examples: Examples) -> Tensor:
     """
     model = load(run_at(path, "curriculum"))
     found, labels = [], []
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             if batch.targets is None or batch.targets.is_floating_point():
                 raise ValueError("a curriculum orders labeled examples: these have no classes")
@@ -251,21 +251,21 @@ class Plan:
             state: Whose weights.
             taken: How its batches are taken: one after another, or until the training is to stop.
         """
-        return self.judge_part(state.usable, "val", taken)
+        return self.evaluate_part(state.usable, "val", taken)
 
     def measure(self, state: State) -> dict[str, float]:
         """The columns of every track, of the current weights on the training part."""
         return self.tracks(state, self.minimized or without_loss)
 
-    def judge(self, model: nn.Module) -> dict[str, float]:
+    def evaluate_held_out(self, model: nn.Module) -> dict[str, float]:
         """Metrics of a module on every part that is held out."""
         return {
             f"{name}_{metric}": value
             for name in self.held
-            for metric, value in self.judge_part(model, name).items()
+            for metric, value in self.evaluate_part(model, name).items()
         }
 
-    def judge_part(self, model: nn.Module, name: str, taken: Taken = iter) -> dict[str, float]:
+    def evaluate_part(self, model: nn.Module, name: str, taken: Taken = iter) -> dict[str, float]:
         """Metrics of a module on one part."""
         if self.objective is None or name not in self.held:
             return {}
@@ -290,12 +290,12 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     def in_order(part: Examples, share: Share = ALL) -> InOrder:
         return InOrder(part, evaluation_batch(part, size), dtype=dtype, device=device, share=share)
 
-    source = drawn(examples["train"], size, data, training)
+    source = make_sampler(examples["train"], size, data, training)
     if entry.whole and source.per_epoch > 1:
         raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch_size all, got {size}")
     epochs = int(training.epochs or 0) * source.per_epoch
     total = epochs if training.max_steps is None else training.max_steps
-    held = {name: in_order(part, share()) for name, part in examples.items() if name != "train" and len(part)}
+    held = {name: in_order(part, world()) for name, part in examples.items() if name != "train" and len(part)}
     given = {
         "task": task,
         "domain": data.domain,
@@ -364,15 +364,15 @@ def _step(
     )
     if sharded and pieces > 1:
         raise ValueError(f"accumulate must be 1 where weights are in shares (fsdp): got {pieces}")
-    descend = Descend(float(training.clip or 0), pieces, synchronized=sharded)
+    descend = GradientUpdate(float(training.clip or 0), pieces, synchronized=sharded)
     factory = factory_of(entry, arguments["rule"])
     what = f"the rule {arguments['rule']}" if arguments["rule"] else f"the step of {entry.name}"
     offered = {**given, "objective": objective, "descend": descend}
-    if "teacher" in dictated(factory) and not given["teacher"]:
+    if "teacher" in data_parameters(factory) and not given["teacher"]:
         raise ValueError(f"{what} learns from a trained model: give --teacher RUN")
-    if training.teacher and "teacher" not in dictated(factory):
+    if training.teacher and "teacher" not in data_parameters(factory):
         raise ValueError(f"{what} has no teacher: leave out --teacher, or choose --rule distillation")
-    step: Step = supply(factory, offered, arguments["step"], what)
+    step: Step = call_with(factory, offered, arguments["step"], what)
     if entry.optimizers:
         step = paced_rate(step, training, given["total_steps"])
     return averaged(step, training.average, int(training.average_start or 0)) if training.average else step

@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 from torch import nn
 
-from margin.core.catalog import Entry, dictated, resolve
+from margin.core.catalog import Entry, data_parameters, resolve
 from margin.core.options import Training
 from margin.data.examples import Data
 from margin.data.files.writing import append_whole, clear_aside, write_whole
@@ -38,11 +38,11 @@ from margin.engine.build import Room, memory_here, module_of, record_preprocess
 from margin.engine.checkpoints import load_module, load_state, save_state
 from margin.engine.loop import Preprocessed, State
 from margin.engine.parallel.locks import holder_of
-from margin.engine.parallel.processes import share
+from margin.engine.parallel.processes import world
 from margin.engine.schema import (
     check_digest,
+    read_checkpoints,
     read_history,
-    read_marks,
     read_metrics,
     read_record,
     sealed,
@@ -86,10 +86,10 @@ class Run:
         self._record: dict[str, Any] | None = None
         self.ending = ""  # why the training ends at this step, to be marked with its checkpoint
         self._history: list[dict[str, Any]] | None = None
-        self._marks: dict[str, Any] | None = None
+        self._checkpoints: dict[str, Any] | None = None
 
     def _write(self, name: str, content: bytes) -> None:
-        if share().rank == 0:
+        if world().rank == 0:
             write_whole(self.path / name, content)
 
     @classmethod
@@ -137,11 +137,11 @@ class Run:
     # checkpoints
 
     @property
-    def marks(self) -> dict[str, Any]:
+    def checkpoints(self) -> dict[str, Any]:
         """The steps of the ``last`` and ``best`` checkpoints; ``ended`` and ``reason`` of the end."""
-        if self._marks is None:
-            self._marks = read_marks(self.path / "checkpoints.json")
-        return self._marks
+        if self._checkpoints is None:
+            self._checkpoints = read_checkpoints(self.path / "checkpoints.json")
+        return self._checkpoints
 
     def checkpoint(self, mark: str = "last") -> Path:
         """The checkpoint file of a mark ("last", "best", "initial"); best is last where none is marked.
@@ -151,7 +151,7 @@ class Run:
         """
         if mark == "initial":
             return self.path / "initial.safetensors"
-        marks = self.marks
+        marks = self.checkpoints
         if "last" not in marks:
             raise FileNotFoundError(f"{self.path} has no checkpoint yet: resume it with --resume {self.path}")
         file = self._file(marks.get(mark, marks["last"]))
@@ -179,22 +179,22 @@ class Run:
     def save(self, state: State, *, best: bool) -> None:
         """Write a checkpoint, mark it as last (and best), and drop those that no mark names."""
         save_state(self._file(state.step), state)
-        marks = {k: v for k, v in self.marks.items() if k == "best"} | {"last": state.step}
+        marks = {k: v for k, v in self.checkpoints.items() if k == "best"} | {"last": state.step}
         ending = {"ended": state.step, "reason": self.ending} if self.ending else {}
         self._mark(marks | ({"best": state.step} if best else {}) | ending)
 
     def end(self, state: State, reason: str) -> None:
         """Record why and where the training ended."""
-        self._mark(self.marks | {"ended": state.step, "reason": reason})
+        self._mark(self.checkpoints | {"ended": state.step, "reason": reason})
 
     def reopen(self) -> None:
         """Forget why the training ended: it goes on from its last checkpoint."""
-        self._mark({name: step for name, step in self.marks.items() if name not in ("ended", "reason")})
+        self._mark({name: step for name, step in self.checkpoints.items() if name not in ("ended", "reason")})
 
     def _mark(self, marks: dict[str, Any]) -> None:
         self._write("checkpoints.json", json.dumps(sealed(marks)).encode())
-        self._marks = marks
-        if share().rank != 0:
+        self._checkpoints = marks
+        if world().rank != 0:
             return
         kept = {self._file(marks[mark]) for mark in ("last", "best") if mark in marks}
         for path in self.path.glob("step-????????.safetensors*"):
@@ -203,9 +203,9 @@ class Run:
 
     def restore(self, state: State) -> None:
         """Fill a freshly started state from the last checkpoint, and forget what was written after it."""
-        if "last" in self.marks or self.begun:
-            load_state(self.checkpoint("last" if "last" in self.marks else "initial"), state)
-        if share().rank == 0:
+        if "last" in self.checkpoints or self.begun:
+            load_state(self.checkpoint("last" if "last" in self.checkpoints else "initial"), state)
+        if world().rank == 0:
             clear_aside(self.path)
         rows: list[dict[str, Any]] = [row for row in self.history if row["step"] <= state.step]
         self._history = rows
@@ -227,7 +227,7 @@ class Run:
         """Add a row to the history; NaN is written as JSON's null."""
         clean = _clean(row)
         self.history.append(clean)
-        if share().rank != 0:
+        if world().rank != 0:
             return
         append_whole(self.path / "history.jsonl", f"{json.dumps(clean)}\n".encode())
 
@@ -237,7 +237,7 @@ class Run:
     def reason(self) -> str:
         """Why the training ended, or "" where it has not; of a live one, who trains it."""
         holder = holder_of(self.path)
-        return f"still training: {holder}" if holder else str(self.marks.get("reason", ""))
+        return f"still training: {holder}" if holder else str(self.checkpoints.get("reason", ""))
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -245,11 +245,11 @@ class Run:
         return read_metrics(self.path / "metrics.json")
 
     @property
-    def judged(self) -> bool:
+    def evaluated(self) -> bool:
         """Whether ``metrics.json`` is there, and whole."""
         return (self.path / "metrics.json").exists() and self.metrics is not None
 
-    def judge(self, metrics: dict[str, float]) -> None:
+    def record_metrics(self, metrics: dict[str, float]) -> None:
         """Record the metrics of the weights that the run hands out."""
         self._write("metrics.json", json.dumps(_clean(metrics)).encode())
 
@@ -317,7 +317,7 @@ def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: 
         arguments: The model's options, those of its step, the rule.
         training: The resolved options.
     """
-    spec = {name: data.spec[name] for name in dictated(resolve(entry.build)) if name in data.spec}
+    spec = {name: data.spec[name] for name in data_parameters(resolve(entry.build)) if name in data.spec}
     return {
         "format": 1,
         "arguments": {
@@ -403,7 +403,7 @@ OTHERS = ("curriculum", "teacher")
 """The options that name a run whose weights a training asks at each beginning, also when it is resumed."""
 
 
-def located(options: Mapping[str, Any]) -> dict[str, Any]:
+def linked_runs(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, the runs that they name by absolute paths: a resumption may begin elsewhere."""
     paths = {name: options.get(name) for name in ("init_from", *OTHERS)}
     return {**options, **{name: str(Path(path).resolve()) for name, path in paths.items() if path}}

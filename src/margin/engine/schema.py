@@ -21,7 +21,7 @@ from typing import Any, Literal
 import yaml
 
 from margin.core.catalog import find, models, rules
-from margin.core.hints import fits, spoken
+from margin.core.hints import describe_type, fits
 from margin.core.options import Training
 from margin.engine.encodings import disagreement, extents, schemas_of, shown
 
@@ -110,7 +110,7 @@ def recipe(value: Any) -> str:
     """Whether a value is a recipe, in whose spec a value may be one too."""
     for key, hint in {"model": str, "spec": dict[str, Any], "options": dict[str, Any]}.items():
         if not isinstance(value, dict) or not fits(value.get(key), hint):
-            return f"must be a recipe {{model, spec, options}} of which {key} is {spoken(hint)}"
+            return f"must be a recipe {{model, spec, options}} of which {key} is {describe_type(hint)}"
     if value["model"] not in models():
         return f"names no model that is here: {shown(value['model'])}"
     inner = (one for one in value["spec"].values() if isinstance(one, dict) and "model" in one)
@@ -166,7 +166,7 @@ RECORD: dict[str, Any] = {
 }
 """What ``run.yaml`` holds; a key that ends in ? may be missing."""
 
-MARKS: dict[str, Any] = {"last?": count, "best?": count, "ended?": count, "reason?": str}
+CHECKPOINTS: dict[str, Any] = {"last?": count, "best?": count, "ended?": count, "reason?": str}
 """What ``checkpoints.json`` holds: steps, which name the files, and why the training ended."""
 
 METRICS = dict[str, float | None]
@@ -220,17 +220,17 @@ def _check_encoding(record: Mapping[str, Any], file: Path) -> None:
         raise wrong(file, f"{where}.{key}", what)
 
 
-def read_marks(file: Path) -> dict[str, Any]:
+def read_checkpoints(file: Path) -> dict[str, Any]:
     """What ``checkpoints.json`` holds; nothing where it is not there.
 
     Raises:
         ValueError: It is damaged, or names no checkpoint.
     """
     marks = json_of(file) if file.exists() else {}
-    check(marks, MARKS, "", file)
+    check(marks, CHECKPOINTS, "", file)
     check_digest(file, marks)
     marks.pop(DIGEST, None)
-    if unknown := [name for name in marks if f"{name}?" not in MARKS]:
+    if unknown := [name for name in marks if f"{name}?" not in CHECKPOINTS]:
         raise wrong(file, unknown[0], "is no mark")
     return marks
 
@@ -326,7 +326,7 @@ def check(value: Any, schema: Any, key: str, file: Path) -> None:
         if complaint := schema(value):
             raise wrong(file, key, complaint)
     elif not fits(value, schema):
-        raise wrong(file, key, f"must be {spoken(schema)}: got {shown(value)}")
+        raise wrong(file, key, f"must be {describe_type(schema)}: got {shown(value)}")
 
 
 def check_plain(value: Any, key: str, file: Path) -> None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from margin.core.catalog import chosen, nearest, supply
+from margin.core.catalog import call_with, nearest, user_options
 
 Schedule = Callable[[int], float]
 """The factor at a step."""
@@ -131,11 +131,11 @@ def schedule_of(name: str, *, total: int, warmup: int, options: Mapping[str, Any
         raise ValueError(f"unknown schedule {name!r}; nearest: {near}")
     factory, options = _FACTORIES[name], dict(options or {})
     parameters = inspect.signature(factory).parameters
-    needed = [key for key in chosen(factory) if parameters[key].default is inspect.Parameter.empty]
+    needed = [key for key in user_options(factory) if parameters[key].default is inspect.Parameter.empty]
     if missing := [key for key in needed if key not in options]:
         raise ValueError(f"the schedule {name} needs {' and '.join(missing)}: got {options or 'no options'}")
     given = {"span": max(1, total - warmup), "warmup": warmup}
-    shape: Schedule = supply(factory, given, options, f"the schedule {name}")
+    shape: Schedule = call_with(factory, given, options, f"the schedule {name}")
     return lambda step: (step + 1) / warmup if step < warmup else shape(step - warmup)
 
 

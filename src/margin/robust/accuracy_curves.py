@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch, Domain
-from margin.engine.evaluation import asking, chosen, counts
+from margin.engine.evaluation import counts, eval_mode, sample_examples
 from margin.engine.loop import NonFiniteError
 from margin.robust.attacks.black_box import Leaky, random_search
 from margin.robust.attacks.goals import labels_of, margin_loss, missed
@@ -109,7 +109,7 @@ def take(subject: Subject, domain: Domain, limit: int) -> Sample:
 
     for batch in subject.test:
         outside += int((counts(batch) & ~admits(batch).cpu()).sum())
-    found = chosen(subject.test, limit, admits=admits)
+    found = sample_examples(subject.test, limit, admits=admits)
     chunks: list[Batch] = []
     for batch in found.batches:
         x, labels = batch.inputs[0], labels_of(batch)
@@ -212,7 +212,7 @@ class _Part(NamedTuple):
 def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], search: Search | None) -> _Part:
     x, model = batch.inputs[0], subject.model
     losses = (subject.objective, margin_loss(subject.task))
-    with asking(model) as generator, torch.no_grad():
+    with eval_mode(model) as generator, torch.no_grad():
         outputs, again = model(x), model(x)
         clean = ~_wrong(subject, outputs, batch)
         slopes = [input_gradient(model, batch, loss, generator).gradient for loss in losses]

@@ -197,7 +197,7 @@ def _finding(
         low=low,
         tolerance=TOLERANCE,
         labels=tuple(_label(*pair) for pair in zip(curves.threats, shares, strict=True)),
-        bracket=bracket,
+        sandwich=bracket,
         curves={} if curves.failure else _drawn(curves, shares),
         remarks=(f"not certified: {curves.uncertified}",) if curves.uncertified else (),
     )

@@ -20,7 +20,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.catalog import find, models, resolve
 from margin.core.tasks import DENSITY, PROBABILITY
-from margin.data.examples import Data, InOrder, judged
+from margin.data.examples import Data, InOrder, held_out_part
 from margin.data.files.writing import write_whole
 from margin.data.preprocess import Standardize
 from margin.engine.loop import Preprocessed, core_of, dtype_of
@@ -194,7 +194,7 @@ def example_inputs(
 
 
 def _examples(data: Data, record: Mapping[str, Any], dtype: torch.dtype) -> tuple[tuple[Tensor, ...], str]:
-    part = judged(data.splits) or "train"
+    part = held_out_part(data.splits) or "train"
     cut = cut_of(find(models(), record["recipe"]["model"], "model"))
     inputs = InOrder(cut(data.splits[part]), EXAMPLES, dtype=dtype)[0].inputs
     return inputs, f"{len(inputs[0])} examples of {data.name} ({part} part)"

@@ -18,7 +18,7 @@ from margin.data.formats.text.pairs import decode
 from margin.data.forms import form_of, without_prefix
 from margin.data.opening import encode
 from margin.data.preprocess import Standardize
-from margin.engine.evaluation import asking, expand_weight, terms_of
+from margin.engine.evaluation import eval_mode, expand_weight, terms_of
 from margin.engine.loop import core_of, dtype_of, features_of
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
@@ -67,7 +67,7 @@ def predictions(
     translate = getattr(core_of(model), "translate", None)
     if translate is None and (width, longest) != (1, 100):
         raise ValueError(f"width and longest are of models that translate: {entry.name} does not")
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             if translate is not None:
                 found = translate(*batch.inputs[:2], width=width, longest=longest)
@@ -188,7 +188,7 @@ def held_out_terms(run: Run) -> HeldOut:
         raise ValueError(f"{entry.name} has no loss that could be compared")
     examples, first = cut_of(entry)(part), 0
     found: dict[str, list[tuple[Tensor, ...]]] = {}
-    with torch.no_grad(), asking(model) as generator:
+    with torch.no_grad(), eval_mode(model) as generator:
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             count = 0
             for name, values in terms_of(model, batch, task, objective, generator).items():

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from margin.core.catalog import sources
-from margin.data.examples import Data, judged
+from margin.data.examples import Data, held_out_part
 from margin.data.forms import without_prefix
 from margin.data.opening import open_data
 from margin.engine.runs import Run
@@ -42,6 +42,6 @@ def held_out(run: Run) -> Any:
         ValueError: It held nothing out, its data have changed, or they lay in memory.
     """
     splits = reopen_data(run.record).splits
-    if not judged(splits):
+    if not held_out_part(splits):
         raise ValueError(f"{run.path} held nothing out")
-    return splits[judged(splits)]
+    return splits[held_out_part(splits)]

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import check_options, chosen, find, models, resolve
+from margin.core.catalog import check_options, find, models, resolve, user_options
 from margin.data.files.writing import whole_file, write_whole
 from margin.data.formats.audio.wave import write_wave
 from margin.data.formats.text.sources import decode, encode_prompt
 from margin.data.preprocess import Standardize
 from margin.data.transforms.mu_law import mu_law_decode
 from margin.data.transforms.sample_sheet import has_picture, write_picture
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.hooks import at_rows
 from margin.engine.loop import Hook, State, core_of
 from margin.engine.runs import Run, load
@@ -107,7 +107,7 @@ def sampler_of(run: Run, verb: Verb = "sample") -> Callable[..., Tensor]:
 
 def options_of(sampler: Callable[..., Tensor]) -> tuple[str, ...]:
     """The options of a sampler that the user chooses."""
-    return tuple(name for name in chosen(sampler) if name not in OWN)
+    return tuple(name for name in user_options(sampler) if name not in OWN)
 
 
 def sample(
@@ -134,7 +134,7 @@ def sample(
     if prefix:
         run = Run(run.path if isinstance(run, Run) else run)
         encoding = run.record["data"]["encoding"]
-        if "prefix" not in chosen(sampler_of(run)) or encoding["format"] != "text":
+        if "prefix" not in user_options(sampler_of(run)) or encoding["format"] != "text":
             raise ValueError(f"{run.record['recipe']['model']} continues no text: leave out the prefix")
         given["prefix"] = encode_prompt(prefix, encoding)
     return _drawn(run, "sample", count, seed, given)
@@ -188,7 +188,7 @@ def draw_from(
         options: Of the model's method; a prefix is put before what is drawn.
     """
     given = options or {}
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         draw = getattr(core_of(model), verb)
         values = draw(count, generator=Generator().manual_seed(seed), **given)
         if (prefix := given.get("prefix")) is not None:
@@ -233,7 +233,7 @@ def check_pictures(core: nn.Module, encoding: Mapping[str, Any]) -> None:
         )
 
 
-def filming(run: Run) -> Hook:
+def sample_snapshots(run: Run) -> Hook:
     """A hook that draws a picture whenever the history has a new row; the same noise each time.
 
     What is drawn leaves no trace, so a training with pictures is the training without.

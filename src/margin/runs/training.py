@@ -18,7 +18,7 @@ from margin.data.files.writing import going_on
 from margin.data.forms import whole_path
 from margin.data.opening import open_data
 from margin.data.scaling import rescaled
-from margin.engine.build import start
+from margin.engine.build import initial_state
 from margin.engine.check_options import check_task, refuse_unused
 from margin.engine.hooks import (
     INTERRUPTED,
@@ -36,22 +36,22 @@ from margin.engine.loop import Hook, NonFiniteError, State, core_of, device_of, 
 from margin.engine.objectives import with_outcome, with_precision
 from margin.engine.parallel.launching import WorkerDiedError, launch
 from margin.engine.parallel.locks import Lock, held
-from margin.engine.parallel.processes import check_counts, share, threads, told_by_first, wait
+from margin.engine.parallel.processes import broadcast_from_rank0, check_counts, threads, wait, world
 from margin.engine.plan import Plan, factory_of, plan_of
 from margin.engine.runs import (
     Run,
     check_resumable,
     check_same_others,
     digests,
+    linked_runs,
     load,
-    located,
     rebuilt,
     record_of,
     run_at,
 )
 from margin.engine.transfer import read_weights, transfer, unwrapped
 from margin.runs.run_data import reopen_data
-from margin.runs.sampling import check_pictures, filming
+from margin.runs.sampling import check_pictures, sample_snapshots
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
@@ -155,13 +155,15 @@ def begin(
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training)
     notes: list[str] = [*said, *scaled]
-    state = start(record, data, training, partial(taken_over, training=training, notes=notes))
+    state = initial_state(record, data, training, partial(taken_over, training=training, notes=notes))
     plan = plan_of(entry, data, record["arguments"], training, state)
-    record["arguments"]["training"] = located(training.as_json())  # messages name a run as the user did
+    record["arguments"]["training"] = linked_runs(training.as_json())  # messages name a run as the user did
     record["others"] = digests(training)
     if "samples" in (training.log or ()):
         check_pictures(state.core, data.encoding)
-    path = told_by_first(lambda: Run.create(out if out is not None else free_path(entry.name), record).path)
+    path = broadcast_from_rank0(
+        lambda: Run.create(out if out is not None else free_path(entry.name), record).path
+    )
     run, lock = Run(path), held(path)
     try:
         run.start(state)
@@ -209,15 +211,15 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
     if not opened.resumable:
         raise ValueError("a stream comes in its own order: a run on it cannot be resumed")
     arguments = record["arguments"]
-    training = Training(**located(in_group(training).changing(recorded).as_json()))
+    training = Training(**linked_runs(in_group(training).changing(recorded).as_json()))
     check_counts(training)
-    check_resumable(located(recorded.as_json()), training)
+    check_resumable(linked_runs(recorded.as_json()), training)
     check_same_others(record, training)
     notes: list[str] = []
     if record.get("outcome"):
         opened, _ = with_outcome(opened, find(models(), arguments["model"], "model"), training)
     change = (lambda model: None) if run.begun else partial(taken_over, training=training, notes=notes)
-    state = start(record, opened, training, change, partial(rebuilt, run))
+    state = initial_state(record, opened, training, change, partial(rebuilt, run))
     plan = plan_of(find(models(), arguments["model"], "model"), opened, arguments, training, state)
     run.start(state)
     run.restore(state)
@@ -226,7 +228,7 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
     if asked_on(run, state, plan.total, changed):
         run.reopen()  # before the record is amended: a kill in between leaves a run that goes on
     if is_over(run, state, plan):
-        why = run.marks["reason"]  # ``run.reason`` says of a run that is held that it is being trained
+        why = run.checkpoints["reason"]  # ``run.reason`` says of a run that is held that it is being trained
         more = "; a larger --epochs or --max_steps goes on" if why == "max_steps" else ""
         notes.append(f"{run.path} is finished after {state.step} steps ({why}): nothing is changed{more}")
     elif changed:
@@ -236,7 +238,7 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
 
 def in_group(training: Training) -> Training:
     """The options of a training; in a group of processes their number is the group's."""
-    size = share().size
+    size = world().size
     return replace(training, processes=size) if size > 1 else training
 
 
@@ -275,7 +277,7 @@ def finish(
     try:
         if is_over(job.run, job.state, job.plan):
             return job.run
-        if share().size == 1 and (job.plan.training.processes or 1) > 1:
+        if world().size == 1 and (job.plan.training.processes or 1) > 1:
             return spread(job, progress, hooks)
         with going_on(_later(job)):
             return _finished(job, progress, hooks, stop)
@@ -295,9 +297,9 @@ def _finished(job: Job, progress: Progress | None, hooks: Sequence[Hook], stop: 
         interruptible(stop) as interrupted,
         recording(run, training.log or ()) as copying,
     ):
-        leads = share().rank == 0
+        leads = world().rank == 0
         shown = [progress(run, plan.total, plan.per_epoch)] if progress and leads else []
-        pictures = [filming(run)] if leads and "samples" in (training.log or ()) else []
+        pictures = [sample_snapshots(run)] if leads and "samples" in (training.log or ()) else []
         evaluating, keeping, stops = watching(run, plan, interrupted.until_asked)
         watched: list[Hook] = [evaluating, *keeping, copying, *pictures]
         reason = _advance(job, [*watched, *stops], [*shown, *hooks, interrupted])
@@ -306,13 +308,13 @@ def _finished(job: Job, progress: Progress | None, hooks: Sequence[Hook], stop: 
             for hook in (keeping[-1], copying, *pictures):
                 hook(state, {})
             reason = INTERRUPTED if interrupted.left else reason
-        if run.marks.get("last") != state.step:
+        if run.checkpoints.get("last") != state.step:
             run.save(state, best=False)
     run.end(state, reason)
     if reason == INTERRUPTED:
         raise KeyboardInterrupt(f"saved after {state.step} of {plan.total} steps: {_later(job)}")
     wait()  # until the checkpoint that is judged lies there
-    run.judge(plan.judge(load(run).to(device_of(state.model))))
+    run.record_metrics(plan.evaluate_held_out(load(run).to(device_of(state.model))))
     return run
 
 
@@ -328,7 +330,7 @@ def _discarding(run: Run, state: State) -> Iterator[None]:
     try:
         yield
     except ValueError:
-        if state.step == 0 and not run.marks and share().size == 1:
+        if state.step == 0 and not run.checkpoints and world().size == 1:
             shutil.rmtree(run.path)
         raise
 

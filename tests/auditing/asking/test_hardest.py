@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.worst_examples import _of_examples, _together, hardest
+from margin.auditing.asking.worst_examples import _of_examples, _together, worst_examples
 from margin.auditing.report.plots import examples, picture
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES, HALFSPACE, SERIES, TOKENS, VALUES
@@ -29,7 +29,7 @@ LABELS = torch.tensor([0, 0, 1, 0, 0])
 
 
 def test_the_largest_losses_come_first_across_batches():
-    found = hardest(stated(LOGITS, LABELS), count=3)
+    found = worst_examples(stated(LOGITS, LABELS), count=3)
     # losses: log(1 + exp(-5)), log(1 + e^3), log(1 + e), log(1 + e^9), log 2
     assert found.index.tolist() == [3, 1, 2]
     expected = torch.log1p(torch.exp(torch.tensor([9.0, 3.0, 1.0], dtype=torch.float64)))
@@ -42,23 +42,23 @@ def test_the_largest_losses_come_first_across_batches():
 def test_nan_is_the_hardest_of_all():
     logits = LOGITS.clone()
     logits[2] = float("nan")
-    assert hardest(stated(logits, LABELS), count=2).index.tolist() == [2, 3]
+    assert worst_examples(stated(logits, LABELS), count=2).index.tolist() == [2, 3]
 
 
 def test_ties_of_the_loss_go_by_the_margin():
     score = torch.tensor([3.0, 0.5, 2.0, -1.0])  # perceptron losses 0, 0, 0, 1
-    found = hardest(stated(score, torch.tensor([1, 1, 1, 1]), HALFSPACE), count=4)
+    found = worst_examples(stated(score, torch.tensor([1, 1, 1, 1]), HALFSPACE), count=4)
     assert found.index.tolist() == [3, 1, 2, 0]
 
 
 def test_an_example_of_weight_0_does_not_count():
-    found = hardest(stated(LOGITS, LABELS, weight=torch.tensor([1.0, 1, 1, 0, 1])), count=9)
+    found = worst_examples(stated(LOGITS, LABELS, weight=torch.tensor([1.0, 1, 1, 0, 1])), count=9)
     assert found.index.tolist() == [1, 2, 3, 0]  # positions among those that count
 
 
 def test_values_have_no_margin_and_several_terms_are_averaged():
     outputs = torch.tensor([[1.0, 1.0], [0.0, 3.0], [2.0, 2.0]])
-    found = hardest(stated(outputs, torch.zeros(3, 2), VALUES), count=3)
+    found = worst_examples(stated(outputs, torch.zeros(3, 2), VALUES), count=3)
     assert found.index.tolist() == [1, 2, 0]
     assert found.losses.tolist() == [4.5, 4.0, 1.0]
     assert found.margins is None
@@ -66,14 +66,14 @@ def test_values_have_no_margin_and_several_terms_are_averaged():
 
 def test_a_loss_that_belongs_to_no_example_has_no_hardest():
     subject = replace(stated(LOGITS, LABELS), objective=lambda m, b, g: m(*b.inputs).mean())
-    assert hardest(subject) is None
+    assert worst_examples(subject) is None
     without = replace(subject, test=[Batch((LOGITS,))])
-    assert hardest(without) is None
+    assert worst_examples(without) is None
 
 
 def test_count_must_be_positive():
     with pytest.raises(ValueError, match="count must be at least 1: got 0"):
-        hardest(stated(LOGITS, LABELS), count=0)
+        worst_examples(stated(LOGITS, LABELS), count=0)
 
 
 def decoded(uri):
@@ -101,7 +101,7 @@ def test_a_large_picture_is_averaged_down_and_a_flat_one_does_not_divide_by_0():
 
 
 def test_examples_are_named_and_rows_of_a_table_show_their_features():
-    shown = examples(hardest(stated(LOGITS, LABELS), count=1), class_names=("cat", "dog"))
+    shown = examples(worst_examples(stated(LOGITS, LABELS), count=1), class_names=("cat", "dog"))
     assert (shown[0].target, shown[0].prediction) == ("cat", "dog (1)")
     assert shown[0].features == ("0", "9")
     assert shown[0].picture == ""
@@ -126,5 +126,5 @@ def test_batches_of_other_lengths_are_joined() -> None:
 def test_a_class_at_each_place_or_several_steps_are_in_no_table() -> None:
     """Texts and forecasts: numbers in a row would say neither where nor of what."""
     texts = stated(torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.long), TOKENS)
-    assert hardest(texts) is None
-    assert hardest(stated(torch.zeros(2, 4, 3), torch.zeros(2, 4, 3), SERIES)) is None
+    assert worst_examples(texts) is None
+    assert worst_examples(stated(torch.zeros(2, 4, 3), torch.zeros(2, 4, 3), SERIES)) is None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from margin.auditing.asking.answers import Interrupted, ask
-from margin.auditing.asking.budget import LEAST, Plan, count, spoken
+from margin.auditing.asking.budget import LEAST, Budget, count, duration
 from margin.auditing.asking.requirements import Requirement, Status
 from margin.auditing.report.terminal import plain
 from margin.core.catalog import Cost
@@ -40,14 +40,14 @@ def claims_of(claim_of, finding, costs):
 
 
 def test_a_claim_costs_its_passes_over_its_examples(slow, claim_of, finding):
-    plan = Plan(slow, 1.0)
+    plan = Budget(slow, 1.0)
     claim = claim_of(lambda s: finding())
     pass_ = plan.seconds(claim) - LEAST
     assert 0.02 <= pass_ <= 0.06  # 20 examples of 1 ms
     assert plan.seconds(replace(claim, cost=Cost(50))) - LEAST == pytest.approx(50 * pass_)
     assert plan.seconds(replace(claim, cost=Cost(50, limit=5))) - LEAST == pytest.approx(12.5 * pass_)
     train = replace(slow, train=[*slow.test] * 3)
-    ratio = (Plan(train, 1.0).seconds(replace(claim, cost=Cost(1, "train"))) - LEAST) / pass_
+    ratio = (Budget(train, 1.0).seconds(replace(claim, cost=Cost(1, "train"))) - LEAST) / pass_
     assert 2 < ratio < 4.5
     assert plan.seconds(replace(claim, cost=Cost(1, "train"))) - LEAST == pytest.approx(pass_)
 
@@ -105,7 +105,7 @@ def test_the_time_is_kept_up_to_the_error_of_one_claim(slow, claim_of, finding):
 
 
 def test_what_was_measured_corrects_what_is_expected(slow, claim_of, finding):
-    plan, claim = Plan(slow, 1.0), replace(claim_of(lambda s: finding()), cost=Cost(100))
+    plan, claim = Budget(slow, 1.0), replace(claim_of(lambda s: finding()), cost=Cost(100))
     before = plan.seconds(claim)
     for share in (0.1, 0.1, 0.1):
         plan.took(claim, LEAST + share * (before - LEAST))
@@ -125,7 +125,7 @@ def test_a_long_forward_is_run_on_one_example_to_time_it(subject, claim_of, find
             time.sleep(0.1 * len(x))
             return self.linear(x)
 
-    plan = Plan(replace(subject, model=Long()), 1.0)
+    plan = Budget(replace(subject, model=Long()), 1.0)
     assert seen == [1]
     assert plan.seconds(claim_of(lambda s: finding())) - LEAST == pytest.approx(2.0, rel=0.3)
 
@@ -142,7 +142,7 @@ def test_minutes_must_be_above_0(slow, minutes):
 
 
 def test_times_are_spoken_in_their_unit():
-    assert [spoken(s) for s in (0.0, 4.04, 57.5, 180, 9000)] == ["0 s", "4 s", "0.96 min", "3 min", "2.5 h"]
+    assert [duration(s) for s in (0.0, 4.04, 57.5, 180, 9000)] == ["0 s", "4 s", "0.96 min", "3 min", "2.5 h"]
 
 
 def test_ctrl_c_keeps_what_was_answered(slow, claim_of, finding):

@@ -9,7 +9,13 @@ from torch import nn
 
 from margin.auditing.asking.answers import ask
 from margin.auditing.asking.audit import audit
-from margin.auditing.asking.requirements import Status, elements_meant, judged, requirement_of, status_of
+from margin.auditing.asking.requirements import (
+    Status,
+    check_requirement,
+    elements_meant,
+    requirement_of,
+    status_of,
+)
 from margin.auditing.report.terminal import plain
 from margin.core.catalog import Need, UnknownName
 from margin.core.findings import Premise, Subject
@@ -24,7 +30,7 @@ def f64(*values):
 
 
 def required(text, found):
-    return judged(requirement_of(text), found)
+    return check_requirement(requirement_of(text), found)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +119,7 @@ def test_a_one_sided_value_decides_on_its_own_side_only(finding):
 
 
 def test_a_bracket_rests_on_the_certificate_from_below_and_on_the_attack_from_above(finding):
-    both = finding(value=f64(0.7), bracket=(f64(0.3), f64(0.7)))
+    both = finding(value=f64(0.7), sandwich=(f64(0.3), f64(0.7)))
     cases = {">=.3": MET, ">=.5": UNDECIDED, ">=.71": MISSED, "<=.7": MET, "<=.5": UNDECIDED, "<=.29": MISSED}
     assert {c: required(f"accuracy{c}", both).status for c in cases} == cases
     assert "a tighter certificate or a stronger attack" in required("accuracy>=.5", both).why
@@ -126,11 +132,11 @@ def test_the_sandwich_of_a_network_is_bracketed_and_that_of_one_step_is_not():
     for i, (k, m) in enumerate(zip(sandwich.low.tolist(), sandwich.value.tolist(), strict=True)):
         ends = (binomtest(round(6 * p), 6).proportion_ci(0.95, "exact") for p in (k, m))
         low, high = (end[side] for side, end in enumerate(ends))
-        assert sandwich.bracket[0][i].item() == pytest.approx(low, abs=1e-9)
-        assert sandwich.bracket[1][i].item() == pytest.approx(high, abs=1e-9)
-    assert step.bracket is None and step.kind == "estimate"
-    assert ascent.bracket[0].tolist() == [0.0] * 6  # an attack certifies nothing
-    attacked, most = ascent.value[0].item(), ascent.bracket[1][0].item()
+        assert sandwich.sandwich[0][i].item() == pytest.approx(low, abs=1e-9)
+        assert sandwich.sandwich[1][i].item() == pytest.approx(high, abs=1e-9)
+    assert step.sandwich is None and step.kind == "estimate"
+    assert ascent.sandwich[0].tolist() == [0.0] * 6  # an attack certifies nothing
+    attacked, most = ascent.value[0].item(), ascent.sandwich[1][0].item()
     assert required(f"l2.attack@0%>={attacked}", ascent).status is UNDECIDED
     assert required(f"l2.attack@0%<={attacked}", ascent).status is UNDECIDED
     assert required(f"l2.attack@0%<={most}", ascent).status is MET

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from margin.auditing.asking.answers import Answer, Audit
-from margin.auditing.asking.requirements import Judgment, judged, requirement_of
-from margin.auditing.asking.worst_examples import Hardest
+from margin.auditing.asking.requirements import Judgment, check_requirement, requirement_of
+from margin.auditing.asking.worst_examples import WorstExamples
 from margin.auditing.report.plots import learning_curves, plot
 from margin.auditing.report.report import breakable, page, topics, typeset, write_report
 from margin.core.catalog import Claim, claims
@@ -95,7 +95,7 @@ def figure_of(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def hard():
-    return Hardest(
+    return WorstExamples(
         index=torch.tensor([7, 3]),
         inputs=torch.linspace(0, 1, 128).reshape(2, 1, 8, 8),
         targets=torch.tensor([0, 1]),
@@ -129,7 +129,7 @@ def audit(every_verdict, finding, hard):
             {"step": 2, "train_loss": 1.0, "val_loss": None, "val_accuracy": 0.7, "lr": 0.1, "seconds": 2.0},
             {"step": 3, "train_loss": 0.5, "val_loss": 0.7, "val_accuracy": 0.6, "lr": 0.1, "seconds": 3.0},
         ],
-        hardest=hard,
+        worst_examples=hard,
         class_names=(EVIL, "b"),
     )
 
@@ -376,7 +376,7 @@ def test_bars_place_value_reach_and_promise(finding):
     window, (bar,) = _bars(found, 1)
     assert window == ("0", "2")
     assert bar.value == 25.0
-    assert bar.reach == pytest.approx((25 - 1.96 * 1.25, 25 + 1.96 * 1.25), abs=1e-3)
+    assert bar.verdict_interval == pytest.approx((25 - 1.96 * 1.25, 25 + 1.96 * 1.25), abs=1e-3)
     assert bar.promise == (15.0, 100.0)
     near = finding(value=f64(412.38271), low=f64(412.3827), high=f64(412.3827), tolerance=1e-3,
                    range=(-float("inf"), float("inf")))  # fmt: skip
@@ -421,8 +421,10 @@ def required(finding):
 
     recall = finding(value=torch.tensor([0.2, 0.9]).double(), labels=("cat", "dog"))
     loss = finding(kind="estimate", stderr=torch.tensor(0.1).double())
-    judgments = [judged(requirement_of(text), recall) for text in ("recall@dog>=.5", "recall@cat>=.9")]
-    judgments.append(judged(requirement_of("loss<=.6"), loss))
+    judgments = [
+        check_requirement(requirement_of(text), recall) for text in ("recall@dog>=.5", "recall@cat>=.9")
+    ]
+    judgments.append(check_requirement(requirement_of("loss<=.6"), loss))
     judgments.append(Judgment(requirement_of("ece<=.1"), {}, "not asked: interrupted"))
     answers = [answer("theory/confusion.recall", recall), answer("theory/risk.loss", loss)]
     answers.append(answer("theory/calibration.ece", None, "interrupted"))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from margin.auditing.asking.answers import Answer, Audit
-from margin.auditing.asking.requirements import judged, requirement_of
+from margin.auditing.asking.requirements import check_requirement, requirement_of
 from margin.auditing.report.table import absences, elements, left_out, premises_assumed, rows, statuses, unmet
 from margin.auditing.report.terminal import plain
 from margin.core.catalog import Claim
@@ -185,7 +185,7 @@ def test_no_width_loses_a_word(finding, width):
         ),
         "theory/risk.accuracy": finding(kind="estimate", stderr=f64(0.05)),
     }  # fmt: skip
-    judgments = (judged(requirement_of("accuracy>=.45"), found["theory/risk.accuracy"]),)
+    judgments = (check_requirement(requirement_of("accuracy>=.45"), found["theory/risk.accuracy"]),)
     text = plain(audit_of(found, refused=[("a/b.c", "needs the moon")], judgments=judgments), width)
     assert max(map(len, text.splitlines())) <= width
     words = {word.rstrip(":") for word in text.split()}
@@ -208,7 +208,8 @@ def test_a_finding_of_many_labels_has_one_row_and_names_the_lowest(finding):
 def test_a_requirement_stands_beside_the_elements_that_it_is_about(finding):
     found = finding(value=f64(0.2, 0.9), labels=("cat", "dog"))
     judgments = [
-        judged(requirement_of(text), found) for text in ("recall@dog>=.5", "recall>=.1", "recall@dog>=1")
+        check_requirement(requirement_of(text), found)
+        for text in ("recall@dog>=.5", "recall>=.1", "recall@dog>=1")
     ]
     cat, dog = rows("a", found, judgments=judgments)
     assert cat.required == ((">= .1", "met"),)
@@ -261,7 +262,7 @@ def test_what_was_left_out_is_grouped_by_its_reason():
 def test_requirements_are_counted_and_listed_the_gravest_first(finding):
     found = finding(value=f64(0.2, 0.9), labels=("cat", "dog"))
     texts = ("recall@cat>=.1", "recall@dog>=.1", "recall@dog<=.5")
-    judgments = [judged(requirement_of(text), found) for text in texts]
+    judgments = [check_requirement(requirement_of(text), found) for text in texts]
     absent = judgments[0].__class__(judgments[0].requirement, {}, "not asked: interrupted")
     judgments = [absent, *judgments]
     assert statuses(judgments) == {"missed": 1, "undecided": 1, "met": 2}

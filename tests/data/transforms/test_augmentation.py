@@ -14,7 +14,7 @@ from margin.data.sets.bundled import digits
 from margin.data.transforms.augmentation import WORDS, augmented, kind_of_inputs, transforms_of
 from margin.data.transforms.images import Translate, translated
 from margin.data.transforms.noise import Noise
-from margin.engine.loop import Descend, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk
 
 IMAGES = {"channels": 2, "image_size": (6, 5), "in_features": 60}
 SEQUENCES = {"time": 12, "in_features": 3}
@@ -77,7 +77,7 @@ def test_a_linear_model_under_all_cyclic_shifts_converges_to_a_shift_invariant_w
         return (weight - weight.mean()).abs().max().item()
 
     start = spread(model.weight.detach())
-    fit(state, batches, descent(risk(VALUES), Descend()), max_steps=250, hooks=[anneal])
+    fit(state, batches, descent(risk(VALUES), GradientUpdate()), max_steps=250, hooks=[anneal])
     assert spread(model.weight.detach()) < 0.03 * start
     means = 25 * x.mean((1, 2, 3))
     best = (means @ y) / (means @ means)  # least squares among invariant weights

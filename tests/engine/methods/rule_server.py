@@ -12,7 +12,7 @@ import torch
 from margin.core.catalog import models, resolve
 from margin.core.options import Training
 from margin.engine.parallel.launching import launch
-from margin.engine.parallel.processes import share, wait
+from margin.engine.parallel.processes import wait, world
 from margin.runs.training import finish, prepare
 
 STEPS = {
@@ -33,7 +33,7 @@ CASES = {**{name: (name, {}) for name in STEPS}, "sam-fsdp": ("sam", {"strategy"
 
 
 def train_all(directory: Path) -> None:
-    data, size = resolve(models()["feedforward/mlp"].tiny)(), share().size
+    data, size = resolve(models()["feedforward/mlp"].tiny)(), world().size
     for case, (rule, changed) in CASES.items():
         clip = {} if rule == "gradient_flow" else {"clip": 0.5}
         rate = RATE.get(rule, {})
@@ -58,7 +58,7 @@ def work(stop: Callable[[], bool], directory: Path) -> None:
     train_all(directory)
     messages = [refused("newton", {}, directory / "newton")]
     messages += [refused(rule, {"strategy": "fsdp"}, directory / rule) for rule in list(STEPS)[1:]]
-    if share().rank == 0:
+    if world().rank == 0:
         (directory / "refused").write_text("\n".join(messages))
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, nn
 
 from margin.core.types import Batch
-from margin.engine.loop import Descend, NonFiniteError, State, descent, fit
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, descent, fit
 from margin.engine.methods.continuation import continuation, continued, smoothed
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
@@ -79,17 +79,17 @@ def test_as_a_rule_it_finds_what_descent_misses():
     """Each of 200 coordinates is a start with draws of its own; nine of ten end at 0, 3/4 surely."""
     begin = torch.full((200,), 3.0, dtype=torch.float64)
     state = state_at(begin)
-    step = continuation(objective, Descend(), 300, sigma=SIGMA, draws=4)
+    step = continuation(objective, GradientUpdate(), 300, sigma=SIGMA, draws=4)
     fit(state, lambda k: HERE, step, max_steps=300)
     assert (state.model.x.abs() <= 1e-3).double().mean() > 0.75
     other = state_at(begin)
-    fit(other, lambda k: HERE, descent(objective, Descend()), max_steps=300)
+    fit(other, lambda k: HERE, descent(objective, GradientUpdate()), max_steps=300)
     assert (other.model.x > 2).all()
 
 
 def test_the_smoothing_falls_along_a_straight_line_and_ends():
     state = state_at([0.5])
-    step = continuation(objective, Descend(), 10, sigma=0.4, until=0.5)
+    step = continuation(objective, GradientUpdate(), 10, sigma=0.4, until=0.5)
     widths = []
     fit(state, lambda k: HERE, step, max_steps=10, hooks=[lambda s, m: widths.append(m["smoothing"])])
     assert widths == pytest.approx([0.4, 0.32, 0.24, 0.16, 0.08, 0, 0, 0, 0, 0], abs=1e-15)
@@ -99,7 +99,7 @@ def test_the_gradient_is_the_mean_at_two_opposite_points():
     # on a quadratic the moves cancel, on a quartic they add 12 x w^2 z^2
     for power, z_matters in ((2, False), (4, True)):
         state = state_at([0.5], lr=1.0)
-        step = continuation(lambda m, b, g, k=power: m.x**k, Descend(), 10, sigma=0.4)
+        step = continuation(lambda m, b, g, k=power: m.x**k, GradientUpdate(), 10, sigma=0.4)
         step(state, HERE)
         moved = 0.5 - state.model.x.item() - power * 0.5 ** (power - 1)
         assert (moved > 1e-6) == z_matters
@@ -108,8 +108,8 @@ def test_the_gradient_is_the_mean_at_two_opposite_points():
 
 def test_without_smoothing_it_is_descent_to_the_bit():
     one, other = state_at([3.0]), state_at([3.0])
-    fit(one, lambda k: HERE, continuation(objective, Descend(), 5, sigma=0.0), max_steps=5)
-    fit(other, lambda k: HERE, descent(objective, Descend()), max_steps=5)
+    fit(one, lambda k: HERE, continuation(objective, GradientUpdate(), 5, sigma=0.0), max_steps=5)
+    fit(other, lambda k: HERE, descent(objective, GradientUpdate()), max_steps=5)
     assert torch.equal(one.model.x, other.model.x)
 
 
@@ -119,7 +119,7 @@ def test_what_is_not_finite_moves_nothing():
 
     state = state_at([1.0])
     with pytest.raises(NonFiniteError, match="loss inf at step 0"):
-        continuation(cliff, Descend(), 5)(state, HERE)
+        continuation(cliff, GradientUpdate(), 5)(state, HERE)
     assert state.model.x.item() == 1.0
 
 
@@ -133,7 +133,7 @@ def test_what_is_not_finite_moves_nothing():
 )
 def test_numbers_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        continuation(objective, Descend(), 10, **options)
+        continuation(objective, GradientUpdate(), 10, **options)
 
 
 def test_paths_and_families_out_of_range_are_refused():
@@ -144,4 +144,4 @@ def test_paths_and_families_out_of_range_are_refused():
     with pytest.raises(ValueError, match="sigma must be at least 0"):
         smoothed(waves, -1.0, draws=3, generator=Generator())
     with pytest.raises(ValueError, match="continuation needs whole weights"):
-        continuation(objective, Descend(synchronized=True), 10)
+        continuation(objective, GradientUpdate(synchronized=True), 10)

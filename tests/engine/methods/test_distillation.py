@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, nn
 
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.findings import Subject
 from margin.core.tasks import BINARY, CLASSES, SCORES, VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import weighted_mean
-from margin.engine.loop import Descend, State, autocast, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, autocast, descent, fit, risk
 from margin.engine.methods.distillation import answers, distillation, distilled, overheard
 from margin.engine.objectives import mixed, smoothed
 
@@ -49,7 +49,7 @@ def test_a_step_follows_the_difference_of_tempered_probabilities_and_the_labels(
     batch, teacher, start = data(), network(), linear()
     x, y = batch.inputs[0], batch.targets
     student = trained(
-        distillation(OBJECTIVE, Descend(), CLASSES, teacher, temperature=temperature, share=share),
+        distillation(OBJECTIVE, GradientUpdate(), CLASSES, teacher, temperature=temperature, share=share),
         copy.deepcopy(start),
         batch,
     )
@@ -63,11 +63,11 @@ def test_a_step_follows_the_difference_of_tempered_probabilities_and_the_labels(
 
 def test_share_0_is_the_plain_descent_and_share_1_ends_at_the_teacher():
     batch, teacher = data(), linear(7)
-    plain = trained(descent(OBJECTIVE, Descend()), linear(), batch, 5)
-    same = trained(distillation(OBJECTIVE, Descend(), CLASSES, teacher, share=0.0), linear(), batch, 5)
+    plain = trained(descent(OBJECTIVE, GradientUpdate()), linear(), batch, 5)
+    same = trained(distillation(OBJECTIVE, GradientUpdate(), CLASSES, teacher, share=0.0), linear(), batch, 5)
     torch.testing.assert_close(same.weight, plain.weight)
     pupil = trained(
-        distillation(OBJECTIVE, Descend(), CLASSES, teacher, share=1.0), linear(), batch, 300, 1.5
+        distillation(OBJECTIVE, GradientUpdate(), CLASSES, teacher, share=1.0), linear(), batch, 300, 1.5
     )
     x = batch.inputs[0]
     torch.testing.assert_close(pupil(x).softmax(1), teacher(x).softmax(1), rtol=0, atol=1e-6)
@@ -79,8 +79,8 @@ def test_asking_the_teacher_leaves_no_trace_and_no_graph():
     batch, teacher, student = data(), network().train(), linear()
     teacher[0].weight.grad = torch.ones_like(teacher[0].weight)
     subject = Subject(model=teacher, test=[batch], task=CLASSES, objective=OBJECTIVE)
-    before = Trace.of(subject)
-    trained(distillation(OBJECTIVE, Descend(), CLASSES, teacher), student, batch, 2)
+    before = Snapshot.of(subject)
+    trained(distillation(OBJECTIVE, GradientUpdate(), CLASSES, teacher), student, batch, 2)
     assert not before.difference(subject)
     assert all(m.training for m in teacher.modules())
     assert not answers(teacher, batch.inputs, CLASSES).requires_grad
@@ -91,7 +91,7 @@ def test_the_teacher_is_asked_in_its_own_type():
     got = answers(teacher, batch.inputs, CLASSES)
     assert got.dtype == torch.float32
     assert torch.equal(got, teacher.eval()(batch.inputs[0].float()))
-    trained(distillation(OBJECTIVE, Descend(), CLASSES, teacher), linear(), batch)
+    trained(distillation(OBJECTIVE, GradientUpdate(), CLASSES, teacher), linear(), batch)
 
 
 def test_the_student_is_asked_once_and_dropout_drawn_once():
@@ -161,15 +161,15 @@ def test_weights_of_examples_and_pieces_of_a_batch_count_as_ever():
     student = linear()
     expected = (objective(student, batch, Generator()) * weight).sum() / weight.sum()
     torch.testing.assert_close(weighted_mean(objective(student, weighted, Generator()), weight), expected)
-    whole = trained(distillation(OBJECTIVE, Descend(), CLASSES, teacher), linear(), weighted)
-    pieces = trained(distillation(OBJECTIVE, Descend(pieces=3), CLASSES, teacher), linear(), weighted)
+    whole = trained(distillation(OBJECTIVE, GradientUpdate(), CLASSES, teacher), linear(), weighted)
+    pieces = trained(distillation(OBJECTIVE, GradientUpdate(pieces=3), CLASSES, teacher), linear(), weighted)
     torch.testing.assert_close(whole.weight, pieces.weight)
 
 
 def test_a_teacher_of_other_classes_is_refused_before_anything_moves():
     batch, student = data(), linear()
     before = copy.deepcopy(student)
-    step = distillation(OBJECTIVE, Descend(), CLASSES, linear(k=4))
+    step = distillation(OBJECTIVE, GradientUpdate(), CLASSES, linear(k=4))
     with pytest.raises(
         ValueError, match=r"tell the student's classes: got 4 of the teacher, 3 of the student"
     ):
@@ -180,7 +180,7 @@ def test_a_teacher_of_other_classes_is_refused_before_anything_moves():
 def test_a_teacher_of_other_inputs_is_refused_in_words():
     torch.manual_seed(0)
     teacher = nn.Linear(4, 3).double()
-    step = distillation(OBJECTIVE, Descend(), CLASSES, teacher)
+    step = distillation(OBJECTIVE, GradientUpdate(), CLASSES, teacher)
     with pytest.raises(ValueError, match=r"the teacher must take inputs of shape \(5,\): mat1 and mat2"):
         trained(step, linear(), data())
     assert teacher.training  # even then it is left as it was
@@ -202,10 +202,10 @@ def test_under_bfloat16_the_divergence_is_computed_in_float32():
 def test_bad_options_and_tasks_are_refused():
     for temperature in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="temperature must be positive and finite"):
-            distillation(OBJECTIVE, Descend(), CLASSES, linear(), temperature=temperature)
+            distillation(OBJECTIVE, GradientUpdate(), CLASSES, linear(), temperature=temperature)
     for share in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match=r"share must be in \[0, 1\]"):
-            distillation(OBJECTIVE, Descend(), CLASSES, linear(), share=share)
+            distillation(OBJECTIVE, GradientUpdate(), CLASSES, linear(), share=share)
     for task in (VALUES, SCORES):
         with pytest.raises(ValueError, match=f"the task '{task.name}' states none"):
-            distillation(risk(task), Descend(), task, linear())
+            distillation(risk(task), GradientUpdate(), task, linear())

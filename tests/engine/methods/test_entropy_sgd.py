@@ -8,7 +8,7 @@ from torch import nn
 
 from margin.core.types import Batch
 from margin.engine.checkpoints import load_state, save_state
-from margin.engine.loop import Descend, NonFiniteError, State, descent, fit
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, descent, fit
 from margin.engine.methods.flat_minima import KEPT, entropy_sgd
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
@@ -31,7 +31,7 @@ def quadratic(model, batch, generator):
 
 
 def run(state, steps, objective=quadratic, **options):
-    fit(state, lambda k: HERE, entropy_sgd(objective, Descend(), **options), max_steps=steps)
+    fit(state, lambda k: HERE, entropy_sgd(objective, GradientUpdate(), **options), max_steps=steps)
     return state.model.x.detach()
 
 
@@ -80,7 +80,7 @@ def test_of_two_wells_of_one_depth_it_prefers_the_wide_one():
 
     begin = torch.full((200,), -0.98, dtype=torch.float64)
     state = state_at(begin, lr=0.004)
-    fit(state, lambda k: HERE, descent(objective, Descend()), max_steps=300)
+    fit(state, lambda k: HERE, descent(objective, GradientUpdate()), max_steps=300)
     assert (state.model.x + 1).abs().max() <= 0.01
     options = {"gamma": 0.5, "inner": 50, "inner_lr": 0.004, "noise": math.sqrt(2), "forget": 0.98}
     found = run(state_at(begin, lr=2.0), 1000, objective, **options)
@@ -156,15 +156,15 @@ def test_what_is_not_finite_moves_nothing():
 )
 def test_numbers_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        entropy_sgd(quadratic, Descend(), **options)
+        entropy_sgd(quadratic, GradientUpdate(), **options)
 
 
 def test_a_training_of_less_than_a_round_would_move_nothing():
     with pytest.raises(ValueError, match="inner must be at most the 5 steps of the training, got 6"):
-        entropy_sgd(quadratic, Descend(), 5, inner=6)
-    entropy_sgd(quadratic, Descend(), 6, inner=6)
+        entropy_sgd(quadratic, GradientUpdate(), 5, inner=6)
+    entropy_sgd(quadratic, GradientUpdate(), 6, inner=6)
 
 
 def test_weights_in_shares_are_refused():
     with pytest.raises(ValueError, match="entropy_sgd needs whole weights"):
-        entropy_sgd(quadratic, Descend(synchronized=True))
+        entropy_sgd(quadratic, GradientUpdate(synchronized=True))

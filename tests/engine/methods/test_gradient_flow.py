@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from margin.core.types import Batch
-from margin.engine.loop import Descend, NonFiniteError, State, descent, fit
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, descent, fit
 from margin.engine.methods.gradient_flow import A, E, gradient_flow, integrate
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
@@ -49,7 +49,7 @@ def test_on_a_quadratic_the_flow_is_the_exponential(tolerance):
     rates = torch.tensor([1.0, 10.0], dtype=torch.float64)
     state = state_at([1.0, 1.0])
     step = gradient_flow(
-        objective(lambda x: (rates * x**2).sum() / 2), Descend(), time=0.7, tolerance=tolerance
+        objective(lambda x: (rates * x**2).sum() / 2), GradientUpdate(), time=0.7, tolerance=tolerance
     )
     metrics = step(state, HERE)
     gap = (state.model.x.detach() - torch.exp(-0.7 * rates)).abs().max()
@@ -72,7 +72,7 @@ def test_the_order_is_five():
 
 def test_it_goes_where_another_integrator_goes():
     state = state_at([-1.0, 1.5])
-    step = gradient_flow(objective(valley), Descend(), time=0.5, tolerance=1e-7)
+    step = gradient_flow(objective(valley), GradientUpdate(), time=0.5, tolerance=1e-7)
     fit(state, lambda k: HERE, step, max_steps=3)
 
     def field(t, x):
@@ -92,8 +92,8 @@ def test_descent_strays_from_the_flow_by_order_eta():
     gaps, firsts = [], []
     for eta in (0.05, 0.025, 0.0125):
         one, other = state_at([-1.0, 1.5], lr=eta), state_at([-1.0, 1.5], lr=eta)
-        euler = descent(objective(bowl), Descend())
-        flow = gradient_flow(objective(bowl), Descend(), tolerance=1e-7)
+        euler = descent(objective(bowl), GradientUpdate())
+        flow = gradient_flow(objective(bowl), GradientUpdate(), tolerance=1e-7)
         apart = []
         for _ in range(round(1 / eta)):
             euler(one, HERE)
@@ -109,7 +109,7 @@ def test_descent_strays_from_the_flow_by_order_eta():
 
 def test_without_a_time_the_rate_of_the_moment_is_the_time():
     state = state_at([1.0], lr=0.25)
-    step = gradient_flow(objective(lambda x: (x**2).sum() / 2), Descend(), tolerance=1e-10)
+    step = gradient_flow(objective(lambda x: (x**2).sum() / 2), GradientUpdate(), tolerance=1e-10)
     assert step(state, HERE)["time"] == 0.25
     state.optimizers[""].param_groups[0]["lr"] = 0.5  # as a schedule does
     assert step(state, HERE)["time"] == 0.5
@@ -120,7 +120,7 @@ def test_a_stiff_quadratic_takes_more_stages_and_stays_stable():
     def stages(curvature):
         rates = torch.tensor([1.0, curvature], dtype=torch.float64)
         state = state_at([1.0, 1.0])
-        step = gradient_flow(objective(lambda x: (rates * x**2).sum() / 2), Descend(), time=1.0)
+        step = gradient_flow(objective(lambda x: (rates * x**2).sum() / 2), GradientUpdate(), time=1.0)
         count = step(state, HERE)["stages"]
         assert (state.model.x.detach() - torch.exp(-rates)).abs().max() <= 1e-4
         return count
@@ -134,21 +134,21 @@ def test_a_stretch_that_goes_too_far_is_refused_and_shortened():
         return torch.where(x > 1.5, math.inf, 3 * (x - 1.4) ** 2).sum()
 
     state = state_at([1.0])
-    gradient_flow(objective(walled), Descend(), time=1.0, tolerance=1e-8)(state, HERE)
+    gradient_flow(objective(walled), GradientUpdate(), time=1.0, tolerance=1e-8)(state, HERE)
     assert abs(state.model.x.item() - (1.4 - 0.4 * math.exp(-6))) <= 1e-6
 
 
 def test_what_is_not_finite_at_the_weights_moves_nothing():
     state = state_at([1.0])
     with pytest.raises(NonFiniteError, match="loss inf at step 0"):
-        gradient_flow(objective(lambda x: x.sum() * math.inf), Descend())(state, HERE)
+        gradient_flow(objective(lambda x: x.sum() * math.inf), GradientUpdate())(state, HERE)
     assert state.model.x.item() == 1.0
 
 
 def test_a_tolerance_below_rounding_is_refused_in_words_and_moves_nothing(monkeypatch):
     monkeypatch.setattr("margin.engine.methods.gradient_flow.LIMIT", 30)
     state = state_at([-1.0, 1.5])
-    step = gradient_flow(objective(valley), Descend(), time=1.0, tolerance=1e-30)
+    step = gradient_flow(objective(valley), GradientUpdate(), time=1.0, tolerance=1e-30)
     with pytest.raises(ValueError, match=r"tolerance 1e-30 is not met, the flow came to .* in 30 stretches"):
         step(state, HERE)
     assert state.model.x.tolist() == [-1.0, 1.5]
@@ -166,7 +166,7 @@ def test_a_tolerance_below_rounding_is_refused_in_words_and_moves_nothing(monkey
 )
 def test_what_does_not_fit_is_refused(options, descend, message):
     with pytest.raises(ValueError, match=message):
-        gradient_flow(objective(valley), Descend(**descend), **options)
+        gradient_flow(objective(valley), GradientUpdate(**descend), **options)
 
 
 def test_several_rates_are_refused():
@@ -174,7 +174,7 @@ def test_several_rates_are_refused():
     spare = nn.Parameter(torch.zeros(1, dtype=torch.float64))
     state.optimizers[""].add_param_group({"params": [spare], "lr": 0.5})
     with pytest.raises(ValueError, match=r"one time for all weights: got the learning rates \[0\.1, 0\.5\]"):
-        gradient_flow(objective(lambda x: x.sum()), Descend())(state, HERE)
+        gradient_flow(objective(lambda x: x.sum()), GradientUpdate())(state, HERE)
 
 
 def test_the_parameters_alone_are_moved_and_pieces_make_no_difference():
@@ -185,7 +185,9 @@ def test_the_parameters_alone_are_moved_and_pieces_make_no_difference():
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
         state = State({"model": model}, {"": torch.optim.AdamW(model.parameters(), lr=0.3)})
-        flow = gradient_flow(lambda m, b, g: (m(b.inputs[0])[:, 0] - b.targets) ** 2, Descend(pieces=pieces))
+        flow = gradient_flow(
+            lambda m, b, g: (m(b.inputs[0])[:, 0] - b.targets) ** 2, GradientUpdate(pieces=pieces)
+        )
         fit(state, lambda k: Batch((x,), y), flow, max_steps=2)
         assert not state.optimizers[""].state
         ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))

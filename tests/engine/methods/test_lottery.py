@@ -13,7 +13,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import moons
 from margin.engine.hooks import INTERRUPTED
-from margin.engine.loop import Descend, State, fit, risk
+from margin.engine.loop import GradientUpdate, State, fit, risk
 from margin.engine.methods.lottery import NAME, Ticket, boundaries, lottery_ticket, prunable
 from margin.runs.training import finish, prepare, reopen
 from margin.testing import check_same_run
@@ -34,7 +34,7 @@ def started(optimizer=lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1))
 
 def trained(steps, *, total=12, state=None, seen=None, **options):
     state = state or started()
-    step = lottery_ticket(risk(CLASSES), Descend(), total, **options)
+    step = lottery_ticket(risk(CLASSES), GradientUpdate(), total, **options)
     hooks = [] if seen is None else [lambda state, metrics: seen.append((state.step, metrics)) and None]
     fit(state, lambda _: batch(), step, max_steps=steps, hooks=hooks)
     return state
@@ -122,7 +122,7 @@ def test_pruned_weights_have_no_part_in_clipping():
     masks = {id(w): w != 0 for w in prunable(model)}
     pairs = zip(model.parameters(), grads, strict=True)
     left = [g * masks[id(p)] if id(p) in masks else g for p, g in pairs]
-    step = lottery_ticket(risk(CLASSES), Descend(), 12, rounds=2, fraction=0.6)
+    step = lottery_ticket(risk(CLASSES), GradientUpdate(), 12, rounds=2, fraction=0.6)
     metrics = step(state, batch())
     assert metrics["grad_norm"] == pytest.approx(
         float(torch.cat([g.flatten() for g in left]).norm()), rel=1e-5
@@ -171,11 +171,11 @@ def test_a_resumed_training_is_the_unbroken_one_to_the_byte(stop, step, tmp_path
 )
 def test_an_option_out_of_range_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        lottery_ticket(risk(CLASSES), Descend(), 12, **options)
+        lottery_ticket(risk(CLASSES), GradientUpdate(), 12, **options)
 
 
 def test_what_a_ticket_cannot_be_is_refused():
-    step = lottery_ticket(risk(CLASSES), Descend(), 12, rounds=1)
+    step = lottery_ticket(risk(CLASSES), GradientUpdate(), 12, rounds=1)
     state = started()
     state.modules["average"] = state.model
     with pytest.raises(ValueError, match="average must be 0"):
@@ -190,7 +190,7 @@ def test_what_a_ticket_cannot_be_is_refused():
     with pytest.raises(ValueError, match="leave none"):
         trained(12, rounds=2, fraction=0.99)
     with pytest.raises(ValueError, match="whole weights"):
-        lottery_ticket(risk(CLASSES), Descend(synchronized=True), 12)
+        lottery_ticket(risk(CLASSES), GradientUpdate(synchronized=True), 12)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -203,7 +203,7 @@ def test_a_ticket_trains_better_than_a_random_mask_of_its_sparsity(seed):
         torch.manual_seed(seed)
         model = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 2))
         state = State({"model": model}, {"": torch.optim.Adam(model.parameters(), lr=0.05)}, seed=seed)
-        step = lottery_ticket(risk(CLASSES), Descend(), 240, rounds=3, fraction=0.5, mask=mask)
+        step = lottery_ticket(risk(CLASSES), GradientUpdate(), 240, rounds=3, fraction=0.5, mask=mask)
         fit(state, lambda _: data, step, max_steps=240)
         assert zeros(model) == 352 - round(352 * 0.5**3)
         return float(risk(CLASSES)(model, data, generator).mean().detach())

@@ -10,7 +10,7 @@ from torch import nn
 
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.loop import Descend, NonFiniteError, State, fit, risk
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, fit, risk
 from margin.engine.methods.newton import conjugate_gradients, hessian, newton, positive_definite
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
@@ -32,7 +32,7 @@ def objective(function):
 
 def follow(function, start, steps, **options):
     """The iterates and the metrics of each step."""
-    state, step = state_of(Point(start)), newton(objective(function), Descend(), **options)
+    state, step = state_of(Point(start)), newton(objective(function), GradientUpdate(), **options)
     path, metrics = [state.model.x.detach().clone()], []
     for _ in range(steps):
         metrics.append(step(state, HERE))
@@ -181,7 +181,7 @@ def test_the_hessian_is_that_of_the_weighted_mean_loss(layers):
     g = torch.autograd.functional.jacobian(value, flat)
     damping = 0.5 - float(torch.linalg.eigvalsh(H)[0])
     expected = flat - torch.linalg.solve(H + damping * torch.eye(len(flat), dtype=torch.float64), g)
-    step = newton(risk(CLASSES), Descend(), damping=damping, line_search="none")
+    step = newton(risk(CLASSES), GradientUpdate(), damping=damping, line_search="none")
     step(state_of(model), batch)
     moved = torch.cat([p.detach().flatten() for p in model.parameters()])
     assert (moved - expected).abs().max() <= 1e-10
@@ -270,7 +270,7 @@ def test_a_dense_hessian_that_would_be_too_large_is_refused_with_the_way_out():
 )
 def test_what_does_not_fit_is_refused(options, descend, message):
     with pytest.raises(ValueError, match=message):
-        newton(objective(saddle), Descend(**descend), **options)
+        newton(objective(saddle), GradientUpdate(**descend), **options)
 
 
 def test_a_model_without_parameters_is_refused():
@@ -280,14 +280,14 @@ def test_a_model_without_parameters_is_refused():
     with pytest.raises(
         ValueError, match="newton needs parameters that require a gradient: the model has none"
     ):
-        newton(objective(saddle), Descend())(state, HERE)
+        newton(objective(saddle), GradientUpdate())(state, HERE)
 
 
 def test_what_is_not_finite_moves_nothing():
     for function in (lambda x: x.sum() * math.inf, lambda x: (x - x.detach()).abs().sqrt().sum()):
         state = state_of(Point([1.0]))
         with pytest.raises(NonFiniteError, match="at step 0"):
-            newton(objective(function), Descend())(state, HERE)
+            newton(objective(function), GradientUpdate())(state, HERE)
         assert state.model.x.item() == 1.0
 
 
@@ -297,6 +297,6 @@ def test_a_small_network_in_single_precision_is_fitted():
     x = torch.randn(40, 2)
     batch = Batch((x,), (x[:, 0] * x[:, 1] > 0).long())
     state = state_of(model)
-    fit(state, lambda k: batch, newton(risk(CLASSES), Descend()), max_steps=40)
+    fit(state, lambda k: batch, newton(risk(CLASSES), GradientUpdate()), max_steps=40)
     assert state.tally["loss"] / state.tally["terms"] < 0.4
     assert (model(x).argmax(1) == batch.targets).float().mean() > 0.95

@@ -8,7 +8,7 @@ from torch import nn
 
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.loop import Descend, NonFiniteError, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, descent, fit, risk
 from margin.engine.methods.flat_minima import sam
 
 HERE = Batch((torch.zeros(1, dtype=torch.float64),))
@@ -32,7 +32,7 @@ def state_at(*at, lr=0.1):
 
 def test_it_descends_along_the_gradient_at_the_ascended_point():
     state = state_at(2.0, -1.0)
-    metrics = sam(quadratic, Descend(), rho=0.3)(state, HERE)
+    metrics = sam(quadratic, GradientUpdate(), rho=0.3)(state, HERE)
     x = torch.tensor([2.0, -1.0], dtype=torch.float64)
     g = CURVATURES * x
     up = x + 0.3 * g / g.norm()
@@ -43,14 +43,14 @@ def test_it_descends_along_the_gradient_at_the_ascended_point():
 
 def test_without_a_radius_it_is_descent_to_the_bit():
     one, other = state_at(2.0, -1.0), state_at(2.0, -1.0)
-    fit(one, lambda k: HERE, sam(quadratic, Descend(), rho=0.0), max_steps=5)
-    fit(other, lambda k: HERE, descent(quadratic, Descend()), max_steps=5)
+    fit(one, lambda k: HERE, sam(quadratic, GradientUpdate(), rho=0.0), max_steps=5)
+    fit(other, lambda k: HERE, descent(quadratic, GradientUpdate()), max_steps=5)
     assert torch.equal(one.model.x, other.model.x)
 
 
 def test_where_the_gradient_is_zero_nothing_moves():
     state = state_at(0.0, 0.0)
-    metrics = sam(quadratic, Descend(), rho=0.3)(state, HERE)
+    metrics = sam(quadratic, GradientUpdate(), rho=0.3)(state, HERE)
     assert torch.equal(state.model.x.detach(), torch.zeros(2, dtype=torch.float64))
     assert metrics["sharpness"] == 0
 
@@ -66,8 +66,8 @@ def network(batch_norm=True):
 
 def test_batch_statistics_are_those_of_one_pass_at_the_weights_themselves():
     (one, batch), (other, _) = network(), network()
-    fit(one, lambda k: batch, sam(risk(CLASSES), Descend(), rho=0.5), max_steps=1)
-    fit(other, lambda k: batch, descent(risk(CLASSES), Descend()), max_steps=1)
+    fit(one, lambda k: batch, sam(risk(CLASSES), GradientUpdate(), rho=0.5), max_steps=1)
+    fit(other, lambda k: batch, descent(risk(CLASSES), GradientUpdate()), max_steps=1)
     assert all(torch.equal(a, b) for a, b in zip(one.model.buffers(), other.model.buffers(), strict=True))
 
 
@@ -76,8 +76,8 @@ def test_examples_of_weight_zero_count_for_nothing():
     one.model[2].p = other.model[2].p = 0.0
     weight = torch.ones(12, dtype=torch.float64)
     weight[7:] = 0
-    sam(risk(CLASSES), Descend())(one, batch._replace(weight=weight))
-    sam(risk(CLASSES), Descend(pieces=3))(other, Batch((batch.inputs[0][:7],), batch.targets[:7]))
+    sam(risk(CLASSES), GradientUpdate())(one, batch._replace(weight=weight))
+    sam(risk(CLASSES), GradientUpdate(pieces=3))(other, Batch((batch.inputs[0][:7],), batch.targets[:7]))
     for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True):
         assert (a - b).abs().max() <= 1e-14
 
@@ -88,19 +88,19 @@ def test_a_loss_that_is_infinite_up_the_hill_moves_nothing():
 
     state = state_at(1.0)
     with pytest.raises(NonFiniteError, match="loss inf at step 0"):
-        sam(cliff, Descend(), rho=0.2)(state, HERE)
+        sam(cliff, GradientUpdate(), rho=0.2)(state, HERE)
     assert state.model.x.item() == 1.0
 
 
 @pytest.mark.parametrize("rho", [-0.1, math.inf, math.nan])
 def test_a_radius_out_of_range_is_refused(rho):
     with pytest.raises(ValueError, match="rho must be at least 0 and finite: got"):
-        sam(quadratic, Descend(), rho=rho)
+        sam(quadratic, GradientUpdate(), rho=rho)
 
 
 def test_the_gradient_that_is_clipped_is_the_one_at_the_ascended_point():
     state = state_at(2.0, -1.0)
-    metrics = sam(quadratic, Descend(clip=1.0), rho=0.3)(state, HERE)
+    metrics = sam(quadratic, GradientUpdate(clip=1.0), rho=0.3)(state, HERE)
     moved = state.model.x.detach() - torch.tensor([2.0, -1.0], dtype=torch.float64)
     assert abs(moved.norm() - 0.1) <= 1e-6
     assert metrics["grad_norm"] > 10

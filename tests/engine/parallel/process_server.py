@@ -12,14 +12,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from margin.core.catalog import chosen, models, resolve
+from margin.core.catalog import models, resolve, user_options
 from margin.core.options import Training
 from margin.core.tasks import CLASSES, VALUES
 from margin.data.examples import Arrays, Data, InOrder, Shuffled
 from margin.engine.evaluation import evaluate
-from margin.engine.loop import Descend, Preprocessed, Risk, State, descent, fit, mean_loss
+from margin.engine.loop import GradientUpdate, Preprocessed, Risk, State, descent, fit, mean_loss
 from margin.engine.parallel.launching import launch
-from margin.engine.parallel.processes import share, wait
+from margin.engine.parallel.processes import wait, world
 from margin.engine.parallel.sharding import shard
 from margin.engine.plan import objective_of
 from margin.runs.training import finish, prepare, reopen
@@ -62,7 +62,7 @@ def divisible() -> list[str]:
 
 def options_of(name: str) -> dict[str, float]:
     """The options under which an entry's model drops nothing."""
-    return {option: 0.0 for option in chosen(resolve(models()[name].build)) if "dropout" in option}
+    return {option: 0.0 for option in user_options(resolve(models()[name].build)) if "dropout" in option}
 
 
 def made(name: str) -> nn.Module:
@@ -108,7 +108,7 @@ def cases() -> dict[str, tuple[str, Data, dict]]:
 
 
 def train_all(directory: Path) -> None:
-    size = share().size
+    size = world().size
     for name, (model, data, changed) in cases().items():
         options = Training(**{**TRAINING.as_json(), **changed, "processes": size})
         arguments = {**NO_OPTIONS, "options": options_of(model)}
@@ -119,14 +119,14 @@ def train_all(directory: Path) -> None:
 def resume_all(directory: Path) -> None:
     """Go on, by one process, with what two began, and the other way round."""
     for strategy in ("ddp", "fsdp"):
-        begun = directory / f"begun-by-{3 - share().size}-{strategy}"
-        options = Training(max_steps=12, processes=share().size)
+        begun = directory / f"begun-by-{3 - world().size}-{strategy}"
+        options = Training(max_steps=12, processes=world().size)
         finish(reopen(begun, tiny("feedforward/mlp"), options))
         wait()
 
 
 def begin(directory: Path) -> None:
-    size = share().size
+    size = world().size
     for strategy in ("ddp", "fsdp"):
         options = {**TRAINING.as_json(), "max_steps": STEPS, "strategy": strategy, "processes": size}
         path = directory / f"begun-by-{size}-{strategy}"
@@ -150,7 +150,7 @@ def bare(objective_step: Callable, weight: torch.Tensor | None = None) -> list[f
     x = torch.randn(11, 3, dtype=torch.float64)
     examples = Arrays((x,), x.sum(1, keepdim=True), weight)
     state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=0.1)})
-    batches = Shuffled(examples, 4, seed=0, share=share())
+    batches = Shuffled(examples, 4, seed=0, share=world())
     fit(state, batches, objective_step, max_steps=4)
     return [float(w) for p in model.parameters() for w in p.detach().flatten()]
 
@@ -158,14 +158,14 @@ def bare(objective_step: Callable, weight: torch.Tensor | None = None) -> list[f
 def by_hand(state: State, batch) -> dict:
     """A step that asks no objective: its gradients are averaged by the descent itself."""
     losses = (state.model(*batch.inputs) - batch.targets).square()
-    return Descend(clip=0.3)(state, mean_loss(losses, batch.weight))
+    return GradientUpdate(clip=0.3)(state, mean_loss(losses, batch.weight))
 
 
 def evaluated() -> dict[str, float]:
     """The mean over 1,003 examples of weights 0, 1, 2: the 512 of the first batch, the 491 of the last."""
     x = torch.arange(1003.0, dtype=torch.float64)
     examples = Arrays((x,), torch.zeros(1003, dtype=torch.float64), x % 3)
-    batches = InOrder(examples, 512, dtype=torch.float64, share=share())
+    batches = InOrder(examples, 512, dtype=torch.float64, share=world())
     return evaluate(nn.Identity(), batches, VALUES, Risk(VALUES))
 
 
@@ -178,8 +178,8 @@ def first_losses(count: int = 200) -> list[float]:
     found = []
     for seed in range(count):
         state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=1e-12)}, seed=seed)
-        step = descent(Risk(CLASSES), Descend())
-        fit(state, Shuffled(examples, 8, seed=0, share=share()), step, max_steps=1, hooks=[])
+        step = descent(Risk(CLASSES), GradientUpdate())
+        fit(state, Shuffled(examples, 8, seed=0, share=world()), step, max_steps=1, hooks=[])
         found.append(float(state.tally["loss"]))
     return found
 
@@ -203,7 +203,7 @@ def sharded_norm() -> float:
 
     model = nn.Linear(6, 1, bias=False, dtype=torch.float64)
     model.weight.data = torch.arange(1.0, 7.0, dtype=torch.float64)[None]
-    if share().size > 1:
+    if world().size > 1:
         shard(model)
     loss = model(torch.ones(1, 6, dtype=torch.float64)).square().sum() / 2
     loss.backward()
@@ -229,7 +229,7 @@ def work(stop: Callable[[], bool], directory: Path, resuming: bool) -> None:
         return
     train_all(directory)
     begin(directory)
-    path = directory / f"numbers-{share().size}-{share().rank}.json"
+    path = directory / f"numbers-{world().size}-{world().rank}.json"
     path.write_text(json.dumps(numbers()))
 
 

@@ -77,7 +77,7 @@ def test_a_checkpoint_has_one_layout_whatever_the_number_of_processes(made: Path
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_runs_resume_with_another_number_of_processes(made: Path, strategy: str) -> None:
     by_two, by_one = made / f"begun-by-1-{strategy}", made / f"begun-by-2-{strategy}"
-    assert Run(by_two).marks["last"] == Run(by_one).marks["last"] == 12
+    assert Run(by_two).checkpoints["last"] == Run(by_one).checkpoints["last"] == 12
     assert gap(by_one, by_two) <= 1e-10
     assert Run(by_one).record["arguments"]["training"]["processes"] == 1
     assert [row["step"] for row in Run(by_one).history] == [row["step"] for row in Run(by_two).history]
@@ -200,10 +200,10 @@ def test_a_killed_worker_ends_the_run_with_one_line_and_a_checkpoint(tmp_path: P
     last = told.strip().splitlines()[-1]
     assert last == f"margin: process 1 of 2 was ended by SIGKILL; go on with margin train --resume {run}"
     assert "Traceback" not in told
-    done = Run(run).marks["last"]
+    done = Run(run).checkpoints["last"]
     resumed = ran(*MARGIN, "train", "--resume", str(run), "--max_steps", str(done + 3), "--processes", "1")
     assert resumed.returncode == 0, resumed.stderr
-    assert Run(run).marks["last"] == done + 3
+    assert Run(run).checkpoints["last"] == done + 3
 
 
 def runs(pid: int) -> bool:
@@ -229,12 +229,12 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path, number: 
     while any(runs(pid) for pid in begun):
         assert time.monotonic() < deadline, "the workers went on"
         time.sleep(0.05)
-    done = Run(run).marks["last"]
+    done = Run(run).checkpoints["last"]
     resumed = ran(*MARGIN, "train", "--resume", str(run), "--max_steps", str(done + 300))
     assert resumed.returncode == 0, resumed.stderr
     steps = [row["step"] for row in Run(run).history]
     assert steps == sorted(set(steps))  # nobody wrote beside
-    assert Run(run).marks["last"] == steps[-1] == done + 300
+    assert Run(run).checkpoints["last"] == steps[-1] == done + 300
     assert not [path.name for path in run.iterdir() if path.suffix == ".new" or path.name == "lock"]
 
 
@@ -246,7 +246,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert re.search(rf"interrupted; saved after \d+ of 1000000 steps: .* --resume {run}$", told.strip())
     steps = int(re.search(r"saved after (\d+)", told)[1])
-    assert Run(run).marks == {"best": Run(run).marks["best"], "last": steps, "ended": steps} | {
+    assert Run(run).checkpoints == {"best": Run(run).checkpoints["best"], "last": steps, "ended": steps} | {
         "reason": "interrupted"
     }
 

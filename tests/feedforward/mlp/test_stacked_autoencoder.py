@@ -15,7 +15,7 @@ from margin.core.types import Batch
 from margin.data.examples import Arrays, Shuffled
 from margin.data.sets.tiny.tables import classes
 from margin.engine.build import optimizer_of
-from margin.engine.loop import Descend, State, Step, fit, risk
+from margin.engine.loop import GradientUpdate, State, Step, fit, risk
 from margin.feedforward.mlp.stacked_autoencoder import (
     StackedAutoencoder,
     greedy_pretraining,
@@ -35,7 +35,7 @@ def started(model: StackedAutoencoder, seed: int = 0, lr: float = 1e-2) -> State
 
 
 def stepping(total: int, **options: float) -> Step:
-    return greedy_pretraining(risk(CLASSES), Descend(), total, **options)
+    return greedy_pretraining(risk(CLASSES), GradientUpdate(), total, **options)
 
 
 def test_a_code_is_the_composition_of_its_layers() -> None:
@@ -172,7 +172,7 @@ def test_no_piece_of_a_batch_has_a_single_example(examples: int, taken: int) -> 
     for pieces in (4, taken):
         torch.manual_seed(0)
         model = StackedAutoencoder(4, 3, hidden=(5,))
-        step = greedy_pretraining(risk(CLASSES), Descend(pieces=pieces), 1, pretraining=1.0)
+        step = greedy_pretraining(risk(CLASSES), GradientUpdate(pieces=pieces), 1, pretraining=1.0)
         after.append(step(started(model), batch)["loss"])
     assert after[0] == after[1]
     assert after[0] > 0
@@ -225,7 +225,7 @@ def test_what_cannot_be_reconstructed_is_refused() -> None:
         ValueError, match="needs batches of two examples or more: got 1; set pretraining to 0"
     ):
         stepping(4)(state, Batch((normal(1, 4),), torch.zeros(1, dtype=torch.long)))
-    pieces = greedy_pretraining(risk(CLASSES), Descend(pieces=2), 4, pretraining=0.0)
+    pieces = greedy_pretraining(risk(CLASSES), GradientUpdate(pieces=2), 4, pretraining=0.0)
     with pytest.raises(ValueError, match="accumulate must be 1 where examples have weights: got 2"):
         pieces(state, Batch((normal(4, 4),), torch.zeros(4, dtype=torch.long), torch.ones(4)))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.core.catalog import chosen
+from margin.core.catalog import user_options
 from margin.generative.diffusion.image_diffusion import conditional_images, images
 from margin.nn.unet.network import UNet
 
@@ -25,7 +25,7 @@ def test_options_reach_the_chain_and_the_network() -> None:
     assert model.network.turn[1].heads == 2
     one = conditional_images(1, (4, 4), 3, **SMALL, drop=0.25)
     assert (one.num_classes, one.network.num_classes, one.drop) == (3, 3, 0.25)
-    assert set(chosen(conditional_images)) == {*chosen(images), "drop"}
+    assert set(user_options(conditional_images)) == {*user_options(images), "drop"}
 
 
 @pytest.mark.parametrize("size", [(4, 4), (7, 5), (1, 3)])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.core.catalog import chosen, resolve
+from margin.core.catalog import resolve, user_options
 from margin.generative.diffusion.gaussian_denoiser import gaussian_eps
 from margin.generative.diffusion.linear_gaussian_law import Affine, GaussianData, Method, law_of
 from margin.generative.diffusion.model import SAMPLERS
@@ -48,7 +48,7 @@ def samples(
     """What the sampler itself makes of x."""
     run = resolve(SAMPLERS[method])
     given = {"generator": generator, **more}
-    known = {name: value for name, value in given.items() if name in chosen(run)}
+    known = {name: value for name, value in given.items() if name in user_options(run)}
     out: Tensor = run(exact(schedule), schedule, x, times=torch.tensor(stops[:-1]), **known)
     return out
 
@@ -102,7 +102,7 @@ def test_each_step_of_a_sampler_is_the_recursions(
             schedule,
             x,
             times=torch.tensor(stops[:-1]),
-            **{name: value for name, value in given.items() if name in chosen(run)},
+            **{name: value for name, value in given.items() if name in user_options(run)},
         )
         g = Generator().manual_seed(7)
         wanted = x

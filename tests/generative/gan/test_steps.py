@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.loop import Descend, NonFiniteError, Preprocessed, State
+from margin.engine.loop import GradientUpdate, NonFiniteError, Preprocessed, State
 from margin.generative.gan.extragradient import (
     alternating,
     extragradient,
@@ -76,7 +76,7 @@ def dirac(method: str, steps: int) -> list[float]:
     core = nn.Module()
     core.generator, core.critic = Constant(), Proportional()
     step = wasserstein_rounds(
-        Descend(),
+        GradientUpdate(),
         constraint="clipping",
         clip=1e9,
         critic_rounds=1,
@@ -125,7 +125,7 @@ def weights(module: nn.Module) -> Tensor:
 
 def test_the_generator_moves_at_every_so_many_steps() -> None:
     core = small()
-    played, step = state(core), wasserstein_rounds(Descend(), critic_rounds=3)
+    played, step = state(core), wasserstein_rounds(GradientUpdate(), critic_rounds=3)
     moved = []
     for _ in range(7):
         before = weights(core.generator), weights(core.critic)
@@ -139,7 +139,7 @@ def test_the_generator_moves_at_every_so_many_steps() -> None:
 def test_the_alternating_generator_sees_where_the_critic_went() -> None:
     """The gradient of -log D(G(z)) under the moved critic, times the rate."""
     core = small()
-    played, step = state(core, lr=0.5), rounds(Descend(), penalty=0.0)
+    played, step = state(core, lr=0.5), rounds(GradientUpdate(), penalty=0.0)
     start = [p.detach().clone() for p in core.generator.parameters()]
     advance(played, step, batch())
     ends = [p.detach().clone() for p in core.generator.parameters()]
@@ -161,7 +161,7 @@ def test_the_alternating_generator_sees_where_the_critic_went() -> None:
 def test_clipped_weights_stay_in_their_box(method: str) -> None:
     core = small()
     step = wasserstein_rounds(
-        Descend(),
+        GradientUpdate(),
         constraint="clipping",
         critic_rounds=1,
         method=method,  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def test_clipped_weights_stay_in_their_box(method: str) -> None:
 def test_every_method_closes_in_on_data_elsewhere(method: str) -> None:
     core = small()
     played = state(core, lr=2e-3, kind=torch.optim.RMSprop)
-    step = rounds(Descend(), penalty=1.0, method=method)  # type: ignore[arg-type]
+    step = rounds(GradientUpdate(), penalty=1.0, method=method)  # type: ignore[arg-type]
     given = Batch((3 + 0.3 * batch(64).inputs[0],))
     advance(played, step, given, 150)
     center = core.sample(256, generator=Generator().manual_seed(0)).detach().mean(0)
@@ -186,7 +186,7 @@ def test_a_loss_that_is_no_number_stops_before_anything_moves() -> None:
     for method in ("alternating", "simultaneous", "extragradient", "optimistic"):
         core = small()
         before = weights(core)
-        step = rounds(Descend(), method=method)  # type: ignore[arg-type]
+        step = rounds(GradientUpdate(), method=method)  # type: ignore[arg-type]
         with pytest.raises(NonFiniteError):
             advance(state(core), step, Batch((torch.full((4, 2), math.nan),)))
         assert torch.equal(weights(core), before)
@@ -200,7 +200,7 @@ def test_a_penalized_critic_has_the_slope_of_the_theory() -> None:
     core.critic.head.weight.data.fill_(0.5)
     for p in core.generator.parameters():
         p.data.zero_()
-    step = wasserstein_rounds(Descend(), critic_rounds=1000, penalty=10.0)  # the critic alone
+    step = wasserstein_rounds(GradientUpdate(), critic_rounds=1000, penalty=10.0)  # the critic alone
     played = state(core, lr=5e-3)
     said = advance(played, step, Batch((torch.full((4, 1), 2.0),)), 250)
     assert float(said["slope"]) == pytest.approx(penalized_slope(2.0, 10.0), rel=1e-3)
@@ -225,18 +225,18 @@ def test_options_that_make_no_sense_are_refused(
     make: object, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        make(Descend(), **options)
+        make(GradientUpdate(), **options)
 
 
 def test_what_the_players_cannot_share_is_refused() -> None:
     with pytest.raises(ValueError, match="accumulate must be 1: the players see whole batches, got 2 pieces"):
-        rounds(Descend(pieces=2))
+        rounds(GradientUpdate(pieces=2))
     with pytest.raises(ValueError, match="needs whole weights: set --strategy ddp"):
-        rounds(replace(Descend(), synchronized=True))
+        rounds(replace(GradientUpdate(), synchronized=True))
     core = small(minibatch=2)
     with pytest.raises(ValueError, match=r"set --step.penalty 0, got 0.1"):
-        advance(state(core), rounds(Descend()), batch())
-    said = advance(state(core), rounds(Descend(), penalty=0.0), batch())
+        advance(state(core), rounds(GradientUpdate()), batch())
+    said = advance(state(core), rounds(GradientUpdate(), penalty=0.0), batch())
     assert set(said) == {"critic_loss", "generator_loss", "accuracy", "won"}
-    said = advance(state(core), rounds(Descend(), penalty=0.0, objective="feature_matching"), batch())
+    said = advance(state(core), rounds(GradientUpdate(), penalty=0.0, objective="feature_matching"), batch())
     assert float(said["generator_loss"]) >= 0

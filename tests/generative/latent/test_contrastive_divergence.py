@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
-from margin.engine.loop import Descend, State
+from margin.engine.loop import GradientUpdate, State
 from margin.generative.latent.contrastive_divergence import (
     contrast,
     contrastive_divergence,
@@ -77,7 +77,7 @@ def test_training_raises_the_exact_likelihood(chains: Any) -> None:
     model = RBM(4, hidden_units=3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
     state = State(modules={"model": model}, optimizers={"": optimizer})
-    step = contrastive_divergence(Descend(), steps=2, chains=chains)
+    step = contrastive_divergence(GradientUpdate(), steps=2, chains=chains)
     x = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]).repeat(16, 1)
     state.generator.manual_seed(0)
     for _ in range(120):
@@ -91,7 +91,7 @@ def test_persistent_chains_go_on_where_they_were() -> None:
     model = small()
     state = State(modules={"model": model}, optimizers={"": torch.optim.SGD(model.parameters(), lr=0.0)})
     state.generator.manual_seed(0)
-    step = contrastive_divergence(Descend(), chains="persistent", count=7)
+    step = contrastive_divergence(GradientUpdate(), chains="persistent", count=7)
     step(state, Batch((states(5),)))
     kept: Any = state.modules["chains"]
     before = kept.state.clone()
@@ -108,8 +108,8 @@ def test_options_and_inputs_are_checked() -> None:
     for name in ("steps", "count"):
         options = {name: 0}
         with pytest.raises(ValueError, match=f"{name} must be at least 1: got 0"):
-            contrastive_divergence(Descend(), **options)
+            contrastive_divergence(GradientUpdate(), **options)
     model = small()
     state = State(modules={"model": model}, optimizers={"": torch.optim.SGD(model.parameters(), lr=0.0)})
     with pytest.raises(ValueError, match="train with --scale unit"):
-        contrastive_divergence(Descend())(state, Batch((2 * states(5),)))
+        contrastive_divergence(GradientUpdate())(state, Batch((2 * states(5),)))

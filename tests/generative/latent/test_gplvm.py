@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torch.distributions import MultivariateNormal
 
 from margin.core.types import Batch
-from margin.engine.loop import Descend, State
+from margin.engine.loop import GradientUpdate, State
 from margin.generative.latent.gplvm import GPLVM, codes_by_descent, negative_log_likelihood, principal_latents
 
 
@@ -28,7 +28,7 @@ def trained(x: Tensor, steps: int, lr: float, **options: Any) -> tuple[Any, list
     model = GPLVM(len(x), x.shape[1], **options).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     state = State(modules={"model": model}, optimizers={"": optimizer})
-    step = codes_by_descent(Descend())
+    step = codes_by_descent(GradientUpdate())
     return model, [float(step(state, Batch((x,)))["loss"]) for _ in range(steps)]
 
 
@@ -124,7 +124,7 @@ def test_what_gives_no_code_is_refused() -> None:
         GPLVM(3001, 2)
     model = GPLVM(4, 2)
     state = State(modules={"model": model}, optimizers={"": torch.optim.SGD(model.parameters(), lr=0.1)})
-    step = codes_by_descent(Descend())
+    step = codes_by_descent(GradientUpdate())
     x = torch.randn(4, 2)
     with pytest.raises(ValueError, match="got 3 examples for 4 codes, weights from 1 to 1"):
         step(state, Batch((x[:3],)))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.core.catalog import models, resolve, supply
+from margin.core.catalog import call_with, models, resolve
 from margin.generative.latent.taxonomy import Place, density_of, exact_log_prob, place_of, taxonomy
 
 KNOWN = {
@@ -27,7 +27,7 @@ KNOWN = {
 def built(name: str) -> Any:
     torch.manual_seed(0)
     spec = {"in_features": 2, "num_examples": 12, "num_classes": 2}
-    return supply(resolve(models()[name].build), spec, {}, name)
+    return call_with(resolve(models()[name].build), spec, {}, name)
 
 
 @pytest.mark.parametrize(("name", "density"), KNOWN.items())

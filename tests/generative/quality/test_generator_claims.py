@@ -64,7 +64,7 @@ def test_samples_that_are_not_finite_fail(question) -> None:
 def test_nothing_is_promised_of_a_generator(question) -> None:
     finding = question(own_law(2))
     assert finding.verdict is Verdict.MEASURED
-    below, above = finding.reach
+    below, above = finding.verdict_interval
     assert bool((below <= finding.value).all() and (finding.value <= above).all())
 
 
@@ -75,18 +75,18 @@ def test_a_shift_has_its_known_distances() -> None:
     assert float(asked.sliced(subject).value) == pytest.approx(shift, abs=0.25)
     found = asked.two_sample(subject)
     truth = 2 * norm.cdf(shift / 2) - 1
-    assert float(found.reach[0]) <= truth
+    assert float(found.verdict_interval[0]) <= truth
     assert float(found.value) == pytest.approx(truth, abs=0.15)
-    assert float(found.reach[1]) == 1  # the truth may be all the way up
+    assert float(found.verdict_interval[1]) == 1  # the truth may be all the way up
     kernel = asked.mmd(subject)
-    assert float(kernel.reach[0]) > 0
+    assert float(kernel.verdict_interval[0]) > 0
     assert "probability 0.005" in kernel.statement
 
 
 def test_the_datas_own_law_is_not_told_apart() -> None:
     subject = own_law(3)
-    assert float(asked.two_sample(subject).reach[0]) == 0
-    low, high = asked.mmd(subject).reach
+    assert float(asked.two_sample(subject).verdict_interval[0]) == 0
+    low, high = asked.mmd(subject).verdict_interval
     assert low <= 0 <= high
     precision, recall, density, coverage = asked.precision_recall(subject).value.tolist()
     assert min(precision, recall) > 0.85
@@ -99,7 +99,7 @@ def test_noisy_images_that_neighbors_take_for_data_are_told_apart_by_a_kernel() 
     subject = beside_normal(lambda count, g: 1.6 * torch.randn(count, 64, generator=g), 64)
     found = asked.two_sample(subject)
     assert "a Gaussian kernel" in found.statement
-    assert float(found.reach[0]) > 0.3
+    assert float(found.verdict_interval[0]) > 0.3
 
 
 def test_a_copier_is_found_and_the_law_itself_is_not() -> None:
@@ -107,10 +107,10 @@ def test_a_copier_is_found_and_the_law_itself_is_not() -> None:
     subject = beside_normal(lambda count, g: train[:count] + 1e-4, 2)
     found = asked.memorization(subject)
     assert float(found.value) < 0.02
-    assert float(found.reach[1]) < 0.5
+    assert float(found.verdict_interval[1]) < 0.5
     # of the samples nearly all are beside one training row
     assert "100.0% of the samples" in found.statement or "99." in found.statement
-    low, high = asked.memorization(own_law(2)).reach
+    low, high = asked.memorization(own_law(2)).verdict_interval
     assert low < 0.5 < high
     assert found.assuming == ("held-out examples are independent of the training rows",)
 
@@ -124,7 +124,7 @@ def test_a_collapsed_generator_is_precise_and_recalls_little() -> None:
 
 def test_the_reach_of_a_share_ends_at_1() -> None:
     found = asked.precision_recall(ring_subject())
-    below, above = found.reach
+    below, above = found.verdict_interval
     assert float(below.min()) >= 0
     assert bool((above[[0, 1, 3]] <= 1 + 1e-12).all())
     assert float(above[2]) > 1
@@ -133,7 +133,7 @@ def test_the_reach_of_a_share_ends_at_1() -> None:
 def test_a_share_of_0_or_1_is_not_known_without_error() -> None:
     # far from the data: no sample in 200 is precise, which a share of up to 1 - 5e-5^(1/200) would give
     found = asked.precision_recall(beside_normal(lambda count, g: torch.full((count, 2), 99.0), 2, n=200))
-    below, above = found.reach
+    below, above = found.verdict_interval
     assert found.value[:2].tolist() == [0, 0]
     assert float(above[0]) == pytest.approx(1 - 5e-5 ** (1 / 200), rel=1e-6)
     assert float(below[0]) == 0

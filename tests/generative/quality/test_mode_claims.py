@@ -41,7 +41,7 @@ def test_the_law_itself_covers_all_modes() -> None:
     found = modes(ring_subject())
     assert found.verdict is Verdict.MEASURED
     assert float(found.value[0]) == 1
-    low, high = found.reach
+    low, high = found.verdict_interval
     assert low[1] < good_share(2) < high[1]
     assert found.premises[0].status == "sampled"
 

@@ -9,7 +9,7 @@ from torch import Generator, nn
 
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
-from margin.engine.loop import Descend, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk
 from margin.robust.attacks.gradient import Search
 from margin.robust.attacks.threat_models import Threat
 from margin.robust.training.adversarial import adversarial_training, attacked
@@ -49,9 +49,9 @@ def test_on_a_linear_model_it_is_training_on_the_margin_less_eps_times_the_l1_no
         return F.softplus(-(sign * (batch.inputs[0] @ w + b) - eps * w.abs().sum()))
 
     # Steps of eps from anywhere in the ball: two reach its corner.
-    step = adversarial_training(OBJECTIVE, Descend(), WIDE, eps=eps, steps=3, step_size=eps)
+    step = adversarial_training(OBJECTIVE, GradientUpdate(), WIDE, eps=eps, steps=3, step_size=eps)
     ours = train(step, linear(), batch, steps=12)
-    theirs = train(descent(closed_form, Descend()), linear(), batch, steps=12)
+    theirs = train(descent(closed_form, GradientUpdate()), linear(), batch, steps=12)
     torch.testing.assert_close(ours.weight, theirs.weight, rtol=0, atol=1e-9)
     torch.testing.assert_close(ours.bias, theirs.bias, rtol=0, atol=1e-9)
 
@@ -66,9 +66,11 @@ def test_robust_accuracy_rises(seed):
         w, b = model.weight[1] - model.weight[0], model.bias[1] - model.bias[0]
         return ((2 * labels - 1) * (held @ w + b) > eps * w.abs().sum()).float().mean()
 
-    plain = train(descent(OBJECTIVE, Descend()), linear(torch.float32), Batch((x,), y))
+    plain = train(descent(OBJECTIVE, GradientUpdate()), linear(torch.float32), Batch((x,), y))
     hard = train(
-        adversarial_training(OBJECTIVE, Descend(), WIDE, eps=eps), linear(torch.float32), Batch((x,), y)
+        adversarial_training(OBJECTIVE, GradientUpdate(), WIDE, eps=eps),
+        linear(torch.float32),
+        Batch((x,), y),
     )
     assert robust(hard) > robust(plain) + 0.2
 
@@ -101,7 +103,7 @@ def test_weights_and_padding_reach_the_descent():
     x, y = data()
     weight = torch.ones(200)
     weight[100:] = 0
-    step = adversarial_training(OBJECTIVE, Descend(), WIDE, eps=0.1)
+    step = adversarial_training(OBJECTIVE, GradientUpdate(), WIDE, eps=0.1)
     whole = train(step, linear(torch.float32), Batch((x,), y, weight), steps=1)
     x2 = x.clone()
     x2[100:] = 0
@@ -111,12 +113,12 @@ def test_weights_and_padding_reach_the_descent():
 
 def test_bad_options_and_inputs_are_refused():
     with pytest.raises(ValueError, match="eps must be finite"):
-        adversarial_training(OBJECTIVE, Descend(), WIDE, eps=-1.0)
+        adversarial_training(OBJECTIVE, GradientUpdate(), WIDE, eps=-1.0)
     with pytest.raises(ValueError, match="steps and restarts must be at least 1"):
-        adversarial_training(OBJECTIVE, Descend(), WIDE, steps=0)
+        adversarial_training(OBJECTIVE, GradientUpdate(), WIDE, steps=0)
     with pytest.raises(ValueError, match="step_size must be positive"):
-        adversarial_training(OBJECTIVE, Descend(), WIDE, step_size=0.0)
+        adversarial_training(OBJECTIVE, GradientUpdate(), WIDE, step_size=0.0)
     x, y = data()
-    step = adversarial_training(OBJECTIVE, Descend(), Domain(torch.tensor(0.0), torch.tensor(1.0)))
+    step = adversarial_training(OBJECTIVE, GradientUpdate(), Domain(torch.tensor(0.0), torch.tensor(1.0)))
     with pytest.raises(ValueError, match="inputs must lie in the stated domain"):
         train(step, linear(torch.float32), Batch((x,), y), steps=1)

@@ -58,7 +58,7 @@ def test_a_band_of_one_deviation_covers_what_a_normal_law_says_and_breaks_nothin
     expected = math.erf(1 / math.sqrt(2))  # 0.6827
     assert finding.value.item() == pytest.approx(expected, abs=4 * math.sqrt(0.22 / 3000))
     assert finding.verdict is Verdict.MEASURED  # a promise in the limit is never violated
-    low, high = finding.reach
+    low, high = finding.verdict_interval
     assert low < expected < high
 
 
@@ -103,7 +103,7 @@ def test_the_mean_of_noise_saves_half_of_what_the_last_value_costs():
     # E (x' - x)^2 = 2 against E x'^2 = 1
     finding = forecast_skill(demo())
     assert finding.value.item() == pytest.approx(0.5, abs=0.03)
-    low, high = finding.reach
+    low, high = finding.verdict_interval
     assert low < 0.5 < high
     assert finding.verdict is Verdict.MEASURED
 

@@ -11,7 +11,7 @@ from margin.core.options import Training
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.hooks import INTERRUPTED
-from margin.engine.loop import Descend, Preprocessed, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, Preprocessed, State, descent, fit, risk
 from margin.runs.training import finish, prepare, reopen
 from margin.sequence.convolution import tcn
 from margin.sequence.linear import linear_system, lru, mingru, minlstm
@@ -138,9 +138,9 @@ def state_of(model: nn.Module) -> State:
 def test_a_step_with_a_window_of_all_steps_is_descent_and_a_smaller_one_is_not() -> None:
     ends = []
     for step in (
-        descent(risk(CLASSES), Descend()),
-        truncated_bptt(risk(CLASSES), Descend(), made("gru"), window=T),
-        truncated_bptt(risk(CLASSES), Descend(), made("gru"), window=3),
+        descent(risk(CLASSES), GradientUpdate()),
+        truncated_bptt(risk(CLASSES), GradientUpdate(), made("gru"), window=T),
+        truncated_bptt(risk(CLASSES), GradientUpdate(), made("gru"), window=3),
     ):
         state = state_of(made("gru"))
         fit(state, lambda _: batch_of(), step, max_steps=3)
@@ -151,11 +151,11 @@ def test_a_step_with_a_window_of_all_steps_is_descent_and_a_smaller_one_is_not()
 
 def test_bad_windows_and_models_without_a_recurrence_are_refused() -> None:
     with pytest.raises(ValueError, match="window must be at least 1: got 0"):
-        truncated_bptt(risk(CLASSES), Descend(), made("gru"), window=0)
+        truncated_bptt(risk(CLASSES), GradientUpdate(), made("gru"), window=0)
     with pytest.raises(ValueError, match="window must be at least 1: got 0"), truncated(made("gru"), 0):
         pass
     with pytest.raises(ValueError, match="needs a model with a causal recurrence: Linear has none"):
-        truncated_bptt(risk(CLASSES), Descend(), nn.Linear(3, 2))
+        truncated_bptt(risk(CLASSES), GradientUpdate(), nn.Linear(3, 2))
     model, wrong = made("gru"), torch.tensor([12, 1, 1, 1, 1])
     with truncated(model, 4), pytest.raises(ValueError, match=r"lengths must be in 0 \.\. 11"):
         model(batch_of().inputs[0], wrong)
@@ -191,6 +191,6 @@ def test_a_norm_over_the_steps_of_a_batch_is_refused() -> None:
     """A window has other steps than the whole, so each would be normalized in its own way."""
     model = lru.classifier(3, 2, width=4, states=3, norm="batch")
     with pytest.raises(ValueError, match="reads one step: got norm='batch'"):
-        truncated_bptt(risk(CLASSES), Descend(), model, window=4)
+        truncated_bptt(risk(CLASSES), GradientUpdate(), model, window=4)
     with truncated(model.eval(), 4):  # trained, it reads one step
         assert model(torch.zeros(2, 9, 3)).shape == (2, 2)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import margin
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
@@ -248,7 +248,7 @@ def test_who_is_asked() -> None:
 @pytest.mark.parametrize("ask", [rows, alignment, normalization, search, by_length])
 def test_asking_leaves_no_trace(ask: object) -> None:
     subject = demo()
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     assert callable(ask)
     ask(subject)
     assert not before.difference(subject)

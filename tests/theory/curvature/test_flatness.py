@@ -107,7 +107,7 @@ def test_a_larger_box_is_sharper_and_it_is_only_a_lower_bound():
     values = [box_sharpness(relu(True), epsilon=e).value.item() for e in (1e-4, 1e-3, 1e-2)]
     assert 0 < values[0] < values[1] < values[2]
     found = box_sharpness(relu(True))
-    assert found.kind == "lower" and math.isinf(found.reach[1].item())
+    assert found.kind == "lower" and math.isinf(found.verdict_interval[1].item())
 
 
 def test_batches_and_weights_are_one_mean():

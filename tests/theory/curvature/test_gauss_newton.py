@@ -217,7 +217,7 @@ def test_traces_of_the_fisher_matrices(net):
     kinds = ("gauss_newton", "sampled_fisher", "empirical_fisher")
     exact = torch.stack([columns(subject, kind).trace() for kind in kinds])
     found = fisher(subject)
-    low, high = found.reach
+    low, high = found.verdict_interval
     assert bool((low - 1e-12 <= exact).all() and (exact <= high + 1e-12).all())  # 3 x 6e-5
     J, z = jacobian(subject)
     g = torch.einsum("nk,nki->ni", z.softmax(-1) - F.one_hot(subject.train[0].targets, 3), J)

@@ -51,7 +51,7 @@ def quadratic(spectrum):
 def test_few_eigenvalues_are_counted():
     found = density(quadratic([5.0, 1.0, -2.0, 0.01, 0.0, -0.049]))
     assert found.value.tolist() == pytest.approx([1 / 6, 3 / 6, 2 / 6])
-    assert found.reach[0].tolist() == pytest.approx(found.value.tolist())
+    assert found.verdict_interval[0].tolist() == pytest.approx(found.value.tolist())
     assert found.curves["extreme eigenvalues"].tolist() == [-2, 5]
     grid, curve = found.curves["eigenvalue"], found.curves["density"]
     assert torch.trapezoid(curve, grid).item() == pytest.approx(1, abs=2e-3)
@@ -69,7 +69,7 @@ def test_many_are_estimated_within_their_interval():
     below = near((-3 * width - values) / width).mean()
     upto = near((3 * width - values) / width).mean()
     exact = torch.stack((below, upto - below, 1 - upto))
-    low, high = found.reach
+    low, high = found.verdict_interval
     slack = 2e-3  # the width is that of the nodes' ends, a little less than the spectrum's
     assert bool((low - slack <= exact).all() and (exact <= high + slack).all())  # probability 2e-4 / 3
     assert bool((high - low < 0.35).all())
@@ -145,7 +145,7 @@ def test_layers_are_blocks_of_the_trace(width):
     exact = torch.stack([part.sum() for part in diagonal.split([p.numel() for p in parameters])])
     found = layers(subject)
     assert found.labels == names
-    low, high = found.reach
+    low, high = found.verdict_interval
     assert bool((low - 1e-12 <= exact).all() and (exact <= high + 1e-12).all())  # 4 x 6e-5
     if width == 4:
         torch.testing.assert_close(found.value, exact, rtol=0, atol=1e-12)

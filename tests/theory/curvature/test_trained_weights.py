@@ -150,7 +150,7 @@ def test_ends_and_trace_are_the_dense_hessians(net):
     assert bool((found.interval[0] <= found.value).all() and (found.value <= found.interval[1]).all())
     estimate = trace(subject)  # of so few parameters, exact
     assert estimate.value.item() == pytest.approx(H.trace().item(), abs=1e-12)
-    assert (estimate.reach[1] - estimate.reach[0]).item() < 1e-12
+    assert (estimate.verdict_interval[1] - estimate.verdict_interval[0]).item() < 1e-12
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 12, 1000])
@@ -474,7 +474,7 @@ def test_the_leading_eigenvalues_are_the_dense_ones_of_a_net_beyond_the_dense_li
     assert found.value.tolist() == pytest.approx(best.tolist(), abs=1e-8)
     assert bool((found.interval[0] <= best + 1e-12).all() and (best <= found.interval[1] + 1e-12).all())
     estimate = trace(subject)
-    below, above = estimate.reach
+    below, above = estimate.verdict_interval
     assert below <= H.trace() <= above  # probability of a miss 6e-5
     assert above - below < 0.6 * H.trace().abs()
     tight = leading(subject, tol=1e-12, max_products=8)
@@ -559,7 +559,7 @@ def test_the_curvature_of_rows_sorted_by_class_is_the_training_losses():
         assert ends.shown[0][i] <= end <= ends.shown[1][i]
     # Where fewer are taken, the interval knows of it: 8 samples of 37 examples each, of 4 standard errors.
     few = trace(subject, examples=300)
-    below, above = (float(end) for end in few.reach)
+    below, above = (float(end) for end in few.verdict_interval)
     assert below < truth < above and above - below < 1.5 * truth
     assert few.sample == "300 drawn" and "8 samples of 37 each" in few.statement
     printed = [float(end) for end in few.shown]

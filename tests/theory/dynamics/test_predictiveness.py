@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
@@ -66,7 +66,7 @@ def test_batch_statistics_are_the_batch_s_and_dropout_is_off():
     for module in subject.model.modules():
         if isinstance(module, nn.BatchNorm1d):
             module.running_mean.fill_(50.0)  # in evaluation the net would answer something else
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     found = gradient_predictiveness(subject.model, subject.objective, subject.test[0], RATES)
     assert not before.difference(subject)
     other = classifier(norm="batch")

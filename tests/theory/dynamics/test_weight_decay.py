@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.catalog import parts
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES
@@ -118,7 +118,7 @@ def classifier(dtype=torch.float64, rows=48, size=16):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_identity_holds_on_a_network_and_leaves_no_trace(dtype):
     subject = classifier(dtype)
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     found = sgd_is_penalty(subject)
     assert found.verdict == Verdict.HOLDS
     assert found.tolerance < 1e-4

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.catalog import claims
 from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES, VALUES
@@ -207,7 +207,7 @@ def test_a_single_output_and_real_values_are_pictured(task):
 def test_asking_leaves_no_trace_and_says_the_same_again(ask):
     subject = subject_of(initial=MLP(5, 3, hidden=(8, 6)))
     subject.model.train()
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     first, second = ask(subject), ask(subject)
     assert before.difference(subject) == "" or not before.difference(subject)
     assert first.as_json() == second.as_json()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.catalog import claims
 from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES, VALUES
@@ -126,7 +126,7 @@ def test_batch_norm_stays_in_evaluation_and_nothing_is_left_behind():
     )
     model[1].running_mean.fill_(3.0)
     subject = asked(model, inputs=4)
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     x = subject.test[0].inputs[0]
     alone = monte_carlo_prediction(model, (x[:1],), 300, seeded())
     together = monte_carlo_prediction(model, (x,), 300, seeded())

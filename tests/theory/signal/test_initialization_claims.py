@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.catalog import claims
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES
@@ -62,7 +62,7 @@ def test_the_interval_of_a_fresh_draw_holds_its_scheme(scheme, gain):
     net = nn.Linear(40, 50).double()
     initialize(net, scheme, generator=torch.Generator().manual_seed(1))
     found = variance(asked(net, inputs=40))
-    below, above = found.reach
+    below, above = found.verdict_interval
     assert float(below) <= gain <= float(above)  # 4 standard errors: fails with 6e-5
     assert float(above - below) < 0.3 * gain
     assert found.verdict == Verdict.MEASURED
@@ -71,7 +71,7 @@ def test_the_interval_of_a_fresh_draw_holds_its_scheme(scheme, gain):
 def test_the_interval_tells_schemes_apart():
     net = nn.Linear(40, 50).double()
     initialize(net, "he_normal", generator=torch.Generator().manual_seed(1))
-    below, _ = variance(asked(net, inputs=40)).reach
+    below, _ = variance(asked(net, inputs=40)).verdict_interval
     assert float(below) > 1.5
 
 
@@ -183,13 +183,13 @@ def test_a_chain_is_found_behind_preprocessing_dropout_and_ravelled_outputs():
 
 def test_both_leave_no_trace_in_a_model_that_trains():
     subject = asked(chain(12, 30, 3, dropout=0.5).train())
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     mean_square(subject), variance(subject)
     assert not before.difference(subject)
 
 
 def test_the_demonstration_holds_its_scheme():
-    below, above = variance(demo()).reach
+    below, above = variance(demo()).verdict_interval
     assert bool(((below <= 2) & (above >= 2)).all())
 
 
@@ -227,6 +227,6 @@ def test_a_filler_that_is_no_number_is_not_shown():
 def test_a_spectral_norm_in_training_mode_is_read_without_a_trace():
     subject = asked(nn.Sequential(parametrizations.spectral_norm(nn.Linear(12, 8)), nn.Linear(8, 3)))
     subject.model.train()
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     variance(subject)
     assert not before.difference(subject)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.catalog import claims
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES
@@ -81,7 +81,7 @@ def test_the_claim_holds_on_a_deep_net_with_its_own_statistics():
     model = MLP(5, 3, hidden=(16, 12), norm="batch", dropout=0.5).train()
     x = f64(80, 5) @ f64(5, 5, seed=1) * 30 + 100
     subject = asked(model, x)
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     found = batch_as_weight_norm(subject)
     assert not before.difference(subject)
     assert found.verdict == Verdict.HOLDS

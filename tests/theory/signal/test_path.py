@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
@@ -153,7 +153,7 @@ def test_following_a_model_leaves_no_trace():
     subject = Subject(
         model=model, test=[Batch(X, torch.zeros(3).long())], task=CLASSES, objective=risk(CLASSES)
     )
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     chain_of(model, X)
     assert not before.difference(subject)
 

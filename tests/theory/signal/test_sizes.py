@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.auditing.asking.side_effects import Trace
+from margin.auditing.asking.side_effects import Snapshot
 from margin.core.catalog import parts, resolve
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
@@ -173,7 +173,7 @@ def test_an_activation_in_place_does_not_change_what_was_seen():
 def test_frozen_layers_have_a_gradient_too_and_no_trace_is_left():
     model = MLP(4, 3, hidden=(6,), dropout=0.5).train().requires_grad_(False)
     subject = subject_of(model, randn(5, 4), torch.arange(5) % 3)
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     assert bool((gradients(subject).value > 0).all())
     dead(subject)
     assert not before.difference(subject)
@@ -262,7 +262,7 @@ def test_the_track_follows_a_training_and_leaves_no_trace():
     (batch,) = doubling_demo().test
     state = State({"model": doubling_demo().model.train()})
     subject = doubling_demo()
-    before = Trace.of(replace(subject, model=state.model))
+    before = Snapshot.of(replace(subject, model=state.model))
     rows = track(state, risk(VALUES), [batch])
     assert rows == {"activation_gain": 8, "gradient_gain": 8}
     assert not before.difference(replace(subject, model=state.model))

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from margin.auditing.asking.budget import Plan
-from margin.auditing.asking.requirements import Judgment, Requirement, Status, judged
-from margin.auditing.asking.side_effects import Trace
-from margin.auditing.asking.worst_examples import Hardest, hardest
+from margin.auditing.asking.budget import Budget
+from margin.auditing.asking.requirements import Judgment, Requirement, Status, check_requirement
+from margin.auditing.asking.side_effects import Snapshot
+from margin.auditing.asking.worst_examples import WorstExamples, worst_examples
 from margin.auditing.subject.user_modules import lacking
 from margin.core.catalog import Claim, nearest, resolve
 from margin.core.findings import Finding, NotAsked, Subject, Verdict
@@ -106,7 +106,7 @@ class Audit:
     assumed: tuple[str, ...] = ()
     facts: Mapping[str, Fact] = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()
-    hardest: Hardest | None = None
+    worst_examples: WorstExamples | None = None
     class_names: tuple[str, ...] = ()
     span: tuple[float, float] | None = None
     judgments: tuple[Judgment, ...] = ()
@@ -149,7 +149,7 @@ class Audit:
             "facts": _plain(self.facts),
             "answers": [answer.as_json() for answer in self.answers],
             "requirements": [judgment.as_json() for judgment in self.judgments],
-            "hardest": None if self.hardest is None else self.hardest.as_json(),
+            "hardest": None if self.worst_examples is None else self.worst_examples.as_json(),
             "history": [_plain(row) for row in self.history],
         }
 
@@ -217,7 +217,7 @@ def ask(
         ValueError: A requirement is about a claim that does not apply, or an element that is not there.
     """
     claims = list(claims)
-    plan = Plan(subject, minutes)
+    plan = Budget(subject, minutes)
     check_required(subject, claims, requirements)
     known = {**facts_of(subject), **(facts or {})}
     answers: dict[str, Answer] = {}
@@ -230,7 +230,7 @@ def ask(
             left = "" if everything or claim in required else claim.by_name
             answers[claim.name] = _answer(subject, claim, plan, f"{left}{BY_NAME}" if left else "")
             _judgments(requirements, answers)  # a label that means no element is told at once
-        hard = hardest(subject)
+        hard = worst_examples(subject)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -243,7 +243,7 @@ def ask(
         assumed=subject.assumed,
         facts=known,
         history=tuple(history),
-        hardest=hard,
+        worst_examples=hard,
         class_names=subject.class_names,
         span=_span(subject),
         judgments=_judgments(requirements, answers),
@@ -277,11 +277,11 @@ def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer
     for requirement in requirements:
         if answer := answers.get(requirement.claim.name):
             absent = Judgment(requirement, {}, answer.absence)
-            made.append(judged(requirement, answer.finding) if answer.finding else absent)
+            made.append(check_requirement(requirement, answer.finding) if answer.finding else absent)
     return tuple(made)
 
 
-def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer:
+def _answer(subject: Subject, claim: Claim, plan: Budget, unwanted: str) -> Answer:
     try:
         refusal = claim.refusal(subject)
     except Exception as error:  # whether it applies is found out by asking the model, which may be odd
@@ -291,7 +291,7 @@ def _answer(subject: Subject, claim: Claim, plan: Plan, unwanted: str) -> Answer
         return Answer(claim, None, refusal, 0.0)
     if skipped := unwanted or plan.lacking(claim):
         return Answer(claim, None, "", 0.0, skipped)
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     start = time.perf_counter()
     finding, skipped, broken = None, "", ""
     try:

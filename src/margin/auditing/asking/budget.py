@@ -15,7 +15,7 @@ from margin.core import catalog
 from margin.core.catalog import Claim, UnknownName, nearest
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 
 LONG = "needs about"
 """How the reason begins for which there was no time for a claim."""
@@ -34,7 +34,7 @@ FARTHEST = 30.0
 """By how much, at most, what was measured corrects what is expected."""
 
 
-class Plan:
+class Budget:
     """The time that is left of an audit, and what each question is expected to take of it.
 
     A question costs so many forward passes over so many examples; one pass is timed on the first of them, and
@@ -91,7 +91,7 @@ class Plan:
         needed = self.seconds(claim)
         if not self._limited or needed <= left:
             return ""
-        return f"{LONG} {spoken(needed)} of the {spoken(max(left, 0.0))} that remain"
+        return f"{LONG} {duration(needed)} of the {duration(max(left, 0.0))} that remain"
 
 
 @torch.no_grad()
@@ -106,7 +106,7 @@ def seconds_per_example(subject: Subject) -> float:
     batch = subject.test[0]
     length = len(batch.inputs[0])
     size = 1 if subject.independent and batch.divisible else length
-    with asking(subject.model):
+    with eval_mode(subject.model):
         while True:
             inputs = tuple(x[:size] for x in batch.inputs) if size < length else batch.inputs
             start = time.perf_counter()
@@ -126,7 +126,7 @@ def count(batches: Sequence[Batch]) -> int:
     return (len(batches) - 1) * len(batches[0].inputs[0]) + len(batches[-1].inputs[0])
 
 
-def spoken(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A time in the unit that people would name it in: "4 s", "3 min", "2.5 h"."""
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 0.95 * size:

@@ -116,7 +116,7 @@ def requirement_of(text: str) -> Requirement:
     return Requirement(text.strip(), claim_named(name), (label or "").strip(), relation, bound)
 
 
-def judged(requirement: Requirement, finding: Finding) -> Judgment:
+def check_requirement(requirement: Requirement, finding: Finding) -> Judgment:
     """Hold a requirement against a finding.
 
     Raises:
@@ -145,8 +145,8 @@ def ends(finding: Finding) -> tuple[list[float], list[float]]:
     An exact value is itself; a quantity that is bounded from two sides lies between the bounds; any other
     in the value's reach.
     """
-    low, high = finding.bracket or finding.reach
-    if finding.kind == "exact" and finding.bracket is None:
+    low, high = finding.sandwich or finding.verdict_interval
+    if finding.kind == "exact" and finding.sandwich is None:
         low = high = finding.value
     sides = (side.double().expand(finding.value.shape).clamp(*finding.range) for side in (low, high))
     below, above = (side.flatten().tolist() for side in sides)
@@ -226,7 +226,7 @@ def _why(judgment: Judgment, finding: Finding, low: Sequence[float], high: Seque
 
 def _remedy(requirement: Requirement, finding: Finding, element: int) -> str:
     """What would decide: a narrower bracket, where the sample's own straddles the bound, or more examples."""
-    if finding.bracket is None:
+    if finding.sandwich is None:
         return "more examples"
     value = finding.value.double().flatten()[element].item()
     low = finding.range[0]

@@ -14,7 +14,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trace:
+class Snapshot:
     """The state that a question can disturb, copied before it is asked.
 
     Args:
@@ -32,7 +32,7 @@ class Trace:
     examples: dict[str, tuple[int, bool]]
 
     @classmethod
-    def of(cls, subject: Subject) -> "Trace":
+    def of(cls, subject: Subject) -> "Snapshot":
         """Copy what is to be compared; one more copy of the weights is held meanwhile."""
         return cls(
             {name: (tensor, tensor.detach().clone()) for name, tensor in _tensors(subject.model)},

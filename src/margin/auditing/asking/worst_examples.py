@@ -14,12 +14,12 @@ from torch.nn.functional import pad
 
 from margin.core.findings import Subject, has_loss, has_targets
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, expand_weight
+from margin.engine.evaluation import eval_mode, expand_weight
 from margin.theory.prediction.margins import output_margins
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hardest:
+class WorstExamples:
     """Held-out examples of largest loss, the hardest first.
 
     Args:
@@ -52,7 +52,7 @@ class Hardest:
 
 
 @torch.no_grad()
-def hardest(subject: Subject, count: int = 12) -> Hardest | None:
+def worst_examples(subject: Subject, count: int = 12) -> WorstExamples | None:
     """The ``count`` held-out examples of largest loss; leaves no trace.
 
     Args:
@@ -70,20 +70,20 @@ def hardest(subject: Subject, count: int = 12) -> Hardest | None:
         raise ValueError(f"count must be at least 1: got {count}")
     if not (has_loss(subject) and has_targets(subject)):
         return None
-    kept: Hardest | None = None
+    kept: WorstExamples | None = None
     position = 0
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         for batch in subject.test:
             found = _of_batch(subject, batch, generator)
             if found is None:
                 return None
-            found = Hardest(found.index + position, *_fields(found)[1:])
+            found = WorstExamples(found.index + position, *_fields(found)[1:])
             position += len(found)
             kept = _top(found if kept is None else _join(kept, found), count)
     return kept
 
 
-def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> Hardest | None:
+def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> WorstExamples | None:
     losses = subject.objective(subject.model, batch, generator)
     outputs = subject.model(*batch.inputs)
     if (
@@ -107,7 +107,7 @@ def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> Har
     index = torch.arange(int(keep.sum()))
     rows = (batch.inputs[0], batch.targets)
     inputs, targets = (tensor[keep].cpu() for tensor in rows)
-    return Hardest(
+    return WorstExamples(
         index,
         inputs,
         targets,
@@ -132,13 +132,13 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _fields(h: Hardest) -> tuple[Tensor, Tensor, Tensor, Mapping[str, Tensor], Tensor, Tensor | None]:
+def _fields(h: WorstExamples) -> tuple[Tensor, Tensor, Tensor, Mapping[str, Tensor], Tensor, Tensor | None]:
     return h.index, h.inputs, h.targets, h.predictions, h.losses, h.margins
 
 
-def _join(a: Hardest, b: Hardest) -> Hardest:
+def _join(a: WorstExamples, b: WorstExamples) -> WorstExamples:
     margins = None if a.margins is None or b.margins is None else torch.cat((a.margins, b.margins))
-    return Hardest(
+    return WorstExamples(
         torch.cat((a.index, b.index)),
         _together(a.inputs, b.inputs),
         _together(a.targets, b.targets),
@@ -158,13 +158,13 @@ def _together(a: Tensor, b: Tensor) -> Tensor:
     return torch.cat([pad(x, sides) for x, sides in zip((a, b), pads, strict=True)])
 
 
-def _top(h: Hardest, count: int) -> Hardest:
+def _top(h: WorstExamples, count: int) -> WorstExamples:
     order = torch.arange(len(h))
     if h.margins is not None:
         order = order[h.margins.nan_to_num(-torch.inf).argsort(stable=True)]
     losses = torch.where(h.losses.isnan(), torch.inf, h.losses)
     order = order[losses[order].argsort(descending=True, stable=True)][:count]
-    return Hardest(
+    return WorstExamples(
         h.index[order],
         h.inputs[order],
         h.targets[order],

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from margin.auditing.asking.worst_examples import Hardest
+from margin.auditing.asking.worst_examples import WorstExamples
 from margin.core.catalog import resolve
 from margin.core.findings import Finding
 from margin.figures.digits import exact
@@ -155,12 +155,12 @@ class Example:
 
 
 def examples(
-    hardest: Hardest, class_names: tuple[str, ...] = (), span: tuple[float, float] | None = None
+    hardest: WorstExamples, class_names: tuple[str, ...] = (), span: tuple[float, float] | None = None
 ) -> list[Example]:
     """The hardest examples, ready to print.
 
     Args:
-        hardest: What :func:`margin.auditing.asking.worst_examples.hardest` found.
+        hardest: What :func:`margin.auditing.asking.worst_examples.worst_examples` found.
         class_names: Names of the classes, in the order of the labels.
         span: The values shown as black and white; None: the least and largest of each image.
     """

@@ -148,7 +148,7 @@ def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> 
     whole = template.startswith("report")
     sections = [_section(audit, i, notes, whole) for i, a in enumerate(audit.answers) if a.finding]
     used = {f.scope for f in audit.findings.values() if f.low is not None or f.high is not None}
-    hard = audit.hardest if whole else None
+    hard = audit.worst_examples if whole else None
     return (
         _environment()
         .get_template(template)

@@ -99,7 +99,7 @@ class Row:
 def elements(finding: Finding) -> list[Element]:
     """The numbers of a finding, one an element of its value."""
     value = finding.value.double()
-    below, above = finding.bracket or finding.shown
+    below, above = finding.sandwich or finding.shown
     low = value.new_tensor(-math.inf) if finding.low is None else finding.low
     high = value.new_tensor(math.inf) if finding.high is None else finding.high
     ends = (value, below, above, low, high)
@@ -173,7 +173,7 @@ def _wider(finding: Finding) -> str:
         words = f"the verdict's interval (-+ {STANDARD_ERRORS:g} stderr)"
     if finding.value.numel() != 1:
         return words
-    below, above = (float(end) for end in finding.reach)
+    below, above = (float(end) for end in finding.verdict_interval)
     ends = figures([below, above], above - below)
     return f"{words} [{ends[0]}, {ends[1]}]"
 
@@ -242,7 +242,7 @@ def _with_interval(finding: Finding, part: Element) -> str:
     sign = {"lower": ">= ", "upper": "<= "}.get(finding.kind, "")
     if not math.isfinite(part.value):
         return sign + str(part.value)
-    if finding.stderr is None and finding.interval is None and finding.bracket is None:
+    if finding.stderr is None and finding.interval is None and finding.sandwich is None:
         return sign + exact(part.value)
     known = [end for end in (part.below, part.above) if math.isfinite(end)]
     ends = {"lower": part.value - part.below, "upper": part.above - part.value}

@@ -23,8 +23,8 @@ from margin.auditing.subject.user_modules import Asked, check_copyable, describe
 from margin.core.findings import Subject
 from margin.core.tasks import VALUES, Task
 from margin.core.types import Batch, Domain
-from margin.data.examples import Data, judged
-from margin.engine.evaluation import Kept, asking, same_bits
+from margin.data.examples import Data, held_out_part
+from margin.engine.evaluation import Kept, eval_mode, same_bits
 from margin.engine.loop import risk
 
 IGNORED = -100
@@ -68,7 +68,7 @@ def subject_of(
         train = data.splits.get("train") if train is None else train
         domain = data.domain if domain is None else domain
         class_names = class_names or tuple(str(c) for c in data.encoding.get("classes", ()))
-        data = data.splits[judged(data.splits)]
+        data = data.splits[held_out_part(data.splits)]
     handed = [read(data, class_names, "the held-out data")]
     if train is not None:
         handed.append(read(train, class_names, "the training data"))
@@ -101,7 +101,7 @@ def subject_of(
 
 
 def _without(data: Data) -> list[str]:
-    part = judged(data.splits)
+    part = held_out_part(data.splits)
     if not part:
         raise ValueError(
             f"{data.name} must have a test or val part: it has {', '.join(data.splits) or 'none'}"
@@ -139,7 +139,7 @@ def _probe(model: nn.Module, batch: Batch, assumed: list[str]) -> Probed:
     """Ask the first batch twice; what the model does besides answering is said."""
     flags = {module: module.training for module in model.modules()}
     given = tuple(x.clone() for x in batch.inputs)
-    with asking(model):
+    with eval_mode(model):
         kept = Kept(model)
         outputs = _run(model, given)
         written = kept.written(model)
@@ -176,7 +176,7 @@ def _probe(model: nn.Module, batch: Batch, assumed: list[str]) -> Probed:
 
 def _moves_in(flags: Mapping[nn.Module, bool], model: nn.Module, batch: Batch, outputs: Tensor) -> bool:
     """Whether the model answers otherwise, or not at all, in the mode that it came in."""
-    with asking(model):
+    with eval_mode(model):
         for module, flag in flags.items():
             module.training = flag
         try:
@@ -206,7 +206,7 @@ def _read(probed: Probed, batches: Sequence[Batch], task: str | None) -> tuple[T
     outputs, targets = probed.outputs, batches[0].targets
     if task in ("logits", "values") or outputs.ndim > 2 or targets is None or not in_unit(outputs):
         return outputs, targets
-    with asking(probed.model):
+    with eval_mode(probed.model):
         rest = [_run(probed.model, batch.inputs) for batch in batches[1:]]
     known = [batch.targets for batch in batches if batch.targets is not None]
     return torch.cat([outputs, *rest]), torch.cat(known)
@@ -223,7 +223,7 @@ def _independent(probed: Probed, batch: Batch, assumed: list[str]) -> bool:
     if few == len(outputs):
         assumed.append("the examples do not read each other (one example shows nothing)")
         return True
-    with asking(model):
+    with eval_mode(model):
         alone = _run(model, tuple(x[:few] for x in batch.inputs))
     gap = _apart(alone, outputs[:few])
     # of a model that draws, other draws alone move the outputs

@@ -15,7 +15,7 @@ from margin.core.catalog import find, models, resolve
 from margin.core.findings import Subject, without_loss
 from margin.core.tasks import Task
 from margin.core.types import Examples
-from margin.data.examples import Data, InOrder, evaluation_batch, is_independent, judged
+from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
 from margin.data.opening import encode
 from margin.engine.loop import dtype_of
 from margin.engine.objectives import same_noise
@@ -115,7 +115,7 @@ def _test_part(
         return given
     if original is None:
         raise ValueError("this run was trained on data in memory: hand them over, or held-out examples")
-    part = judged(original.splits)
+    part = held_out_part(original.splits)
     if not part:
         raise ValueError("the run held nothing out: give held-out data")
     if part == "val":

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import NonFiniteError, State, features_of
 
 CHUNK = 2048
@@ -64,7 +64,7 @@ def training_rows(subject: Subject, *, targets: bool = True) -> Rows:
         NonFiniteError: A feature or a target is not finite.
     """
     parts = []
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         for batch in subject.train:
             if targets and batch.targets is None:
                 raise ValueError("the question needs targets: the training examples have none")

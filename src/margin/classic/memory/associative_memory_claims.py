@@ -25,7 +25,7 @@ from margin.classic.memory.modern_hopfield import (
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 
 MOST_PATTERNS = 200
 """Stored patterns that are retrieved, the first."""
@@ -66,7 +66,7 @@ def lost(subject: Subject) -> Finding:
         subject: An associative memory.
     """
     memory = memory_of(subject.model)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         patterns = stored_patterns(memory)[:MOST_PATTERNS]
         if isinstance(memory, ModernHopfield):
             found = memory(patterns)
@@ -96,7 +96,7 @@ def falling_dense_energy(subject: Subject) -> Finding:
     """
     memory = memory_of(subject.model)
     patterns = stored_patterns(memory)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         path = [states_of(subject.model, subject.test[0])[:16]]
         while len(path) <= memory.max_sweeps and (len(path) < 2 or not torch.equal(path[-1], path[-2])):
             path.append(memory.sweep(path[-1]))
@@ -207,7 +207,7 @@ def retrieval_error(subject: Subject) -> Finding:
 
 def _continuous(subject: Subject) -> tuple[ModernHopfield, Tensor, Tensor]:
     memory = memory_of(subject.model)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         probes = states_of(subject.model, subject.test[0])[:64]
     return memory, stored_patterns(memory).double(), probes.double()
 

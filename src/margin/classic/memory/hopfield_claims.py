@@ -24,7 +24,7 @@ from margin.classic.memory.hopfield_theory import (
 from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 
 PROBES = 4
 """Held-out probes whose every step is looked at."""
@@ -58,7 +58,7 @@ def falling_energy(subject: Subject) -> Finding:
     """
     memory = memory_of(subject.model)
     W, b = memory.correlation.double(), memory.drive.double()
-    with asking(subject.model):
+    with eval_mode(subject.model):
         batch = subject.test[0]
         probes = states_of(subject.model, batch)[:PROBES].double()
     orders = memory.orders()

@@ -23,7 +23,7 @@ from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.data.sets.tiny.tables import sides
-from margin.engine.evaluation import Chosen, counts
+from margin.engine.evaluation import ExampleSample, counts
 from margin.engine.loop import risk
 
 MOST_NUMBERS = 2_000_000
@@ -110,7 +110,9 @@ def _words(subject: Subject, taken: int) -> str:
     """Which of the training examples so many are."""
     among = sum(int(counts(batch).sum()) for batch in subject.train)
     return (
-        f"the {taken:,} training examples" if taken == among else Chosen((), taken, among).words("training")
+        f"the {taken:,} training examples"
+        if taken == among
+        else ExampleSample((), taken, among).words("training")
     )
 
 

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from margin.core.findings import Subject
-from margin.engine.evaluation import asking, chosen
+from margin.engine.evaluation import eval_mode, sample_examples
 from margin.engine.loop import features_of
 
 
@@ -26,8 +26,8 @@ def training_rows(
         ValueError: The examples have no targets, or a feature is not finite.
     """
     model, rows, labels = subject.model, [], []
-    with torch.no_grad(), asking(model):
-        found = chosen(subject.train, most)
+    with torch.no_grad(), eval_mode(model):
+        found = sample_examples(subject.train, most)
         for batch in found.batches:
             if batch.targets is None:
                 raise ValueError("the training examples have no targets")

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, elsewhere, refuse_shares
-from margin.engine.loop import Descend, State, Step
+from margin.engine.loop import GradientUpdate, State, Step
 from margin.math.seeds import mix
 
 Family = Callable[[Tensor, float], Tensor]
@@ -89,7 +89,7 @@ def continued(family: Family, start: Tensor, *, stages: int, steps: int, lr: flo
 
 def continuation(
     objective: Objective,
-    descend: Descend,
+    descend: GradientUpdate,
     total_steps: int,
     *,
     sigma: float = 0.1,

@@ -12,14 +12,14 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import Task
 from margin.core.types import Batch, ClassScores, Objective
-from margin.engine.evaluation import asking, expand_weight
-from margin.engine.loop import Descend, Step, descent, dtype_of
+from margin.engine.evaluation import eval_mode, expand_weight
+from margin.engine.loop import GradientUpdate, Step, descent, dtype_of
 from margin.nn.distillation import check_temperature, distillation_excess
 
 
 def distillation(
     objective: Objective,
-    descend: Descend,
+    descend: GradientUpdate,
     task: Task,
     teacher: nn.Module,
     *,
@@ -102,7 +102,7 @@ def answers(teacher: nn.Module, inputs: tuple[Tensor, ...], task: Task) -> Class
     """
     dtype = dtype_of(teacher)
     own = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
-    with torch.no_grad(), asking(teacher):
+    with torch.no_grad(), eval_mode(teacher):
         try:
             outputs = teacher(*own)
         except torch.OutOfMemoryError:

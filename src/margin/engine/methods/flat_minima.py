@@ -20,11 +20,11 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, elsewhere, norm_of, put, refuse_shares
-from margin.engine.loop import Descend, State, Step
+from margin.engine.loop import GradientUpdate, State, Step
 from margin.math.seeds import mix
 
 
-def sam(objective: Objective, descend: Descend, *, rho: float = 0.05) -> Step:
+def sam(objective: Objective, descend: GradientUpdate, *, rho: float = 0.05) -> Step:
     """One optimizer step along the gradient at theta + rho g / |g|, g the gradient at theta.
 
     The maximum over the ball is replaced by its first-order solution, and the derivative of that solution
@@ -128,7 +128,7 @@ class Chain(nn.Module):
 # the method has so many numbers
 def entropy_sgd(
     objective: Objective,
-    descend: Descend,
+    descend: GradientUpdate,
     total_steps: int = 0,
     *,
     gamma: float = 0.1,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, elsewhere, norm_of, put, refuse_clip, refuse_shares
-from margin.engine.loop import Descend, NonFiniteError, State, Step, total_norm
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, Step, total_norm
 
 Field = Callable[[list[Tensor]], list[Tensor]]
 """The time derivative at a point."""
@@ -100,7 +100,7 @@ def _error(y: Sequence[Tensor], new: Sequence[Tensor], gap: Sequence[Tensor], le
 
 def gradient_flow(
     objective: Objective,
-    descend: Descend,
+    descend: GradientUpdate,
     *,
     time: float | None = None,
     tolerance: float = 1e-5,

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, refuse_shares
-from margin.engine.loop import Descend, State, Step
+from margin.engine.loop import GradientUpdate, State, Step
 from margin.math.seeds import mix
 
 Choice = Literal["magnitude", "random"]
@@ -103,7 +103,7 @@ def boundaries(total_steps: int, rounds: int) -> list[int]:
 # What the frame gives, and the four options of the method.
 def lottery_ticket(
     objective: Objective,
-    descend: Descend,
+    descend: GradientUpdate,
     total_steps: int,
     *,
     rounds: int = 5,

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from margin.core.types import Batch, Metrics, Objective
 from margin.engine.batch_loss import BatchLoss, elsewhere, put, refuse_clip, refuse_shares
-from margin.engine.loop import Descend, NonFiniteError, State, Step
-from margin.engine.parallel.processes import share
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, Step
+from margin.engine.parallel.processes import world
 
 DENSE_LIMIT = 5000
 """Most parameters of a dense Hessian, which then takes 200 MB in double precision."""
@@ -35,7 +35,7 @@ HALVINGS = 30
 
 def newton(
     objective: Objective,
-    descend: Descend,
+    descend: GradientUpdate,
     *,
     damping: float = 0.0,
     solver: Literal["dense", "conjugate_gradients"] = "dense",
@@ -79,8 +79,8 @@ def newton(
     refuse_shares("newton", descend)
     if descend.pieces > 1:
         raise ValueError(f"newton takes a batch whole: accumulate must be 1, got {descend.pieces}")
-    if share().size > 1:
-        raise ValueError(f"newton takes a batch in one process: processes must be 1, got {share().size}")
+    if world().size > 1:
+        raise ValueError(f"newton takes a batch in one process: processes must be 1, got {world().size}")
 
     def step(state: State, batch: Batch) -> Metrics:
         asked = BatchLoss(state, objective, descend, batch)

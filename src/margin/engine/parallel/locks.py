@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from margin.data.files.writing import naming_the_full
-from margin.engine.parallel.processes import told_by_first
+from margin.engine.parallel.processes import broadcast_from_rank0
 
 NAME = "lock"
 """The name of the file in the run's directory."""
@@ -98,7 +98,7 @@ def held(path: Path) -> Lock | None:
         RunBusyError: Another training holds it.
     """
     taken: list[Lock] = []
-    told_by_first(lambda: taken.append(Lock(path)))
+    broadcast_from_rank0(lambda: taken.append(Lock(path)))
     return taken[0] if taken else None
 
 

@@ -24,7 +24,7 @@ from margin.data.examples import Share
 T = TypeVar("T")
 
 
-def share() -> Share:
+def world() -> Share:
     """This process's rank and the number of processes."""
     if dist.is_available() and dist.is_initialized():
         return Share(dist.get_rank(), dist.get_world_size())
@@ -72,7 +72,7 @@ def check_counts(training: Training) -> None:
     """
     cpus = os.cpu_count() or 1
     for name in ("threads", "workers", "processes"):
-        if name == "processes" and share().size > 1:
+        if name == "processes" and world().size > 1:
             continue  # torchrun has started them, perhaps on many machines
         number = getattr(training, name) or 0
         if number > PER_CPU * cpus:
@@ -86,7 +86,7 @@ def check_counts(training: Training) -> None:
 def threads(number: int | None) -> Iterator[None]:
     """So many threads of the CPU for a while; None: torch's own choice, divided by the processes here."""
     before = torch.get_num_threads()
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", share().size))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", world().size))
     torch.set_num_threads(number or max(1, before // here))
     try:
         yield
@@ -96,13 +96,13 @@ def threads(number: int | None) -> Iterator[None]:
 
 def wait() -> None:
     """Wait until every process is here."""
-    if share().size > 1:
+    if world().size > 1:
         dist.barrier()
 
 
 def summed(values: Tensor) -> Tensor:
     """The sum of the values over all processes; the values themselves where there is one."""
-    if share().size > 1:
+    if world().size > 1:
         values = values.clone()
         dist.all_reduce(values)
     return values
@@ -110,7 +110,7 @@ def summed(values: Tensor) -> Tensor:
 
 def summed_later(values: Tensor) -> Callable[[], Tensor]:
     """Begin to sum the values over all processes; the function that is returned waits for the sum."""
-    if share().size == 1:
+    if world().size == 1:
         return lambda: values
     values = values.clone()
     work = dist.all_reduce(values, async_op=True)
@@ -122,12 +122,12 @@ def summed_later(values: Tensor) -> Callable[[], Tensor]:
     return wait_for_sum
 
 
-def told_by_first(make: Callable[[], T]) -> T:
+def broadcast_from_rank0(make: Callable[[], T]) -> T:
     """What process 0 makes, in every process; what it raises is raised in every one."""
-    if share().size == 1:
+    if world().size == 1:
         return make()
     told: list[object] = [None, None]
-    if share().rank == 0:
+    if world().rank == 0:
         try:
             told = [make(), None]
         except (ValueError, OSError) as error:
@@ -140,12 +140,12 @@ def told_by_first(make: Callable[[], T]) -> T:
 
 def averaged_number(value: float, device: torch.device) -> float:
     """The mean of a number over all processes."""
-    return summed(torch.tensor(value, dtype=torch.float64, device=device)).item() / share().size
+    return summed(torch.tensor(value, dtype=torch.float64, device=device)).item() / world().size
 
 
 def averaged_gradients(grads: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The mean of each gradient over all processes; None where it is None."""
-    size = share().size
+    size = world().size
     return [None if grad is None else summed(grad) / size for grad in grads]
 
 

@@ -7,7 +7,7 @@ import torch
 from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import core_of, risk
 from margin.feedforward.approximation.barron import GreedyNet, ball, barron_bound, gaussian, greedy, steepest
 
@@ -37,7 +37,7 @@ def greedy_bound(subject: Subject) -> Finding:
             for batch in subject.test
         ]
     ).double()
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         squares = (net.stages(x) - net.target.function(x)[:, None]).square().cpu()
     error = weight @ squares / weight.sum()
     sizes = torch.tensor([m for m in (2**k for k in range(20)) if m <= net.units])

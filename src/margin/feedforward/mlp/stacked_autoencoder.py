@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import WARMING, Batch, ClassScores, Metrics, Objective, PerExample
-from margin.engine.loop import Descend, State, Step, core_of, descent, features_of
+from margin.engine.loop import GradientUpdate, State, Step, core_of, descent, features_of
 from margin.nn.activations import Activation, activation_of
 
 
@@ -90,7 +90,7 @@ def moves(layer: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in layer.parameters())
 
 
-def on_labels(objective: Objective, descend: Descend) -> Step:
+def on_labels(objective: Objective, descend: GradientUpdate) -> Step:
     """One step on the mean over the batch of weight times loss: 0 where an example has no label.
 
     It is defined where no example of a batch has a label, and its expected gradient is proportional to that
@@ -111,7 +111,7 @@ def on_labels(objective: Objective, descend: Descend) -> Step:
 
 def greedy_pretraining(
     objective: Objective,
-    descend: Descend,
+    descend: GradientUpdate,
     total_steps: int,
     *,
     pretraining: float = 0.5,

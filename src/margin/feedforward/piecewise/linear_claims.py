@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import State, core_of, features_of, risk
 from margin.feedforward.piecewise.interpolant import (
     PiecewiseLinearInterpolant,
@@ -89,7 +89,7 @@ def interpolates(subject: Subject) -> Finding:
     if not isinstance(core, PiecewiseLinearInterpolant):
         raise ValueError(f"this is asked of a piecewise-linear interpolant: got {type(core).__name__}")
     wanted = _training_points(subject, core)
-    with torch.no_grad(), asking(core):
+    with torch.no_grad(), eval_mode(core):
         x = wanted.x[:, None].to(core.hidden.weight.device)
         reached = core.double_values(x).cpu()
     return Finding(
@@ -117,7 +117,7 @@ def agreement(subject: Subject, found: Pieces) -> Premise:
     x = found.middles()
     like = subject.test[0].inputs[0]
     inputs = x[:, None].to(like)
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         answers = [subject.model(part).double().cpu() for part in inputs.split(4096)]
         outputs = torch.cat(answers).reshape(len(x), -1)
     exact = found(inputs[:, 0].double().cpu())
@@ -164,7 +164,7 @@ def _inputs(subject: Subject) -> Tensor | None:
 
 def _training_points(subject: Subject, core: PiecewiseLinearInterpolant) -> Points:
     columns: list[list[Tensor]] = [[], [], []]
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         for batch in subject.train:
             if batch.targets is None:
                 raise ValueError("the question needs targets: the training examples have none")

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.data.preprocess import Standardize
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.feedforward.piecewise.linear import SAME_KNOT
 
 AFFINE = (nn.Linear, nn.BatchNorm1d, Standardize)
@@ -71,7 +71,7 @@ def chain_of(model: nn.Module, x: Float[Tensor, "batch 1"]) -> list[nn.Module] |
         if inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
             calls.append((module, inputs[0].detach(), output.detach()))
 
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         handles = [module.register_forward_hook(seen) for module in _leaves(model)]
         try:
             outputs = model(x)

@@ -12,7 +12,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
-from margin.engine.evaluation import asking, chosen
+from margin.engine.evaluation import eval_mode, sample_examples
 from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.model import Autoencoder, dense_autoencoder, restoration_error
 from margin.generative.autoencoder.vae import VAE
@@ -42,7 +42,7 @@ def inputs_of(subject: Subject) -> tuple[Tensor, Tensor, Tensor | None]:
 
     At most :data:`EXAMPLES`, drawn at random.
     """
-    batches = chosen(subject.test, EXAMPLES).batches
+    batches = sample_examples(subject.test, EXAMPLES).batches
     x = torch.cat([features_of(subject.model, b.inputs[0]) for b in batches])
     ones = [torch.ones(len(b.inputs[0])) if b.weight is None else b.weight.cpu() for b in batches]
     known = [b.targets for b in batches if b.targets is not None and b.targets.ndim == 1]
@@ -86,7 +86,7 @@ def reconstruction(subject: Subject) -> Finding:
         subject: A model that restores inputs from codes.
     """
     core, (x, weight, _) = core_of(subject.model), inputs_of(subject)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         restored, codes = core.reconstruct(x), core.encode(x)
     rows, back = (t.flatten(1).double().cpu() for t in (x, restored))
     share = (weight / weight.sum())[:, None]
@@ -120,7 +120,7 @@ def traversal(subject: Subject) -> Finding:
         subject: An autoencoder, variational or not.
     """
     core, (x, _, label) = core_of(subject.model), inputs_of(subject)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         codes = core.encode(x)
         paths = torch.stack([decoded(core, path, x) for path in moved(codes)])
     moves = (paths[:, -1] - paths[:, 0]).flatten(1).double().cpu().square().mean(1).sqrt()

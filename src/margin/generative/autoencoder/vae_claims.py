@@ -13,7 +13,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
-from margin.engine.evaluation import asking, chosen
+from margin.engine.evaluation import eval_mode, sample_examples
 from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.dense_vae import dense_vae
 from margin.generative.autoencoder.gaussian_codes import divergence_by_coordinate
@@ -68,7 +68,7 @@ def bends(core: VAE) -> str:
 def seen(subject: Subject, limit: int) -> Seen:
     """At most ``limit`` of the held-out examples of weight above 0, drawn at random."""
     core, rows, labels, weights = core_of(subject.model), [], [], []
-    found = chosen(subject.test, limit)
+    found = sample_examples(subject.test, limit)
     for batch in found.batches:
         weight = torch.ones(len(batch.inputs[0])) if batch.weight is None else batch.weight.cpu()
         keep = (weight > 0).nonzero()[:, 0]
@@ -99,7 +99,7 @@ def bounds_of(weights: Float[Tensor, "draws batch"], count: int) -> Float[Tensor
 def drawn_weights(subject: Subject, draws: int) -> tuple[Seen, Tensor]:
     """Held-out examples, their bits drawn once, and the logarithms of their importance weights."""
     core, (x, label, weight, words) = core_of(subject.model), seen(subject, GAP_EXAMPLES)
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         x = core.likelihood.observed(x, generator)
         found = all_log_weights(core, x, draws, generator, label)
     return Seen(x, label, weight, words), found.double().cpu()
@@ -143,7 +143,7 @@ def rate_distortion(subject: Subject) -> Finding:
         subject: A variational autoencoder.
     """
     core, (x, label, weight, words) = core_of(subject.model), seen(subject, EXAMPLES)
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         x = core.likelihood.observed(x, generator)
         shares = divergence_by_coordinate(*core.posterior(x))
         bound = elbo(core, x, 8, generator, label)
@@ -177,7 +177,7 @@ def collapse(subject: Subject) -> Finding:
         subject: A variational autoencoder.
     """
     core, (x, _, weight, words) = core_of(subject.model), seen(subject, EXAMPLES)
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         mean, log_scale = core.posterior(core.likelihood.observed(x, generator))
     center, _ = mean_with_error(mean, weight)
     variance, _ = mean_with_error((mean.double().cpu() - center).square(), weight)

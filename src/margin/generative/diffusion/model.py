@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import chosen, resolve
+from margin.core.catalog import resolve, user_options
 from margin.core.types import PerExample
 from margin.generative.autoencoder.interpolation import slerp
 from margin.generative.diffusion.forward_process import jump
@@ -282,7 +282,7 @@ def samples_from(
     times = (strided_by_ratio if sampler == "dpm++" else strided)(model.schedule, stops)
     x, times = past_pure_noise(model, x_T, times, labels, guidance)
     run = resolve(SAMPLERS[sampler])
-    known = {name: value for name, value in options.items() if name in chosen(run)}
+    known = {name: value for name, value in options.items() if name in user_options(run)}
 
     def denoise(x: Tensor, t: int) -> Tensor:
         return leaning(model, model.eps, x, t, labels, guidance)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from margin.core.catalog import chosen, resolve
+from margin.core.catalog import resolve, user_options
 from margin.core.findings import Finding, Subject
 from margin.generative.diffusion.claims import asked
 from margin.generative.diffusion.linear_gaussian_law import GaussianData, law_of
@@ -92,7 +92,7 @@ def _end(core: Diffusion, sampler: Sampler, data: GaussianData, x: Tensor, stops
         m, p = data.marginal(level[t])
         return (1 - level[t]).sqrt() * (x - m) / p
 
-    known = {"generator": Generator().manual_seed(1)} if "generator" in chosen(run) else {}
+    known = {"generator": Generator().manual_seed(1)} if "generator" in user_options(run) else {}
     out: Tensor = run(denoise, core.schedule, x, times=torch.tensor(stops[:-1]).long(), **known)
     return out
 
@@ -147,7 +147,7 @@ def steps(subject: Subject) -> Finding:
 def _own(core: Diffusion, sampler: Sampler, x: Tensor, steps: int) -> Tensor:
     """What a sampler without noise makes of x with the model's network, of no class."""
     run = resolve(SAMPLERS[sampler])
-    known = {"generator": Generator()} if "generator" in chosen(run) else {}
+    known = {"generator": Generator()} if "generator" in user_options(run) else {}
 
     def denoise(x: Tensor, t: int) -> Tensor:
         return core.eps(x, torch.full((len(x),), t, device=x.device))

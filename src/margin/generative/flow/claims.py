@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, chosen, in_double
+from margin.engine.evaluation import eval_mode, in_double, sample_examples
 from margin.engine.loop import core_of, features_of
 from margin.engine.objectives import negative_log_density
 from margin.generative.flow.realnvp import realnvp
@@ -49,7 +49,7 @@ def is_small(subject: Subject) -> bool:
 
 def rows_of(subject: Subject, count: int) -> Tensor:
     """At most so many held-out inputs, drawn at random, as the core sees them."""
-    few = chosen(subject.test, count).batches
+    few = sample_examples(subject.test, count).batches
     return torch.cat([features_of(subject.model, batch.inputs[0]) for batch in few]).detach()
 
 
@@ -78,7 +78,7 @@ def inverse(subject: Subject) -> Finding:
         subject: A flow.
     """
     core = core_of(subject.model)
-    with asking(subject.model) as generator, torch.no_grad():
+    with eval_mode(subject.model) as generator, torch.no_grad():
         x = rows_of(subject, EXAMPLES)
         z, _ = core.transform(x)
         error = (core.inverse(z).reshape(x.shape) - x).abs().flatten(1).amax(1).double()
@@ -135,7 +135,7 @@ def log_det(subject: Subject) -> Finding:
         subject: A flow of few numbers.
     """
     core: Any = in_double(core_of(subject.model))
-    with asking(core), torch.no_grad():
+    with eval_mode(core), torch.no_grad():
         x = rows_of(subject, FEW).double()
         _, reported = core.transform(x)
         jacobians = [torch.func.jacrev(lambda one: core.transform(one[None])[0][0])(row) for row in x]
@@ -165,7 +165,7 @@ def radius(subject: Subject) -> Finding:
         subject: A flow.
     """
     core = core_of(subject.model)
-    with asking(subject.model) as generator, torch.no_grad():
+    with eval_mode(subject.model) as generator, torch.no_grad():
         x = rows_of(subject, 10 * EXAMPLES)
         if hasattr(core, "cell"):  # levels are points; it is the cells about them that have a density
             x = core.cell(x, torch.rand(x.shape, generator=generator).to(x))

@@ -8,7 +8,7 @@ from torch import Generator
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import PROBABILITY
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import core_of, features_of
 from margin.generative.flow.gaussian_made import GaussianMADE
 from margin.generative.flow.made import MADE, negative_log_probability
@@ -38,7 +38,7 @@ def causality(subject: Subject) -> Finding:
         subject: A masked network.
     """
     core = core_of(subject.model)
-    with asking(subject.model), torch.no_grad():
+    with eval_mode(subject.model), torch.no_grad():
         x = features_of(subject.model, subject.test[0].inputs[0][:EXAMPLES]).flatten(1)
         J = torch.func.vmap(torch.func.jacrev(core.network))(x).unflatten(1, (-1, core.in_features))
         ahead, behind = J.triu().abs().amax(), J.tril(-1).abs().amax()
@@ -63,7 +63,7 @@ def total(subject: Subject) -> Finding:
         subject: A masked network of few bits.
     """
     core = core_of(subject.model)
-    with asking(subject.model), torch.no_grad():
+    with eval_mode(subject.model), torch.no_grad():
         index = torch.arange(2**core.in_features)[:, None]
         bits = (index >> torch.arange(core.in_features)) & 1
         weight = next(core.parameters())

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import Preprocessed, core_of, features_of
 from margin.engine.objectives import negative_log_density
 from margin.generative.flow.realnvp import neural_spline_flow
@@ -77,7 +77,7 @@ def mass(subject: Subject) -> Finding:
         subject: A density of the plane that can be sampled.
     """
     core = core_of(subject.model)
-    with asking(subject.model) as generator, torch.no_grad():
+    with eval_mode(subject.model) as generator, torch.no_grad():
         rows = core.sample(DRAWN, generator=generator).flatten(1)
         low, high = box_of(rows)
         count = int(((rows < low) | (rows > high)).any(1).sum())
@@ -132,7 +132,7 @@ def gain(subject: Subject) -> Finding:
         subject: A density whose training examples are known.
     """
     core = core_of(subject.model)
-    with asking(subject.model), torch.no_grad():
+    with eval_mode(subject.model), torch.no_grad():
         train, test = _rows(subject, "train"), _rows(subject, "test")
         ours, of_train = core.log_prob(test).double(), core.log_prob(train).double().mean()
         centered = train.double() - train.double().mean(0)

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Premise, Subject, without_loss
 from margin.core.tasks import CRITIC
 from margin.core.types import Batch
-from margin.engine.evaluation import chosen, in_double
+from margin.engine.evaluation import in_double, sample_examples
 from margin.engine.loop import Preprocessed, core_of, features_of
 from margin.generative.gan.games import CERTAIN
 from margin.generative.gan.gradient_penalty import slopes
@@ -51,7 +51,7 @@ def held_out(subject: Subject, most: int) -> tuple[Any, Tensor, Tensor | None, T
     core = core_of(model)
     inputs: list[Tensor] = []
     targets: list[Tensor] = []
-    for batch in chosen(subject.test, most).batches:
+    for batch in sample_examples(subject.test, most).batches:
         kept = torch.ones(len(batch.inputs[0])).bool() if batch.weight is None else batch.weight.cpu() > 0
         inputs.append(features_of(model, batch.inputs[0].double()).detach()[kept])
         if core.generator.num_classes:

@@ -13,22 +13,22 @@ from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
 from margin.engine.batch_loss import elsewhere, refuse_shares
-from margin.engine.loop import Descend, State, Step, device_of
-from margin.engine.parallel.processes import averaged_number, share
+from margin.engine.loop import GradientUpdate, State, Step, device_of
+from margin.engine.parallel.processes import averaged_number, world
 from margin.generative.gan.games import Game, Terms
 from margin.generative.gan.gradient_penalty import clip_weights
 
 Method = Literal["alternating", "simultaneous", "extragradient", "optimistic"]
 """How the two players move."""
 
-Move = Callable[[Game, Descend, State, Terms], Metrics]
+Move = Callable[[Game, GradientUpdate, State, Terms], Metrics]
 """``(game, descend, state, terms) -> metrics``: both players move once."""
 
 PLAYERS = ("critic", "generator")
 
 
 def rounds(
-    descend: Descend,
+    descend: GradientUpdate,
     *,
     objective: Literal["nonsaturating", "minimax", "feature_matching"] = "nonsaturating",
     method: Method = "alternating",
@@ -66,7 +66,7 @@ def rounds(
 
 
 def wasserstein_rounds(
-    descend: Descend,
+    descend: GradientUpdate,
     *,
     constraint: Literal["penalty", "clipping"] = "penalty",
     method: Method = "alternating",
@@ -101,7 +101,7 @@ def wasserstein_rounds(
     return _step(played, descend, method, critic_rounds, clip=clip if clipping else 0.0)
 
 
-def _step(game: Game, descend: Descend, method: Method, critic_rounds: int, *, clip: float) -> Step:
+def _step(game: Game, descend: GradientUpdate, method: Method, critic_rounds: int, *, clip: float) -> Step:
     if critic_rounds < 1 or not game.penalty >= 0:
         raise ValueError(
             f"critic_rounds must be at least 1 and penalty at least 0: got {critic_rounds}, {game.penalty}"
@@ -111,7 +111,7 @@ def _step(game: Game, descend: Descend, method: Method, critic_rounds: int, *, c
     if descend.pieces > 1:
         raise ValueError(f"accumulate must be 1: the players see whole batches, got {descend.pieces} pieces")
     refuse_shares("adversarial training", descend)
-    if game.matching and share().size > 1:
+    if game.matching and world().size > 1:
         raise ValueError("feature matching compares means of whole batches: set --processes 1")
     alternate = partial(alternating, every=critic_rounds, clip=clip)
     move: Move = alternate if method == "alternating" else partial(AT_ONCE[method], clip=clip)
@@ -119,7 +119,7 @@ def _step(game: Game, descend: Descend, method: Method, critic_rounds: int, *, c
     def step(state: State, batch: Batch) -> Metrics:
         check_minibatch(state.core, game)
         metrics = move(game, descend, state, game.terms(state, batch))
-        if share().size == 1:
+        if world().size == 1:
             return metrics
         return {name: averaged_number(float(x), device_of(state.model)) for name, x in metrics.items()}
 
@@ -139,7 +139,7 @@ def check_minibatch(core: Any, game: Game) -> None:
             "minibatch discrimination judges no example alone, as a penalty on the slope at each does: "
             f"set --step.penalty 0, got {game.penalty:g}"
         )
-    if share().size > 1:
+    if world().size > 1:
         raise ValueError("minibatch discrimination compares whole batches: set --processes 1")
 
 
@@ -150,7 +150,7 @@ def clipped(core: Any, clip: float) -> None:
 
 
 def alternating(
-    game: Game, descend: Descend, state: State, terms: Terms, *, every: int, clip: float
+    game: Game, descend: GradientUpdate, state: State, terms: Terms, *, every: int, clip: float
 ) -> Metrics:
     """The critic moves; at every so many steps the generator then sees where it has gone."""
     core: Any = state.core
@@ -169,7 +169,7 @@ Gradients = dict[str, tuple[list[Tensor | None], float]]
 """Of each player, the gradient of its loss by its parameters, and the loss."""
 
 
-def gradients(game: Game, descend: Descend, state: State, terms: Terms) -> tuple[Gradients, Metrics]:
+def gradients(game: Game, descend: GradientUpdate, state: State, terms: Terms) -> tuple[Gradients, Metrics]:
     """The field of the game: each player's gradient at where both are."""
     core: Any = state.core
     fake = game.fakes(core, terms, state.generator)
@@ -180,13 +180,13 @@ def gradients(game: Game, descend: Descend, state: State, terms: Terms) -> tuple
     }, metrics
 
 
-def apply(descend: Descend, state: State, found: Gradients) -> Metrics:
+def apply(descend: GradientUpdate, state: State, found: Gradients) -> Metrics:
     """Step both optimizers; the critic's metrics."""
     moved = {name: descend.apply(state, *found[name], name) for name in PLAYERS}
     return {"critic_loss": moved["critic"]["loss"]}
 
 
-def simultaneous(game: Game, descend: Descend, state: State, terms: Terms, *, clip: float) -> Metrics:
+def simultaneous(game: Game, descend: GradientUpdate, state: State, terms: Terms, *, clip: float) -> Metrics:
     """Both players move along the gradients at where both are."""
     found, metrics = gradients(game, descend, state, terms)
     said = apply(descend, state, found)
@@ -194,7 +194,7 @@ def simultaneous(game: Game, descend: Descend, state: State, terms: Terms, *, cl
     return said | metrics
 
 
-def extragradient(game: Game, descend: Descend, state: State, terms: Terms, *, clip: float) -> Metrics:
+def extragradient(game: Game, descend: GradientUpdate, state: State, terms: Terms, *, clip: float) -> Metrics:
     """Both players move along the gradients at where a simultaneous step would have led.
 
     The half-step goes through the optimizers, whose moments see both gradients (ExtraAdam). Both see the same
@@ -215,7 +215,7 @@ def extragradient(game: Game, descend: Descend, state: State, terms: Terms, *, c
     return said | metrics
 
 
-def optimistic(game: Game, descend: Descend, state: State, terms: Terms, *, clip: float) -> Metrics:
+def optimistic(game: Game, descend: GradientUpdate, state: State, terms: Terms, *, clip: float) -> Metrics:
     """Both players move by twice the step of their optimizers, less the one before.
 
     Reference: Daskalakis, Ilyas, Syrgkanis and Zeng 2018, Algorithm 1 (optimistic Adam).

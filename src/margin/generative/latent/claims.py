@@ -11,7 +11,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES, DENSITY
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import core_of, features_of
 from margin.engine.objectives import negative_log_density
 from margin.generative.latent.contrastive_divergence import pseudo_likelihood
@@ -49,7 +49,7 @@ def is_linear_gplvm(subject: Subject) -> bool:
 def weighted_rows(subject: Subject, batches: Any) -> tuple[Tensor, Tensor]:
     """Examples that count, as the core sees them, float64, and their weights."""
     rows, weights = [], []
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         for batch in batches:
             x = features_of(subject.model, batch.inputs[0]).flatten(1).double()
             weight = torch.ones_like(x[:, 0]) if batch.weight is None else batch.weight.double()

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.loop import Descend, State, Step, core_of, features_of, mean_loss
+from margin.engine.loop import GradientUpdate, State, Step, core_of, features_of, mean_loss
 from margin.generative.autoencoder.unit_interval import unit_inputs
 from margin.generative.latent.rbm import RBM, bits
 
@@ -64,7 +64,11 @@ class Chains(nn.Module):
 
 
 def contrastive_divergence(
-    descend: Descend, *, steps: int = 1, chains: Literal["data", "persistent"] = "data", count: int = 64
+    descend: GradientUpdate,
+    *,
+    steps: int = 1,
+    chains: Literal["data", "persistent"] = "data",
+    count: int = 64,
 ) -> Step:
     """Descent along the contrast of a batch's bits with bits after Gibbs steps.
 

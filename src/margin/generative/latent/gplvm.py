@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.loop import Descend, State, Step
+from margin.engine.loop import GradientUpdate, State, Step
 from margin.generative.latent.counted_rows import counted_rows
 
 Latents = Float[Tensor, "rows code"]
@@ -169,7 +169,7 @@ class GPLVM(nn.Module):
         return self.encode(x)
 
 
-def codes_by_descent(descend: Descend) -> Step:
+def codes_by_descent(descend: GradientUpdate) -> Step:
     """Descent on minus the likelihood of all examples; the first step begins with their principal components.
 
     The loss is that of an example: the whole divided by their number.

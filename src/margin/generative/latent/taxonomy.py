@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.core.catalog import Entry, models, resolve, supply
+from margin.core.catalog import Entry, call_with, models, resolve
 
 Density = Literal["explicit, tractable", "explicit, approximate", "implicit", "none"]
 
@@ -50,7 +50,7 @@ def has(core: nn.Module, method: str) -> bool:
 def place_of(entry: Entry) -> Place:
     """Where an entry stands, its model built as its smallest data dictate."""
     with torch.random.fork_rng([]):
-        core: nn.Module = supply(resolve(entry.build), resolve(entry.tiny)().spec, {}, entry.name)
+        core: nn.Module = call_with(resolve(entry.build), resolve(entry.tiny)().spec, {}, entry.name)
     verbs = (has(core, method) for method in ("sample", "log_prob", "encode"))
     return Place(entry.name, density_of(core), *verbs)
 

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import core_of
 from margin.math.seeds import mix
 
@@ -96,7 +96,7 @@ def draw(model: nn.Module, count: int, shape: Sequence[int], *, seed: int = 0) -
         seed: Of what is drawn.
     """
     parts = []
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         generator = Generator().manual_seed(mix(seed, 17))
         for start in range(0, count, AT_ONCE):
             parts.append(core_of(model).sample(min(AT_ONCE, count - start), generator=generator))

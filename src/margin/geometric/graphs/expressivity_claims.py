@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.engine.evaluation import asking, in_double
+from margin.engine.evaluation import eval_mode, in_double
 from margin.geometric.graphs.coupling_claims import small_gcn
 from margin.geometric.graphs.layers import listened, reads_neighbors
 from margin.geometric.graphs.subjects import first_inputs, is_node_model
@@ -88,7 +88,7 @@ def on_pair(subject: Subject, pair: Twins) -> Float[Tensor, "rows values"]:
     edges, count = pair.union.to(x.device), 2 * pair.nodes
     attr = edge_attr[:1] if len(edge_attr) else edge_attr.new_ones(1, edge_attr.shape[1])
     sizes = torch.tensor([pair.nodes] * 2, device=x.device)
-    with asking(model):
+    with eval_mode(model):
         outputs = model(x[:1].expand(count, -1), edges, attr.expand(edges.shape[1], -1), sizes)
     return outputs.flatten(1) if outputs.ndim > 1 else outputs[:, None]
 
@@ -138,7 +138,7 @@ def classes(subject: Subject) -> Finding:
     coloring, sizes = colored([inputs])
     found = int(classes_of(coloring, sizes, nodes=nodes).max()) + 1
     model = in_double(subject.model)
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         outputs = model(*inputs).cpu()
     outputs = outputs.flatten(1) if outputs.ndim > 1 else outputs[:, None]
     v = torch.randn(outputs.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)

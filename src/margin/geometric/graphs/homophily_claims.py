@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from margin.core.findings import Finding, Subject
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.geometric.graphs.coupling_claims import small_gcn
 from margin.geometric.graphs.drawn_graph import picture
 from margin.geometric.graphs.layers import Listened, listened
@@ -63,7 +63,7 @@ def share(subject: Subject) -> Finding:
     """
     batch, model = subject.test[0], subject.model
     x, edge_index, _, _ = batch.inputs
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         outputs = model(*batch.inputs)
     if subject.task.classes is None:
         raise ValueError(f"homophily is asked of a classifier: got the task {subject.task.name}")

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.findings import Premise, Subject
-from margin.engine.evaluation import asking, in_double
+from margin.engine.evaluation import eval_mode, in_double
 from margin.geometric.graphs.hops import steps_to
 from margin.geometric.graphs.subjects import first_inputs, is_graph
 
@@ -77,7 +77,7 @@ def listened(subject: Subject) -> Listened:
     handles = [
         module.register_forward_hook(listen(name), with_kwargs=True) for name, module in model.named_modules()
     ]
-    with torch.enable_grad(), asking(model):
+    with torch.enable_grad(), eval_mode(model):
         output = model(*inputs)
     for handle in handles:
         handle.remove()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Subject
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 
 
 def is_graph_input(inputs: tuple[Tensor, ...]) -> bool:
@@ -74,7 +74,7 @@ def _rows(subject: Subject) -> int:
     batch = subject.test[0]
     if batch.targets is not None:
         return len(batch.targets)
-    with torch.no_grad(), asking(subject.model):
+    with torch.no_grad(), eval_mode(subject.model):
         return len(subject.model(*batch.inputs))
 
 

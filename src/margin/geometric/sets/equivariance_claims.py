@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, in_double
+from margin.engine.evaluation import eval_mode, in_double
 from margin.engine.loop import risk
 from margin.geometric.graphs.subjects import first_inputs, is_graph, is_node_model
 from margin.geometric.sets.equivariance import (
@@ -106,7 +106,7 @@ def equivariance(subject: Subject, *, seed: int = 2017) -> Finding:
         seed: Seed of the permutations.
     """
     model, inputs = in_double(subject.model), first_inputs(subject)
-    with asking(model):
+    with eval_mode(model):
         output = model(*inputs)
         if is_graph(subject):
             follows = is_node_model(subject)

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, in_double
+from margin.engine.evaluation import eval_mode, in_double
 from margin.engine.loop import risk
 from margin.geometric.graphs.subjects import first_inputs, is_node_model
 from margin.geometric.spectral.chebnet import chebnet
@@ -258,7 +258,7 @@ def signals_of(subject: Subject, graph: Asked) -> Mapping[str, Tensor]:
     if not is_node_model(subject):
         return found
     model = in_double(subject.model)
-    with asking(model):
+    with eval_mode(model):
         outputs = model(*first_inputs(subject))
     found["outputs"] = outputs.reshape(len(graph.x), -1)
     if subject.task.classes is not None and batch.targets is not None and batch.weight is not None:

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.robust.attacks.threat_models import Threat
 
 LEAK = 1e-3
@@ -106,7 +106,7 @@ def random_search(
     def loss_of(y: Tensor) -> Tensor:
         return objective(model, batch._replace(inputs=(y,)), generator).reshape(len(y), -1).sum(1)
 
-    with asking(model):
+    with eval_mode(model):
         best = confine(x + threat.eps * threat.steepest(_noise(x, generator)))
         loss = loss_of(best)
         for query in range(1, queries):

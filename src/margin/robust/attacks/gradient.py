@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Objective, PerExample
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import NonFiniteError
 from margin.robust.attacks.goals import Goal
 from margin.robust.attacks.threat_models import Threat
@@ -92,7 +92,7 @@ def fgsm(model: nn.Module, batch: Batch, objective: Objective, threat: Threat) -
     """
     x = moved_input(batch)
     threat.check_inputs(x)
-    with asking(model) as generator:
+    with eval_mode(model) as generator:
         slope = input_gradient(model, batch, objective, generator)
     return stepped(x, slope.gradient, threat)
 
@@ -144,7 +144,7 @@ def pgd(
     search = search or Search()
     x = moved_input(batch)
     threat.check_inputs(x)
-    with asking(model):
+    with eval_mode(model):
         best = _clean(model, batch, objective, generator, goal)
         if threat.eps > 0:
             # Any iterate beats an unmoved input that has not reached the goal.

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.core.types import Labels
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.robust.certificates.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed
 from margin.robust.certificates.interval_table import facts, in_place, rules, views
 
@@ -246,7 +246,7 @@ def bounds(
     arithmetic = coarsest_type(model)
     if arithmetic == torch.float32 and (flag := _reduced(low.device)):
         raise NoIntervalRule(f"{LOWER}: {flag}")
-    with torch.no_grad(), asking(own):
+    with torch.no_grad(), eval_mode(own):
         return propagate(own, Box(low.double(), high.double(), arithmetic), read)
 
 
@@ -284,7 +284,7 @@ def check_copy(
         NoIntervalRule: An output lies outside the bounds of its own input, or has none.
     """
     box = bounds(model, x, x, classes)
-    with asking(model):
+    with eval_mode(model):
         own = classes(model(x))
     if own.shape != box.low.shape:
         raise NoIntervalRule(f"bounds and outputs of the model must have one shape: got {tuple(own.shape)}")

@@ -6,7 +6,7 @@ r"""Adversarial training: descent on the worst loss in the ball (Madry et al., 2
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Domain, Objective
-from margin.engine.loop import Descend, Step, descent
+from margin.engine.loop import GradientUpdate, Step, descent
 from margin.robust.attacks.gradient import Search, pgd
 from margin.robust.attacks.threat_models import Norm, Threat
 
@@ -36,7 +36,7 @@ def attacked(objective: Objective, threat: Threat, search: Search) -> Objective:
 
 def adversarial_training(
     objective: Objective,
-    descend: Descend,
+    descend: GradientUpdate,
     domain: Domain,
     *,
     eps: float | None = None,

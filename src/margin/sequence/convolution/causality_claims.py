@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES, TOKENS
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, expand_weight, in_double
+from margin.engine.evaluation import eval_mode, expand_weight, in_double
 from margin.engine.loop import risk
 from margin.sequence.convolution.tcn import classifier, language
 from margin.sequence.recurrent.heard import NOT_WHOLE, Heard, from_the_front, heard, outermost, some
@@ -174,7 +174,7 @@ def replacement(subject: Subject) -> Finding:
     model, inputs = in_double(subject.model), list(some(batch))
     tokens = inputs[place]
     generator = Generator().manual_seed(0)
-    with asking(model):
+    with eval_mode(model):
         before = model(*inputs)
         vocab = before.shape[-1]
         others = torch.randint(1, max(vocab, 2), tokens.shape, generator=generator).to(tokens)

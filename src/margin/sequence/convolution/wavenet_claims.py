@@ -8,7 +8,7 @@ from torch import Generator
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, in_double
+from margin.engine.evaluation import eval_mode, in_double
 from margin.engine.loop import core_of, risk
 from margin.sequence.convolution.wavenet import WaveNet
 from margin.sequence.convolution.wavenet_generation import CachedSteps
@@ -34,7 +34,7 @@ def cached(subject: Subject) -> Finding:
     if not isinstance(core, WaveNet):
         raise ValueError(f"this is asked of a WaveNet: got {type(core).__name__}")
     tokens = subject.test[0].inputs[0][:EXAMPLES, :STEPS]
-    with asking(core):
+    with eval_mode(core):
         whole = core(tokens)
         steps = CachedSteps(core.trunk, core.initial(tokens))
         gap = torch.zeros((), dtype=torch.float64)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence
 from margin.sequence.dynamics.contraction import Contraction, contractions, simple, step_is_its_own
@@ -48,7 +48,10 @@ def has_bound(subject: Subject) -> bool:
 
 def measured(one: Heard, part: slice | None = None, block: int = 0) -> ByLag:
     """The gradient by lag of what a recurrence was given, wherever the model runs."""
-    with asking(one.recurrence), torch.backends.cudnn.flags(enabled=False):  # cuDNN has no second derivative
+    with (
+        eval_mode(one.recurrence),
+        torch.backends.cudnn.flags(enabled=False),
+    ):  # cuDNN has no second derivative
         return by_lag(one.recurrence, one.x, one.lengths, one.state, part, block)
 
 

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, in_double
+from margin.engine.evaluation import eval_mode, in_double
 from margin.engine.loop import core_of, risk
 from margin.nn.recurrence import valid
 from margin.sequence.convolution.tcn import classifier
@@ -102,7 +102,7 @@ def invariance(subject: Subject) -> Finding:
     if not given:
         inputs.append(torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device))
     lengths = inputs[place + 1]
-    with asking(model):
+    with eval_mode(model):
         before = model(*inputs)
         inputs[place] = padded(x, lengths, Generator().manual_seed(0))
         after = model(*inputs)

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import LEVELS
 from margin.data.formats.series.sources import Windows
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.sequence.forecast.baselines import repeated
 
 MOST_BLOCKS = 20
@@ -84,7 +84,7 @@ def backtest(model: nn.Module, windows: Windows, *, every: int = 1, period: int 
     outputs, truths, naive, seasonal = [], [], [], []
     chosen = torch.arange(0, len(windows), every)
     context = torch.empty(0)
-    with asking(model):
+    with eval_mode(model):
         for index in chosen.split(windows.evaluation_batch):
             batch = windows.take(index, Generator())
             x, truth = batch.inputs[0], batch.targets

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import LEVELS, QUANTILES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import core_of, risk
 from margin.sequence.forecast.backtest import block_interval, blocks_of, neighbor_correlation, skill
 from margin.sequence.forecast.baselines import repeated
@@ -52,7 +52,7 @@ def _asked(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
     if columns is None:
         raise ValueError("this is asked of forecasts of columns of the input")
     outputs, truths, contexts = [], [], []
-    with asking(subject.model):
+    with eval_mode(subject.model):
         for batch in subject.test:
             if batch.targets is None:
                 raise ValueError("a forecast is judged by what followed: a batch has no targets")

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
 from margin.nn.recurrence import Recurrence, without_padding
 from margin.sequence.linear.lru import LRU
@@ -69,7 +69,7 @@ def gated(subject: Subject, *wanted: type[nn.Module]) -> list[Gated]:
         wanted: The kinds of layers.
     """
     layers = kinds(subject, *wanted)
-    with torch.no_grad(), asking(subject.model), listening(layers) as calls:
+    with torch.no_grad(), eval_mode(subject.model), listening(layers) as calls:
         subject.model(*(x[:EXAMPLES] for x in subject.test[0].inputs))
         return [_terms(name, layer, calls[name][0]) for name, layer in layers if calls[name]]
 

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, in_double, weighted_mean
+from margin.engine.evaluation import eval_mode, in_double, weighted_mean
 from margin.engine.loop import risk
 from margin.nn.recurrence import without_padding
 from margin.sequence.recurrent.bptt import Gradients, bptt
@@ -155,7 +155,7 @@ def compared(subject: Subject, model: nn.Module, batch: Batch) -> tuple[list[Ten
     """
     layers, failure = elman_layers(model), ""
     values = [torch.tensor(math.nan).double() for _ in layers]
-    with asking(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+    with eval_mode(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         model.requires_grad_()
         with listening(layers) as calls:
             loss = mean_loss_of(subject, model, batch, generator)

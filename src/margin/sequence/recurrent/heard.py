@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, in_double
+from margin.engine.evaluation import eval_mode, in_double
 from margin.nn.recurrence import Recurrence, State
 
 EXAMPLES, STEPS = 4, 512
@@ -131,7 +131,7 @@ def heard(
     """
     model = in_double(subject.model)
     recurrences = find(model)
-    with torch.no_grad(), asking(model), listening(recurrences) as calls:
+    with torch.no_grad(), eval_mode(model), listening(recurrences) as calls:
         model(*some(subject.test[0]))
     return [_kept(name, recurrence, calls[name][0]) for name, recurrence in recurrences if calls[name]]
 

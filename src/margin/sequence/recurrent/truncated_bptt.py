@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Objective
-from margin.engine.loop import Descend, Step, core_of, descent
+from margin.engine.loop import GradientUpdate, Step, core_of, descent
 from margin.nn.recurrence import State, check_lengths
 from margin.sequence.recurrent.heard import causal_ones
 from margin.sequence.recurrent.step_norm import StepBatchNorm
@@ -110,7 +110,9 @@ class Windowed:
             return self.objective(model, batch, generator)
 
 
-def truncated_bptt(objective: Objective, descend: Descend, model: nn.Module, *, window: int = 35) -> Step:
+def truncated_bptt(
+    objective: Objective, descend: GradientUpdate, model: nn.Module, *, window: int = 35
+) -> Step:
     """One optimizer step along the gradient of truncated backpropagation through time.
 
     The sequences are cut into windows of k steps, counted from the last step of a batch. States go from one

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Finding, Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, in_double
+from margin.engine.evaluation import eval_mode, in_double
 from margin.sequence.recurrent.bptt_claims import NONE_COUNTED, demo, first_counted, mean_loss_of, part_of
 from margin.sequence.recurrent.heard import causal_ones, listening
 from margin.sequence.recurrent.truncated_bptt import truncated
@@ -33,7 +33,7 @@ def gradient(subject: Subject, model: nn.Module, batch: Batch, window: int = 0) 
         batch: Real numbers in float64.
         window: Steps of a window beyond which no derivative goes, at least 1; 0 is none.
     """
-    with asking(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+    with eval_mode(model) as generator, torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         model.requires_grad_()
         if window:
             with truncated(model, window):
@@ -47,7 +47,7 @@ def gradient(subject: Subject, model: nn.Module, batch: Batch, window: int = 0) 
 
 def longest_call(model: nn.Module, batch: Batch) -> int:
     """The most steps that a causal recurrence of the model is given at once; 0 where it is given none."""
-    with torch.no_grad(), asking(model), listening(causal_ones(model)) as calls:
+    with torch.no_grad(), eval_mode(model), listening(causal_ones(model)) as calls:
         model(*batch.inputs)
     made = [call for each in calls.values() for call in each]
     return max((c.x.shape[1] for c in made if c.lengths is None or bool((c.lengths > 0).any())), default=0)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, expand_weight, in_double
+from margin.engine.evaluation import eval_mode, expand_weight, in_double
 from margin.engine.loop import core_of, features_of, risk
 from margin.nn.recurrence import valid
 from margin.sequence.seq2seq.additive_attention import AttentionSeq2Seq
@@ -60,7 +60,7 @@ def aligned(subject: Subject) -> Aligned:
         raise ValueError(f"this is asked of an encoder-decoder with attention: got {type(core).__name__}")
     batch = subject.test[0]
     source, lengths, shown = (x[:EXAMPLES] for x in batch.inputs)
-    with asking(subject.model):
+    with eval_mode(subject.model):
         weights = core.alignment(features_of(subject.model, source), lengths, shown)
     weight = None if batch.weight is None else batch.weight[:EXAMPLES]
     counted = expand_weight(torch.ones(shown.shape, dtype=weights.dtype, device=weights.device), weight)
@@ -209,7 +209,7 @@ def search(subject: Subject) -> Finding:
     core, batch = core_of(subject.model), subject.test[0]
     source, lengths = (x[:EXAMPLES] for x in batch.inputs[:2])
     source, longest = features_of(subject.model, source), 2 * batch.inputs[2].shape[1]
-    with asking(subject.model):
+    with eval_mode(subject.model):
         vocab = core(source[:1], lengths[:1], batch.inputs[2][:1]).shape[2]
     every = vocab**longest if longest * math.log(vocab) <= math.log(EXHAUSTIVE) else 0
     narrow, wide = (core.translate(source, lengths, width=w, longest=longest) for w in (1, every or WIDTH))

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.nn.decoding import Decoded, State, beam, greedy
 from margin.nn.recurrence import check_dropout, check_lengths
 
@@ -140,7 +140,7 @@ class Seq2Seq(nn.Module, ABC):
         Raises:
             ValueError: An option is out of range, or the lengths disagree with the sources.
         """
-        with torch.no_grad(), asking(self):
+        with torch.no_grad(), eval_mode(self):
             state = self.initial(source, source_lengths)
             first = torch.full((len(source),), BEGIN, device=source.device)
             if width == 1 and length_normalization == 0:

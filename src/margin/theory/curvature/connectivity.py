@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from margin.core.tasks import Task
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import asking, expand_weight, terms_of, weighted_mean
+from margin.engine.evaluation import eval_mode, expand_weight, terms_of, weighted_mean
 
 Curve = Callable[[float], nn.Module]
 """The model at a place t in [0, 1] of a path."""
@@ -169,7 +169,7 @@ def renormalize(model: nn.Module, batches: Sequence[Batch]) -> None:
     layers = _with_statistics(model)
     if not layers:
         return
-    with asking(model):
+    with eval_mode(model):
         for layer in layers:
             layer.reset_running_stats()
             layer.momentum = None
@@ -225,7 +225,7 @@ def _terms(
     model: nn.Module, batches: Sequence[Batch], task: Task, objective: Objective
 ) -> tuple[Tensor, Tensor, Tensor]:
     losses, wrong, weights = [], [], []
-    with asking(model) as generator:
+    with eval_mode(model) as generator:
         for batch in batches:
             found = terms_of(model, batch, task, objective, generator)
             weight = expand_weight(found["loss"], batch.weight).double()
@@ -286,7 +286,7 @@ def bezier(
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, max(steps, 1))
     parameters = list(model.parameters())
     draws = Generator().manual_seed(seed)
-    with asking(model, seed) as generator, torch.enable_grad():
+    with eval_mode(model, seed) as generator, torch.enable_grad():
         for layer in model.modules():
             layer.train(isinstance(layer, _BatchNorm))
         moving = [i for i, p in enumerate(parameters) if p.requires_grad]

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from margin.core.findings import NotAsked
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import asking, weighted_sum
+from margin.engine.evaluation import eval_mode, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.lanczos import SEED, random_direction
 
@@ -327,7 +327,7 @@ def differentiating(
         model = copy.deepcopy(model).float()
         batches = [batch.to(dtype=torch.float32, device=batch.inputs[0].device) for batch in batches]
     with ExitStack() as stack:
-        stack.enter_context(asking(model))
+        stack.enter_context(eval_mode(model))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if any(isinstance(module, nn.RNNBase) for module in model.modules()):

@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import asking, weighted_sum
+from margin.engine.evaluation import eval_mode, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import MEMORY, real_terms
 from margin.theory.curvature.leading import ROWS, Pairs, leading_eigenpairs
@@ -64,7 +64,7 @@ def losses_at(
 
 def _mean_loss(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> float:
     total, weight = 0.0, 0.0
-    with asking(model):
+    with eval_mode(model):
         for number, batch in enumerate(batches):
             torch.default_generator.manual_seed(mix(number, 23))
             values = real_terms(objective(model, batch, Generator().manual_seed(mix(number, 23))))

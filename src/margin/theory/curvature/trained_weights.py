@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import chosen
+from margin.engine.evaluation import sample_examples
 from margin.theory.curvature.diagonal import FEW, as_matrix
 from margin.theory.curvature.hessian import MEMORY, RiskHessian, SquareMap, risk_hessian
 from margin.theory.curvature.lanczos import Extremes, extreme_eigenvalues
@@ -73,9 +73,9 @@ def differentiated(subject: Subject, examples: int | None, *, seed: int = 0) -> 
     kind = "training" if subject.train else "held-out"
     if not len(batches):
         raise ValueError("curvature needs examples: the subject has none")
-    found = chosen(batches, examples, seed=seed, whole_batches=not subject.independent)
+    found = sample_examples(batches, examples, seed=seed, whole_batches=not subject.independent)
     if examples is not None and found.among <= examples * MOST // DRAWN:
-        found = chosen(batches, None)
+        found = sample_examples(batches, None)
     unknown = "" if subject.train else " (the training ones are not known)"
     marks = ("" if subject.train else "held-out", "" if found.whole else f"{found.taken:,} drawn")
     return Sample(found.batches, found.words(kind) + unknown, ", ".join(filter(None, marks)), found.whole)

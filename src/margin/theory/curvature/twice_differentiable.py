@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import chosen, weighted_sum
+from margin.engine.evaluation import sample_examples, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import RiskHessian, real_terms, risk_hessian
 from margin.theory.prediction.held_out import kept
@@ -62,7 +62,7 @@ def twice_differentiable(subject: Subject) -> Premise:
 
 def _checked(subject: Subject) -> Premise:
     batches = subject.train or subject.test
-    few = chosen(batches, EXAMPLES, whole_batches=not subject.independent)
+    few = sample_examples(batches, EXAMPLES, whole_batches=not subject.independent)
     try:
         twin = copy.deepcopy(subject.model).double()
         double = [batch.to(dtype=torch.float64, device=batch.inputs[0].device) for batch in few.batches]

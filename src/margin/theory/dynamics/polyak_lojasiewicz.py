@@ -16,7 +16,7 @@ from torch import nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import asking, weighted_sum
+from margin.engine.evaluation import eval_mode, weighted_sum
 from margin.engine.loop import State
 from margin.theory.curvature.trained_weights import NO_LOSS, UNIT, Quadratic, differentiated
 
@@ -57,7 +57,7 @@ def slope_of(model: nn.Module, batches: Sequence[Batch], objective: Objective) -
     parameters = [p for p in model.parameters() if p.requires_grad]
     grads = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
     total, count, least = 0.0, 0.0, math.inf
-    with asking(model) as generator, torch.enable_grad():
+    with eval_mode(model) as generator, torch.enable_grad():
         for batch in batches:
             terms = objective(model, batch, generator)
             summed, weight = weighted_sum(terms, batch.weight)

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import asking, weighted_mean
+from margin.engine.evaluation import eval_mode, weighted_mean
 from margin.engine.loop import risk
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
@@ -66,7 +66,7 @@ def gradient_predictiveness(
     copied = copy.deepcopy(model)
     parameters = [p for p in copied.parameters() if p.requires_grad]
     start = [p.detach().clone() for p in parameters]
-    with asking(copied):
+    with eval_mode(copied):
         for module in copied.modules():
             if isinstance(module, _BatchNorm):
                 module.training = True  # writes running statistics, the copy's

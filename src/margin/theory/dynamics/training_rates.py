@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import asking, evaluate, weighted_sum
+from margin.engine.evaluation import eval_mode, evaluate, weighted_sum
 from margin.engine.loop import risk
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.dynamics.convergence import FEWEST, fitted_exponent, fitted_rate
@@ -133,7 +133,7 @@ def _vector(model: nn.Module) -> Tensor:
 def _gradient(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> list[Tensor]:
     parameters = [p for p in model.parameters() if p.requires_grad]
     grads, count = [torch.zeros_like(p) for p in parameters], 0.0
-    with asking(model) as generator, torch.enable_grad():
+    with eval_mode(model) as generator, torch.enable_grad():
         for batch in batches:
             total, weight = weighted_sum(objective(model, batch, generator), batch.weight)
             for kept, grad in zip(grads, torch.autograd.grad(total, parameters), strict=True):

@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, weighted_mean
+from margin.engine.evaluation import eval_mode, weighted_mean
 from margin.engine.loop import risk
 
 LR, DECAY = 0.1, 0.01
@@ -123,7 +123,7 @@ def sgd_is_penalty(subject: Subject) -> Finding:
     stepped = []
     for decayed in (True, False):
         model = copy.deepcopy(subject.model)
-        with asking(model) as generator:
+        with eval_mode(model) as generator:
             torch.default_generator.manual_seed(0)  # a loss that draws must draw the same twice
             parameters = [p for p in model.parameters() if p.requires_grad]
             loss = weighted_mean(subject.objective(model, batch, generator), batch.weight)
@@ -162,7 +162,7 @@ def adam_shrinks_unevenly(subject: Subject) -> Finding:
         subject: A model with an objective and parameters.
     """
     batches = list(_some(subject))
-    with asking(subject.model) as generator:
+    with eval_mode(subject.model) as generator:
         torch.default_generator.manual_seed(0)
         theta = torch.cat([p.detach().flatten() for p in subject.model.parameters() if p.requires_grad])
         theta = theta.double().cpu()

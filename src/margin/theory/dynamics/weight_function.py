@@ -18,7 +18,7 @@ from torch.func import functional_call
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import Task, binary_loss, class_loss, squared_error
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import asking, weighted_sum
+from margin.engine.evaluation import eval_mode, weighted_sum
 from margin.engine.loop import Risk
 from margin.theory.curvature.diagonal import FEW, as_symmetric
 from margin.theory.curvature.hessian import risk_hessian
@@ -110,7 +110,7 @@ def is_affine(subject: Subject) -> bool:
     theta = torch.cat([p.detach().reshape(-1) for p in trained])
     draws = torch.randn(2, count, generator=Generator().manual_seed(1847), dtype=torch.float64).to(theta)
     a, b = draws * (1 + theta.abs())
-    with asking(subject.model), torch.no_grad():
+    with eval_mode(subject.model), torch.no_grad():
         moved = (theta, theta + a, theta + b, theta + a + b, theta + 2 * a)
         values = [
             functional_call(subject.model, _unflattened(subject.model, names, at), inputs) for at in moved

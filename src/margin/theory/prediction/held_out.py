@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, expand_weight
+from margin.engine.evaluation import eval_mode, expand_weight
 from margin.engine.loop import risk
 
 
@@ -75,7 +75,7 @@ def held_out_terms(
         measure: ``(model, batch, generator) -> one value per term``, an objective for instance.
     """
     rows, first = [], 0
-    with asking(model) as generator:
+    with eval_mode(model) as generator:
         for batch in batches:
             values = measure(model, batch, generator).double().cpu()
             keep, weight, example = _kept(values, batch, first)
@@ -144,7 +144,7 @@ def held_out_answers(subject: Subject) -> Answered:
 @torch.no_grad()
 def _held_out_answers(subject: Subject) -> Answered:
     rows, first = [], 0
-    with asking(subject.model):
+    with eval_mode(subject.model):
         for batch in subject.test:
             if batch.targets is None:
                 raise ValueError("the held-out examples have no targets")
@@ -212,7 +212,7 @@ def output_of_one(subject: Subject) -> object:
     inputs = tuple(x[:1] for x in batch.inputs) if subject.independent and batch.divisible else batch.inputs
 
     def compute() -> object:
-        with asking(subject.model):
+        with eval_mode(subject.model):
             return subject.model(*inputs)
 
     return kept(subject, "output", compute, lambda _: 0)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.theory.regions.arrangements import most_regions
 from margin.theory.regions.bounds import folding_network, montufar_bound, product_bound
 from margin.theory.regions.chains import Chains
@@ -90,7 +90,7 @@ def exact(model: nn.Module) -> Iterator[nn.Module]:
         twin = copy.deepcopy(model).cpu().double().requires_grad_(False)
     except Exception as error:
         raise CannotFollow(f"the model cannot be copied to float64: {type(error).__name__}") from error
-    with asking(twin):
+    with eval_mode(twin):
         yield twin
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import chosen, counts
+from margin.engine.evaluation import counts, sample_examples
 
 ROOM = 1.2
 """Side of the square around three points, in that of the least one that holds them."""
@@ -106,7 +106,7 @@ def looked_at(subject: Subject) -> tuple[Tensor, Tensor, list[int]]:
         numbers = torch.arange(first, first + len(batch.inputs[0]))
         numbered.append(Batch((numbers,), None, batch.weight))
         first += len(numbers)
-    drawn = [batch.inputs[0] for batch in chosen(numbered, SCAN, admits=counts).batches]
+    drawn = [batch.inputs[0] for batch in sample_examples(numbered, SCAN, admits=counts).batches]
     if not drawn:
         raise NoPlane("there is no held-out example")
     places, first = torch.cat(drawn), 0

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, weighted_mean
+from margin.engine.evaluation import eval_mode, weighted_mean
 from margin.engine.loop import risk
 from margin.theory.signal.backpropagation import RESHAPING, SLOPES, Unrolled, unit_gradients
 from margin.theory.signal.path import NotAChainError, Stage, chain_of, few_inputs
@@ -97,7 +97,7 @@ def _compare(
     answered: list[Tensor] = []
     layers[0].register_forward_pre_hook(lambda module, args: entered.append(args[0]))
     layers[-1].register_forward_hook(lambda module, args, output: answered.append(output))
-    with asking(model) as generator, torch.enable_grad():
+    with eval_mode(model) as generator, torch.enable_grad():
         model.requires_grad_(True)
         loss = weighted_mean(subject.objective(model, batch, generator), batch.weight)
         nothing = [Compared(math.nan, math.nan)] * len(stages)

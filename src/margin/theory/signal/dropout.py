@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import device_of
 
 MOST_UNITS = 16
@@ -134,7 +134,7 @@ def dropping_units(model: nn.Module, generator: Generator) -> Iterator[None]:
     seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
     device = device_of(model)
     fast = torch.backends.mha.get_fastpath_enabled()
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), asking(model):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), eval_mode(model):
         torch.default_generator.manual_seed(seed)  # nn.Dropout knows no other
         if device.type == "cuda":
             torch.cuda.manual_seed(seed)

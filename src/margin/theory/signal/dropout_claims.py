@@ -17,7 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, chosen
+from margin.engine.evaluation import eval_mode, sample_examples
 from margin.engine.loop import risk
 from margin.theory.prediction.held_out import output_of_one
 from margin.theory.signal.dropout import dropping, monte_carlo_draws
@@ -66,7 +66,7 @@ def affine_in_masks(subject: Subject) -> bool:
         calls.append((module, output))
 
     handles = [m.register_forward_hook(watch) for m in model.modules() if not list(m.children())]
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         outputs = model(*subject.test[0].inputs)
         for handle in handles:
             handle.remove()
@@ -186,11 +186,11 @@ def _answers(subject: Subject, read: Reading) -> tuple[Tensor, Tensor]:
         NotAsked: The draws do not differ.
     """
     generator = Generator().manual_seed(0)
-    few = chosen(subject.test, EXAMPLES, whole_batches=not subject.independent)
+    few = sample_examples(subject.test, EXAMPLES, whole_batches=not subject.independent)
     samples = min(max(SAMPLES, ANSWERS // max(few.taken, 1)), MOST_SAMPLES)
     scaled, draws = [], []
     for batch in few.batches:
-        with torch.no_grad(), asking(subject.model):
+        with torch.no_grad(), eval_mode(subject.model):
             outputs = subject.model(*batch.inputs)
         labels = _predicted(subject, outputs)
         keep = _counted(batch, outputs)

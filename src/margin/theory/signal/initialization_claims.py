@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import Preprocessed
 from margin.nn.initialization import affine_weights, initialize
 from margin.theory.prediction.held_out import stated
@@ -70,7 +70,7 @@ def variance_gains(model: nn.Module) -> list[Gain]:
         LeCun, Bottou, Orr and Müller 1998, Section 4.6; He, Zhang, Ren and Sun 2015, Equation 10.
     """
     gains = []
-    with asking(model):  # a spectral norm that trains writes its vectors when the weight is read
+    with eval_mode(model):  # a spectral norm that trains writes its vectors when the weight is read
         for found in affine_weights(model):
             squares = found.weight.double().square().flatten()
             n, m = found.fans
@@ -157,7 +157,7 @@ def relu_chain(subject: Subject) -> tuple[nn.Sequential, Tensor] | None:
         calls.append((module, inputs[0]))
 
     handles = [module.register_forward_hook(watch) for module in leaves]
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         outputs = model(*looked_at(subject, EXAMPLES)[0].inputs)
         for handle in handles:
             handle.remove()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import asking, chosen
+from margin.engine.evaluation import eval_mode, sample_examples
 from margin.engine.loop import core_of, dtype_of, features_of
 
 ROWS = 1024
@@ -50,7 +50,7 @@ def last_design(subject: Subject) -> Design:
     """
     model, few = (
         copy.deepcopy(subject.model),
-        chosen(subject.train, ROWS, whole_batches=not subject.independent),
+        sample_examples(subject.train, ROWS, whole_batches=not subject.independent),
     )
     rows = [_rows(model, batch) for batch in few.batches]
     X, Y, weight = (torch.cat(column) for column in zip(*rows, strict=True))
@@ -129,7 +129,7 @@ def _features(model: nn.Module, batch: Batch) -> Tensor:
         caught[:] = inputs[:1]
 
     handles = [m.register_forward_pre_hook(watch) for m in model.modules() if isinstance(m, nn.Linear)]
-    with asking(model):
+    with eval_mode(model):
         outputs = model(*batch.inputs)
     for handle in handles:
         handle.remove()

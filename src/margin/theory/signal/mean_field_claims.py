@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
 from margin.theory.signal.mean_field import Activation, chi, next_length
 from margin.theory.signal.path import Call, NotAChainError, Stage, chain_of, few_inputs, watched
@@ -207,7 +207,7 @@ def _measured(
         if call.module is stages[0].layer:
             taken.append(call.given.detach().double().square().mean(1).cpu())
 
-    with torch.no_grad(), asking(model), watched(model, seen):
+    with torch.no_grad(), eval_mode(model), watched(model, seen):
         for batch in few:
             model(*batch.inputs)
     found = signal(model, few, subject.objective)

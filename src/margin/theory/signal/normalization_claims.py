@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
 
 ROWS = 4096
@@ -94,7 +94,7 @@ def pairs_of(subject: Subject) -> list[Pair]:
         if isinstance(module, _BatchNorm):
             module.register_forward_pre_hook(before)
     taken = 0
-    with torch.no_grad(), asking(model):
+    with torch.no_grad(), eval_mode(model):
         for batch in subject.train or subject.test:
             counted = _counted(batch)
             outputs.clear()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from margin.core.findings import Subject
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import core_of, device_of, dtype_of
 
 Seen = Callable[["Call"], None]
@@ -101,7 +101,7 @@ def chain_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Stage, ...]:
             calls.append(call)
 
     # The fused kernels of torch's transformer layers, which run no layer, are for no_grad alone.
-    with asking(model), watched(model, seen), torch.enable_grad():
+    with eval_mode(model), watched(model, seen), torch.enable_grad():
         outputs = model(*inputs)
     first = next((i for i, call in enumerate(calls) if _is_affine(call.module)), None)
     if first is None:

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import asking, chosen, counts, expand_weight
+from margin.engine.evaluation import counts, eval_mode, expand_weight, sample_examples
 from margin.engine.loop import State
 from margin.theory.prediction.held_out import Estimate, Terms, weighted_mean
 from margin.theory.signal.path import Call, watched
@@ -82,7 +82,7 @@ def signal(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> 
     """
     parts: dict[str, list[Level]] = {}
     weights = []
-    with asking(model) as generator, torch.enable_grad():
+    with eval_mode(model) as generator, torch.enable_grad():
         model.requires_grad_(True)  # a frozen layer has a signal too
         for batch in batches:
             weight = _example_weight(batch)
@@ -185,7 +185,7 @@ def dead_units(model: nn.Module, batches: Sequence[Batch]) -> dict[str, Bool[Ten
         # A NaN is not 0: it does not pass for dead.
         run[_numbered(call.name, run)] = (rows == 0).movedim(axis, 0).flatten(1).all(1).cpu()
 
-    with asking(model), watched(model, seen):
+    with eval_mode(model), watched(model, seen):
         for batch in batches:
             kept = _example_weight(batch) > 0
             run.clear()
@@ -216,7 +216,7 @@ def looked_at(subject: Subject, count: int) -> list[Batch]:
 
     Those of weight 0 are passed over, unless there are no others or they are read by others.
     """
-    found = chosen(subject.test, count, admits=counts, whole_batches=not subject.independent)
+    found = sample_examples(subject.test, count, admits=counts, whole_batches=not subject.independent)
     return list(found.batches) or first_examples(subject.test, count)
 
 

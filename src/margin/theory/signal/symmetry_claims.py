@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import asking
+from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
 from margin.theory.signal.alignment import matching
 from margin.theory.signal.path import NotAChainError, Stage, chain_of, few_inputs
@@ -63,7 +63,7 @@ def _hidden(model: nn.Module, subject: Subject) -> tuple[Stage, ...]:
 @torch.no_grad()
 def _outputs(model: nn.Module, subject: Subject) -> Tensor:
     first = looked_at(subject, EXAMPLES)[0]
-    with asking(model):
+    with eval_mode(model):
         outputs: Tensor = model(*first.to(dtype=torch.float64, device=first.inputs[0].device).inputs)
     return outputs
 
