@@ -1,10 +1,8 @@
-"""The face that scikit-learn knows: any supervised entry as a classifier or a regressor.
+"""scikit-learn estimators: any supervised entry that reads rows of a matrix as classifier or regressor.
 
 ``MarginClassifier`` and ``MarginRegressor`` keep scikit-learn's conventions (Buitinck et al. 2013), so they
 stand in its pipelines, searches and cross-validations. They train as ``margin.train`` does, leave no run
 and print nothing.
-
-Which entries of the catalog learn to predict classes, or values, from the rows of a matrix.
 """
 
 import inspect

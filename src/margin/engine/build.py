@@ -1,11 +1,8 @@
-"""Recipes: from a run's record to the module and the state it begins with, and nothing but the record.
+"""From a run's record to the module, the optimizers and the state it begins with, and nothing but the record.
 
 A recipe is ``{model, spec, options}``. A value of the spec may itself be a recipe: the constructor then
-receives a builder, a function without arguments (the base of an ensemble, a chain).
-
-Optimizers by name, over parameter groups: no decay of biases and norms, a rate for each layer.
-
-How much memory a model may ask for when it is built, checked before it is asked for.
+receives a builder, a function without arguments (the base of an ensemble, a chain). Optimizers are found by
+name; biases and norms have no weight decay. Memory is counted before it is allocated.
 """
 
 import copy

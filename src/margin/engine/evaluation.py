@@ -1,13 +1,8 @@
-"""Asking a model without leaving a trace: evaluation mode, a seeded generator, weighted means.
+"""Evaluation of a model without side effects: eval mode, a seeded generator, weighted means, random samples.
 
-Every mean is sum(w v) / sum(w), both sums over all terms.
-
-Some of the examples, drawn at random from a fixed seed: simple random sampling without replacement.
-
-The first examples of a file stand for the rest only where the file is in no order; a file sorted by class
-gives one class. Every set of so many examples is equally likely here (Cochran, 1977, Section 2.1).
-
-What modules are given and give back while a model runs: one writing of hooks that are always removed.
+Every mean is sum(w v) / sum(w), both sums over all terms. Where some of the examples stand for all, they
+are drawn without replacement (Cochran, 1977, Section 2.1): the first ones of a file sorted by class give
+one class. What modules receive and return is captured by hooks that are always removed.
 """
 
 import copy

@@ -1,13 +1,8 @@
-"""Hooks: they look at the state and write to the run; what they must remember is its history.
+"""Training hooks: evaluation, checkpoints, early stopping, logging, and Ctrl-C between two steps.
 
-Copies of a run's history for the tools people use: a CSV file, TensorBoard's event files.
-
-``history.jsonl`` stays the record; these are written from it, so a resumed run continues them without
-a row twice.
-
-Ctrl-C ends a training between two steps, or an evaluation between two batches; what is saved is whole.
-
-What looks at a training on its run's behalf, and what the run says of how far it came.
+A hook looks at the state and writes to the run; what it must remember is the run's history, so a resumed
+training goes on as the unbroken one. ``history.jsonl`` is the record; CSV and TensorBoard files are written
+from it. What is saved when a training is interrupted is whole.
 """
 
 import csv

@@ -1,13 +1,8 @@
-"""The state of a training and the loop that advances it.
+"""Stochastic gradient descent as a loop over steps: the state, the gradient step, its wrappers, and ``fit``.
 
 Randomness is a function of (seed, rank, step): the loop reseeds before every step, so a checkpoint holds no
-generator and a resumed training draws what the unbroken one drew.
-
-Wrappers: a step around a step (schedule, moving average), an objective around an objective.
-
-Empirical risk minimization by gradient steps: the mean loss of a batch moves an optimizer.
-
-A learning rate that falls when the validation loss no longer does: a function of the history.
+generator and a resumed training draws what the unbroken one drew. A step minimizes the empirical risk of a
+batch; a schedule, a plateau of the validation loss and a moving average are steps around a step.
 """
 
 import math

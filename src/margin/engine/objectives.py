@@ -1,23 +1,14 @@
-r"""Objectives around a loss: smoothed labels, weighted classes, importance ratios, noise held fixed.
+r"""Objectives and what wraps them: label smoothing, class weights, importance ratios, mixup, scaled targets.
 
-Objectives that ask for no targets: the squared error of a reconstruction, a negative log-density.
-
-Both are those of the model's own features, behind the preprocessing: in standardized units.
-
-Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019): training on two examples mixed into one.
+Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019) train on two examples mixed into one:
 
 .. math:: \ell = \lambda\, l(\tilde x, y) + (1 - \lambda)\, l(\tilde x, y'), \qquad \lambda \sim
     \mathrm{Beta}(\alpha, \alpha)
 
-Mixup takes x~ = lambda x + (1 - lambda) x'; CutMix pastes a box of x' into x, and lambda is the share of
-x that is left.
-
-Targets of mean 0 and variance 1 while a model is trained by gradients; all else in the user's units.
-
-The model's own output z stands for y = m + s z. A step minimizes ((y - target) / s)^2, the squared error of
-the standardized target; what it reports, an evaluation averages and an audit asks is (y - target)^2.
-
-The objective that a step minimizes, as the options of a training ask for it.
+Mixup takes x~ = lambda x + (1 - lambda) x'; CutMix pastes a box of x' into x, and lambda is the share of x
+that is left. A loss is smoothed, then taken of mixed examples, then computed in bfloat16. Where targets are
+scaled, the model's own output z stands for y = m + s z: a step minimizes ((y - target) / s)^2, while what
+it reports and what an evaluation averages is (y - target)^2.
 """
 
 import math

@@ -1,15 +1,8 @@
 """The plan of a training: batches, step and evaluation, from its arguments alone.
 
-Resuming makes the plan again, so nothing in it may depend on what was trained.
-
-What a training's options make of its examples and its objective, before a step sees them.
-
-Each trick is a function of its own elsewhere; here is their order. Examples are ordered from easy to hard,
-then changed at random; a loss is smoothed, then taken of mixed examples, then computed in bfloat16.
-
-Options that would have no effect are refused: what a step, a rule or other options do not use.
-
-Tracks: what is measured of a model at every evaluation of its training, beside its loss.
+Resuming makes the plan again, so nothing in it may depend on what was trained. Examples are ordered from
+easy to hard, then augmented at random. Further metrics of each evaluation (tracks) are parts of the
+catalog.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,18 +1,10 @@
-"""A run: the directory a training leaves, enough to build, use, judge and resume it.
+"""A run: the directory a training leaves, enough to build, use, evaluate and resume it.
 
-``run.yaml`` holds the resolved arguments, ``history.jsonl`` one row an evaluation, keyed by step,
-``checkpoints.json`` names the last and the best checkpoint and why the training ended, and
-``step-00000120.safetensors`` is the whole state after 120 steps; ``metrics.json`` judges the weights
-that are handed out. Every file is replaced by one rename,
-and which checkpoint counts is decided by one file, so a kill at any moment leaves a run that resumes.
-
-The record of a run: what was trained on what, by which arguments, with which versions.
-
-What a training was made with: the versions of what it runs on, the revision of the user's own code.
-
-The trained module of a run.
-
-Other runs that a training names: whose weights it begins with, learns from, or is ordered by.
+``run.yaml`` holds the resolved arguments and the versions, ``history.jsonl`` one row an evaluation, keyed
+by step, ``checkpoints.json`` names the last and the best checkpoint and why the training ended, and
+``step-00000120.safetensors`` is the whole state after 120 steps; ``metrics.json`` evaluates the weights
+that are handed out. Every file is replaced by one rename, and which checkpoint counts is decided by one
+file, so a kill at any moment leaves a run that resumes.
 """
 
 import copy

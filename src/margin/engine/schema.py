@@ -1,14 +1,9 @@
-"""What the files of a run hold: one schema, by which each of them is checked when it is read.
+"""The schema of a run's files, by which each of them is checked when it is read.
 
-``run.yaml``, ``checkpoints.json``, ``history.jsonl`` and ``metrics.json`` are text that anyone may have cut,
-edited or made up. Nothing in them is executed, no alias is followed, and no memory is asked for by what they
-say before it is checked. Whatever is wrong is told with the file, the key and a remedy.
-
-The text of a run's files, of bounded size and depth, and what a message says of what is wrong in it.
-
-What a record says of how new data are read: the schema of ``data.encoding``, format by format.
-
-The choices are those of the readers in ``margin.data``, written again since a run is read without them.
+``run.yaml``, ``checkpoints.json``, ``history.jsonl`` and ``metrics.json`` are text that anyone may have
+cut, edited or made up. Nothing in them is executed, no alias is followed, size and depth are bounded, and
+no memory is allocated by what they say before it is checked. What is wrong is reported with the file, the
+key and a remedy.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
-"""Transfer (Yosinski et al., 2014): a model begins with another's weights, and part of it is kept.
+"""Transfer learning (Yosinski et al., 2014): begin with another model's weights, and freeze some of them.
 
-Weights from a file.
-
-They are read without running what the file holds: safetensors, or torch's format with ``weights_only``.
+Files of weights are read without running what they hold: safetensors, or torch's format with
+``weights_only``.
 """
 
 import pickle

@@ -1,9 +1,8 @@
-"""Drawing from a run whose model can be sampled: texts, sounds, points, in the user's units.
+"""Sampling from a generative model of a run: texts, sounds, points, in the user's units.
 
 A model that can be sampled has a method ``sample(count, *, generator, ...)`` that returns ``count`` samples
-in its own units; its other keyword-only parameters are the user's options.
-
-Pictures of a generator's samples over its training: RUN/samples/, one at each row of the history.
+in its own units; its other keyword-only parameters are the user's options. A training may keep pictures of
+its samples, RUN/samples/, one at each row of the history.
 """
 
 import inspect

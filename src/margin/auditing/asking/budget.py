@@ -1,7 +1,4 @@
-"""How long each question takes on this subject, so that an audit keeps to the minutes it is given.
-
-Claims by what a user types: patterns that choose several, a name that means one.
-"""
+"""The claims of an audit: chosen by name or pattern, and by what fits into a budget of time."""
 
 import fnmatch
 import math

@@ -1,4 +1,4 @@
-"""What a question must leave as it was: weights, buffers, gradients, flags, hooks, generators, data."""
+"""Side effects that no claim may have: on weights, buffers, gradients, flags, hooks, generators, data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

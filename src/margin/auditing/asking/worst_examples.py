@@ -1,6 +1,6 @@
-"""The hardest examples: the held-out examples of largest loss, ties by the smallest margin.
+"""The worst examples: the held-out examples of largest loss, ties by the smallest margin.
 
-What a number hides: a wrong label, a bad scan, a class that was never seen.
+What an average hides: a wrong label, a bad scan, a class that was never seen.
 """
 
 import math

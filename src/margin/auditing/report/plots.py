@@ -1,7 +1,4 @@
-"""The plots of a report: a finding's curves by the drawing that its claim names, else as lines.
-
-The hardest examples as a page shows them: images as pictures, rows of a table as numbers.
-"""
+"""The plots of a report: a finding's curves by its claim's drawing, else as lines; the worst examples."""
 
 import base64
 import io

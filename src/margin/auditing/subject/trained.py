@@ -1,6 +1,7 @@
-"""The subject of a run: its handed-out weights, judged on what it held out, in the user's units.
+"""The subject of what margin has trained: a run, or a fitted estimator.
 
-The subject of a fitted estimator: its module on rows in the features' own units, classes by position.
+A run's subject is its selected weights on what it held out; an estimator's is its module on rows in the
+features' own units, classes by position.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,4 @@
-"""A stranger's module, named by the function that builds it, and its weights, read from a file.
-
-Files are read without running what they hold: safetensors, or torch's format with ``weights_only``.
-
-How a module is taken: out of its wrapper, uncompiled, asked with care; or refused, as not copied.
-"""
+"""A user's own module: built by a named function, unwrapped, uncompiled, checked to be copyable."""
 
 import importlib
 import inspect

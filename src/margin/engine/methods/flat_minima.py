@@ -1,14 +1,16 @@
-r"""Sharpness-aware minimization: descent on the worst loss near the weights (Foret et al., 2021).
+r"""Flat minima: sharpness-aware minimization (Foret et al., 2021), entropy-SGD (Chaudhari et al., 2017).
+
+The first descends on the worst loss near the weights,
 
 .. math:: \min_\theta \max_{\|\epsilon\|_2 \le \rho} h(\theta + \epsilon), \qquad
-          \hat\epsilon = \rho \, \nabla h(\theta) / \|\nabla h(\theta)\|_2
+          \hat\epsilon = \rho \, \nabla h(\theta) / \|\nabla h(\theta)\|_2,
 
-Entropy-SGD: descent on the local entropy, which prefers wide valleys (Chaudhari et al., 2017).
+the second on the local entropy, which prefers wide valleys,
 
 .. math:: F(\theta) = -\log \int \exp(-h(\theta') - \tfrac\gamma2 \|\theta - \theta'\|^2)\, d\theta',
-          \qquad \nabla F(\theta) = \gamma\,(\theta - \mathbb E\,\theta')
+          \qquad \nabla F(\theta) = \gamma\,(\theta - \mathbb E\,\theta'),
 
-The mean over the modified Gibbs density is that of a chain of Langevin steps on batches.
+where the mean over the modified Gibbs density is that of a chain of Langevin steps on batches.
 """
 
 import math
