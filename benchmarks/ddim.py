@@ -21,8 +21,8 @@ from torch import Generator, Tensor
 from benchmarks.record import interleaved, record
 from margin import Training, load, train
 from margin.data.sets.mixture_plane import ring
-from margin.engine.loop import core_of
 from margin.generative.quality.classifier_two_sample import Told, told_apart
+from margin.nn.preprocessed import core_of
 
 RUNS = {
     "DDPM, 1,000 steps": {"sampler": "ddpm", "steps": 1000},

@@ -14,9 +14,10 @@ from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
 from margin.data.opening import open_data
 from margin.engine.evaluation import evaluate
-from margin.engine.loop import GradientUpdate, Preprocessed, State, descent, fit, risk, scheduled
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk, scheduled
 from margin.engine.methods.distillation import distillation
 from margin.feedforward.mlp.model import MLP
+from margin.nn.preprocessed import Preprocessed
 from margin.optim.schedules import schedule_of
 from margin.runs.seed_interval import summary
 

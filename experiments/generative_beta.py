@@ -16,9 +16,9 @@ from torch import Generator
 from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.opening import open_data
-from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.gaussian_codes import divergence
 from margin.generative.autoencoder.vae_bounds import elbo
+from margin.nn.preprocessed import core_of, features_of
 from margin.runs.seed_interval import summary
 
 BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)

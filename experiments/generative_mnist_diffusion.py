@@ -25,8 +25,8 @@ from margin import Run, Training, load, resume, train
 from margin.data.examples import Arrays, Data, fingerprint
 from margin.data.opening import open_data
 from margin.data.preprocess import fit_standardize
-from margin.engine.loop import core_of, features_of
 from margin.math.two_samples.precision_recall import expected_coverage, overlap, overlap_stderr
+from margin.nn.preprocessed import core_of, features_of
 from margin.theory.prediction.risk import clopper_pearson
 
 SIDE, CLASSES, WIDTHS = 16, 10, (32, 64, 64)

@@ -18,8 +18,8 @@ from torch import Generator, Tensor
 from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.opening import open_data
-from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.vae_bounds import elbo, importance_bound
+from margin.nn.preprocessed import core_of, features_of
 
 OPTIONS = {"code": 50, "hidden": (200, 200), "activation": "tanh", "decoder": "bernoulli"}
 PUBLISHED = "-86.76 (VAE, k = 1), -84.78 (IWAE, k = 50), 3,280 epochs; Burda et al. 2016, Table 1"

@@ -19,7 +19,7 @@ from margin import Training, load, resume, train
 from margin.data.examples import Data, InOrder
 from margin.data.formats.text.pairs import decode
 from margin.data.opening import open_data
-from margin.engine.loop import core_of
+from margin.nn.preprocessed import core_of
 from margin.sequence.seq2seq.encoder_decoder import Seq2Seq
 
 ENTRY = "sequence/attention_seq2seq"

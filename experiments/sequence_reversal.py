@@ -17,7 +17,7 @@ from benchmarks.record import record
 from margin import Training, load, train
 from margin.data.examples import Data, InOrder
 from margin.data.sets.reversal import reversal
-from margin.engine.loop import core_of
+from margin.nn.preprocessed import core_of
 from margin.runs.seed_interval import summary
 from margin.sequence.seq2seq.encoder_decoder import END, Seq2Seq
 

@@ -17,7 +17,7 @@ from benchmarks.record import record
 from margin import Training, load
 from margin.data.sets.mnist1d import mnist1d
 from margin.engine.evaluation import in_double
-from margin.engine.loop import features_of
+from margin.nn.preprocessed import features_of
 from margin.runs.seed_interval import summary
 from margin.runs.training import finish, prepare
 from margin.sequence.dynamics.contraction import contractions, simple

@@ -25,7 +25,7 @@ from margin.data.examples import Data, InOrder
 from margin.data.formats.audio.wave import write_wave
 from margin.data.transforms.mu_law import mu_law_decode, mu_law_encode
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import core_of
+from margin.nn.preprocessed import core_of
 
 LEVELS, CONTEXT, RATE = 256, 1024, 8000
 

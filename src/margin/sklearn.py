@@ -41,8 +41,9 @@ from margin.data.examples import Data
 from margin.data.formats.tables import weighted_rows
 from margin.data.formats.tables.weighted_rows import Doubles
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed, State, Step, terms_in
+from margin.engine.loop import State, Step, terms_in
 from margin.engine.runs import load
+from margin.nn.preprocessed import Preprocessed
 from margin.runs.training import finish, prepare
 
 SPEC = ("in_features", "num_classes", "num_examples", "channels", "image_size")

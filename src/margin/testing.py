@@ -25,9 +25,10 @@ from margin.data.examples import Data, InOrder, is_independent
 from margin.data.scaling import rescaled
 from margin.engine.evaluation import weighted_sum
 from margin.engine.hooks import INTERRUPTED
-from margin.engine.loop import Hook, State, dtype_of
+from margin.engine.loop import Hook, State
 from margin.engine.plan import objective_of
 from margin.engine.runs import MEASURED, Run, load
+from margin.nn.preprocessed import dtype_of
 from margin.runs.training import finish, prepare, reopen, train
 
 REFERENCE = re.compile(

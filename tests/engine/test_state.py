@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from margin.engine.loop import Preprocessed, State, fit
+from margin.engine.loop import State, fit
+from margin.nn.preprocessed import Preprocessed
 
 
 def state_of(seed: int = 0) -> State:

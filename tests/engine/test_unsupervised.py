@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
 from margin.engine.objectives import core_of, features_of, negative_log_density, reconstruction_error
+from margin.nn.preprocessed import Preprocessed
 
 
 class Halving(nn.Module):

@@ -226,7 +226,7 @@ def _unmet(needs: Iterable[Need], subject: Any) -> str:
 
 def _is_met(need: Need, subject: Any) -> bool:
     if need.model:
-        return isinstance(resolve("margin.engine.loop:core_of")(subject.model), resolve(need.model))
+        return isinstance(resolve("margin.nn.preprocessed:core_of")(subject.model), resolve(need.model))
     return bool(resolve(need.met)(subject))
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from margin.core.types import TERMS, Batch, Metrics, Objective
 from margin.engine.evaluation import weighted_sum
-from margin.engine.loop import GradientUpdate, NonFiniteError, State, cut, device_of, total_norm
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, cut, total_norm
 from margin.engine.parallel.processes import summed, world
+from margin.nn.preprocessed import device_of
 
 Grads = list[Tensor | None]
 

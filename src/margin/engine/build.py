@@ -21,12 +21,13 @@ from margin.core.catalog import call_with, find, models, nearest, parts, resolve
 from margin.core.options import Training
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed, State
+from margin.engine.loop import State
 from margin.engine.parallel.processes import check_divisible, world
 from margin.engine.parallel.sharding import shard
 from margin.engine.transfer import freeze, layer_rates
 from margin.math.seeds import mix
 from margin.nn.initialization import initialize
+from margin.nn.preprocessed import Preprocessed
 
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 """The optimizers with a fused CPU kernel, about twice as fast as the default one."""

@@ -24,10 +24,11 @@ from torch import Tensor
 from margin.core.catalog import find, rules
 from margin.core.types import TERMS, WARMING, Batch, Metrics
 from margin.data.files.writing import write_whole
-from margin.engine.loop import Hook, State, device_of, is_loss
+from margin.engine.loop import Hook, State, is_loss
 from margin.engine.parallel.processes import summed, summed_later, world
 from margin.engine.plan import Plan, Taken
 from margin.engine.runs import Run
+from margin.nn.preprocessed import device_of
 
 INTERRUPTED = "interrupted"
 

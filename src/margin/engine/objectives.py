@@ -28,8 +28,9 @@ from margin.core.types import Batch, Metrics, Objective
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize, fit_standardize
 from margin.engine.evaluation import expand_weight
-from margin.engine.loop import Risk, State, Step, autocast, core_of, features_of
+from margin.engine.loop import Risk, State, Step, autocast
 from margin.nn.label_smoothing import check_smoothing, smoothed_cross_entropy
+from margin.nn.preprocessed import core_of, features_of
 
 
 def smoothed(

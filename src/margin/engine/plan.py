@@ -25,18 +25,7 @@ from margin.data.sampling.loading import Prefetched
 from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.build import DTYPES
 from margin.engine.evaluation import eval_mode, evaluate
-from margin.engine.loop import (
-    GradientUpdate,
-    State,
-    Step,
-    averaged,
-    descent,
-    device_of,
-    dtype_of,
-    on_plateau,
-    risk,
-    scheduled,
-)
+from margin.engine.loop import GradientUpdate, State, Step, averaged, descent, on_plateau, risk, scheduled
 from margin.engine.objectives import (
     check_mixable,
     in_own_units,
@@ -46,6 +35,7 @@ from margin.engine.objectives import (
 )
 from margin.engine.parallel.processes import world
 from margin.engine.runs import load, run_at
+from margin.nn.preprocessed import device_of, dtype_of
 from margin.optim.schedules import schedule_of
 
 

@@ -28,7 +28,7 @@ from margin.data.examples import Data
 from margin.data.files.writing import append_whole, clear_aside, write_whole
 from margin.engine.build import Room, memory_here, module_of, record_preprocess
 from margin.engine.checkpoints import load_module, load_state, save_state
-from margin.engine.loop import Preprocessed, State
+from margin.engine.loop import State
 from margin.engine.parallel.locks import holder_of
 from margin.engine.parallel.processes import world
 from margin.engine.schema import (
@@ -40,6 +40,7 @@ from margin.engine.schema import (
     sealed,
     wrong,
 )
+from margin.nn.preprocessed import Preprocessed
 
 MEASURED = ("seconds", "examples_per_second", "peak_memory_mib")
 """Columns of the history that two equal trainings need not share."""

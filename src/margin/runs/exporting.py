@@ -23,9 +23,9 @@ from margin.core.tasks import DENSITY, PROBABILITY
 from margin.data.examples import Data, InOrder, held_out_part
 from margin.data.files.writing import write_whole
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed, core_of, dtype_of
 from margin.engine.plan import cut_of
 from margin.engine.runs import Run, load
+from margin.nn.preprocessed import Preprocessed, core_of, dtype_of
 from margin.runs.exporting_onnx import check_onnx, onnx_bytes, quiet, tensors_of, texts
 from margin.runs.run_data import reopen_data
 

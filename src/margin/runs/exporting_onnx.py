@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.engine.loop import dtype_of
+from margin.nn.preprocessed import dtype_of
 
 TOLERANCE = 1e-5
 """Largest difference of an ONNX file's outputs from torch's, relative to max(1, abs(output))."""

@@ -19,9 +19,9 @@ from margin.data.forms import form_of, without_prefix
 from margin.data.opening import encode
 from margin.data.preprocess import Standardize
 from margin.engine.evaluation import eval_mode, expand_weight, terms_of
-from margin.engine.loop import core_of, dtype_of, features_of
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
+from margin.nn.preprocessed import core_of, dtype_of, features_of
 from margin.runs.run_data import held_out, is_own
 from margin.theory.prediction.held_out import Terms
 

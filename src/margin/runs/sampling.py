@@ -25,8 +25,9 @@ from margin.data.transforms.mu_law import mu_law_decode
 from margin.data.transforms.sample_sheet import has_picture, write_picture
 from margin.engine.evaluation import eval_mode
 from margin.engine.hooks import at_rows
-from margin.engine.loop import Hook, State, core_of
+from margin.engine.loop import Hook, State
 from margin.engine.runs import Run, load
+from margin.nn.preprocessed import core_of
 
 Verb = Literal["sample", "interpolate"]
 

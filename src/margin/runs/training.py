@@ -32,7 +32,7 @@ from margin.engine.hooks import (
     recording,
     watching,
 )
-from margin.engine.loop import Hook, NonFiniteError, State, core_of, device_of, fit
+from margin.engine.loop import Hook, NonFiniteError, State, fit
 from margin.engine.objectives import with_outcome, with_precision
 from margin.engine.parallel.launching import WorkerDiedError, launch
 from margin.engine.parallel.locks import Lock, held
@@ -50,6 +50,7 @@ from margin.engine.runs import (
     run_at,
 )
 from margin.engine.transfer import read_weights, transfer, unwrapped
+from margin.nn.preprocessed import core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
 

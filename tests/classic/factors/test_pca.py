@@ -12,8 +12,9 @@ from margin.classic.factors.linear_autoencoder import LinearAutoencoder
 from margin.classic.factors.pca import PCA, principal_axes, principal_components
 from margin.core.types import Batch
 from margin.data.preprocess import fit_standardize
-from margin.engine.loop import Preprocessed, State
+from margin.engine.loop import State
 from margin.engine.objectives import reconstruction_error
+from margin.nn.preprocessed import Preprocessed
 
 
 def problem(rows: int = 40, features: int = 6, seed: int = 0) -> torch.Tensor:

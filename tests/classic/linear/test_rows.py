@@ -12,7 +12,8 @@ from margin.core.findings import Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.loop import NonFiniteError, Preprocessed, State, risk
+from margin.engine.loop import NonFiniteError, State, risk
+from margin.nn.preprocessed import Preprocessed
 
 
 def problem(count: int = 25, features: int = 4) -> tuple[torch.Tensor, torch.Tensor]:

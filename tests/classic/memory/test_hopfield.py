@@ -16,7 +16,8 @@ from margin.core.tasks import MEMORY
 from margin.core.types import Batch
 from margin.data.examples import Arrays, Data
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed, State
+from margin.engine.loop import State
+from margin.nn.preprocessed import Preprocessed
 
 
 def patterns_of(seed: int, rows: int, n: int) -> torch.Tensor:

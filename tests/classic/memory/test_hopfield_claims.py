@@ -17,7 +17,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
+from margin.nn.preprocessed import Preprocessed
 
 
 def patterns_of(seed: int, rows: int, n: int) -> torch.Tensor:

@@ -18,7 +18,8 @@ from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch
 from margin.data.examples import Arrays, Data
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import Preprocessed
 
 
 def subject_of(x: torch.Tensor, labels: torch.Tensor) -> Subject:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from margin.core.types import Batch
-from margin.engine.loop import NonFiniteError, Preprocessed, State
+from margin.engine.loop import NonFiniteError, State
 from margin.feedforward.piecewise.interpolant import (
     PiecewiseLinearInterpolant,
     Points,
@@ -13,6 +13,7 @@ from margin.feedforward.piecewise.interpolant import (
     points_of,
     thinned,
 )
+from margin.nn.preprocessed import Preprocessed
 
 
 def learned(x, y, weight=None, dtype=torch.float64, **options) -> PiecewiseLinearInterpolant:

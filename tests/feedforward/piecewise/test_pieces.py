@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
 from margin.feedforward.piecewise import pieces as piecewise_linear_pieces
 from margin.feedforward.piecewise.linear import basis_of_network, pwl_basis, relu_network
 from margin.feedforward.piecewise.pieces import (
@@ -20,6 +19,7 @@ from margin.feedforward.piecewise.pieces import (
     pieces_on,
     sup_distance,
 )
+from margin.nn.preprocessed import Preprocessed
 
 X = torch.linspace(-5, 5, 64, dtype=torch.float64)[:, None]
 

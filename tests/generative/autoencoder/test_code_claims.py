@@ -10,7 +10,6 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
-from margin.engine.loop import core_of
 from margin.generative.autoencoder.code_claims import (
     affine_decoder,
     bent_demo,
@@ -25,6 +24,7 @@ from margin.generative.autoencoder.code_claims import (
 from margin.generative.autoencoder.conv_vae import conv_vae
 from margin.generative.autoencoder.dense_vae import conditional_vae, dense_vae
 from margin.generative.autoencoder.model import Autoencoder, dense_autoencoder
+from margin.nn.preprocessed import core_of
 
 
 def rows(n: int = 50, d: int = 5, seed: int = 0) -> Tensor:

@@ -14,13 +14,13 @@ from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.data.sets.tiny import tables as tiny
 from margin.engine.evaluation import evaluate
-from margin.engine.loop import core_of
 from margin.generative.autoencoder.model import (
     Autoencoder,
     denoising_autoencoder,
     dense_autoencoder,
     restoration_error,
 )
+from margin.nn.preprocessed import core_of
 
 
 def least_error(model: Autoencoder, x: Tensor, iterations: int = 150) -> float:

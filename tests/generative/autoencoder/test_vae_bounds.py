@@ -11,7 +11,6 @@ from torch.distributions import Normal
 from margin.classic.factors.ppca import most_likely
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
 from margin.generative.autoencoder import vae_bounds
 from margin.generative.autoencoder.dense_vae import conditional_vae, dense_vae
 from margin.generative.autoencoder.gaussian_codes import divergence
@@ -25,6 +24,7 @@ from margin.generative.autoencoder.vae_bounds import (
     negative_elbo,
     pieces,
 )
+from margin.nn.preprocessed import Preprocessed
 
 
 def linear(seed: int = 0, d: int = 4, noise: float = 0.7) -> VAE:

@@ -9,7 +9,6 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Subject, Verdict
 from margin.core.types import Batch
-from margin.engine.loop import core_of
 from margin.generative.autoencoder import vae_claims
 from margin.generative.autoencoder.dense_vae import conditional_vae, dense_vae
 from margin.generative.autoencoder.linear_gaussian import marginal_log_prob, posterior
@@ -28,6 +27,7 @@ from margin.generative.autoencoder.vae_claims import (
     rate_distortion,
     seen,
 )
+from margin.nn.preprocessed import core_of
 
 
 def of(model: nn.Module, *batches: Batch) -> Subject:

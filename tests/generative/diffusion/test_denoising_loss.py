@@ -6,10 +6,10 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
 from margin.generative.diffusion.denoising_loss import DRAWS, conditional_denoising_loss, denoising_loss
 from margin.generative.diffusion.model import Diffusion
 from margin.generative.diffusion.schedules import linear_schedule
+from margin.nn.preprocessed import Preprocessed
 
 
 class Spy(nn.Module):

@@ -8,7 +8,7 @@ from torch import Generator
 
 from margin import Training, load, train
 from margin.data.sets.tiny import tables as tiny
-from margin.engine.loop import core_of, features_of
+from margin.nn.preprocessed import core_of, features_of
 
 
 @pytest.mark.parametrize("name", ["flow_matching", "conditional_flow_matching"])

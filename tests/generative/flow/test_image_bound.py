@@ -4,9 +4,9 @@ import torch
 from torch import Generator
 
 from margin.core.types import Batch
-from margin.engine.loop import Preprocessed
 from margin.generative.flow.image_bound import negative_bound
 from margin.generative.flow.realnvp_images import RealNVPImages
+from margin.nn.preprocessed import Preprocessed
 
 
 class Sixteenth(torch.nn.Module):

@@ -11,9 +11,9 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CODES, DENSITY
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
 from margin.engine.objectives import negative_log_density
 from margin.generative.flow.plane_claims import demo, gain, is_density, is_narrow, is_plane, mass
+from margin.nn.preprocessed import Preprocessed
 
 
 class Normal(nn.Module):

@@ -11,7 +11,6 @@ from margin.core.findings import Subject, Verdict, without_loss
 from margin.core.tasks import CRITIC
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
 from margin.generative.gan.claims import (
     demo,
     distance,
@@ -24,6 +23,7 @@ from margin.generative.gan.claims import (
 from margin.generative.gan.critic import Critic
 from margin.generative.gan.implicit import Implicit
 from margin.generative.gan.model import GAN, ConditionalGAN, conditional_points
+from margin.nn.preprocessed import Preprocessed
 
 
 class Features(nn.Module):

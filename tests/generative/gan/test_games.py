@@ -7,10 +7,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.loop import Preprocessed, State
+from margin.engine.loop import State
 from margin.generative.gan.conv_gan import images
 from margin.generative.gan.games import CERTAIN, Game, Terms, check_bounds
 from margin.generative.gan.model import conditional_points, points
+from margin.nn.preprocessed import Preprocessed
 
 
 def state(core: nn.Module) -> State:

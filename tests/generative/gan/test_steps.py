@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.loop import GradientUpdate, NonFiniteError, Preprocessed, State
+from margin.engine.loop import GradientUpdate, NonFiniteError, State
 from margin.generative.gan.extragradient import (
     alternating,
     extragradient,
@@ -19,6 +19,7 @@ from margin.generative.gan.extragradient import (
 from margin.generative.gan.gradient_penalty import penalized_slope, slopes
 from margin.generative.gan.model import GAN, points
 from margin.generative.gan.steps import rounds, wasserstein_rounds
+from margin.nn.preprocessed import Preprocessed
 
 CPU = torch.device("cpu")
 

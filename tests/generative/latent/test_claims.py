@@ -10,7 +10,6 @@ from torch import Tensor
 
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
-from margin.engine.loop import core_of
 from margin.generative.latent import claims as latent_claims
 from margin.generative.latent.claims import (
     ascent,
@@ -34,6 +33,7 @@ from margin.generative.latent.mixture import GaussianMixture
 from margin.generative.latent.mixture_learning import Parts, em_iteration
 from margin.generative.latent.nmf import NMF, updated
 from margin.generative.latent.rbm import RBM
+from margin.nn.preprocessed import core_of
 
 
 def of(subject: Subject, core: torch.nn.Module) -> Subject:

@@ -11,8 +11,8 @@ from margin.core.findings import Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
 from margin.generative.quality.generated import can_be_sampled, compared, draw, has_enough
+from margin.nn.preprocessed import Preprocessed
 
 
 class Drawing(nn.Module):

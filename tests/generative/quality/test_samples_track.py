@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from margin.engine.loop import Preprocessed, State
+from margin.engine.loop import State
 from margin.generative.quality.known_generator import RoundMixture, ring_subject
 from margin.generative.quality.samples_track import track
+from margin.nn.preprocessed import Preprocessed
 
 
 def measured(model: nn.Module) -> float:

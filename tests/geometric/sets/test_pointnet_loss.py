@@ -6,9 +6,9 @@ from torch import Generator, nn
 
 from margin.core.tasks import class_loss, term_loss
 from margin.core.types import Batch
-from margin.engine.loop import Preprocessed
 from margin.geometric.sets.pointnet import PointNet, PointNetSegmentation, distance_from_orthogonal
 from margin.geometric.sets.pointnet_loss import penalized
+from margin.nn.preprocessed import Preprocessed
 
 
 class Halved(nn.Module):

@@ -6,7 +6,7 @@ from torch import nn
 from margin.core.findings import Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.loop import Preprocessed, risk
+from margin.engine.loop import risk
 from margin.geometric.sets.deep_sets import regressor
 from margin.geometric.sets.pointnet import PointNet
 from margin.geometric.sets.subjects import (
@@ -18,6 +18,7 @@ from margin.geometric.sets.subjects import (
     pools,
     sets_of,
 )
+from margin.nn.preprocessed import Preprocessed
 
 
 def subject(model: nn.Module, *inputs: torch.Tensor) -> Subject:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
+from margin.nn.preprocessed import Preprocessed
 from margin.robust.certificates.interval_arithmetic import Box, NoIntervalRule
 from margin.robust.certificates.intervals import bounds, margin_bounds, propagate
 from margin.vision.convnets.lenet5 import LeNet5

@@ -7,7 +7,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.engine.loop import Preprocessed, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import Preprocessed
 from margin.sequence.convolution import wavenet_claims
 from margin.sequence.convolution.wavenet import WaveNet
 from margin.sequence.convolution.wavenet_claims import cached, demo, is_wavenet

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from margin.engine.loop import Preprocessed
+from margin.nn.preprocessed import Preprocessed
 from margin.sequence.dynamics.transitions import transitions
 from margin.sequence.linear.linear_system import LinearSystem
 from margin.sequence.linear.lru import LRU

@@ -6,7 +6,8 @@ import torch
 from torch import Generator, nn
 
 from margin.core.types import Batch
-from margin.engine.loop import Preprocessed, State
+from margin.engine.loop import State
+from margin.nn.preprocessed import Preprocessed
 from margin.sequence.forecast.baselines import (
     LastValue,
     LinearForecaster,

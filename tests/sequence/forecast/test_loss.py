@@ -6,7 +6,7 @@ from torch import nn
 
 from margin.core.tasks import pinball
 from margin.core.types import Batch
-from margin.engine.loop import Preprocessed
+from margin.nn.preprocessed import Preprocessed
 from margin.sequence.forecast.forecasting import TargetScale
 from margin.sequence.forecast.loss import scaled_error
 

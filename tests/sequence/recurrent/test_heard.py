@@ -8,7 +8,8 @@ from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.evaluation import in_double
-from margin.engine.loop import Preprocessed, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import Preprocessed
 from margin.sequence.convolution.tcn import TCN, classifier
 from margin.sequence.recurrent import gru
 from margin.sequence.recurrent.heard import (

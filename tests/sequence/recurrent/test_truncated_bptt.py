@@ -11,7 +11,8 @@ from margin.core.options import Training
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.hooks import INTERRUPTED
-from margin.engine.loop import GradientUpdate, Preprocessed, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, State, descent, fit, risk
+from margin.nn.preprocessed import Preprocessed
 from margin.runs.training import finish, prepare, reopen
 from margin.sequence.convolution import tcn
 from margin.sequence.linear import linear_system, lru, mingru, minlstm

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
 from margin.feedforward.mlp.model import MLP
+from margin.nn.preprocessed import Preprocessed
 from margin.theory.signal.alignment import Ascent, aligned, assignment, matching
 from margin.theory.signal.path import NotAChainError, chain_of
 from margin.theory.signal.symmetry import permute_hidden, permuted, slots

@@ -166,8 +166,8 @@ def test_what_is_no_chain_is_refused(model):
 
 
 def test_a_chain_is_found_behind_preprocessing_dropout_and_ravelled_outputs():
-    from margin.engine.loop import Preprocessed
     from margin.feedforward.mlp.model import MLPRegressor
+    from margin.nn.preprocessed import Preprocessed
 
     class Halved(nn.Module):
         def forward(self, x):

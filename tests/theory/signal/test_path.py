@@ -11,8 +11,9 @@ from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed, risk
+from margin.engine.loop import risk
 from margin.feedforward.mlp.model import MLP, MLPRegressor
+from margin.nn.preprocessed import Preprocessed
 from margin.theory.signal.path import NotAChainError, chain_of, probe
 from margin.vision.convnets.lenet5 import LeNet5
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from margin.data.preprocess import Standardize
-from margin.engine.loop import Preprocessed
 from margin.feedforward.mlp.model import MLP
+from margin.nn.preprocessed import Preprocessed
 from margin.theory.signal.path import NotAChainError
 from margin.theory.signal.symmetry import flip_signs, permute_hidden, rescale
 from margin.vision.convnets.lenet5 import LeNet5

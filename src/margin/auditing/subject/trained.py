@@ -18,10 +18,10 @@ from margin.core.tasks import Task
 from margin.core.types import Examples
 from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
 from margin.data.opening import encode
-from margin.engine.loop import dtype_of
 from margin.engine.objectives import same_noise
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
+from margin.nn.preprocessed import dtype_of
 from margin.runs.run_data import is_own, reopen_data
 
 

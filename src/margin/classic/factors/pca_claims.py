@@ -15,8 +15,8 @@ from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES
 from margin.data.sets.tiny.tables import values
-from margin.engine.loop import core_of, dtype_of
 from margin.engine.objectives import negative_log_density, reconstruction_error
+from margin.nn.preprocessed import core_of, dtype_of
 
 
 def has_linear_codes(subject: Subject) -> bool:

@@ -12,7 +12,8 @@ from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.data.sets.tiny.tables import values
-from margin.engine.loop import core_of, dtype_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of, dtype_of
 
 MOST_ROWS = 1000
 """Rows on which the Penrose identities are evaluated: their projectors are as large as the rows squared."""

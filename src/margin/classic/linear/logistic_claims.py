@@ -13,7 +13,8 @@ from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import CLASSES, class_accuracy, class_loss
 from margin.core.types import Batch, Metrics
 from margin.data.sets.tiny.tables import classes, sides
-from margin.engine.loop import State, core_of, dtype_of, risk
+from margin.engine.loop import State, risk
+from margin.nn.preprocessed import core_of, dtype_of
 from margin.theory.prediction.held_out import held_out_answers, stated, unanswered, weighted_mean
 
 

@@ -23,7 +23,8 @@ from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES, class_loss
 from margin.data.sets.tiny.tables import classes
-from margin.engine.loop import core_of, dtype_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of, dtype_of
 
 START = 0.01
 """Strength at time 0 of the modes whose learning is followed, as a share of the largest singular value."""

@@ -22,7 +22,8 @@ from margin.classic.linear.solved import solved
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.data.sets.tiny.tables import values
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 
 
 def ridge_stationarity(subject: Subject) -> Finding:

@@ -14,7 +14,8 @@ from torch import Tensor
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import NonFiniteError, State, features_of
+from margin.engine.loop import NonFiniteError, State
+from margin.nn.preprocessed import features_of
 
 CHUNK = 2048
 """Rows that are centered at a time: they stay in the cache."""

@@ -8,7 +8,8 @@ from margin.core.findings import Subject
 from margin.core.tasks import Task
 from margin.core.types import Batch, Objective
 from margin.data.examples import Data, InOrder
-from margin.engine.loop import Preprocessed, State, Step
+from margin.engine.loop import State, Step
+from margin.nn.preprocessed import Preprocessed
 
 
 def whole(data: Data, part: str = "train") -> Sequence[Batch]:

@@ -14,7 +14,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Examples, Metrics
-from margin.engine.loop import Preprocessed, State, Step
+from margin.engine.loop import State, Step
+from margin.nn.preprocessed import Preprocessed
 
 Inputs = Literal["real", "signs"]
 """What a memory of -1 and +1 is given: numbers that it compares with a threshold, or -1 and +1 as such."""

@@ -17,7 +17,8 @@ from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.data.sets.tiny.tables import sides
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 
 REFERENCE = "Novikoff 1962; Freund and Schapire 1999, Theorem 1"
 SCALES = (2.0**-20, 0.5, 2.0, 2.0**20)

@@ -8,7 +8,8 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import HALFSPACE
 from margin.data.examples import InOrder
 from margin.data.sets.tiny.tables import sides
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 
 
 def optimality(subject: Subject) -> Finding:

@@ -21,7 +21,8 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import HALFSPACE, SCORES
 from margin.core.types import Batch
 from margin.data.sets.synthetic import blobs
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 
 T = TypeVar("T", bound=nn.Module)
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from margin.core.findings import Subject
 from margin.engine.evaluation import eval_mode, sample_examples
-from margin.engine.loop import features_of
+from margin.nn.preprocessed import features_of
 
 
 def training_rows(

@@ -13,8 +13,9 @@ from torch import Generator, Tensor, nn
 from margin.core.tasks import Task
 from margin.core.types import Batch, ClassScores, Objective
 from margin.engine.evaluation import eval_mode, expand_weight
-from margin.engine.loop import GradientUpdate, Step, descent, dtype_of
+from margin.engine.loop import GradientUpdate, Step, descent
 from margin.nn.distillation import check_temperature, distillation_excess
+from margin.nn.preprocessed import dtype_of
 
 
 def distillation(

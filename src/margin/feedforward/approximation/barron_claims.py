@@ -8,8 +8,9 @@ from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
 from margin.feedforward.approximation.barron import GreedyNet, ball, barron_bound, gaussian, greedy, steepest
+from margin.nn.preprocessed import core_of
 
 
 def is_greedy(subject: Subject) -> bool:

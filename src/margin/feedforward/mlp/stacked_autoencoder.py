@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import WARMING, Batch, ClassScores, Metrics, Objective, PerExample
-from margin.engine.loop import GradientUpdate, State, Step, core_of, descent, features_of
+from margin.engine.loop import GradientUpdate, State, Step, descent
 from margin.nn.activations import Activation, activation_of
+from margin.nn.preprocessed import core_of, features_of
 
 
 class StackedAutoencoder(nn.Module):

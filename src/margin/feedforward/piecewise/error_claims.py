@@ -7,7 +7,7 @@ import torch
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
 from margin.feedforward.piecewise.error import (
     ROUNDING,
     Error,
@@ -18,6 +18,7 @@ from margin.feedforward.piecewise.error import (
     second_difference,
 )
 from margin.feedforward.piecewise.linear import linear
+from margin.nn.preprocessed import core_of
 
 DE_BOOR = "de Boor 2001, Chapter III, Section Broken line interpolation"
 

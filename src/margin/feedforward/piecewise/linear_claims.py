@@ -9,7 +9,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import State, core_of, features_of, risk
+from margin.engine.loop import State, risk
 from margin.feedforward.piecewise.interpolant import (
     PiecewiseLinearInterpolant,
     Points,
@@ -18,6 +18,7 @@ from margin.feedforward.piecewise.interpolant import (
 )
 from margin.feedforward.piecewise.linear import pwl_basis
 from margin.feedforward.piecewise.pieces import KINKED, Pieces, chain_of, most_pieces, pieces_of, pieces_on
+from margin.nn.preprocessed import core_of, features_of
 
 DRAWN = 2048
 """Corners that are drawn: of more, the first."""

@@ -8,10 +8,11 @@ from torch import Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
 from margin.feedforward.piecewise.linear_claims import agreement, chain, interval_of
 from margin.feedforward.piecewise.pieces import Pieces, pieces_of, pieces_on, sup_distance
 from margin.feedforward.piecewise.sawtooth import HALF, Sawtooth, fewest_pieces, teeth
+from margin.nn.preprocessed import core_of
 
 DRAWN = 1024
 """Corners that are drawn: of more, the first."""

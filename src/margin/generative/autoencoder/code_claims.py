@@ -13,9 +13,9 @@ from margin.core.tasks import CODES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
 from margin.engine.evaluation import eval_mode, sample_examples
-from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.model import Autoencoder, dense_autoencoder, restoration_error
 from margin.generative.autoencoder.vae import VAE
+from margin.nn.preprocessed import core_of, features_of
 
 EXAMPLES = 1000
 """Held-out examples that are looked at, at most."""

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.loop import core_of, features_of
 from margin.nn.activations import Activation
 from margin.nn.dense import dense
+from margin.nn.preprocessed import core_of, features_of
 
 Inputs = Float[Tensor, "batch *shape"]
 Codes = Float[Tensor, "batch code"]

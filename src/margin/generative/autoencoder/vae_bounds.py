@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.gaussian_codes import noise_like
 from margin.generative.autoencoder.vae import VAE
+from margin.nn.preprocessed import core_of, features_of
 
 PerExample = Float[Tensor, " batch"]
 Inputs = Float[Tensor, "batch *shape"]

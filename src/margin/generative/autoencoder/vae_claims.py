@@ -14,13 +14,13 @@ from margin.core.tasks import CODES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
 from margin.engine.evaluation import eval_mode, sample_examples
-from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.dense_vae import dense_vae
 from margin.generative.autoencoder.gaussian_codes import divergence_by_coordinate
 from margin.generative.autoencoder.likelihoods import GaussianValues
 from margin.generative.autoencoder.linear_gaussian import marginal_log_prob, posterior
 from margin.generative.autoencoder.vae import VAE
 from margin.generative.autoencoder.vae_bounds import all_log_weights, elbo, negative_elbo
+from margin.nn.preprocessed import core_of, features_of
 
 DRAWS = 256
 """Codes drawn for each input where a bound is estimated."""

@@ -8,7 +8,6 @@ from torch import Generator, Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
-from margin.engine.loop import core_of, features_of
 from margin.generative.diffusion.denoising_loss import denoising_loss
 from margin.generative.diffusion.forward_process import bayes, energy, jump, posterior, posterior_mean
 from margin.generative.diffusion.gaussian_denoiser import ExactDenoiser, Mixture
@@ -16,6 +15,7 @@ from margin.generative.diffusion.loss import constant, terminal, weights
 from margin.generative.diffusion.model import Diffusion
 from margin.generative.diffusion.parametrizations import target, to_eps
 from margin.generative.diffusion.schedules import linear_schedule
+from margin.nn.preprocessed import core_of, features_of
 
 ROWS = 512
 """Examples that a question looks at, at most."""

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, PerExample
-from margin.engine.loop import core_of, features_of
+from margin.nn.preprocessed import core_of, features_of
 
 DRAWS = 4
 """Times and noises of an example where the loss is only read: of one alone, the noise would choose the best

@@ -10,9 +10,9 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, in_double, sample_examples
-from margin.engine.loop import core_of, features_of
 from margin.engine.objectives import negative_log_density
 from margin.generative.flow.realnvp import realnvp
+from margin.nn.preprocessed import core_of, features_of
 
 EXAMPLES = 1024
 """Held-out examples that are asked, at most."""

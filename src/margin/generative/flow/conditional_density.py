@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.loop import core_of, features_of
+from margin.nn.preprocessed import core_of, features_of
 
 
 def negative_log_density_given(

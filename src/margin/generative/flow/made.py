@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
-from margin.engine.loop import core_of, features_of
 from margin.generative.autoencoder.unit_interval import unit_inputs
 from margin.nn.activations import Activation, activation_of
+from margin.nn.preprocessed import core_of, features_of
 
 Rows = Float[Tensor, "batch features"]
 PerRow = Float[Tensor, " batch"]

@@ -9,9 +9,9 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import PROBABILITY
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import core_of, features_of
 from margin.generative.flow.gaussian_made import GaussianMADE
 from margin.generative.flow.made import MADE, negative_log_probability
+from margin.nn.preprocessed import core_of, features_of
 
 MOST_BITS = 14
 """Bits of a row of which all rows are asked."""

@@ -9,9 +9,9 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import DENSITY
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import Preprocessed, core_of, features_of
 from margin.engine.objectives import negative_log_density
 from margin.generative.flow.realnvp import neural_spline_flow
+from margin.nn.preprocessed import Preprocessed, core_of, features_of
 from margin.theory.prediction.risk import clopper_pearson
 
 CELLS = 400

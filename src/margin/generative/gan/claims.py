@@ -10,11 +10,11 @@ from margin.core.findings import Finding, Premise, Subject, without_loss
 from margin.core.tasks import CRITIC
 from margin.core.types import Batch
 from margin.engine.evaluation import in_double, sample_examples
-from margin.engine.loop import Preprocessed, core_of, features_of
 from margin.generative.gan.games import CERTAIN
 from margin.generative.gan.gradient_penalty import slopes
 from margin.generative.gan.model import GAN, ConditionalGAN, points
 from margin.generative.gan.objectives import fake_loss, generator_loss, jensen_shannon_bound, real_loss
+from margin.nn.preprocessed import Preprocessed, core_of, features_of
 
 EXAMPLES = 8192
 """Held-out examples by which a divergence is bounded, at most."""

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
 from margin.engine.batch_loss import elsewhere, refuse_shares
-from margin.engine.loop import GradientUpdate, State, Step, device_of
+from margin.engine.loop import GradientUpdate, State, Step
 from margin.engine.parallel.processes import averaged_number, world
 from margin.generative.gan.games import Game, Terms
 from margin.generative.gan.gradient_penalty import clip_weights
+from margin.nn.preprocessed import device_of
 
 Method = Literal["alternating", "simultaneous", "extragradient", "optimistic"]
 """How the two players move."""

@@ -12,7 +12,6 @@ from margin.core.tasks import CODES, DENSITY
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import core_of, features_of
 from margin.engine.objectives import negative_log_density
 from margin.generative.latent.contrastive_divergence import pseudo_likelihood
 from margin.generative.latent.gplvm import GPLVM, negative_log_likelihood, principal_latents
@@ -20,6 +19,7 @@ from margin.generative.latent.mixture import GaussianMixture
 from margin.generative.latent.mixture_learning import Parts, em_iteration, mean_log_likelihood
 from margin.generative.latent.nmf import NMF, divergence, divergence_of, nonnegative, updated
 from margin.generative.latent.rbm import MOST, RBM, all_states
+from margin.nn.preprocessed import core_of, features_of
 
 MOST_SEEN = 14
 """Seen bits of a machine all of whose rows are asked."""

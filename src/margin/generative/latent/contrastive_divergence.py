@@ -8,9 +8,10 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.loop import GradientUpdate, State, Step, core_of, features_of, mean_loss
+from margin.engine.loop import GradientUpdate, State, Step, mean_loss
 from margin.generative.autoencoder.unit_interval import unit_inputs
 from margin.generative.latent.rbm import RBM, bits
+from margin.nn.preprocessed import core_of, features_of
 
 Bits = Float[Tensor, "batch visible"]
 

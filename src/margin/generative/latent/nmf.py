@@ -8,9 +8,10 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.loop import State, Step, core_of, features_of
+from margin.engine.loop import State, Step
 from margin.generative.autoencoder.unit_interval import unseen
 from margin.generative.latent.counted_rows import counted_rows
+from margin.nn.preprocessed import core_of, features_of
 
 Rows = Float[Tensor, "batch dim"]
 Codes = Float[Tensor, "batch components"]

@@ -17,8 +17,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import core_of
 from margin.math.seeds import mix
+from margin.nn.preprocessed import core_of
 
 MOST = 1000
 """Samples that are drawn, and held-out examples that they are compared with, at most."""

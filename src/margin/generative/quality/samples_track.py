@@ -6,10 +6,11 @@ import torch
 from torch import Generator
 
 from margin.core.types import Batch, Objective
-from margin.engine.loop import State, core_of
+from margin.engine.loop import State
 from margin.generative.quality.generated import draw
 from margin.math.seeds import mix
 from margin.math.two_samples.sliced_wasserstein import sliced_wasserstein
+from margin.nn.preprocessed import core_of
 
 COUNT = 500
 """Samples and training rows that are compared, at most."""

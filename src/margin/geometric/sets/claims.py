@@ -12,11 +12,12 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import in_double
-from margin.engine.loop import core_of, features_of, risk
+from margin.engine.loop import risk
 from margin.geometric.sets.deep_sets import DeepSets, regressor
 from margin.geometric.sets.pooling import Pool
 from margin.geometric.sets.subjects import pools, sets_of
 from margin.math.groups.power_sums import from_power_sums, power_sums, recovered
+from margin.nn.preprocessed import core_of, features_of
 
 ROUNDING = 1e-9
 """In parts of the largest output or of a usual change, in float64."""

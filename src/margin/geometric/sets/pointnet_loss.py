@@ -4,8 +4,8 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import term_loss
 from margin.core.types import Batch
-from margin.engine.loop import core_of, features_of
 from margin.geometric.sets.pointnet import distance_from_orthogonal
+from margin.nn.preprocessed import core_of, features_of
 
 
 def penalized(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:

@@ -9,7 +9,8 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, in_double
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 from margin.sequence.convolution.wavenet import WaveNet
 from margin.sequence.convolution.wavenet_generation import CachedSteps
 

@@ -10,7 +10,8 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, in_double
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import valid
 from margin.sequence.convolution.tcn import classifier
 from margin.sequence.recurrent.heard import some

@@ -8,7 +8,8 @@ from torch import Tensor
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 from margin.sequence.dynamics.transitions import Transition, transitions
 from margin.sequence.linear.linear_system import LinearSystem, classifier, stability
 

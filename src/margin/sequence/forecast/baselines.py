@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.loop import State, Step, features_of
+from margin.engine.loop import State, Step
+from margin.nn.preprocessed import features_of
 from margin.sequence.forecast.forecasting import Context, Forecast, Normalize, Scale, TargetScale, taken_out
 
 

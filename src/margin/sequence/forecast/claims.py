@@ -9,7 +9,8 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import LEVELS, QUANTILES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import core_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of
 from margin.sequence.forecast.backtest import block_interval, blocks_of, neighbor_correlation, skill
 from margin.sequence.forecast.baselines import repeated
 

@@ -4,7 +4,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import pinball, squared_error
 from margin.core.types import Batch
-from margin.engine.loop import core_of
+from margin.nn.preprocessed import core_of
 
 
 def scaled_error(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:

@@ -9,7 +9,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Objective
-from margin.engine.loop import GradientUpdate, Step, core_of, descent
+from margin.engine.loop import GradientUpdate, Step, descent
+from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import State, check_lengths
 from margin.sequence.recurrent.heard import causal_ones
 from margin.sequence.recurrent.step_norm import StepBatchNorm

@@ -12,7 +12,8 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, expand_weight, in_double
-from margin.engine.loop import core_of, features_of, risk
+from margin.engine.loop import risk
+from margin.nn.preprocessed import core_of, features_of
 from margin.nn.recurrence import valid
 from margin.sequence.seq2seq.additive_attention import AttentionSeq2Seq
 from margin.sequence.seq2seq.encoder_decoder import BEGIN, END

@@ -17,8 +17,8 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
 from margin.engine.evaluation import weighted_mean
-from margin.engine.loop import device_of
 from margin.math.seeds import mix
+from margin.nn.preprocessed import device_of
 from margin.theory.curvature.hessian import pieces_of, real_terms
 from margin.theory.curvature.trained_weights import Quadratic, differentiated
 

@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import device_of
+from margin.nn.preprocessed import device_of
 
 MOST_UNITS = 16
 """Units whose masks are enumerated: 65,536 of them."""

@@ -15,8 +15,8 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import Preprocessed
 from margin.nn.initialization import affine_weights, initialize
+from margin.nn.preprocessed import Preprocessed
 from margin.theory.prediction.held_out import stated
 from margin.theory.signal.sizes import looked_at
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, sample_examples
-from margin.engine.loop import core_of, dtype_of, features_of
+from margin.nn.preprocessed import core_of, dtype_of, features_of
 
 ROWS = 1024
 """Examples that are taken at most."""

@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 
 from margin.core.findings import Subject
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import core_of, device_of, dtype_of
+from margin.nn.preprocessed import core_of, device_of, dtype_of
 
 Seen = Callable[["Call"], None]
 
