@@ -22,8 +22,7 @@ from margin.core.options import Training
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize
 from margin.engine.loop import State
-from margin.engine.parallel.processes import check_divisible, world
-from margin.engine.parallel.sharding import shard
+from margin.engine.parallel.processes import check_divisible, shard, world
 from margin.engine.transfer import freeze, layer_rates
 from margin.math.seeds import mix
 from margin.nn.initialization import initialize

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from margin.data.files.writing import write_whole
 from margin.engine.loop import State
-from margin.engine.parallel.processes import world
-from margin.engine.parallel.sharding import like, state_like, whole
+from margin.engine.parallel.processes import like, state_like, whole, world
 
 SHOWN = 3
 """How many names a message lists."""

@@ -23,11 +23,11 @@ from margin.engine.parallel.processes import (
     Spread,
     averaged_gradients,
     averaged_number,
+    norms,
     summed,
     summed_later,
     world,
 )
-from margin.engine.parallel.sharding import norms
 from margin.math.seeds import mix
 from margin.nn.preprocessed import core_of, device_of, features_of
 from margin.optim.schedules import plateau

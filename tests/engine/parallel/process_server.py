@@ -19,8 +19,7 @@ from margin.data.examples import Arrays, Data, InOrder, Shuffled
 from margin.engine.evaluation import evaluate
 from margin.engine.loop import GradientUpdate, Risk, State, descent, fit, mean_loss
 from margin.engine.parallel.launching import launch
-from margin.engine.parallel.processes import wait, world
-from margin.engine.parallel.sharding import shard
+from margin.engine.parallel.processes import shard, wait, world
 from margin.engine.plan import objective_of
 from margin.nn.preprocessed import Preprocessed
 from margin.runs.training import finish, prepare, reopen
