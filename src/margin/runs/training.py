@@ -365,11 +365,7 @@ def spread(job: Job, progress: Progress | None, hooks: Sequence[Hook]) -> Run:
 
 
 def work(
-    stop: Callable[[], bool],
-    path: Path,
-    data: Data | None,
-    progress: Progress | None,
-    hooks: Sequence[Hook],
+    stop: Callable[[], bool], path: Path, data: Data | None, progress: Progress | None, hooks: Sequence[Hook]
 ) -> None:
     """What each of several processes does: reopen the run and train it to its end."""
     # whoever started this process holds the run for it
