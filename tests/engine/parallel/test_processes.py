@@ -293,16 +293,16 @@ def test_a_script_trains_data_in_memory_by_two_processes(tmp_path: Path, guard: 
 ENDINGS = """
 import multiprocessing.util, os, sys
 from margin.engine.parallel.launching import launch
-from margin.engine.parallel.processes import share
+from margin.engine.parallel.processes import world
 def late(stop):
     multiprocessing.util.Finalize(None, os.abort, exitpriority=1)
 def early(stop):
-    if share().rank:
+    if world().rank:
         os.abort()
     while True:
-        share()
+        world()
 def wrong(stop):
-    if share().rank:
+    if world().rank:
         raise ValueError("row 3 of rank 1")
 if __name__ == "__main__":
     launch({"late": late, "early": early, "wrong": wrong}[sys.argv[1]], 2, "cpu", ())

@@ -11,7 +11,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.loop import State, risk
-from margin.testing import Trace
+from margin.testing import Snapshot
 from margin.theory.curvature.trained_weights import Quadratic
 from margin.theory.dynamics.polyak_lojasiewicz import along_path, demo, pl_ratio, slope_of, track
 
@@ -91,7 +91,7 @@ def test_the_track_leaves_no_trace_and_works_where_no_gradient_is_asked():
     model, batches = net()
     model.train()
     subject = Subject(model=model, test=batches, task=CLASSES, objective=risk(CLASSES))
-    before = Trace.of(subject)
+    before = Snapshot.of(subject)
     state = State({"model": model}, {}, seed=0)
     with torch.no_grad():
         columns = track(state, risk(CLASSES), batches)
