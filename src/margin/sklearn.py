@@ -1,10 +1,11 @@
-"""The face that scikit-learn knows: any supervised entry as a classifier or a regressor.
+"""scikit-learn estimators: any supervised entry that reads rows of a matrix as classifier or regressor.
 
 ``MarginClassifier`` and ``MarginRegressor`` keep scikit-learn's conventions (Buitinck et al. 2013), so they
 stand in its pipelines, searches and cross-validations. They train as ``margin.train`` does, leave no run
 and print nothing.
 """
 
+import inspect
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,19 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from margin.core.catalog import Entry, check_options, find, models, nearest, resolve
+from margin.core.catalog import (
+    Entry,
+    check_options,
+    data_parameters,
+    find,
+    heads_of,
+    models,
+    nearest,
+    resolve,
+    user_options,
+)
 from margin.core.options import Amount, Training
-from margin.core.tasks import HALFSPACE
+from margin.core.tasks import HALFSPACE, Task
 from margin.core.types import Metrics
 from margin.data.examples import Data
 from margin.data.formats.tables import weighted_rows
@@ -35,7 +46,68 @@ from margin.engine.loop import State, Step, terms_in
 from margin.engine.runs import load
 from margin.nn.preprocessed import Preprocessed
 from margin.runs.training import finish, prepare
-from margin.sklearn import defaults_of, entries_for, entry_for, known
+
+SPEC = ("in_features", "num_classes", "num_examples", "channels", "image_size")
+"""What a matrix dictates to a model; the last two only where its rows have a shape."""
+
+
+def known(model: Any) -> Entry | None:
+    """The entry that a model's name means; None where it means none."""
+    try:
+        return find(models(), model, "model") if isinstance(model, str) else None
+    except ValueError:
+        return None
+
+
+def defaults_of(entry: Entry | None) -> dict[str, Any]:
+    """The options of an entry's constructor, by name."""
+    if entry is None:
+        return {}
+    build = resolve(entry.build)
+    return {name: inspect.signature(build).parameters[name].default for name in user_options(build)}
+
+
+def kind_of(entry: Entry) -> str:
+    """What an entry's task predicts: classes, values, or what its name says."""
+    task: Task = resolve(entry.task)
+    return "classes" if task.classes is not None else task.name
+
+
+def entries_for(kind: str, *, many: bool = False) -> list[str]:
+    """The names of the entries that predict ``kind`` from the rows of a matrix.
+
+    Args:
+        kind: classes or values.
+        many: Whether an entry that separates but two classes is left out.
+    """
+    fit = [entry for entry in models().values() if kind_of(entry) == kind and not _strange(entry)]
+    return [entry.name for entry in fit if not (many and resolve(entry.task) is HALFSPACE)]
+
+
+def _strange(entry: Entry) -> set[str]:
+    return set(data_parameters(resolve(entry.build))) - set(SPEC)
+
+
+def entry_for(kind: str, model: Any, shape: Any) -> Entry:
+    """The entry of that name, which predicts ``kind`` from the rows of a matrix.
+
+    Raises:
+        ValueError: There is none, it predicts something else, or its rows need a shape.
+    """
+    if not isinstance(model, str):
+        raise ValueError(f"model must be the name of an entry: got {model!r}")
+    named = find(models(), model, "model")
+    heads = (head for head in heads_of(named) if kind_of(head) == kind and not _strange(head))
+    entry = next(heads, named)
+    if kind_of(entry) != kind or _strange(entry):
+        such = ", ".join(entries_for(kind))
+        raise ValueError(
+            f"model must predict {kind} from the rows of a matrix: got {entry.name}; such: {such}"
+        )
+    if shape is None and {"channels", "image_size"} & set(data_parameters(resolve(entry.build))):
+        raise ValueError(f"{entry.name} takes images: pass shape=(channels, height, width), got shape=None")
+    return entry
+
 
 OTHERWISE = {
     **{name: name for name in ("epochs", "batch_size", "lr")},

@@ -10,8 +10,7 @@ import yaml
 import margin
 from margin.cli import main
 from margin.core.catalog import UnknownName, find, heads_of, models, resolve
-from margin.engine.check_options import check_task
-from margin.engine.plan import head_for
+from margin.engine.check_options import check_task, head_for
 
 ONCE = margin.Training(max_steps=1, batch_size=4)
 

@@ -17,7 +17,7 @@ import margin
 from margin import Run, Training, load
 from margin.data.files.writing import DiskFullError
 from margin.data.opening import open_data
-from margin.engine import asking
+from margin.engine import evaluation
 from margin.runs.training import finish, prepare, reopen
 from margin.testing import check_same_run
 
@@ -203,7 +203,7 @@ def test_ctrl_c_in_an_evaluation_leaves_it_and_a_resumption_makes_up_for_it(
     training = Training(max_steps=8, evaluate_every=4, batch_size=50, patience=0)
     whole = margin.train("mlp", data, training=training, out=tmp_path / "whole")
     seen: list[int] = []
-    measured = asking.terms_of
+    measured = evaluation.terms_of
 
     def terms(*arguments):
         seen.append(1)
@@ -212,7 +212,7 @@ def test_ctrl_c_in_an_evaluation_leaves_it_and_a_resumption_makes_up_for_it(
         return measured(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(asking, "terms_of", terms)
+        patch.setattr(evaluation, "terms_of", terms)
         with pytest.raises(KeyboardInterrupt, match=r"saved after \d of 8 steps: go on with"):
             margin.train("mlp", data, training=training, out=tmp_path / "r")
     assert len(seen) == calls  # no batch more

@@ -129,7 +129,7 @@ def fitted_head(taken: Words) -> tuple[Words, Any]:
     entry = find(models(), taken.model, "model")
     if len(heads_of(entry)) == 1:
         return taken, None
-    from margin.engine.plan import head_for
+    from margin.engine.check_options import head_for
 
     parser = new_parser(f"margin train {taken.model} {taken.data}")
     reader_options(parser, taken.data)

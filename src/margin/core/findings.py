@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -62,7 +63,7 @@ class Premise:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Finding:
     """A statement, what was measured, what theory promises, and the verdict that follows.
 
@@ -134,7 +135,7 @@ class Finding:
         if self.labels and len(self.labels) != self.value.numel():
             raise ValueError(f"one label per element: got {len(self.labels)} for {self.value.numel()}")
 
-    @property
+    @cached_property
     def verdict_interval(self) -> tuple[Tensor, Tensor]:
         """The least and largest value that the truth may have, element by element: the verdict's interval.
 
@@ -146,7 +147,7 @@ class Finding:
         least, most = self.shown
         return below.fmin(least), above.fmax(most)
 
-    @property
+    @cached_property
     def shown(self) -> tuple[Tensor, Tensor]:
         """The ends of the interval that is printed, of 95 %, element by element."""
         return self._ended(self.printed or self.interval, PRINTED)
@@ -171,7 +172,7 @@ class Finding:
             below = torch.full_like(below, self.range[0])
         return below, above
 
-    @property
+    @cached_property
     def verdicts(self) -> list[Verdict]:
         """The verdict of each element of the value."""
         count = self.value.numel()
@@ -199,13 +200,13 @@ class Finding:
             return Verdict.MEASURED
         return Verdict.VIOLATED if above < low or below > high else Verdict.INCONCLUSIVE
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         """The gravest verdict of the elements; a finding without elements failed."""
         order = list(Verdict)
         return min(self.verdicts, key=order.index, default=Verdict.FAILED)
 
-    @property
+    @cached_property
     def counts(self) -> dict[Verdict, int]:
         """How many elements have each verdict, the gravest first."""
         verdicts = self.verdicts

@@ -10,7 +10,7 @@ YOSINSKI_2014 = "Yosinski et al. (2014), Section 2"
 
 PARTS: tuple[Part, ...] = (
     Part("engine/averaging", "algorithm", "margin.engine.loop:averaged",
-        "The mean of the weights since a step, or their moving average, kept with the model",
+        "The mean of the weights since a step, or their moving average, kept beside the model",
         "Polyak & Juditsky (1992); Izmailov et al. (2018), Algorithm 1",
         covers=("opt.polyak_averaging", "loss.flat_minima_search")),
     Part("engine/clipping", "algorithm", "torch.nn.utils:clip_grad_norm_",

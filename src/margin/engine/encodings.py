@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from margin.core.hints import describe_type, fits
-from margin.engine.encodings import shown
+
+
+def shown(value: Any) -> str:
+    """A value in a message, cut short."""
+    if value is None:
+        return "null"
+    text = repr(value)[:60]
+    return text if len(text) < 60 else f"{text[:56]} ..."
+
 
 DTYPE = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "complex64", "bool"]
 KIND = Literal["number", "category", "boolean"]

@@ -1,15 +1,116 @@
-"""Hooks: they look at the state and write to the run; what they must remember is its history."""
+"""Training hooks: evaluation, checkpoints, early stopping, logging, and Ctrl-C between two steps.
 
+A hook looks at the state and writes to the run; what it must remember is the run's history, so a resumed
+training goes on as the unbroken one. ``history.jsonl`` is the record; CSV and TensorBoard files are written
+from it. What is saved when a training is interrupted is whole.
+"""
+
+import csv
+import io
 import math
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import FrameType
 from typing import Any
 
-from margin.core.types import TERMS, WARMING, Metrics
-from margin.engine.hooks import EvaluationLeftError
+import torch
+from torch import Tensor
+
+from margin.core.catalog import find, rules
+from margin.core.types import TERMS, WARMING, Batch, Metrics
+from margin.data.files.writing import write_whole
 from margin.engine.loop import Hook, State, is_loss
+from margin.engine.parallel.processes import summed, summed_later, world
+from margin.engine.plan import Plan, Taken
 from margin.engine.runs import Run
+from margin.nn.preprocessed import device_of
+
+INTERRUPTED = "interrupted"
+
+
+class EvaluationLeftError(Exception):
+    """An evaluation was left before its end, because the training is to stop."""
+
+
+class Interruption:
+    """A hook that stops the training after the step in which it was asked to.
+
+    Args:
+        stop: Asked after each step whether someone else wants the training to stop.
+    """
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self.stop = stop
+        self.asked = False
+        self.left = False
+        self._pending: list[Callable[[], Tensor]] = []
+
+    def __call__(self, state: State, metrics: Metrics) -> str | None:
+        """Why to stop, or None."""
+        if world().size == 1:
+            return INTERRUPTED if self._wanted() else None
+        if self.left:  # all processes have left the evaluation of this step
+            return INTERRUPTED
+        # every process must end after the same step: they agree while the next one is computed
+        self._pending.append(summed_later(self._vote(device_of(state.model))))
+        return INTERRUPTED if len(self._pending) > 1 and bool(self._pending.pop(0)()) else None
+
+    def until_asked(self, batches: Sequence[Batch]) -> Iterator[Batch]:
+        """The batches of an evaluation, left before the next one once the training is to stop.
+
+        Raises:
+            EvaluationLeftError: It is to stop; of several processes all leave before the same batch.
+        """
+        self.left = False
+        for batch in batches:
+            self.left = bool(summed(self._vote(batch.inputs[0].device)))
+            if self.left:
+                raise EvaluationLeftError
+            yield batch
+
+    def settle(self) -> None:
+        """Wait for what the processes still tell each other."""
+        for wait_for_flag in self._pending:
+            wait_for_flag()
+
+    def _wanted(self) -> bool:
+        return self.asked or self.stop()
+
+    def _vote(self, device: torch.device) -> Tensor:
+        return torch.tensor(float(self._wanted()), device=device)
+
+
+@contextmanager
+def interruptible(stop: Callable[[], bool] = lambda: False) -> Iterator[Interruption]:
+    """A hook that stops after the step in which Ctrl-C came; a second Ctrl-C stops at once.
+
+    Outside the main thread, where Python hands over no signals, only ``stop`` is asked.
+
+    Args:
+        stop: Asked after each step whether someone else wants the training to stop.
+    """
+    hook = Interruption(stop)
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        if hook.asked:
+            raise KeyboardInterrupt
+        hook.asked = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield hook
+        return
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield hook
+        hook.settle()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
 
 Evaluation = Callable[[State], dict[str, float]]
 
@@ -168,3 +269,164 @@ def until(metric: str, below: float) -> Hook:
         return f"{metric} <= {below:g}" if float(metrics[metric]) <= below else None
 
     return hook
+
+
+Rows = Callable[[list[dict[str, Any]]], None]
+"""Writes the history so far; called with all rows whenever one was added."""
+
+
+@contextmanager
+def recording(run: Run, names: Sequence[str]) -> Iterator[Hook]:
+    """A hook that passes every new row of the history on; of several processes the first one's does.
+
+    Args:
+        run: Whose history it is.
+        names: ``csv`` (RUN/history.csv), ``tensorboard`` (RUN/tensorboard); others are left to others.
+
+    Raises:
+        ValueError: TensorBoard is not installed.
+    """
+    with ExitStack() as stack:
+        leads = world().rank == 0
+        writers = (
+            [stack.enter_context(RECORDERS[name](run)) for name in names if name in RECORDERS]
+            if leads
+            else []
+        )
+
+        def copy(state: State) -> None:
+            for write in writers:
+                write(run.history)
+
+        yield at_rows(run, copy)
+
+
+def at_rows(run: Run, do: Callable[[State], None]) -> Hook:
+    """A hook that does something whenever the history has a new row.
+
+    Args:
+        run: Whose history it is.
+        do: What is done with the state of that row.
+    """
+    last = [run.history[-1]["step"] if run.history else -1]
+
+    def hook(state: State, metrics: Metrics) -> None:
+        if run.history and run.history[-1]["step"] != last[0]:
+            last[0] = run.history[-1]["step"]
+            do(state)
+
+    return hook
+
+
+@contextmanager
+def csv_file(run: Run) -> Iterator[Rows]:
+    """RUN/history.csv: a line a row, a column a metric; empty where a number is not finite."""
+
+    def write(rows: list[dict[str, Any]]) -> None:
+        text = io.StringIO()
+        names = dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(text, list(names), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(run.path / "history.csv", text.getvalue().encode())
+
+    yield write
+
+
+@contextmanager
+def tensorboard(run: Run) -> Iterator[Rows]:
+    """RUN/tensorboard: a scalar a metric, ``train/loss`` and ``val/loss`` in groups, by step.
+
+    Raises:
+        ValueError: TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError("tensorboard is not installed: pip install 'margin[tensorboard]'") from None
+    rows = run.history
+    # what an interrupted training has told beyond its last checkpoint is told anew
+    writer = SummaryWriter(run.path / "tensorboard", purge_step=rows[-1]["step"] + 1 if rows else 0)
+
+    def write(rows: list[dict[str, Any]]) -> None:
+        row = rows[-1]
+        for name, value in row.items():
+            if name != "step" and value is not None:
+                part, _, metric = name.partition("_")
+                tag = f"{part}/{metric}" if part in ("train", "val") else f"run/{name}"
+                writer.add_scalar(tag, value, row["step"])
+        writer.flush()
+
+    try:
+        yield write
+    finally:
+        writer.close()
+
+
+RECORDERS = {"csv": csv_file, "tensorboard": tensorboard}
+"""What each name of ``Training.log`` writes."""
+
+NOT_FINITE = "not finite"
+"""How the reason begins of a training that met numbers that are not finite."""
+
+
+def watching(run: Run, plan: Plan, taken: Taken) -> tuple[Evaluating, list[Hook], list[Hook]]:
+    """The run's own hooks: history, checkpoints, and the reasons to stop; ``taken`` is of an evaluation."""
+    training = plan.training
+    every = training.evaluate_every or plan.per_epoch
+    evaluating = Evaluating(
+        run,
+        every,
+        partial(plan.evaluate, taken=taken),
+        per_epoch=plan.per_epoch,
+        batch_size=plan.batch_size,
+        measure=plan.measure,
+    )
+    stops = [until(name, below) for name, below in (training.until or {}).items()]
+    rule = run.record["arguments"]["rule"]
+    best = not (rule and find(rules(), rule, "rule").last)
+    if best and training.patience and "val" in plan.held:  # nothing else tells whether it gets better
+        stops.append(patience(run, "val_loss", training.patience))
+    keeping = saving(run, training.checkpoint_every or every, "val_loss" if best else "")
+
+    def deciding(state: State, metrics: Metrics) -> None:
+        # before the checkpoint: a kill behind it must not lose why the training ended
+        run.ending = next((reason for stop in stops if (reason := stop(state, metrics))), "")
+
+    return evaluating, [deciding, keeping], [lambda state, metrics: run.ending or None]
+
+
+def caught_up(run: Run, state: State, watched: Sequence[Hook]) -> str:
+    """Make up for the evaluation in which a training was interrupted; why it ends with that, or ""."""
+    if not state.tally or has_row(run, state):
+        return ""
+    return next((reason for hook in watched if (reason := hook(state, {}))), "")
+
+
+def has_row(run: Run, state: State) -> bool:
+    """Whether the history has a row of this step."""
+    return bool(run.history) and run.history[-1]["step"] == state.step
+
+
+def is_over(run: Run, state: State, plan: Plan) -> bool:
+    """Whether nothing is left to do: the training ended here and its weights were judged."""
+    if run.checkpoints.get("ended") != state.step or not run.evaluated:
+        return False
+    return state.step >= plan.total or bool(ended(run, state))
+
+
+def ended(run: Run, state: State) -> str:
+    """Why a training stopped here of its own accord, or "": then a resumption does not go on."""
+    marks = run.checkpoints
+    reason = str(marks.get("reason", ""))
+    early = reason not in ("max_steps", INTERRUPTED) and not reason.startswith(NOT_FINITE)
+    return reason if early and marks.get("ended") == state.step else ""
+
+
+EARLY = ("until", "patience")
+"""The options by which a training ends before its steps are done."""
+
+
+def asked_on(run: Run, state: State, total: int, changed: Mapping[str, Any]) -> bool:
+    """Whether a training that stopped here of its own accord was asked to go on: what ended it changed."""
+    return state.step < total and bool(ended(run, state)) and any(name in changed for name in EARLY)

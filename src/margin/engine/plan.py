@@ -1,31 +1,183 @@
 """The plan of a training: batches, step and evaluation, from its arguments alone.
 
-Resuming makes the plan again, so nothing in it may depend on what was trained.
+Resuming makes the plan again, so nothing in it may depend on what was trained. Examples are ordered from
+easy to hard, then augmented at random. Further metrics of each evaluation (tracks) are parts of the
+catalog.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Generator, Tensor, nn
 
-from margin.core.catalog import Entry, call_with, data_parameters, find, heads_of, models, resolve, rules
+from margin.core.catalog import Entry, Part, call_with, data_parameters, find, parts, resolve, rules
 from margin.core.findings import without_loss
 from margin.core.options import Training
-from margin.core.tasks import Task
+from margin.core.tasks import Task, class_loss
 from margin.core.types import Batch, Examples, Objective
-from margin.data.examples import ALL, Data, InOrder, Share, evaluation_batch
+from margin.data.examples import ALL, Batches, Data, InOrder, Share, evaluation_batch
+from margin.data.formats.objects.streams import Stream, ordered
+from margin.data.preprocess import Standardize
+from margin.data.sampling.curriculum import paced, within_classes
 from margin.data.sampling.loading import Prefetched
+from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.build import DTYPES
-from margin.engine.evaluation import evaluate
+from margin.engine.evaluation import eval_mode, evaluate
 from margin.engine.loop import GradientUpdate, State, Step, averaged, descent, on_plateau, risk, scheduled
-from margin.engine.objectives import in_own_units, moving_objective, scale_of, standardized_loss
+from margin.engine.objectives import (
+    check_mixable,
+    in_own_units,
+    moving_objective,
+    scale_of,
+    standardized_loss,
+)
 from margin.engine.parallel.processes import world
-from margin.engine.plan import Tracks, make_sampler, teacher_of, tracks_of
-from margin.nn.preprocessed import device_of
+from margin.engine.runs import load, run_at
+from margin.nn.preprocessed import device_of, dtype_of
 from margin.optim.schedules import schedule_of
+
+
+def make_sampler(examples: Examples | Stream, batch_size: int, data: Data, training: Training) -> Batches:
+    """The batches of a training: shuffled, or the easy examples first; changed at random where asked for.
+
+    Raises:
+        ValueError: A transform does not fit the data, or a stream would be ordered.
+    """
+    seed = int(training.seed or 0)
+    changed = examples
+    if not isinstance(examples, Stream) and (training.mix == "mixup" or training.mix == "cutmix"):
+        check_mixable(examples.take(torch.arange(1), Generator()), training.mix)
+    if training.augment:
+        if isinstance(examples, Stream):
+            raise ValueError(f"{data.name} is a stream, which brings its own changes: leave out --augment")
+        changed = augmented(examples, transforms_of(training.augment, setting(data)))
+    if not training.curriculum:
+        return ordered(changed, batch_size, seed=seed, share=world())
+    if isinstance(examples, Stream) or isinstance(changed, Stream):
+        raise ValueError(f"{data.name} is a stream, in its own order: leave out --curriculum")
+    if batch_size >= len(examples):
+        raise ValueError(
+            f"a curriculum needs batches of less than all {len(examples)} examples: got {batch_size}"
+        )
+    return paced(
+        changed,
+        difficulty(training.curriculum, examples),
+        batch_size,
+        pacing=training.pacing or "linear",
+        start=float(training.pacing_start or 1),
+        end=float(training.pacing_end or 1),
+        total=int(training.max_steps or 0),
+        epochs=int(training.epochs or 0),
+        seed=seed,
+        share=world(),
+    )
+
+
+def setting(data: Data) -> dict[str, object]:
+    """The spec with what a transform must know besides: the unit of noise, its bounds, the value of nothing.
+
+    Noise is in standard deviations where inputs are standardized. What comes into an image from outside has
+    the least value of its domain.
+    """
+    more: dict[str, object] = {"domain": data.domain} if data.domain is not None else {}
+    if data.domain is not None and float(data.domain.low.max()) == float(data.domain.low.min()):
+        more["background"] = float(data.domain.low.min())
+    if isinstance(data.preprocess, Standardize):
+        more["spread"] = data.preprocess.std
+    return {**data.spec, **more}
+
+
+def difficulty(path: str, examples: Examples) -> Tensor:
+    """The rank of each training example in its class by its loss under the model of another run.
+
+    Raises:
+        FileNotFoundError: There is no such run.
+        ValueError: Its model predicts no classes, takes other inputs, or its loss is no number.
+    """
+    model = load(run_at(path, "curriculum"))
+    found, labels = [], []
+    with torch.no_grad(), eval_mode(model):
+        for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
+            if batch.targets is None or batch.targets.is_floating_point():
+                raise ValueError("a curriculum orders labeled examples: these have no classes")
+            found.append(_losses(model, batch.inputs, batch.targets, path))
+            labels.append(batch.targets)
+    losses = torch.cat(found)
+    if bool(losses.isnan().any()):
+        raise ValueError(f"a curriculum needs a loss of each example: {path} gives some that are no numbers")
+    return within_classes(losses, torch.cat(labels))
+
+
+def _losses(model: nn.Module, inputs: tuple[Tensor, ...], labels: Tensor, path: str) -> Tensor:
+    """The losses of labels under the model of a run."""
+    try:
+        outputs = model(*inputs)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:  # what torch raises where shapes do not fit
+        shapes = ", ".join(str(tuple(x.shape[1:])) for x in inputs)
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"curriculum must be a run on inputs of shape {shapes}: {path}: {reason}") from error
+    if outputs.ndim != 2 or int(labels.max()) >= outputs.shape[1]:
+        raise ValueError(f"curriculum must be a run on these classes: the model of {path} has others")
+    return class_loss(outputs, labels)
+
+
+def teacher_of(training: Training) -> nn.Module | None:
+    """The model of the run that a rule learns from, on the training's device; None where none is named."""
+    if not training.teacher:
+        return None
+    return load(run_at(training.teacher, "teacher")).to(str(training.device)).requires_grad_(False)
+
+
+Track = Callable[[State, Objective, Sequence[Batch]], dict[str, float]]
+"""``(state, objective, training batches) -> columns of the history``; leaves no trace."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tracks:
+    """Several tracks as one.
+
+    Args:
+        functions: By name.
+        batches: The training part, in order.
+    """
+
+    functions: Mapping[str, Track]
+    batches: Sequence[Batch] = ()
+
+    def __call__(self, state: State, objective: Objective) -> dict[str, float]:
+        """The columns of all tracks."""
+        columns: dict[str, float] = {}
+        for track in self.functions.values():
+            columns |= track(state, objective, self.batches)
+        return columns
+
+
+def tracks() -> dict[str, Part]:
+    """The parts that are tracks, by name."""
+    return {name: part for name, part in parts().items() if part.kind == "track"}
+
+
+def tracks_of(training: Training, batches: Callable[[], Sequence[Batch]]) -> Tracks:
+    """The tracks that a training names.
+
+    Args:
+        training: Its options.
+        batches: Makes the training part, in order, where it is needed.
+
+    Raises:
+        ValueError: There is no such track, or the weights lie in shares.
+    """
+    if not training.track:
+        return Tracks({})
+    if training.strategy == "fsdp" and (training.processes or 1) > 1:
+        raise ValueError("a track measures whole weights: leave out --track, or set --strategy ddp")
+    rows = [find(tracks(), name, "track") for name in training.track]
+    return Tracks({row.name: resolve(row.target) for row in rows}, batches())
+
 
 Taken = Callable[[Sequence[Batch]], Iterator[Batch]]
 """How an evaluation takes its batches."""
@@ -88,7 +240,7 @@ class Plan:
         """The columns of every track, of the current weights on the training part."""
         return self.tracks(state, self.minimized or without_loss)
 
-    def judge(self, model: nn.Module) -> dict[str, float]:
+    def evaluate_held_out(self, model: nn.Module) -> dict[str, float]:
         """Metrics of a module on every part that is held out."""
         return {
             f"{name}_{metric}": value
@@ -118,8 +270,8 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     task = resolve(entry.task)
     objective = objective_of(entry, task)
 
-    def in_order(part: Examples, share: Share = ALL) -> InOrder:
-        return InOrder(part, evaluation_batch(part, size), dtype=dtype, device=device, share=share)
+    def in_order(part: Examples, world: Share = ALL) -> InOrder:
+        return InOrder(part, evaluation_batch(part, size), dtype=dtype, device=device, world=world)
 
     source = make_sampler(examples["train"], size, data, training)
     if entry.whole and source.per_epoch > 1:
@@ -218,106 +370,3 @@ def paced_rate(step: Step, training: Training, total: int) -> Step:
     if name == "plateau":
         step, name, options = on_plateau(step, options), "constant", {}
     return scheduled(step, schedule_of(name, total=total, warmup=warmup, options=options))
-
-
-INPUTS = {
-    "channels": ("images", ""),
-    "in_features": ("vectors", ""),
-    "input_size": ("sequences", "sequences:"),
-    "source_vocab_size": ("pairs of texts", "pairs:"),
-    "horizon": ("a series to forecast", "series:"),
-    "vocab_size": ("tokens", "text:"),
-    "element_size": ("sets of vectors", "points:"),
-    "node_features": ("a graph", "graph:"),
-}
-"""What a model takes that asks for a key of the spec, and the prefix by which a file is read as such."""
-
-KINDS = {"graph": "the nodes of one graph", "graphs": "many graphs"}
-"""What data of a kind are, where the inputs of two kinds look the same."""
-
-TARGETS = {
-    "values": "values",
-    "tokens": "tokens",
-    "point_classes": "point_classes",
-    "series": "series",
-    "quantiles": "series",
-}
-"""The targets that a task reads which predicts no classes."""
-
-
-def reading_of(entry: Entry, source: str) -> str:
-    """How a file is to be read that was taken for a table or for arrays; "" where an entry takes these."""
-    keys = [key for key in data_parameters(resolve(entry.build)) if INPUTS.get(key, ("", ""))[1]]
-    if not keys:
-        return ""
-    wanted, prefix = INPUTS["horizon" if "horizon" in keys else keys[0]]
-    return f"{entry.name} needs {wanted}: read a file of them as {prefix}{source}"
-
-
-def head_for(entry: Entry, data: Data) -> Entry:
-    """The head of the entry's body that fits the data: the entry itself, else the first of its others.
-
-    Raises:
-        ValueError: None fits; the message is that of the entry itself.
-    """
-    refused: ValueError | None = None
-    for head in heads_of(entry):
-        try:
-            check_task(head, data)
-        except ValueError as error:
-            refused = refused or error
-        else:
-            return head
-    raise refused or ValueError(f"{entry.name} has no head")
-
-
-def check_task(entry: Entry, data: Data) -> None:
-    """Refuse classes for a model of values, values for a model of classes, features for a model of images.
-
-    Raises:
-        ValueError: The data's targets or inputs are of the other kind.
-    """
-    for key, (wanted, prefix) in INPUTS.items():
-        if key in data_parameters(resolve(entry.build)) and key not in data.spec:
-            kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
-            remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
-            if wanted == "tokens" and data.encoding.get("format") == "audio":
-                remedy = "; of sound that is read as audio:PATH, set --data.task tokens"
-            raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
-    kind = data.encoding.get("kind", entry.takes)
-    if entry.takes and kind != entry.takes:
-        raise ValueError(f"{entry.name} takes {KINDS[entry.takes]}: {data.name} is {KINDS.get(kind, kind)}")
-    task, kind = resolve(entry.task), data.encoding.get("task", "")
-    wanted = "classes" if task.classes is not None else TARGETS.get(task.name, kind)
-    if kind and kind != wanted:
-        such = ", ".join(islice(alternatives(entry, data), 3))
-        raise ValueError(
-            f"{entry.name} needs {wanted} as targets: those of {data.name} are {kind}"
-            + (f"; models that fit: {such}" if such else "")
-        )
-
-
-def alternatives(entry: Entry, data: Data) -> Iterator[str]:
-    """The names of the entries that learn the targets of these data, those of the same family first.
-
-    Modules are loaded as names are taken, and each model is built once: its constructor may refuse the data.
-    """
-
-    def distance(other: Entry) -> tuple[int, bool]:
-        paths = (row.build.partition(":")[0].split(".") for row in (entry, other))
-        shared = takewhile(lambda pair: pair[0] == pair[1], zip(*paths, strict=False))
-        alike = other.name.startswith(entry.name) or entry.name.startswith(other.name)
-        return -len([*shared]), not alike
-
-    for other in sorted(models().values(), key=distance):
-        task = resolve(other.task)
-        wanted = "classes" if task.classes is not None else TARGETS.get(task.name, "")
-        if other.name == entry.name or wanted != data.encoding["task"]:
-            continue
-        try:
-            check_task(other, data)
-            with torch.random.fork_rng(devices=[]):
-                call_with(resolve(other.build), data.spec, {}, other.name)
-        except ValueError:
-            continue
-        yield other.name

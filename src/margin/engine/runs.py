@@ -1,23 +1,33 @@
-"""A run: the directory a training leaves, enough to build, use, judge and resume it.
+"""A run: the directory a training leaves, enough to build, use, evaluate and resume it.
 
-``run.yaml`` holds the resolved arguments, ``history.jsonl`` one row an evaluation, keyed by step,
-``checkpoints.json`` names the last and the best checkpoint and why the training ended, and
-``step-00000120.safetensors`` is the whole state after 120 steps; ``metrics.json`` judges the weights
-that are handed out. Every file is replaced by one rename,
-and which checkpoint counts is decided by one file, so a kill at any moment leaves a run that resumes.
+``run.yaml`` holds the resolved arguments and the versions, ``history.jsonl`` one row an evaluation, keyed
+by step, ``checkpoints.json`` names the last and the best checkpoint and why the training ended, and
+``step-00000120.safetensors`` is the whole state after 120 steps; ``metrics.json`` evaluates the weights
+that are handed out. Every file is replaced by one rename, and which checkpoint counts is decided by one
+file, so a kill at any moment leaves a run that resumes.
 """
 
 import copy
+import hashlib
 import json
 import math
+import platform
 import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
+from torch import nn
 
+from margin.core.catalog import Entry, data_parameters, resolve
+from margin.core.options import Training
+from margin.data.examples import Data
 from margin.data.files.writing import append_whole, clear_aside, write_whole
-from margin.engine.checkpoints import load_state, save_state
+from margin.engine.build import Room, memory_here, module_of, record_preprocess
+from margin.engine.checkpoints import load_module, load_state, save_state
 from margin.engine.loop import State
 from margin.engine.parallel.locks import holder_of
 from margin.engine.parallel.processes import world
@@ -30,6 +40,7 @@ from margin.engine.schema import (
     sealed,
     wrong,
 )
+from margin.nn.preprocessed import Preprocessed
 
 MEASURED = ("seconds", "examples_per_second", "peak_memory_mib")
 """Columns of the history that two equal trainings need not share."""
@@ -227,11 +238,11 @@ class Run:
         return read_metrics(self.path / "metrics.json")
 
     @property
-    def judged(self) -> bool:
+    def evaluated(self) -> bool:
         """Whether ``metrics.json`` is there, and whole."""
         return (self.path / "metrics.json").exists() and self.metrics is not None
 
-    def judge(self, metrics: dict[str, float]) -> None:
+    def record_metrics(self, metrics: dict[str, float]) -> None:
         """Record the metrics of the weights that the run hands out."""
         self._write("metrics.json", json.dumps(_clean(metrics)).encode())
 
@@ -249,3 +260,182 @@ def _occupied(path: Path) -> str:
     if run.reason in ("", "interrupted"):
         return f"{path} holds an interrupted run: go on with --resume {path}, or choose another --out"
     return f"{path} holds a finished run: choose another --out"
+
+
+def versions() -> dict[str, str]:
+    """The versions that a training depends on."""
+    return {"python": platform.python_version()} | {
+        name: version(name) for name in ("margin", "torch", "numpy")
+    }
+
+
+def git_state() -> dict[str, Any]:
+    """The revision of the working directory's repository, and whether it has uncommitted changes."""
+
+    def ask(*words: str) -> str:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    if not shutil.which("git"):
+        return {"revision": "", "dirty": False}
+    revision = ask("rev-parse", "HEAD")
+    return {"revision": revision, "dirty": bool(revision and ask("status", "--porcelain"))}
+
+
+RESUMABLE = (
+    "epochs",
+    "max_steps",
+    "until",
+    "patience",
+    "evaluate_every",
+    "checkpoint_every",
+    "device",
+    "threads",
+    "compile",
+    "processes",
+    "strategy",
+    "workers",
+    "track",
+    "log",
+)
+"""The options of a training that may change when it is resumed."""
+
+
+def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training) -> dict[str, Any]:
+    """What a run keeps of how it began: with its data, enough to begin it again.
+
+    Args:
+        entry: What is trained.
+        data: What it is trained on.
+        arguments: The model's options, those of its step, the rule.
+        training: The resolved options.
+    """
+    spec = {name: data.spec[name] for name in data_parameters(resolve(entry.build)) if name in data.spec}
+    return {
+        "format": 1,
+        "arguments": {
+            "model": entry.name,
+            "data": dict(data.origin),
+            **arguments,
+            "training": training.as_json(),
+        },
+        "recipe": {"model": entry.name, "spec": spec, "options": arguments["options"]},
+        "preprocess": record_preprocess(data.preprocess),
+        "outcome": None if data.outcome is None else record_preprocess(data.outcome),
+        "data": {
+            "name": data.name,
+            "fingerprint": data.fingerprint,
+            "sizes": {name: len(part) for name, part in data.splits.items()},
+            "encoding": dict(data.encoding),
+            "notes": list(data.notes),
+        },
+        "versions": versions(),
+        "git": git_state(),
+    }
+
+
+def check_resumable(before: Mapping[str, Any], training: Training) -> None:
+    """Refuse a change that the weights, the optimizer or the order of a run under way cannot follow.
+
+    Raises:
+        ValueError: An option other than those of RESUMABLE has changed.
+    """
+    for name, value in training.as_json().items():
+        if name not in RESUMABLE and value != before[name]:
+            free = ", ".join(RESUMABLE)
+            raise ValueError(
+                f"a resumed run keeps its {name}: got {value}, the run has {before[name]}; free are {free}"
+            )
+
+
+BROKEN = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
+"""What a constructor raises where a record holds other values than it was called with once."""
+
+
+SPARE, TIMES = 2**28, 16
+"""Bytes, and times the bytes of a checkpoint, that its model may take: what is no weight is in no file."""
+
+
+def rebuilt(run: Run, record: Mapping[str, Any]) -> Preprocessed:
+    """The module of a run's record before any training, no larger than its checkpoints let expect.
+
+    Raises:
+        ValueError: The record's recipe builds none.
+    """
+    try:
+        return module_of(record, _room(run.path))
+    except BROKEN as error:
+        raise wrong(run.path / "run.yaml", "recipe", f"builds no model: {error}") from error
+
+
+def _room(path: Path) -> Room:
+    """The memory that a model may ask for whose weights are in the checkpoints of a run."""
+    sizes = [file.stat().st_size for file in path.glob("*.safetensors")]
+    if not sizes:
+        return Room(memory_here())
+    most = SPARE + TIMES * max(sizes)
+    return Room(min(most, memory_here()), f"by the checkpoints of {path} it may be")
+
+
+def load(run: str | Path | Run, mark: str = "best") -> nn.Module:
+    """The trained module of a run, in evaluation mode, taking inputs in the user's units.
+
+    Args:
+        run: The run or its directory.
+        mark: Which weights: "best" (the last where nothing was held out), "last" or "initial".
+    """
+    run = run if isinstance(run, Run) else Run(run)
+    record = run.record
+    module = rebuilt(run, record)
+    name = "average" if Training.recorded(record["arguments"]["training"]).average else "model"
+    load_module(run.checkpoint(mark), name, module)
+    return module.eval()
+
+
+OTHERS = ("curriculum", "teacher")
+"""The options that name a run whose weights a training asks at each beginning, also when it is resumed."""
+
+
+def linked_runs(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, the runs that they name by absolute paths: a resumption may begin elsewhere."""
+    paths = {name: options.get(name) for name in ("init_from", *OTHERS)}
+    return {**options, **{name: str(Path(path).resolve()) for name, path in paths.items() if path}}
+
+
+def check_same_others(record: Mapping[str, Any], training: Training) -> None:
+    """Refuse a teacher or a curriculum whose weights are no longer those that a run began with.
+
+    Raises:
+        ValueError: They are not, or the run is gone.
+    """
+    for name, digest in digests(training).items():
+        if record.get("others", {}).get(name, digest) != digest:
+            path = getattr(training, name)
+            raise ValueError(f"the {name} {path} has changed since the run began: its weights differ")
+
+
+def digests(training: Training) -> dict[str, str]:
+    """The SHA-256 of the weights of each other run that a training asks, by the option that names it.
+
+    Raises:
+        ValueError: There is no such run.
+    """
+    found = {}
+    for name in OTHERS:
+        if path := getattr(training, name):
+            with run_at(path, name).checkpoint("best").open("rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def run_at(path: str, option: str) -> Run:
+    """The run in a directory that an option names.
+
+    Raises:
+        ValueError: There is none.
+    """
+    try:
+        return Run(path)
+    except FileNotFoundError as error:
+        also = ", or a file of weights" if option == "init_from" else ""
+        raise ValueError(f"{option} must be the directory of a run{also}: {error}") from None

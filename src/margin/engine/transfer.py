@@ -1,12 +1,19 @@
-"""Transfer (Yosinski et al., 2014): a model begins with another's weights, and part of it is kept."""
+"""Transfer learning (Yosinski et al., 2014): begin with another model's weights, and freeze some of them.
 
+Files of weights are read without running what they hold: safetensors, or torch's format with
+``weights_only``.
+"""
+
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from margin.core.catalog import nearest
+from margin.engine.checkpoints import fill, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +198,62 @@ def _layers(module: nn.Module) -> Iterator[list[nn.Parameter]]:
             yield from _layers(child)
         else:
             yield list(child.parameters())
+
+
+def load_weights(model: nn.Module, path: str | Path) -> str:
+    """Fill the module's parameters and buffers from a state dict; every tensor must find its place.
+
+    Args:
+        model: The module, filled in place, on its device and in its type.
+        path: ``.safetensors``, or ``.pt`` / ``.pth`` written by ``torch.save(model.state_dict(), path)``;
+            of a compiled or parallel module too.
+
+    Returns:
+        What of the names in the file was left out because a wrapper had put it there, or "".
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is damaged or of another kind, or tensors are missing, unexpected or of
+            another shape.
+    """
+    tensors, told = unwrapped(read_weights(Path(path)), model.state_dict())
+    fill(model, tensors, str(path))
+    return told
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a state dict, by name; see :func:`load_weights` for the files and the errors."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    if path.suffix not in (".pt", ".pth"):
+        raise ValueError(f"weights are a .safetensors, .pt or .pth file: got {path}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "Unsupported global" in str(error) or "weights_only" in str(error).lower():
+            raise ValueError(
+                f"{path} holds more than tensors, or is damaged: save model.state_dict() instead"
+            ) from error
+        raise ValueError(f"{path} is damaged: it cannot be read as weights") from error
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError) as error:
+        raise ValueError(f"{path} is damaged: it cannot be read as weights") from error
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{path} must hold a state dict: it holds the type {type(state).__name__}")
+    if odd := [str(name) for name, value in state.items() if not isinstance(value, Tensor)]:
+        raise ValueError(
+            f"{path} must hold a state dict: {listed('not a tensor', odd)}; save model.state_dict()"
+        )
+    return dict(state)
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path} is damaged: {reason}") from error

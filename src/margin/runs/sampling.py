@@ -1,7 +1,8 @@
-"""Drawing from a run whose model can be sampled: texts, sounds, points, in the user's units.
+"""Sampling from a generative model of a run: texts, sounds, points, in the user's units.
 
 A model that can be sampled has a method ``sample(count, *, generator, ...)`` that returns ``count`` samples
-in its own units; its other keyword-only parameters are the user's options.
+in its own units; its other keyword-only parameters are the user's options. A training may keep pictures of
+its samples, RUN/samples/, one at each row of the history.
 """
 
 import inspect
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from margin.core.catalog import check_options, find, models, resolve, user_options
 from margin.data.files.writing import whole_file, write_whole
@@ -23,6 +24,8 @@ from margin.data.preprocess import Standardize
 from margin.data.transforms.mu_law import mu_law_decode
 from margin.data.transforms.sample_sheet import has_picture, write_picture
 from margin.engine.evaluation import eval_mode
+from margin.engine.hooks import at_rows
+from margin.engine.loop import Hook, State
 from margin.engine.runs import Run, load
 from margin.nn.preprocessed import core_of
 
@@ -210,3 +213,42 @@ def _read(values: Tensor, preprocess: Any, record: Mapping[str, Any]) -> Samples
     box = None if ends is None else preprocess.inverse(torch.tensor(ends)[:, None, None, None])
     span = None if box is None else (float(box.min()), float(box.max()))
     return Samples(preprocess.inverse(values), span=span)
+
+
+COUNT = {4: 64, 2: 1000}
+"""Samples of a picture: images, or points of the plane, by the axes of their tensor."""
+
+
+def check_pictures(core: nn.Module, encoding: Mapping[str, Any]) -> None:
+    """Refuse pictures of a model that cannot be sampled, or whose samples have none.
+
+    Raises:
+        ValueError: It is such a model.
+    """
+    if not callable(getattr(core, "sample", None)):
+        raise ValueError(f"--log samples needs a model that can be sampled: got {type(core).__name__}")
+    shape = encoding.get("shape") or []
+    if encoding.get("task") == "tokens" or not has_picture(torch.empty(1, *shape)):
+        raise ValueError(
+            f"--log samples needs images of 1 or 3 channels, or points of the plane: got the shape {shape}"
+        )
+
+
+def sample_snapshots(run: Run) -> Hook:
+    """A hook that draws a picture whenever the history has a new row; the same noise each time.
+
+    What is drawn leaves no trace, so a training with pictures is the training without.
+
+    Args:
+        run: Whose samples; its directory holds the pictures.
+    """
+    place = run.path / "samples"
+
+    def draw(state: State) -> None:
+        place.mkdir(exist_ok=True)
+        axes = 1 + len(run.record["data"]["encoding"]["shape"])
+        found = draw_from(state.usable, run.record, COUNT[axes])
+        if bool(found.values.isfinite().all()):
+            write_picture(place / f"step-{state.step:08d}.png", found.values, found.span)
+
+    return at_rows(run, draw)

@@ -19,7 +19,7 @@ from margin.data.forms import whole_path
 from margin.data.opening import open_data
 from margin.data.scaling import rescaled
 from margin.engine.build import initial_state
-from margin.engine.check_options import check_task, refuse_unused
+from margin.engine.check_options import check_task, head_for, refuse_unused
 from margin.engine.hooks import (
     INTERRUPTED,
     NOT_FINITE,
@@ -37,7 +37,7 @@ from margin.engine.objectives import with_outcome, with_precision
 from margin.engine.parallel.launching import WorkerDiedError, launch
 from margin.engine.parallel.locks import Lock, held
 from margin.engine.parallel.processes import broadcast_from_rank0, check_counts, threads, wait, world
-from margin.engine.plan import Plan, factory_of, head_for, plan_of
+from margin.engine.plan import Plan, factory_of, plan_of
 from margin.engine.runs import (
     Run,
     check_resumable,
@@ -148,11 +148,12 @@ def begin(
     training, said = with_precision(data, training)
     data, scaled = with_outcome(data, entry, training)
     rule = find(rules(), arguments["rule"], "rule") if arguments["rule"] else None
-    refuse_unused(entry, rule, factory_of(entry, arguments["rule"]), arguments["step"], training)
+    factory = factory_of(entry, arguments["rule"])
+    refuse_unused(entry, rule, factory, arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     options = completed(resolve(entry.build), arguments["options"])
-    step = completed(factory_of(entry, arguments["rule"]), arguments["step"])
+    step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training)
     notes: list[str] = [*said, *scaled]
     state = initial_state(record, data, training, partial(taken_over, training=training, notes=notes))
@@ -364,11 +365,7 @@ def spread(job: Job, progress: Progress | None, hooks: Sequence[Hook]) -> Run:
 
 
 def work(
-    stop: Callable[[], bool],
-    path: Path,
-    data: Data | None,
-    progress: Progress | None,
-    hooks: Sequence[Hook],
+    stop: Callable[[], bool], path: Path, data: Data | None, progress: Progress | None, hooks: Sequence[Hook]
 ) -> None:
     """What each of several processes does: reopen the run and train it to its end."""
     # whoever started this process holds the run for it

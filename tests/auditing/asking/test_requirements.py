@@ -156,7 +156,7 @@ def test_thirty_of_thirty_do_not_prove_nine_of_ten(claim):
 
 
 def test_the_remedy_is_more_examples_only_where_those_at_hand_would_do(finding):
-    sides = {"value": f64(0.7), "low": f64(0.5), "bracket": (f64(0.3), f64(0.8))}
+    sides = {"value": f64(0.7), "low": f64(0.5), "sandwich": (f64(0.3), f64(0.8))}
     both = finding(**sides)
     assert "more examples" in required("accuracy>=.4", both).why
     assert "a tighter certificate" in required("accuracy>=.6", both).why

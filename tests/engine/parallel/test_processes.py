@@ -164,7 +164,7 @@ def ran(*command: str) -> subprocess.CompletedProcess:
 @contextlib.contextmanager
 def endless(run: Path) -> Iterator[subprocess.Popen]:
     """A training by two processes that has saved a checkpoint and would go on."""
-    words = ("--max-steps", "1000000", "--patience", "0", "--processes", "2", "--out", str(run))
+    words = ("--max_steps", "1000000", "--patience", "0", "--processes", "2", "--out", str(run))
     with subprocess.Popen(
         [*MARGIN, "train", "mlp", "two-moons", *words],
         stdout=subprocess.PIPE,
@@ -201,7 +201,7 @@ def test_a_killed_worker_ends_the_run_with_one_line_and_a_checkpoint(tmp_path: P
     assert last == f"margin: process 1 of 2 was ended by SIGKILL; go on with margin train --resume {run}"
     assert "Traceback" not in told
     done = Run(run).checkpoints["last"]
-    resumed = ran(*MARGIN, "train", "--resume", str(run), "--max-steps", str(done + 3), "--processes", "1")
+    resumed = ran(*MARGIN, "train", "--resume", str(run), "--max_steps", str(done + 3), "--processes", "1")
     assert resumed.returncode == 0, resumed.stderr
     assert Run(run).checkpoints["last"] == done + 3
 
@@ -230,7 +230,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path, number: 
         assert time.monotonic() < deadline, "the workers went on"
         time.sleep(0.05)
     done = Run(run).checkpoints["last"]
-    resumed = ran(*MARGIN, "train", "--resume", str(run), "--max-steps", str(done + 300))
+    resumed = ran(*MARGIN, "train", "--resume", str(run), "--max_steps", str(done + 300))
     assert resumed.returncode == 0, resumed.stderr
     steps = [row["step"] for row in Run(run).history]
     assert steps == sorted(set(steps))  # nobody wrote beside
@@ -252,7 +252,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 
 def test_torchrun_trains_what_spawned_processes_train(tmp_path: Path) -> None:
-    options = ("train", "mlp", "two-moons", "--max-steps", "20", "--out")
+    options = ("train", "mlp", "two-moons", "--max_steps", "20", "--out")
     spawned = ran(*MARGIN, *options, str(tmp_path / "spawned"), "--processes", "2")
     assert spawned.returncode == 0, spawned.stderr
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -293,16 +293,16 @@ def test_a_script_trains_data_in_memory_by_two_processes(tmp_path: Path, guard: 
 ENDINGS = """
 import multiprocessing.util, os, sys
 from margin.engine.parallel.launching import launch
-from margin.engine.parallel.processes import share
+from margin.engine.parallel.processes import world
 def late(stop):
     multiprocessing.util.Finalize(None, os.abort, exitpriority=1)
 def early(stop):
-    if share().rank:
+    if world().rank:
         os.abort()
     while True:
-        share()
+        world()
 def wrong(stop):
-    if share().rank:
+    if world().rank:
         raise ValueError("row 3 of rank 1")
 if __name__ == "__main__":
     launch({"late": late, "early": early, "wrong": wrong}[sys.argv[1]], 2, "cpu", ())

@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,19 +18,27 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from margin.auditing.asking.answers import BY_NAME, INTERRUPTED, row_verdicts
 from margin.auditing.asking.budget import Budget
 from margin.auditing.asking.requirements import Judgment, Requirement, Status, check_requirement
 from margin.auditing.asking.side_effects import Snapshot
 from margin.auditing.asking.worst_examples import WorstExamples, worst_examples
 from margin.auditing.subject.user_modules import lacking
-from margin.core.catalog import Claim, nearest
+from margin.core.catalog import Claim, nearest, resolve
 from margin.core.findings import Finding, NotAsked, Subject, Verdict, finding_of
 from margin.data.files.writing import write_whole
 from margin.engine.evaluation import counts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+INTERRUPTED = "interrupted"
+"""Why a claim was not asked, where the audit was stopped."""
+
+BY_NAME = "; name it with --claims"
+"""How the reason ends for which an audit of everything leaves a claim out."""
+
+MOST_ROWS = 24
+"""Rows of one finding in a table, where nothing else is said."""
 
 Fact = str | int | float
 Progress = Callable[[Claim, int, int], None]
@@ -78,7 +87,7 @@ class Answer:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Audit:
     """The answers of one subject, with what was assumed; prints itself in a terminal and a notebook.
 
@@ -106,12 +115,12 @@ class Audit:
     judgments: tuple[Judgment, ...] = ()
     interrupted: bool = False
 
-    @property
+    @cached_property
     def findings(self) -> dict[str, Finding]:
         """The findings, by name of the claim."""
         return {a.claim.name: a.finding for a in self.answers if a.finding is not None}
 
-    @property
+    @cached_property
     def counts(self) -> dict[Verdict, int]:
         """How many verdicts of each kind were given, the gravest first; kinds that none has are left out.
 
@@ -147,6 +156,8 @@ class Audit:
             "history": [_plain(row) for row in self.history],
         }
 
+    # what renders an audit reads it: it is named, not imported
+
     def save(self, directory: str | Path) -> Path:
         """Write ``findings.json`` and ``report.html``, one file that needs no network; replaces those there.
 
@@ -159,29 +170,27 @@ class Audit:
         Raises:
             FileExistsError: There is a file of that name.
         """
-        from margin.auditing.report.report import write_report
-
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
         document = json.dumps(self.as_json(), indent=1, allow_nan=False)
         write_whole(place / "findings.json", document.encode())
-        write_report(self, place / "report.html")
+        resolve("margin.auditing.report.report:write_report")(self, place / "report.html")
         return place / "report.html"
 
     def _repr_html_(self) -> str:
-        from margin.auditing.report.report import fragment
-
-        return fragment(self)
+        return str(resolve("margin.auditing.report.report:fragment")(self))
 
     def __rich__(self) -> "RenderableType":
-        from margin.auditing.report.terminal import renderable
-
-        return renderable(self)
+        shown: RenderableType = resolve("margin.auditing.report.terminal:renderable")(self)
+        return shown
 
     def __str__(self) -> str:
-        from margin.auditing.report.terminal import plain
+        return str(resolve("margin.auditing.report.terminal:plain")(self))
 
-        return plain(self)
+
+def row_verdicts(found: Finding) -> list[Verdict]:
+    """What a finding adds to the sum: the verdict of each row where they differ, else its own, once."""
+    return found.verdicts if len(found.counts) > 1 and 0 < len(found.labels) <= MOST_ROWS else [found.verdict]
 
 
 class Interrupted(KeyboardInterrupt):

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from margin.auditing.asking.answers import BY_NAME, INTERRUPTED, MOST_ROWS
+from margin.auditing.asking.budget import LONG
 from margin.auditing.asking.requirements import Judgment, Status
 from margin.core.catalog import OTHER_MODELS
 from margin.core.findings import STANDARD_ERRORS, Finding, Scope, Verdict
@@ -19,26 +21,14 @@ from margin.figures.digits import exact, figures
 if TYPE_CHECKING:
     from margin.auditing.asking.answers import Answer, Audit
 
-INTERRUPTED = "interrupted"
-"""Why a claim was not asked, where the audit was stopped."""
-
-LONG = "needs about"
-"""How the reason begins for which there was no time for a claim."""
-
 MEASURED = "measured [95 %]"
 """Head of the column of values, which says what all brackets are."""
-
-BY_NAME = "; name it with --claims"
-"""How the reason ends for which an audit of everything leaves a claim out."""
 
 FEW = 3
 """Claims about other kinds of model that are named one by one."""
 
 WORST = 5
 """How many examples are named."""
-
-MOST_ROWS = 24
-"""Rows of one finding, where nothing else is said."""
 
 SCOPES: dict[Scope, str] = {
     "always": "",
@@ -116,11 +106,6 @@ def elements(finding: Finding) -> list[Element]:
     columns = [end.double().expand_as(value).flatten().tolist() for end in ends]
     labels = finding.labels or ("",) * value.numel()
     return [Element(*case) for case in zip(labels, *columns, finding.verdicts, strict=True)]
-
-
-def row_verdicts(found: Finding) -> list[Verdict]:
-    """What a finding adds to the sum: the verdict of each row where they differ, else its own, once."""
-    return found.verdicts if len(found.counts) > 1 and 0 < len(found.labels) <= MOST_ROWS else [found.verdict]
 
 
 def premises_assumed(findings: Sequence[Finding]) -> list[str]:

@@ -29,15 +29,7 @@ A = (
 )
 """The stages' weights; the last row is the solution of order 5."""
 
-E = (
-    71 / 57600,
-    0.0,
-    -71 / 16695,
-    71 / 1920,
-    -17253 / 339200,
-    22 / 525,
-    -1 / 40,
-)
+E = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40)
 """The solution of order 5 less that of order 4."""
 
 LIMIT = 1000
@@ -99,11 +91,7 @@ def _error(y: Sequence[Tensor], new: Sequence[Tensor], gap: Sequence[Tensor], le
 
 
 def gradient_flow(
-    objective: Objective,
-    descend: GradientUpdate,
-    *,
-    time: float | None = None,
-    tolerance: float = 1e-5,
+    objective: Objective, descend: GradientUpdate, *, time: float | None = None, tolerance: float = 1e-5
 ) -> Step:
     """Follow the flow of the batch's mean loss for a while, with the error of every stretch controlled.
 

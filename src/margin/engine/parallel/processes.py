@@ -3,18 +3,22 @@
 Every process holds the same data order, a function of the step, and takes its share of each batch. Sums
 go through torch.distributed, so that every mean is sum(w v) / sum(w) over all of them. Outside of a
 process group there is one process, and nothing here does anything.
+
+Weights may be sharded by FSDP2 (Zhao et al. 2023) over all processes. A checkpoint has one layout whatever
+the number of processes: on the way out a shard is gathered, on the way in a whole tensor is cut.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from margin.core.catalog import Entry
 from margin.core.options import Training
@@ -204,3 +208,60 @@ def check_divisible(model: nn.Module, entry: Entry, device: str) -> None:
             f"batch normalization over several processes needs CUDA: {entry.name} normalizes on {device} "
             f"(in {normalized[0]}): set --processes 1"
         )
+
+
+def shard(module: nn.Module) -> None:
+    """Leave each process its share of every parameter; each block of a list or sequence is a unit."""
+    from torch.distributed.fsdp import fully_shard
+
+    for part in reversed(list(module.modules())):  # inner units before those around them
+        if isinstance(part, nn.Sequential | nn.ModuleList):
+            for block in part:
+                if next(block.parameters(), None) is not None:
+                    fully_shard(block, reshard_after_forward=True)
+    fully_shard(module, reshard_after_forward=True)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor gathered from its shares; every process must ask."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def like(tensor: Tensor, reference: Any) -> Tensor:
+    """A whole tensor cut as ``reference`` is; as it is where that is whole too."""
+    if not hasattr(reference, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    mesh = reference.device_mesh
+    # every process has read the whole tensor: nothing is sent
+    return distribute_tensor(tensor.to(mesh.device_type), mesh, reference.placements, src_data_rank=None)
+
+
+def state_like(tree: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
+    """An optimizer's state dict whose tensors are cut as the parameters that they belong to.
+
+    Args:
+        tree: The state dict, its tensors whole.
+        optimizer: What it will be loaded into.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    numbers = [i for group in tree["param_groups"] for i in group["params"]]
+    places: Mapping[Any, Tensor] = dict(zip(numbers, parameters, strict=True))
+
+    def cut(value: Any, parameter: Tensor) -> Any:
+        fits = isinstance(value, Tensor) and value.shape == parameter.shape
+        return like(value, parameter) if fits else value
+
+    state = {
+        number: {key: cut(value, places[number]) for key, value in entries.items()}
+        if number in places
+        else entries
+        for number, entries in tree["state"].items()
+    }
+    return {**tree, "state": state}
+
+
+def norms(tensors: list[Tensor]) -> list[float]:
+    """The Euclidean norm of each tensor; of shares, that of the whole."""
+    return torch.stack([whole(one) for one in torch._foreach_norm(tensors)]).tolist()

@@ -21,8 +21,7 @@ from torch.nn.utils import parametrize
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine import capture
-from margin.engine.evaluation import eval_mode, sample_examples
+from margin.engine.evaluation import Call, capture, eval_mode, hooked, sample_examples
 from margin.nn.preprocessed import core_of, device_of, dtype_of, features_of
 
 Seen = Callable[["Call"], None]
@@ -69,7 +68,7 @@ def watched(model: nn.Module, seen: Seen) -> Iterator[None]:
     def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
         versions.append(_version(args[0]) if args else 0)
 
-    def leave(call: capture.Call) -> None:
+    def leave(call: Call) -> None:
         given = call.args[0] if call.args else None
         seen(Call(names[call.module], call.module, given, call.output, versions.pop(), _version(call.output)))
 
@@ -78,7 +77,7 @@ def watched(model: nn.Module, seen: Seen) -> Iterator[None]:
         for name, module in model.named_modules()
         if not list(module.children()) or any(True for _ in module.parameters(recurse=False))
     }
-    with capture.hooked(names, leave, enter):
+    with hooked(names, leave, enter):
         yield
 
 
@@ -305,7 +304,7 @@ def _rows(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 def _features(model: nn.Module, batch: Batch) -> Tensor:
     """What enters the linear module that is called last, or the inputs of a model that is x . w + b."""
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    with eval_mode(model), capture.capture(linear) as calls:
+    with eval_mode(model), capture(linear) as calls:
         outputs = model(*batch.inputs)
     if calls and calls[-1].args:
         entered: Tensor = calls[-1].args[0]

@@ -1,11 +1,11 @@
-"""The hardest examples: the held-out examples of largest loss, ties by the smallest margin.
+"""The worst examples: the held-out examples of largest loss, ties by the smallest margin.
 
-What a number hides: a wrong label, a bad scan, a class that was never seen.
+What an average hides: a wrong label, a bad scan, a class that was never seen.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from margin.theory.prediction.margins import output_margins
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hardest:
+class WorstExamples:
     """Held-out examples of largest loss, the hardest first.
 
     Args:
@@ -52,7 +52,7 @@ class Hardest:
 
 
 @torch.no_grad()
-def hardest(subject: Subject, count: int = 12) -> Hardest | None:
+def worst_examples(subject: Subject, count: int = 12) -> WorstExamples | None:
     """The ``count`` held-out examples of largest loss; leaves no trace.
 
     Args:
@@ -70,20 +70,20 @@ def hardest(subject: Subject, count: int = 12) -> Hardest | None:
         raise ValueError(f"count must be at least 1: got {count}")
     if not (has_loss(subject) and has_targets(subject)):
         return None
-    kept: Hardest | None = None
+    kept: WorstExamples | None = None
     position = 0
     with eval_mode(subject.model) as generator:
         for batch in subject.test:
             found = _of_batch(subject, batch, generator)
             if found is None:
                 return None
-            found = Hardest(found.index + position, *_fields(found)[1:])
+            found = replace(found, index=found.index + position)
             position += len(found)
-            kept = _top(found if kept is None else _join(kept, found), count)
+            kept = _top(found if kept is None else _columns(_together, kept, found), count)
     return kept
 
 
-def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> Hardest | None:
+def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> WorstExamples | None:
     losses = subject.objective(subject.model, batch, generator)
     outputs = subject.model(*batch.inputs)
     if (
@@ -107,14 +107,8 @@ def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> Har
     index = torch.arange(int(keep.sum()))
     rows = (batch.inputs[0], batch.targets)
     inputs, targets = (tensor[keep].cpu() for tensor in rows)
-    return Hardest(
-        index,
-        inputs,
-        targets,
-        predictions,
-        losses[keep].cpu(),
-        None if margins is None else margins[keep].cpu(),
-    )
+    kept = None if margins is None else margins[keep].cpu()
+    return WorstExamples(index, inputs, targets, predictions, losses[keep].cpu(), kept)
 
 
 def _of_examples(losses: Tensor, weight: Tensor | None) -> Tensor:
@@ -132,20 +126,15 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _fields(h: Hardest) -> tuple[Tensor, Tensor, Tensor, Mapping[str, Tensor], Tensor, Tensor | None]:
-    return h.index, h.inputs, h.targets, h.predictions, h.losses, h.margins
-
-
-def _join(a: Hardest, b: Hardest) -> Hardest:
-    margins = None if a.margins is None or b.margins is None else torch.cat((a.margins, b.margins))
-    return Hardest(
-        torch.cat((a.index, b.index)),
-        _together(a.inputs, b.inputs),
-        _together(a.targets, b.targets),
-        {name: _together(column, b.predictions[name]) for name, column in a.predictions.items()},
-        torch.cat((a.losses, b.losses)),
-        margins,
+def _columns(change: Callable[..., Tensor], *parts: WorstExamples) -> WorstExamples:
+    """Every column of some examples, or of several such, changed by one function."""
+    index, inputs, targets, losses = (
+        change(*(getattr(part, name) for part in parts)) for name in ("index", "inputs", "targets", "losses")
     )
+    predictions = {name: change(*(part.predictions[name] for part in parts)) for name in parts[0].predictions}
+    known = [part.margins for part in parts if part.margins is not None]
+    margins = change(*known) if len(known) == len(parts) else None
+    return WorstExamples(index, inputs, targets, predictions, losses, margins)
 
 
 def _together(a: Tensor, b: Tensor) -> Tensor:
@@ -158,17 +147,10 @@ def _together(a: Tensor, b: Tensor) -> Tensor:
     return torch.cat([pad(x, sides) for x, sides in zip((a, b), pads, strict=True)])
 
 
-def _top(h: Hardest, count: int) -> Hardest:
+def _top(h: WorstExamples, count: int) -> WorstExamples:
     order = torch.arange(len(h))
     if h.margins is not None:
         order = order[h.margins.nan_to_num(-torch.inf).argsort(stable=True)]
     losses = torch.where(h.losses.isnan(), torch.inf, h.losses)
     order = order[losses[order].argsort(descending=True, stable=True)][:count]
-    return Hardest(
-        h.index[order],
-        h.inputs[order],
-        h.targets[order],
-        {name: column[order] for name, column in h.predictions.items()},
-        h.losses[order],
-        None if h.margins is None else h.margins[order],
-    )
+    return _columns(lambda column: column[order], h)

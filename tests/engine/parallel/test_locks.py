@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from margin.engine import locks
+from margin.engine.parallel import locks
 from margin.engine.parallel.locks import Holder, Lock, RunBusyError, holder_of
 
 HOLD = (

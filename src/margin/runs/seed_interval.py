@@ -11,10 +11,7 @@ import numpy as np
 
 
 def summary(
-    metrics: Sequence[Mapping[str, float]],
-    *,
-    level: float = 0.95,
-    examples: Mapping[str, int] | None = None,
+    metrics: Sequence[Mapping[str, float]], *, level: float = 0.95, examples: Mapping[str, int] | None = None
 ) -> dict[str, dict[str, float]]:
     r"""The mean m of each metric with its t interval, :math:`m \mp t_{n-1} s / \sqrt n`.
 

@@ -1,5 +1,6 @@
-"""How long each question takes on this subject, so that an audit keeps to the minutes it is given."""
+"""The claims of an audit: chosen by name or pattern, and by what fits into a budget of time."""
 
+import fnmatch
 import math
 import time
 from collections.abc import Sequence
@@ -7,11 +8,14 @@ from statistics import median
 
 import torch
 
-from margin.auditing.asking.budget import LONG
-from margin.core.catalog import Claim
+from margin.core import catalog
+from margin.core.catalog import Claim, UnknownName, nearest
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
+
+LONG = "needs about"
+"""How the reason begins for which there was no time for a claim."""
 
 LEAST = 0.2
 """Seconds that a claim takes however small the model is: what it loads, resamples and counts."""
@@ -27,7 +31,12 @@ FARTHEST = 30.0
 """By how much, at most, what was measured corrects what is expected."""
 
 
-class Plan:
+def _kind(claim: Claim) -> str:
+    """The package of what a claim runs."""
+    return claim.ask.partition(":")[0].rpartition(".")[0]
+
+
+class Budget:
     """The time that is left of an audit, and what each question is expected to take of it.
 
     A question costs so many forward passes over so many examples; one pass is timed on the first of them, and
@@ -92,12 +101,7 @@ class Plan:
         needed = self.seconds(claim)
         if not self._limited or needed <= left:
             return ""
-        return f"{LONG} {spoken(needed)} of the {spoken(max(left, 0.0))} that remain"
-
-
-def _kind(claim: Claim) -> str:
-    """The package of what a claim runs."""
-    return claim.ask.partition(":")[0].rpartition(".")[0]
+        return f"{LONG} {duration(needed)} of the {duration(max(left, 0.0))} that remain"
 
 
 @torch.no_grad()
@@ -132,9 +136,50 @@ def count(batches: Sequence[Batch]) -> int:
     return (len(batches) - 1) * len(batches[0].inputs[0]) + len(batches[-1].inputs[0])
 
 
-def spoken(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A time in the unit that people would name it in: "4 s", "3 min", "2.5 h"."""
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 0.95 * size:
             return f"{seconds / size:.2g} {unit}"
     return f"{seconds:.2g} s"
+
+
+def claims_named(patterns: Sequence[str]) -> list[Claim]:
+    """The claims whose name matches a pattern, or has it as a part.
+
+    Raises:
+        UnknownName: A pattern matches none.
+    """
+    table = catalog.claims()
+    for pattern in patterns:
+        if not any(_matches(name, pattern) for name in table):
+            raise UnknownName(f"no claim matches {pattern!r}; {_see(pattern)}")
+    return [row for name, row in table.items() if any(_matches(name, pattern) for pattern in patterns)]
+
+
+def claim_named(name: str) -> Claim:
+    """The one claim of that name: in full, by what follows its last ``/`` or ``.``, or as the only match.
+
+    Raises:
+        UnknownName: No claim has that name, or several do.
+    """
+    table = catalog.claims()
+    if name in table:
+        return table[name]
+    short = [full for full in table if name in (full.rpartition("/")[2], full.rpartition(".")[2])]
+    found = short or [full for full in table if _matches(full, name)]
+    if len(found) > 1:
+        raise UnknownName(f"claim {name!r} could be {', '.join(found)}: give the full name")
+    if not found:
+        raise UnknownName(f"unknown claim {name!r}; {_see(name)}")
+    return table[found[0]]
+
+
+def _see(name: str) -> str:
+    forms = {full.rpartition(".")[2]: full for full in catalog.claims()}
+    near = list(dict.fromkeys([*(forms[n] for n in nearest(name, forms)), *nearest(name, catalog.claims())]))
+    return f"nearest: {', '.join(near[:3]) or 'none'}; see margin list --kind claim"
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*{pattern}*")

@@ -1,4 +1,4 @@
-"""Using a run: its data, its predictions, the loss of each example that it held out."""
+"""Inference: the predictions of a run for new data, the loss of each example that it held out."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,57 +8,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from margin.core.catalog import find, models, resolve, sources
+from margin.core.catalog import find, models, resolve
 from margin.core.tasks import CODES, DENSITY, TOKENS, Task
 from margin.core.types import Batch
-from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
+from margin.data.examples import InOrder, evaluation_batch, is_independent
 from margin.data.formats.audio.sources import sound_files
 from margin.data.formats.images.folders import image_files
 from margin.data.formats.text.pairs import decode
 from margin.data.forms import form_of, without_prefix
-from margin.data.opening import encode, open_data
+from margin.data.opening import encode
 from margin.data.preprocess import Standardize
 from margin.engine.evaluation import eval_mode, expand_weight, terms_of
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
 from margin.nn.preprocessed import core_of, dtype_of, features_of
+from margin.runs.run_data import held_out, is_own
 from margin.theory.prediction.held_out import Terms
-
-
-def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
-    """The data that a run was trained on, opened again and checked against its fingerprint."""
-    origin = record["arguments"]["data"]
-    if data is None and not origin:
-        raise ValueError("this run was trained on data in memory: hand them over again")
-    opened = open_data(data, {}) if data is not None else open_data(origin["source"], origin["options"])
-    if opened.fingerprint != record["data"]["fingerprint"]:
-        raise ValueError(
-            f"the data {opened.name} have changed since the run began: their fingerprint differs"
-        )
-    return opened
-
-
-def is_own(run: Run, data: Any) -> bool:
-    """Whether ``data`` names the source that the run was trained on: then its held-out part is meant."""
-    own = run.record["arguments"]["data"].get("source")
-    if own is None or not isinstance(data, str | Path):
-        return False
-    if own in sources():
-        return str(data).removeprefix("data/") == own
-    path = str(Path(without_prefix(data)).resolve())
-    return path in (own, own.partition(":")[2])
-
-
-def held_out(run: Run) -> Any:
-    """The test part that a run held out, else its validation part.
-
-    Raises:
-        ValueError: It held nothing out, its data have changed, or they lay in memory.
-    """
-    splits = reopen_data(run.record).splits
-    if not held_out_part(splits):
-        raise ValueError(f"{run.path} held nothing out")
-    return splits[held_out_part(splits)]
 
 
 def predictions(

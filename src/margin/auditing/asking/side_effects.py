@@ -1,4 +1,4 @@
-"""What a question must leave as it was: weights, buffers, gradients, flags, hooks, generators, data."""
+"""Side effects that no claim may have: on weights, buffers, gradients, flags, hooks, generators, data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,26 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Subject
+from margin.engine.evaluation import same_bits
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors agree in shape, type and every bit: a NaN equals itself, 0 differs from -0."""
-    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
-        return False
-    if a.layout != torch.strided or b.layout != torch.strided:
-        return torch.equal(a, b)
-    return torch.equal(
-        *(
-            x.detach().resolve_conj().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
-            for x in (a, b)
-        )
-    )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Trace:
+class Snapshot:
     """The state that a question can disturb, copied before it is asked.
 
     Args:
@@ -45,7 +32,7 @@ class Trace:
     examples: dict[str, tuple[int, bool]]
 
     @classmethod
-    def of(cls, subject: Subject) -> "Trace":
+    def of(cls, subject: Subject) -> "Snapshot":
         """Copy what is to be compared; one more copy of the weights is held meanwhile."""
         return cls(
             {name: (tensor, tensor.detach().clone()) for name, tensor in _tensors(subject.model)},

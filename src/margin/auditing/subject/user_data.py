@@ -18,10 +18,10 @@ from margin.data.forms import converted, is_frame
 
 BATCH_SIZE = 256
 
-Handed = Examples | list[Batch]
+UserData = Examples | list[Batch]
 
 
-def read(data: Any, names: Sequence[str], what: str) -> Handed:
+def read(data: Any, names: Sequence[str], what: str) -> UserData:
     """Examples, or the batches themselves where batches were given.
 
     Args:
@@ -38,7 +38,7 @@ def read(data: Any, names: Sequence[str], what: str) -> Handed:
     if isinstance(data, DataLoader | Dataset):
         data = _loaded(data, what)
     if isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(batch, Batch) for batch in data):
-        handed: Handed = list(data)
+        handed: UserData = list(data)
     elif hasattr(data, "take") and not hasattr(data, "shape"):
         handed = data
     else:
@@ -48,7 +48,7 @@ def read(data: Any, names: Sequence[str], what: str) -> Handed:
     return handed
 
 
-def batches_of(handed: Handed, model: nn.Module) -> Sequence[Batch]:
+def batches_of(handed: UserData, model: nn.Module) -> Sequence[Batch]:
     """Batches in the model's type, on its device: that of its first real parameter or buffer."""
     tensors = (t for group in (model.parameters(), model.buffers()) for t in group)
     first = next((t for t in tensors if t.is_floating_point()), torch.empty(0))
@@ -57,7 +57,7 @@ def batches_of(handed: Handed, model: nn.Module) -> Sequence[Batch]:
     return InOrder(handed, BATCH_SIZE, dtype=first.dtype, device=first.device)
 
 
-def retyped(handed: Handed, dtype: torch.dtype) -> Handed:
+def retyped(handed: UserData, dtype: torch.dtype) -> UserData:
     """The same with targets of another type; Examples of the user's own keep theirs."""
     if isinstance(handed, list):
         return [b if b.targets is None else b._replace(targets=b.targets.to(dtype)) for b in handed]

@@ -1,0 +1,356 @@
+"""From a run's record to the module, the optimizers and the state it begins with, and nothing but the record.
+
+A recipe is ``{model, spec, options}``. A value of the spec may itself be a recipe: the constructor then
+receives a builder, a function without arguments (the base of an ensemble, a chain). Optimizers are found by
+name; biases and norms have no weight decay. Memory is counted before it is allocated.
+"""
+
+import copy
+import inspect
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from margin.core.catalog import call_with, find, models, nearest, parts, resolve
+from margin.core.options import Training
+from margin.data.examples import Data
+from margin.data.preprocess import Standardize
+from margin.engine.loop import State
+from margin.engine.parallel.processes import check_divisible, shard, world
+from margin.engine.transfer import freeze, layer_rates
+from margin.math.seeds import mix
+from margin.nn.initialization import initialize
+from margin.nn.preprocessed import Preprocessed
+
+FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+"""The optimizers with a fused CPU kernel, about twice as fast as the default one."""
+
+
+def optimizer_names() -> list[str]:
+    """The names that :func:`optimizer_of` knows: classes of torch.optim, then the catalog's own classes."""
+    return [*_torch_names(), *sorted(set(_rows()) - set(_torch_names()))]
+
+
+def _torch_names() -> list[str]:
+    return sorted(
+        name
+        for name, value in vars(torch.optim).items()
+        if isinstance(value, type) and issubclass(value, Optimizer) and value is not Optimizer
+    )
+
+
+def _rows() -> dict[str, str]:
+    """The class name of every row of kind "optimizer", and its path."""
+    targets = [part.target for part in parts().values() if part.kind == "optimizer"]
+    return {target.rpartition(":")[2]: target for target in targets}
+
+
+def _class_of(name: str) -> Callable[..., Optimizer]:
+    """The optimizer of that class name, or of that row's name; torch's where both have one."""
+    if name in _torch_names():
+        return getattr(torch.optim, name)
+    short = {row: part.target for row, part in parts().items() if part.kind == "optimizer"}
+    short |= {row.rpartition("/")[2]: target for row, target in short.items()}
+    if target := _rows().get(name) or short.get(name):
+        return resolve(target)
+    near = ", ".join(nearest(name, optimizer_names())) or "none"
+    raise ValueError(f"unknown optimizer {name!r}; nearest in torch.optim and the catalog: {near}")
+
+
+def optimizer_of(
+    module: nn.Module,
+    name: str,
+    *,
+    lr: float,
+    options: Mapping[str, Any],
+    decay_norms: bool,
+    layer_decay: float = 1.0,
+) -> Optimizer:
+    """The optimizer of that name, of a module's parameters.
+
+    Args:
+        module: Its parameters that require a gradient are moved.
+        name: A class in torch.optim, or a row of the catalog of kind "optimizer" or its class.
+        lr: Learning rate.
+        options: Its other arguments.
+        decay_norms: Whether weight decay applies to tensors of fewer than two axes too: biases, gains.
+        layer_decay: The rate of each layer (:func:`margin.engine.transfer.layer_rates`) is this times that
+            of the next; 1 for one rate.
+
+    Raises:
+        ValueError: There is no such optimizer, it has no such option, or a value is out of range.
+    """
+    build = _class_of(name)
+    what = f"torch.optim.{name}" if name in _torch_names() else f"the optimizer {name}"
+    _check(build, what, lr, options, layer_decay)
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise ValueError(f"{type(module).__name__} has no parameter to train")
+    given: dict[str, Any] = {"lr": lr, **options}
+    if build is torch.optim.LBFGS:
+        given["max_iter"] = 1  # more would ask for the loss again after moving: that is a step, no optimizer
+    if build.__name__ in FUSED and not {"fused", "foreach", "capturable", "differentiable"} & set(options):
+        given["fused"] = True
+    spare = not decay_norms and "weight_decay" in inspect.signature(build).parameters
+    layers = [(parameters, 1.0)] if layer_decay == 1 else layer_rates(module, layer_decay)
+    groups = [
+        group | ({} if layer_decay == 1 else {"lr": lr * factor})
+        for layer, factor in layers
+        for group in _groups(layer, spare=spare)
+    ]
+    return build(groups, **given)
+
+
+def _check(
+    build: Callable[..., Optimizer], what: str, lr: float, options: Mapping[str, Any], layer_decay: float
+) -> None:
+    known = inspect.signature(build).parameters
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{what} has no option {option!r}; it has: {', '.join([*known][1:])}")
+    if not 0 < lr < math.inf:
+        raise ValueError(f"lr must be positive and finite: got {lr}")
+    momentum = options.get("momentum", 0)
+    if isinstance(momentum, int | float) and not 0 <= momentum < 1:
+        raise ValueError(f"momentum must be in [0, 1): got {momentum}")
+    if not 0 < layer_decay <= 1:
+        raise ValueError(f"layer_decay must be in (0, 1]: got {layer_decay}")
+    if build is torch.optim.SparseAdam:
+        raise ValueError("SparseAdam needs sparse gradients, and those here are dense: use Adam")
+    if build is torch.optim.LBFGS:
+        if options.get("max_iter", 1) != 1 or options.get("line_search_fn"):
+            raise ValueError("LBFGS moves once a step here: max_iter must be 1, without a line search")
+        if layer_decay != 1:
+            raise ValueError(f"LBFGS has one rate for all layers: layer_decay must be 1, got {layer_decay}")
+
+
+def _groups(parameters: list[nn.Parameter], *, spare: bool) -> list[dict[str, Any]]:
+    matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
+    vectors = [parameter for parameter in parameters if parameter.ndim < 2]
+    if not spare or not matrices or not vectors:
+        return [{"params": parameters, **({"weight_decay": 0.0} if spare and not matrices else {})}]
+    return [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+
+
+MODULE = 2**12
+"""Bytes that each tensor takes at least, with the Python objects around it."""
+
+_aten = torch.ops.aten
+_OF_SIZE = (_aten.empty, _aten.zeros, _aten.ones, _aten.full, _aten.rand, _aten.randn, _aten.empty_strided)
+
+
+def memory_here() -> float:
+    """The memory of this machine in bytes; infinite where it does not tell."""
+    names = getattr(os, "sysconf_names", {})
+    if "SC_PHYS_PAGES" not in names:
+        return math.inf
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+class Room(TorchDispatchMode):
+    """A context in which no more memory is asked for than there is room.
+
+    Every tensor that is made of nothing counts, and none is made that would not fit.
+
+    Args:
+        size: Bytes in all.
+        of: Whose room it is, for the message.
+    """
+
+    def __init__(self, size: float, of: str = "this machine has") -> None:
+        super().__init__()
+        self.size = size
+        self.of = of
+        self.taken = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Count what is asked for, then do it.
+
+        Raises:
+            ValueError: It does not fit.
+        """
+        given = kwargs or {}
+        if shape := _shape_of(func.overloadpacket, args):
+            dtype = given.get("dtype") or torch.get_default_dtype()
+            asked = math.prod(shape) * dtype.itemsize
+            self.taken += max(asked, MODULE)
+            if self.taken > self.size:
+                what = "x".join(map(str, shape))
+                raise ValueError(
+                    f"the model must fit into memory: it asks for {byte_size(self.taken)}, "
+                    f"{byte_size(asked)} of them for a tensor of {what}; {self.of} {byte_size(self.size)}"
+                )
+        return func(*args, **given)
+
+
+def _shape_of(packet: Any, args: Sequence[Any]) -> tuple[int, ...]:
+    """The shape of the tensor that a call makes of nothing; () where it makes none."""
+    if packet in _OF_SIZE and args and isinstance(args[0], Sequence):
+        return tuple(args[0])
+    if packet is _aten.randperm:
+        return (args[0],)
+    if packet is _aten.eye:
+        return (args[0], args[-1])
+    if packet is _aten.arange:
+        numbers = [x for x in args if isinstance(x, int | float)]
+        first, last, step = (0, *numbers, 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+        return (max(0, math.ceil((last - first) / step)),) if step else ()
+    return ()
+
+
+def byte_size(size: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
+"""The type of the weights at each precision; bfloat16 is autocast over float32 weights."""
+
+
+def build(recipe: Mapping[str, Any]) -> nn.Module:
+    """The module of a recipe, its weights drawn from the global generator."""
+    entry = find(models(), recipe["model"], "model")
+    spec = {
+        name: _builder(value) if isinstance(value, Mapping) and "model" in value else value
+        for name, value in recipe["spec"].items()
+    }
+    try:
+        return call_with(resolve(entry.build), spec, recipe["options"], f"the model {entry.name}")
+    except (RuntimeError, MemoryError) as error:  # what torch and NumPy raise where sizes make no tensor
+        reason = str(error).splitlines()[0] if str(error) else "there is not so much memory"
+        raise ValueError(f"{entry.name} cannot be built with these options: {reason}") from error
+
+
+def _builder(recipe: Mapping[str, Any]) -> Any:
+    return lambda: build(recipe)
+
+
+def record_preprocess(module: nn.Module) -> dict[str, Any]:
+    """What a record keeps of a preprocessing: its kind and shape; its numbers are in the checkpoints.
+
+    Raises:
+        ValueError: It is of no known kind.
+    """
+    if isinstance(module, Standardize):
+        return {"kind": "standardize", "shape": list(module.mean.shape)}
+    if type(module) is nn.Identity:
+        return {"kind": "identity"}
+    raise ValueError(f"a run cannot rebuild {type(module).__name__}: use Standardize or Identity")
+
+
+def _preprocess_of(recipe: Mapping[str, Any]) -> nn.Module:
+    if recipe["kind"] == "standardize":
+        shape = recipe["shape"]
+        return Standardize(torch.zeros(shape), torch.ones(shape))
+    return nn.Identity()
+
+
+def module_of(record: Mapping[str, Any], room: Room | None = None) -> Preprocessed:
+    """The module of a run's record, in the user's units, before any training.
+
+    Its weights are a function of the training's seed alone; the global generator stays where it is.
+
+    Args:
+        record: The run's record.
+        room: The memory that it may ask for; all of this machine's if not given.
+
+    Raises:
+        ValueError: There is not so much memory, or an option does not fit.
+    """
+    training = Training.recorded(record["arguments"]["training"])
+    with torch.random.fork_rng([]), room or Room(memory_here()):
+        torch.manual_seed(mix(int(training.seed or 0), 3))
+        preprocess, model = _preprocess_of(record["preprocess"]), build(record["recipe"])
+        if training.init:
+            initialize(model, training.init, scale=training.init_scale)
+        outcome = _preprocess_of(record["outcome"]) if record.get("outcome") else None
+    return Preprocessed(preprocess, model, outcome).to(DTYPES[str(training.precision)])
+
+
+def initial_state(
+    record: Mapping[str, Any],
+    data: Data,
+    training: Training,
+    change: Callable[[nn.Module], object] = lambda model: None,
+    make: Callable[[Mapping[str, Any]], Preprocessed] = module_of,
+) -> State:
+    """The state in which a training begins.
+
+    Args:
+        record: The run's record.
+        data: Whose fitted maps, to the model's units and from its output, are taken.
+        training: The resolved options.
+        change: Called with the catalog's model as it was drawn, before anything is copied from it.
+        make: Makes the module of the record.
+
+    Raises:
+        ValueError: There is no such device or optimizer, or no such part to freeze.
+    """
+    entry = find(models(), record["recipe"]["model"], "model")
+    model = make(record)
+    change(model.model)
+    if training.freeze:
+        freeze(model.model, training.freeze)
+    model.preprocess.load_state_dict(data.preprocess.state_dict())
+    if model.outcome is not None and data.outcome is not None:
+        model.outcome.load_state_dict(data.outcome.state_dict())
+    device = device_here(str(training.device))
+    if (training.processes or 1) > 1:
+        check_divisible(model, entry, device.type)
+    if world().size > 1:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model = model.to(device)
+    for parameter in model.preprocess.parameters():
+        parameter.requires_grad_(False)
+    modules: dict[str, nn.Module] = {"model": model}
+    if training.average:
+        modules["average"] = copy.deepcopy(model).requires_grad_(False)
+    if training.strategy == "fsdp" and world().size > 1:
+        for module in modules.values():  # after the copy, which it refuses, and before the optimizers
+            shard(module)
+    optimizers = {
+        name: optimizer_of(
+            model.get_submodule(f"model.{name}".rstrip(".")),
+            str(training.optimizer),
+            lr=float(training.lr or 0),
+            options=training.optimizer_options or {},
+            decay_norms=bool(training.decay_norms),
+            layer_decay=float(training.layer_decay or 1),
+        )
+        for name in entry.optimizers
+    }
+    if training.compile:
+        model.compile()
+    return State(modules, optimizers, seed=int(training.seed or 0))
+
+
+def device_here(name: str) -> torch.device:
+    """The device of that name; of several processes on one machine each takes its own CUDA device."""
+    own = name == "cuda" and world().size > 1
+    return device_named(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if own else name)
+
+
+def device_named(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        ValueError: There is no such device here.
+    """
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"no device {name!r} here: {str(error).splitlines()[0]}") from None
+    return device

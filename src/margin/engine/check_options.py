@@ -1,0 +1,206 @@
+"""What is refused before a training begins: data that the model does not take, options without effect."""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice, takewhile
+from typing import Any
+
+import torch
+
+from margin.core.catalog import Entry, Rule, call_with, data_parameters, heads_of, models, resolve
+from margin.core.hints import flag
+from margin.core.options import Training
+from margin.data.examples import Data
+from margin.engine.objectives import can_scale
+
+INPUTS = {
+    "channels": ("images", ""),
+    "in_features": ("vectors", ""),
+    "input_size": ("sequences", "sequences:"),
+    "source_vocab_size": ("pairs of texts", "pairs:"),
+    "horizon": ("a series to forecast", "series:"),
+    "vocab_size": ("tokens", "text:"),
+    "element_size": ("sets of vectors", "points:"),
+    "node_features": ("a graph", "graph:"),
+}
+"""What a model takes that asks for a key of the spec, and the prefix by which a file is read as such."""
+
+
+KINDS = {"graph": "the nodes of one graph", "graphs": "many graphs"}
+"""What data of a kind are, where the inputs of two kinds look the same."""
+
+
+TARGETS = {
+    "values": "values",
+    "tokens": "tokens",
+    "point_classes": "point_classes",
+    "series": "series",
+    "quantiles": "series",
+}
+"""The targets that a task reads which predicts no classes."""
+
+
+def reading_of(entry: Entry, source: str) -> str:
+    """How a file is to be read that was taken for a table or for arrays; "" where an entry takes these."""
+    keys = [key for key in data_parameters(resolve(entry.build)) if INPUTS.get(key, ("", ""))[1]]
+    if not keys:
+        return ""
+    wanted, prefix = INPUTS["horizon" if "horizon" in keys else keys[0]]
+    return f"{entry.name} needs {wanted}: read a file of them as {prefix}{source}"
+
+
+def head_for(entry: Entry, data: Data) -> Entry:
+    """The head of the entry's body that fits the data: the entry itself, else the first of its others.
+
+    Raises:
+        ValueError: None fits; the message is that of the entry itself.
+    """
+    refused: ValueError | None = None
+    for head in heads_of(entry):
+        try:
+            check_task(head, data)
+        except ValueError as error:
+            refused = refused or error
+        else:
+            return head
+    raise refused or ValueError(f"{entry.name} has no head")
+
+
+def check_task(entry: Entry, data: Data) -> None:
+    """Refuse classes for a model of values, values for a model of classes, features for a model of images.
+
+    Raises:
+        ValueError: The data's targets or inputs are of the other kind.
+    """
+    for key, (wanted, prefix) in INPUTS.items():
+        if key in data_parameters(resolve(entry.build)) and key not in data.spec:
+            kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
+            remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
+            if wanted == "tokens" and data.encoding.get("format") == "audio":
+                remedy = "; of sound that is read as audio:PATH, set --data.task tokens"
+            raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
+    kind = data.encoding.get("kind", entry.takes)
+    if entry.takes and kind != entry.takes:
+        raise ValueError(f"{entry.name} takes {KINDS[entry.takes]}: {data.name} is {KINDS.get(kind, kind)}")
+    task, kind = resolve(entry.task), data.encoding.get("task", "")
+    wanted = "classes" if task.classes is not None else TARGETS.get(task.name, kind)
+    if kind and kind != wanted:
+        such = ", ".join(islice(alternatives(entry, data), 3))
+        raise ValueError(
+            f"{entry.name} needs {wanted} as targets: those of {data.name} are {kind}"
+            + (f"; models that fit: {such}" if such else "")
+        )
+
+
+def alternatives(entry: Entry, data: Data) -> Iterator[str]:
+    """The names of the entries that learn the targets of these data, those of the same family first.
+
+    Modules are loaded as names are taken, and each model is built once: its constructor may refuse the data.
+    """
+
+    def distance(other: Entry) -> tuple[int, bool]:
+        paths = (row.build.partition(":")[0].split(".") for row in (entry, other))
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(*paths, strict=False))
+        alike = other.name.startswith(entry.name) or entry.name.startswith(other.name)
+        return -len([*shared]), not alike
+
+    for other in sorted(models().values(), key=distance):
+        task = resolve(other.task)
+        wanted = "classes" if task.classes is not None else TARGETS.get(task.name, "")
+        if other.name == entry.name or wanted != data.encoding["task"]:
+            continue
+        try:
+            check_task(other, data)
+            with torch.random.fork_rng(devices=[]):
+                call_with(resolve(other.build), data.spec, {}, other.name)
+        except ValueError:
+            continue
+        yield other.name
+
+
+OF_GRADIENTS = (
+    "init",
+    "init_scale",
+    "init_from",
+    "freeze",
+    "optimizer",
+    "lr",
+    "layer_decay",
+    "optimizer_options",
+    "decay_norms",
+    "schedule",
+    "schedule_options",
+    "warmup",
+    "average",
+    "average_start",
+)
+"""What only a model trained by an optimizer uses. An exact solve forgets the weights that it begins with, and
+the theorems of a mistake rule begin at 0."""
+
+
+OF_OBJECTIVE = ("mix", "mix_alpha", "label_smoothing", "confusion", "class_weight")
+"""What changes the objective that a step minimizes."""
+
+
+OF_DESCENT = ("clip", "accumulate")
+"""How a loss moves an optimizer."""
+
+
+OF_OTHERS: Mapping[str, str] = {
+    "init_scale": "init",
+    "mix_alpha": "mix",
+    "average_start": "average",
+    "pacing": "curriculum",
+    "pacing_start": "curriculum",
+    "pacing_end": "curriculum",
+}
+"""Options that say how another one does, and that other one."""
+
+
+def refuse_unused(
+    entry: Entry, rule: Rule | None, factory: Any, step: Mapping[str, Any], training: Training
+) -> None:
+    """Refuse options that differ from the entry's defaults and that nothing would look at.
+
+    Args:
+        entry: Whose model is trained.
+        rule: Whose step is taken in place of the entry's own.
+        factory: The factory of the step.
+        step: The options of the step.
+        training: The resolved options.
+
+    Raises:
+        ValueError: There is one; the message names the first.
+    """
+    base = Training().over(entry.defaults)
+    changed = [name for name, value in training.as_json().items() if value != getattr(base, name)]
+    found = {name: why for name, why in _unused(entry, rule, factory, step, training) if name in changed}
+    for name in changed:
+        if name in found:
+            raise ValueError(f"{found[name]}: leave out {flag(name)}")
+
+
+def _unused(
+    entry: Entry, rule: Rule | None, factory: Any, step: Mapping[str, Any], training: Training
+) -> Iterator[tuple[str, str]]:
+    """Each option without effect, and why it has none."""
+    what = f"the rule {rule.name}" if rule else f"the step of {entry.name}"
+    if not entry.optimizers:
+        yield from ((name, f"{entry.name} is not trained by gradients") for name in OF_GRADIENTS)
+    if any(entry.optimizers):
+        yield "compile", f"{what} asks for parts of the model, not for its outputs"
+    if "objective" not in data_parameters(factory):
+        yield from ((name, f"{what} asks for no loss that {name} could change") for name in OF_OBJECTIVE)
+        if training.precision == "bfloat16":
+            yield "precision", f"{what} asks for no loss that bfloat16 could compute"
+    if "descend" not in data_parameters(factory):
+        yield from ((name, f"{what} moves along no gradient") for name in OF_DESCENT)
+    if rule:
+        yield from ((name, f"{what} has no use for {name}") for name in rule.unused)
+        for option, replaced in rule.replaced.items():
+            if step.get(option) is not None:
+                yield from ((name, f"{option} of {what} takes the place of {name}") for name in replaced)
+    if not can_scale(entry):
+        yield "scale_targets", f"{entry.name} learns no values by gradients of their squared error"
+    for name, other in OF_OTHERS.items():
+        if getattr(training, other) in (None, "", "none", 0.0):
+            yield name, f"{name} is an option of {other}, which is not given"

@@ -1,0 +1,47 @@
+"""The data of a run: opened again, checked against its fingerprint; the part that it held out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from margin.core.catalog import sources
+from margin.data.examples import Data, held_out_part
+from margin.data.forms import without_prefix
+from margin.data.opening import open_data
+from margin.engine.runs import Run
+
+
+def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
+    """The data that a run was trained on, opened again and checked against its fingerprint."""
+    origin = record["arguments"]["data"]
+    if data is None and not origin:
+        raise ValueError("this run was trained on data in memory: hand them over again")
+    opened = open_data(data, {}) if data is not None else open_data(origin["source"], origin["options"])
+    if opened.fingerprint != record["data"]["fingerprint"]:
+        raise ValueError(
+            f"the data {opened.name} have changed since the run began: their fingerprint differs"
+        )
+    return opened
+
+
+def is_own(run: Run, data: Any) -> bool:
+    """Whether ``data`` names the source that the run was trained on: then its held-out part is meant."""
+    own = run.record["arguments"]["data"].get("source")
+    if own is None or not isinstance(data, str | Path):
+        return False
+    if own in sources():
+        return str(data).removeprefix("data/") == own
+    path = str(Path(without_prefix(data)).resolve())
+    return path in (own, own.partition(":")[2])
+
+
+def held_out(run: Run) -> Any:
+    """The test part that a run held out, else its validation part.
+
+    Raises:
+        ValueError: It held nothing out, its data have changed, or they lay in memory.
+    """
+    splits = reopen_data(run.record).splits
+    if not held_out_part(splits):
+        raise ValueError(f"{run.path} held nothing out")
+    return splits[held_out_part(splits)]
