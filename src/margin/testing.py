@@ -65,7 +65,7 @@ def check_row(row: Entry | Rule | Part | Claim) -> None:
         if path:
             resolve(path)
     for need in getattr(row, "needs", ()):
-        resolve(need.met)
+        resolve(need.met or need.model)
 
 
 # entries
