@@ -132,36 +132,36 @@ class Denoiser(nn.Module):
         return self.leave(self.norm(h))
 
 
-UNCONDITIONAL, CONDITIONAL = {"without": ("num_classes", "drop")}, {"dictated": ("num_classes",)}
-"""A model without classes has none of their options; those of one with classes are dictated by the data."""
+CLASSES = ("num_classes", "drop")
+"""Options of a model with classes alone; there the data dictate the first."""
 
 diffusion = headed(
-    Denoiser, diffusion_with, "A chain from rows to noise, and a network that reverses it.", **UNCONDITIONAL
+    Denoiser, diffusion_with, "A chain from rows to noise, and a network that reverses it.", without=CLASSES
 )
 conditional_diffusion = headed(
     Denoiser,
     diffusion_with,
     "A chain from rows to noise, and a network, conditioned on the class or on none, that reverses it.",
-    **CONDITIONAL,
+    dictated=CLASSES[:1],
 )
 image_diffusion = headed(
-    UNet, diffusion_with, "A chain from images to noise, and a U-Net that reverses it.", **UNCONDITIONAL
+    UNet, diffusion_with, "A chain from images to noise, and a U-Net that reverses it.", without=CLASSES
 )
 conditional_image_diffusion = headed(
     UNet,
     diffusion_with,
     "A chain from images to noise, and a U-Net, conditioned on the class or on none, that reverses it.",
-    **CONDITIONAL,
+    dictated=CLASSES[:1],
 )
 flow_matching = headed(
-    Denoiser, flow_matching_with, "A flow from noise to rows along straight paths.", **UNCONDITIONAL
+    Denoiser, flow_matching_with, "A flow from noise to rows along straight paths.", without=CLASSES
 )
 conditional_flow_matching = headed(
     Denoiser,
     flow_matching_with,
     "A flow from noise to rows, conditioned on the class or on none, along straight paths.",
-    **CONDITIONAL,
+    dictated=CLASSES[:1],
 )
 image_flow_matching = headed(
-    UNet, flow_matching_with, "A flow from noise to images along straight paths.", **UNCONDITIONAL
+    UNet, flow_matching_with, "A flow from noise to images along straight paths.", without=CLASSES
 )

@@ -21,7 +21,8 @@ from torch.nn.utils import parametrize
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import Call, capture, eval_mode, hooked, sample_examples
+from margin.engine.evaluation import Call as AnyCall
+from margin.engine.evaluation import capture, eval_mode, hooked, sample_examples
 from margin.nn.preprocessed import core_of, device_of, dtype_of, features_of
 
 Seen = Callable[["Call"], None]
@@ -68,7 +69,7 @@ def watched(model: nn.Module, seen: Seen) -> Iterator[None]:
     def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
         versions.append(_version(args[0]) if args else 0)
 
-    def leave(call: Call) -> None:
+    def leave(call: AnyCall) -> None:
         given = call.args[0] if call.args else None
         seen(Call(names[call.module], call.module, given, call.output, versions.pop(), _version(call.output)))
 
