@@ -104,7 +104,7 @@ def test_an_optimizer_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_equal_states_leave_equal_bytes(tmp_path: Path) -> None:
-    """safetensors draws the order of its metadata anew in every call: two names stand the wrong way in half."""
+    """safetensors draws the order of its metadata anew in every call: in half, two names are turned."""
     torch.manual_seed(0)
     state, file = trained(1, nn.Linear(2, 1)), tmp_path / "s.safetensors"
     contents = set()

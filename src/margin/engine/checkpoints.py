@@ -77,7 +77,7 @@ def save_state(path: Path, state: State) -> None:
 def in_order(content: bytes) -> bytes:
     """A safetensors file whose metadata stand in the order of their names.
 
-    The library writes them in an order drawn anew in every call, so that equal states would leave unequal files.
+    The library writes them in an order drawn anew in every call: equal states would leave unequal files.
     """
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])
