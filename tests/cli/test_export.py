@@ -35,6 +35,14 @@ def test_a_run_becomes_a_file_and_is_told(here: Path, capsys: pytest.CaptureFixt
     assert said.err == ""
 
 
+def test_an_export_of_weights_is_the_same_each_time(here: Path) -> None:
+    contents = set()
+    for number in range(4):  # a dozen names of metadata stand in one order by chance in less than 1e-8
+        assert main(["export", "r", "--format", "state", "--out", f"{number}.safetensors"]) == 0
+        contents.add((here / f"{number}.safetensors").read_bytes())
+    assert len(contents) == 1
+
+
 def test_json_holds_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["export", "r", "--weights", "last", "--json"]) == 0

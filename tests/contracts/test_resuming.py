@@ -227,7 +227,7 @@ def test_every_option_has_its_case() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_an_option(case: str, other: str, tmp_path: Path) -> None:
     given = {name: other if value == "OTHER" else value for name, value in CASES[case].items()}
-    host = "feedforward/mlp_regressor" if case == "scale_targets" else HOSTS[0]
+    host = "feedforward/mlp:values" if case == "scale_targets" else HOSTS[0]
     data = tiny(host)
     size = {"batch_size": -(-len(data.splits["train"]) // 2)}
     training = Training(**{**ONE, **size, **given})

@@ -7,6 +7,7 @@ import pytest
 from margin.core.options import HOUSE, Training
 
 LEAST = {
+    "seed": 0,
     "epochs": 0,
     "max_steps": 0,
     "batch_size": 1,
@@ -29,6 +30,7 @@ def test_the_least_value_is_allowed_and_one_less_refused(name: str, least: int) 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        ("seed", 2**64, r"seed must be below 2\^64: got 18446744073709551616"),
         ("clip", math.nan, "clip must be positive: got nan"),
         ("clip", 0.0, "clip must be positive: got 0"),
         ("lr", 0.0, "lr must be positive: got 0"),

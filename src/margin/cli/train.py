@@ -78,8 +78,11 @@ def run(words: Sequence[str]) -> Output:
     if taken.resume:
         return resumed(taken)
     base: dict[str, Any] = recorded(taken.config) if taken.config else {}
+    own = base.get("model", "")
+    heads = heads_of(find(models(), taken.model, "model")) if taken.model and not taken.data else ()
     taken = taken._replace(
-        model=taken.model or base.get("model", ""),
+        # without other data, the name of the body is that of the recorded head
+        model=own if not taken.model or own in {head.name for head in heads} else taken.model,
         data=taken.data or base.get("data", {}).get("source", ""),
         rule=taken.rule or base.get("rule", ""),
     )

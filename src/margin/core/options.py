@@ -166,6 +166,8 @@ class Training:
             value = getattr(self, name)
             if isinstance(value, int | float) and not value >= least:
                 raise ValueError(f"{name} must be at least {least}: got {value}")
+        if self.seed is not None and self.seed >= 2**64:
+            raise ValueError(f"seed must be below 2^64: got {self.seed}")
         for name in ("lr", "init_scale", "mix_alpha", "clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -227,6 +229,7 @@ _BEFORE = {"scale_targets": "none"}
 """Options that had another value than the house's before there was a choice."""
 
 _LEAST = {
+    "seed": 0,
     "epochs": 0,
     "max_steps": 0,
     "batch_size": 1,

@@ -71,7 +71,20 @@ def save_state(path: Path, state: State) -> None:
     text = json.dumps(pack(tree, "", tensors))
     if world().rank == 0:
         named = {name[1:]: tensor for name, tensor in tensors.items()}
-        write_whole(path, save(named, {"state": text, "digest": digest_of(named, text)}))
+        write_whole(path, in_order(save(named, {"state": text, "digest": digest_of(named, text)})))
+
+
+def in_order(content: bytes) -> bytes:
+    """A safetensors file whose metadata stand in the order of their names.
+
+    The library writes them in an order drawn anew in every call: equal states would leave unequal files.
+    """
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
+    return b"".join([len(text).to_bytes(8, "little"), text, memoryview(content)[start:]])
 
 
 def digest_of(tensors: Mapping[str, Tensor], text: str) -> str:

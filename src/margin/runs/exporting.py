@@ -23,6 +23,7 @@ from margin.core.tasks import DENSITY, PROBABILITY
 from margin.data.examples import Data, InOrder, held_out_part
 from margin.data.files.writing import write_whole
 from margin.data.preprocess import Standardize
+from margin.engine.checkpoints import in_order
 from margin.engine.plan import cut_of
 from margin.engine.runs import Run, load
 from margin.nn.preprocessed import Preprocessed, core_of, dtype_of
@@ -322,7 +323,7 @@ def state_bytes(module: Preprocessed, description: Mapping[str, Any]) -> bytes:
         state |= module.outcome.state_dict(prefix="outcome.")
     # safetensors refuses tensors that share memory
     tensors = {name: tensor.contiguous().clone() for name, tensor in state.items()}
-    return save(tensors, {"format": "pt"} | texts(description))
+    return in_order(save(tensors, {"format": "pt"} | texts(description)))
 
 
 def torch_bytes(module: nn.Module, inputs: tuple[Tensor, ...], description: Mapping[str, Any]) -> bytes:

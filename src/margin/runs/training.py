@@ -96,7 +96,7 @@ def train(
             "module of your own is trained by your own loop, and margin.audit(module, (x, y)) judges it"
         )
     arguments = {"options": dict(options or {}), "step": dict(step or {}), "rule": rule}
-    return finish(prepare(model, open_source(data, {}), arguments, training or Training(), out))
+    return finish(prepare(model, open_source(data, {}), arguments, _options(training), out))
 
 
 def resume(run: str | Path | Run, data: Any = None, training: Training | None = None) -> Run:
@@ -110,7 +110,15 @@ def resume(run: str | Path | Run, data: Any = None, training: Training | None = 
     Raises:
         ValueError: The data are not those that the run began with.
     """
-    return finish(reopen(run, data, training or Training()))
+    return finish(reopen(run, data, _options(training)))
+
+
+def _options(training: Training | None) -> Training:
+    if training is not None and not isinstance(training, Training):
+        raise ValueError(
+            f"training must be a margin.Training, as Training(epochs=3): got {type(training).__name__}"
+        )
+    return training or Training()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

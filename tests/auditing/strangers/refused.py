@@ -25,6 +25,27 @@ class Output(OrderedDict):
     """As Hugging Face's models answer."""
 
 
+def returns_complex_numbers() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: z.to(torch.complex64))
+    way = "got complex64; audit a module whose forward returns model(x).real, or"
+    return Refused(model=model, data=_data(), way=way)
+
+
+def returns_a_nested_tensor() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: torch.nested.nested_tensor(list(z)))
+    return Refused(model=model, data=_data(), way="to_padded_tensor(model(x), 0.0)")
+
+
+def returns_a_sparse_tensor() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: z.detach().to_sparse())
+    return Refused(model=model, data=_data(), way="returns model(x).to_dense()")
+
+
+def returns_a_row_for_each() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: [row[: 5 + i % 3] for i, row in enumerate(z)])
+    return Refused(model=model, data=_data(), way="list of [0], [1], [2], [3], [4] and 145 more; ")
+
+
 def returns_a_tuple() -> Refused:
     model = Returning(mlp(64, 8, 10), lambda z: (z, z.mean()))
     return Refused(model=model, data=_data(), way="audit a module whose forward returns model(x)[0]")
@@ -123,6 +144,7 @@ def logits_as_probabilities() -> Refused:
 
 
 REFUSED = (
+    returns_complex_numbers, returns_a_nested_tensor, returns_a_sparse_tensor, returns_a_row_for_each,
     returns_a_tuple, returns_a_dict, returns_an_output_object, several_labels, several_real_labels,
     segmentation, one_hot, labels_in_a_column, real_labels, real_labels_of_one_logit, ignored_labels,
     labels_from_1, one_logit_untold, sigmoid_as_a_logit, sigmoids_as_logits, sigmoid_as_a_halfspace,

@@ -102,6 +102,7 @@ def test_a_stranger_is_audited_rightly(build) -> None:
     assert "[nan, nan]" not in text and "[-inf, inf]" not in text
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, about nested tensors
 @pytest.mark.parametrize("build", REFUSED, ids=lambda build: build.__name__)
 def test_what_is_not_audited_is_told_the_way_on(build) -> None:
     refused = build()

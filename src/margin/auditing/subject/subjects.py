@@ -118,10 +118,16 @@ def _run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
         raise ValueError(
             f"the model must accept the data: given {passed}, it raised {type(error).__name__}: {reason}"
         ) from error
-    if not isinstance(outputs, Tensor) or outputs.ndim == 0 or len(outputs) != len(inputs[0]):
-        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else described(outputs)
+    plain = isinstance(outputs, Tensor) and outputs.layout == torch.strided and not outputs.is_nested
+    if not plain or outputs.ndim == 0 or len(outputs) != len(inputs[0]):
+        got = tuple(outputs.shape) if plain else described(outputs)
         raise ValueError(
             f"the model must return one tensor with a row per example: given {passed}, got {got}"
+        )
+    if outputs.is_complex():
+        raise ValueError(
+            f"the model must return real numbers: got {name_of(outputs)}; audit a module whose forward "
+            "returns model(x).real, or model(x).abs()"
         )
     return outputs
 

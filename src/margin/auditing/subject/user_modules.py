@@ -129,6 +129,9 @@ LACKS = re.compile(
 )
 """What torch says where an operation of the model has no such derivative, or none that runs over examples."""
 
+MOST = 5
+"""How many parts of what a model returns are named."""
+
 
 def check_copyable(model: nn.Module) -> None:
     """Refuse a model that torch does not copy, as many questions must: one with a weight that it computes.
@@ -220,6 +223,11 @@ def described(outputs: Any) -> str:
     """The kind of outputs that are not one tensor, and a module that returns one tensor of them."""
     kind = type(outputs).__name__
     parts: list[str] = []
+    if isinstance(outputs, Tensor):
+        name, way = "sparse", "model(x).to_dense()"
+        if outputs.is_nested:
+            name, way = "nested", "torch.nested.to_padded_tensor(model(x), 0.0)"
+        return f"a {name} {kind}; audit a module whose forward returns {way}"
     if isinstance(outputs, Mapping):
         parts = [f"[{name!r}]" for name, part in outputs.items() if isinstance(part, Tensor)]
     elif isinstance(outputs, tuple | list):
@@ -231,7 +239,8 @@ def described(outputs: Any) -> str:
     if not parts:
         return kind
     part = next((part for part in parts if "logits" in part), parts[0])
-    return f"{kind} of {', '.join(parts)}; audit a module whose forward returns model(x){part}"
+    more = f" and {len(parts) - MOST} more" if len(parts) > MOST else ""
+    return f"{kind} of {', '.join(parts[:MOST])}{more}; audit a module whose forward returns model(x){part}"
 
 
 def lacking(error: Exception) -> str:

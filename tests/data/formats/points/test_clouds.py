@@ -108,6 +108,9 @@ def test_arrays_in_a_file(tmp_path: Path, refused: Callable) -> None:
     np.savez(path, x=x.reshape(80, 3), sizes=[4] * 19, y=y)
     with refused("add up to 80 elements"):
         read_clouds(path)
+    np.savez(path, x=x, mask=np.zeros((20, 4), bool), y=y)
+    with refused("a set must hold an element: all 20 are empty"):
+        read_clouds(path)
     np.savez(path, x=x)
     with refused("training needs an array y"):
         read_clouds(path)

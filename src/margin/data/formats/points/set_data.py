@@ -61,6 +61,8 @@ def set_data(raw: RawSets, split: Split) -> Data:
     """
     if raw.task == "point_classes" and raw.points is not None:
         raise ValueError(f"{raw.name}: elements with a class each cannot be drawn anew: leave out points")
+    if not len(raw.sets.elements):
+        raise ValueError(f"{raw.name}: a set must hold an element: all {len(raw.sets)} are empty")
     sets = prepared(raw.sets, raw.scale, raw.points, split.seed, raw.name)
     targets, task, classes = _targets(raw, sets)
     parts, record = _parts(raw, split, targets if task == "classes" else None, classes)
@@ -144,7 +146,7 @@ def as_examples(sets: Sets, targets: Tensor | None, *, equal: bool) -> Arrays | 
     if not equal:
         return Sets(sets.elements, sets.sizes, targets)
     size = int(sets.sizes[0]) if len(sets) else 0
-    return Arrays((sets.elements.reshape(len(sets), size, -1),), targets)
+    return Arrays((sets.elements.reshape(len(sets), size, sets.elements.shape[1]),), targets)
 
 
 def prepared(sets: Sets, scale: Scale, points: int | None, seed: int, name: str) -> Sets:
