@@ -90,7 +90,7 @@ class Finding:
         scope: always, with probability, for some member of a class (exists), asymptotically (limit).
         tolerance: Width by which rounding may widen the promise, in the value's unit.
         labels: Names of the value's elements.
-        bracket: Where the quantity lies that the value bounds from one side only, element by element: the
+        sandwich: Where the quantity lies that the value bounds from one side only, element by element: the
             accuracy in a ball, between what is certified and what survived the attack. None: in the reach.
         curves: Named tensors that the report draws.
         remarks: What a reader must know besides the verdict, a sentence each: why there is no certificate.
@@ -114,7 +114,7 @@ class Finding:
     scope: Scope = "always"
     tolerance: float = 0.0
     labels: tuple[str, ...] = ()
-    bracket: tuple[Tensor, Tensor] | None = None
+    sandwich: tuple[Tensor, Tensor] | None = None
     curves: Mapping[str, Tensor] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     reference: str = ""

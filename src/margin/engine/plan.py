@@ -270,8 +270,8 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     task = resolve(entry.task)
     objective = objective_of(entry, task)
 
-    def in_order(part: Examples, world: Share = ALL) -> InOrder:
-        return InOrder(part, evaluation_batch(part, size), dtype=dtype, device=device, world=world)
+    def in_order(part: Examples, share: Share = ALL) -> InOrder:
+        return InOrder(part, evaluation_batch(part, size), dtype=dtype, device=device, share=share)
 
     source = make_sampler(examples["train"], size, data, training)
     if entry.whole and source.per_epoch > 1:
