@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from margin.data.description import describe, lines
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 
 def test_titanic_is_described_as_pandas_counts_it(shared: Path) -> None:

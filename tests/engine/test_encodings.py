@@ -4,17 +4,17 @@ from typing import get_args
 
 import pytest
 
+from margin.data.formats import tables, text
 from margin.data.formats.tables import columns
 from margin.data.formats.text import vocabulary
-from margin.engine import encodings
 
 
 @pytest.mark.parametrize(
     ("schema", "reader"),
     [
-        (encodings.MISSING, columns.Missing),
-        (encodings.LEVEL, vocabulary.Level),
-        (encodings.CASE, vocabulary.Case),
+        (tables.MISSING, columns.Missing),
+        (text.LEVEL, vocabulary.Level),
+        (text.CASE, vocabulary.Case),
     ],
     ids=["missing", "level", "case"],
 )

@@ -9,6 +9,7 @@ from margin.cli.output import Output, columns
 from margin.cli.streams import fitted, say
 from margin.core import catalog
 from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
+from margin.data.source import Source
 
 SHOWN = """usage: margin data show DATA [options]
 
@@ -129,14 +130,15 @@ def show(words: Sequence[str]) -> Output:
         default="",
         help="The picture of these changes, a .png; augmented.png if not given.",
     )
-    data_options(parser, words[0])
-    options: dict[str, Any] = parse(parser, readable(words[1:], words[0])).as_dict()
+    source = Source(words[0])
+    data_options(parser, source)
+    options: dict[str, Any] = parse(parser, readable(words[1:], source)).as_dict()
     if options["out"] and not options["augment"]:
         raise ValueError("--out is the picture of --augment, which is not given: leave out --out")
     from margin.data.description import describe, lines
-    from margin.data.opening import open_data
+    from margin.data.open import open_data
 
-    data = open_data(words[0], options.get("data", {}))
+    data = open_data(source, options.get("data", {}))
     if options["augment"]:
         changes = [word.strip() for word in options["augment"].strip("[]").split(",")]
         return augmentations(data, changes, Path(options["out"] or "augmented.png"))

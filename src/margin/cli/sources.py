@@ -6,21 +6,20 @@ from jsonargparse import ArgumentParser
 
 from margin.cli.parsing import bracketed
 from margin.core.catalog import chosen, dictated
-from margin.data.opening import reader_of
+from margin.data.source import Source
 
 SHORT = ("target", "task", "missing", "ignore")
 """Options of a reader that may be written without the prefix ``data.``."""
 
 
-def data_options(parser: ArgumentParser, source: str) -> None:
+def data_options(parser: ArgumentParser, source: Source) -> None:
     """Add the options of the source's reader, under ``data.``."""
-    parser.add_function_arguments(reader_of(source), "data", skip=set(dictated(reader_of(source))))
+    parser.add_function_arguments(source.reader, "data", skip=set(dictated(source.reader)))
 
 
-def readable(words: Sequence[str], source: str) -> list[str]:
+def readable(words: Sequence[str], source: Source) -> list[str]:
     """What was typed, with short options spelled out and lists bracketed."""
-    reader = reader_of(source)
-    known = chosen(reader)
+    known = chosen(source.reader)
     spelled = []
     for word in words:
         flag, equals, value = word.partition("=")
@@ -28,4 +27,4 @@ def readable(words: Sequence[str], source: str) -> list[str]:
         if flag.startswith("--") and short in SHORT and short in known:
             word = f"--data.{short}{equals}{value}"
         spelled.append(word)
-    return bracketed(spelled, "data", reader)
+    return bracketed(spelled, "data", source.reader)

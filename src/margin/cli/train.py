@@ -14,6 +14,7 @@ from margin.cli.parsing import bracketed, new_parser, one_line, parse
 from margin.cli.streams import fitted, say
 from margin.core.catalog import dictated, find, models, resolve, rules
 from margin.core.options import Training
+from margin.data.source import Source
 
 USAGE = """usage: margin train MODEL DATA [options]
 
@@ -68,9 +69,10 @@ def run(words: Sequence[str]) -> Output:
             return Output({"usage": USAGE}, fitted(USAGE))
         raise ValueError("margin train needs MODEL and DATA, for instance: margin train lenet5 digits")
     check_names(taken)
-    parser = parser_of(taken.model, taken.data, taken.rule)
+    source = Source(taken.data)
+    parser = parser_of(taken.model, source, taken.rule)
     before = Training.recorded(base["training"]) if base else None
-    return trained(taken, options_of(parser, taken, base), before)
+    return trained(taken, source, options_of(parser, taken, source, base), before)
 
 
 def take(words: Sequence[str]) -> Words:
@@ -108,7 +110,7 @@ def check_names(taken: Words) -> None:
     check_source(taken.data)
 
 
-def parser_of(model: str, data: str, rule: str) -> ArgumentParser:
+def parser_of(model: str, source: Source, rule: str) -> ArgumentParser:
     """The options of one model on one source: from the signatures of constructor, step and reader.
 
     Raises:
@@ -119,7 +121,7 @@ def parser_of(model: str, data: str, rule: str) -> ArgumentParser:
 
     entry = find(models(), model, "model")
     factory, build = factory_of(entry, rule), resolve(entry.build)
-    parser = new_parser(f"margin train {model} {data}", f"{entry.summary} ({entry.reference}).")
+    parser = new_parser(f"margin train {model} {source.given}", f"{entry.summary} ({entry.reference}).")
     parser.add_argument("--out", type=str, default="", help="Directory of the run; it must not exist.")
     parser.add_argument(
         "--seeds", type=int, default=1, help="Number of trainings, seeds counted from --seed."
@@ -128,20 +130,22 @@ def parser_of(model: str, data: str, rule: str) -> ArgumentParser:
     added = parser.add_class_arguments if isinstance(build, type) else parser.add_function_arguments
     added(build, "model", skip=set(dictated(build)))
     parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(dictated(factory)))
-    data_options(parser, data)
+    data_options(parser, source)
     resolved = Training().over(entry.defaults)
     parser.set_defaults({name: value for name, value in resolved.as_json().items() if value is not None})
     return parser
 
 
-def options_of(parser: ArgumentParser, taken: Words, base: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(
+    parser: ArgumentParser, taken: Words, source: Source, base: Mapping[str, Any]
+) -> dict[str, Any]:
     """The options, those of a recorded run first, then those typed."""
     from margin.cli.sources import readable
     from margin.engine.plan import factory_of
 
     prefix = "rule" if taken.rule else "step"
     entry = find(models(), taken.model, "model")
-    words = bracketed(readable(taken.rest, taken.data), "", Training)
+    words = bracketed(readable(taken.rest, source), "", Training)
     words = bracketed(words, "model", resolve(entry.build))
     words = bracketed(words, prefix, factory_of(entry, taken.rule))
     if base:
@@ -183,21 +187,22 @@ def training_of(options: Mapping[str, Any]) -> Training:
     return Training(**{field.name: options[field.name] for field in dataclasses.fields(Training)})
 
 
-def trained(taken: Words, options: dict[str, Any], before: Training | None) -> Output:
+def trained(taken: Words, source: Source, options: dict[str, Any], before: Training | None) -> Output:
     """Train once or for several seeds; print the metrics and where the run is.
 
     Args:
         taken: What is trained on what.
+        source: The data.
         options: The options, those of a record among them.
         before: The options of a record that is repeated, of which none is looked up again.
     """
     from margin.engine.parallel.processes import gathered
 
     with gathered(options["device"]):
-        return _trained(taken, options, before)
+        return _trained(taken, source, options, before)
 
 
-def _trained(taken: Words, options: dict[str, Any], before: Training | None) -> Output:
+def _trained(taken: Words, source: Source, options: dict[str, Any], before: Training | None) -> Output:
     from margin.cli.progress import progress
     from margin.engine.parallel.processes import told_by_first
     from margin.runs.training import Job, begin, finish, prepare
@@ -210,7 +215,7 @@ def _trained(taken: Words, options: dict[str, Any], before: Training | None) -> 
         "step": options["rule" if taken.rule else "step"],
         "rule": taken.rule,
     }
-    data = opened(taken, options["data"])
+    data = opened(taken.model, source, options["data"])
 
     def one(training: Training, out: str | Path | None) -> Job:
         if before is None:
@@ -231,21 +236,20 @@ def _trained(taken: Words, options: dict[str, Any], before: Training | None) -> 
     return outcome(runs, parts)
 
 
-def opened(taken: Words, options: Mapping[str, Any]) -> Any:
+def opened(model: str, source: Source, options: Mapping[str, Any]) -> Any:
     """The data; a table or arrays that cannot be read are perhaps another kind of file, without its prefix.
 
     Raises:
         ValueError: The data are wrong; the message says how the model's are read, where it takes no vectors.
     """
-    from margin.data.forms import form_of
     from margin.engine.plan import reading_of
     from margin.runs.training import open_source
 
     try:
-        return open_source(taken.data, options)
+        return open_source(source, options)
     except ValueError as error:
-        entry = find(models(), taken.model, "model")
-        other = reading_of(entry, taken.data) if form_of(taken.data) in ("table", "arrays") else ""
+        entry = find(models(), model, "model")
+        other = reading_of(entry, source.given) if source.form in ("table", "arrays") else ""
         raise ValueError(f"{error}; {other}" if other else str(error)) from None
 
 
@@ -283,8 +287,9 @@ def resumed(taken: Words) -> Output:
     taken = taken._replace(model=base["model"], data=base["data"].get("source", ""), rule=base["rule"])
     if not taken.data:
         raise ValueError("this run was trained on data in memory: resume it with margin.resume(run, data)")
-    parser = parser_of(taken.model, taken.data, taken.rule)
-    options = options_of(parser, taken, base)
+    source = Source(taken.data)
+    parser = parser_of(taken.model, source, taken.rule)
+    options = options_of(parser, taken, source, base)
     if options["out"] or options["seeds"] != 1:
         raise ValueError("a resumed run stays where it is, with its one seed: leave out --out and --seeds")
     own = {

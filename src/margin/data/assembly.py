@@ -3,18 +3,16 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from margin.core.types import Domain
+from margin.data.arrays import Array, fit_shape, inputs_of, known_targets, seen_as, targets_of, wide_of
 from margin.data.examples import Arrays, Data, fingerprint
-from margin.data.formats.tables.grouping import group_parts
 from margin.data.preprocess import fit_standardize
-from margin.data.splits import Split, parts_of
-
-TaskName = Literal["classes", "values"]
+from margin.data.splits import Split, TaskName, group_parts, parts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,6 +48,42 @@ class Raw:
     notes: tuple[str, ...] = ()
     wide: bool = False
     groups: Tensor | None = None
+
+
+def raw_arrays(
+    name: str,
+    x: Array,
+    y: Array,
+    *,
+    task: TaskName | None,
+    domain: tuple[float, float] | None,
+    test_arrays: tuple[Array, Array] | None,
+    classes: Sequence[str] = (),
+) -> Raw:
+    """The checked examples of arrays, before they are cut; ``classes`` names them where names are known."""
+    seen = seen_as(inputs_of(x, name))
+    inputs, notes = seen.inputs, list(seen.notes)
+    targets, task, classes = targets_of(y, len(inputs), name, task, classes)
+    wide, said = wide_of(inputs, targets, task)
+    official = None
+    if test_arrays is not None:
+        test_name = f"{name}, test part"
+        test_inputs = fit_shape(inputs_of(test_arrays[0], test_name), inputs.shape[1:], test_name)
+        official = (test_inputs, known_targets(test_arrays[1], len(test_inputs), test_name, task, classes))
+        notes.append("the official test part is kept")
+    return Raw(
+        name=name,
+        inputs=inputs,
+        targets=targets,
+        task=task,
+        classes=tuple(classes),
+        dtype=torch.float64 if wide or inputs.dtype == torch.float64 else torch.float32,
+        wide=wide,
+        domain=seen.domain if domain is None else domain,
+        official=official,
+        encoding=seen.encoding if domain is None else {},
+        notes=(*notes, *said),
+    )
 
 
 def assemble(raw: Raw, split: Split, parts: Mapping[str, Tensor] | None = None) -> Data:

@@ -526,7 +526,7 @@ MODELS: tuple[Entry, ...] = (
         task="margin.core.tasks:SERIES",
         objective="margin.sequence.forecast.loss:scaled_error",
         defaults={"epochs": 30, "batch_size": 32, "lr": 1e-3, "clip": 1.0, "patience": 5},
-        tiny="margin.data.sets.tiny.series:waves",
+        tiny="margin.data.sets.tiny.sequences:waves",
         reference="Hochreiter and Schmidhuber 1997, Section 4; Wen et al. 2017, Section 3",
     ),
     Entry(
@@ -536,7 +536,7 @@ MODELS: tuple[Entry, ...] = (
         task="margin.core.tasks:SERIES",
         objective="margin.sequence.forecast.loss:scaled_error",
         defaults={"epochs": 30, "batch_size": 32, "lr": 1e-3, "clip": 1.0, "patience": 5},
-        tiny="margin.data.sets.tiny.series:waves",
+        tiny="margin.data.sets.tiny.sequences:waves",
         reference="Cho et al. 2014, Section 2.3; Wen et al. 2017, Section 3",
     ),
     Entry(
@@ -546,7 +546,7 @@ MODELS: tuple[Entry, ...] = (
         task="margin.core.tasks:QUANTILES",
         objective="margin.sequence.forecast.loss:scaled_error",
         defaults={"epochs": 30, "batch_size": 32, "lr": 1e-3, "clip": 1.0, "patience": 5},
-        tiny="margin.data.sets.tiny.series:waves",
+        tiny="margin.data.sets.tiny.sequences:waves",
         reference="Wen, Torkkola, Narayanaswamy and Madeka 2017, Section 3",
     ),
     Entry(
@@ -556,7 +556,7 @@ MODELS: tuple[Entry, ...] = (
         task="margin.core.tasks:SERIES",
         objective="margin.sequence.forecast.loss:scaled_error",
         defaults={"epochs": 30, "batch_size": 32, "lr": 1e-3, "clip": 1.0, "patience": 5},
-        tiny="margin.data.sets.tiny.series:waves",
+        tiny="margin.data.sets.tiny.sequences:waves",
         reference="Feng et al. 2024, Section 3.1; Wen et al. 2017, Section 3",
     ),
     Entry(
@@ -566,7 +566,7 @@ MODELS: tuple[Entry, ...] = (
         task="margin.core.tasks:SERIES",
         objective="margin.sequence.forecast.loss:scaled_error",
         defaults={"epochs": 30, "batch_size": 32, "lr": 1e-3, "clip": 1.0, "patience": 5},
-        tiny="margin.data.sets.tiny.series:waves",
+        tiny="margin.data.sets.tiny.sequences:waves",
         reference="Orvieto et al. 2023, Section 3; Wen et al. 2017, Section 3",
     ),
     Entry(
@@ -576,7 +576,7 @@ MODELS: tuple[Entry, ...] = (
         task="margin.core.tasks:SERIES",
         objective="margin.sequence.forecast.loss:scaled_error",
         defaults={"epochs": 30, "batch_size": 32, "lr": 1e-3, "clip": 1.0, "patience": 5},
-        tiny="margin.data.sets.tiny.series:waves",
+        tiny="margin.data.sets.tiny.sequences:waves",
         reference="Bai, Kolter and Koltun 2018, Section 3",
     ),
     Entry(
@@ -590,7 +590,7 @@ MODELS: tuple[Entry, ...] = (
         parallel=False,
         weighted=False,
         defaults={"epochs": 1, "batch_size": 512},
-        tiny="margin.data.sets.tiny.series:waves",
+        tiny="margin.data.sets.tiny.sequences:waves",
         reference="Hyndman and Athanasopoulos 2021, Section 5.2",
     ),
     Entry(
@@ -604,7 +604,7 @@ MODELS: tuple[Entry, ...] = (
         parallel=False,
         weighted=False,
         defaults={"epochs": 1, "batch_size": 512},
-        tiny="margin.data.sets.tiny.series:waves",
+        tiny="margin.data.sets.tiny.sequences:waves",
         reference="Hyndman and Athanasopoulos 2021, Section 5.2",
     ),
     Entry(
@@ -619,7 +619,7 @@ MODELS: tuple[Entry, ...] = (
         whole=True,
         weighted=False,
         defaults={"epochs": 1, "batch_size": "all"},
-        tiny="margin.data.sets.tiny.series:waves",
+        tiny="margin.data.sets.tiny.sequences:waves",
         reference="Zeng, Chen, Zhang and Xu 2023, Section 4.1",
     ),
 )

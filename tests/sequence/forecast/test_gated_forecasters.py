@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from margin.data.sets.tiny.series import waves
+from margin.data.sets.tiny.sequences import waves
 from margin.sequence.forecast.gated_forecasters import gru_forecaster, gru_quantiles, lstm_forecaster
 
 

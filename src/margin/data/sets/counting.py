@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from margin.data.examples import Data
-from margin.data.formats.ragged import offsets_of
+from margin.data.examples import Data, offsets_of
 from margin.data.formats.sequences.rows import Ragged, TokenSequences, fingerprint_of
 from margin.data.formats.sequences.sources import lengths_line
 from margin.data.sets.synthetic_sequences import at_least, generator_of

@@ -3,8 +3,7 @@
 import torch
 from torch import Generator, Tensor
 
-from margin.data.examples import Data
-from margin.data.formats.ragged import offsets_of
+from margin.data.examples import Data, offsets_of
 from margin.data.formats.sequences.rows import Ragged, fingerprint_of
 from margin.data.formats.sequences.sources import lengths_line
 from margin.data.formats.text.pair_examples import EOS, SPECIAL, Pairs

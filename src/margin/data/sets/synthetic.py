@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from margin.data.assembly import Raw, TaskName, assemble, cut
+from margin.data.assembly import Raw, assemble, cut
 from margin.data.examples import Data
-from margin.data.splits import Split
+from margin.data.splits import Split, TaskName
 from margin.math.seeds import mix
 
 

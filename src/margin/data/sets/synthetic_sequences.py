@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Generator, Tensor
 
-from margin.data.examples import Data
-from margin.data.formats.ragged import offsets_of
+from margin.data.examples import Data, offsets_of
 from margin.data.formats.sequences.rows import Ragged
 from margin.data.formats.sequences.sources import RawSequences, assemble_sequences
 from margin.data.splits import Split

@@ -280,6 +280,11 @@ def sound_files(path: Path, labels: Labels | Literal["none", "any"] | None) -> t
     return files, [file.stem.partition("_")[0] for file in files]
 
 
+def every_sound_file(source: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """The WAV files that :func:`encode_audio` reads of a file or folder, in its order."""
+    return tuple(sound_files(Path(source), "none")[0])
+
+
 def load_sounds(files: Sequence[Path], resample: int | None) -> tuple[list[Tensor], int, tuple[str, ...]]:
     """The clips of files at one rate, the rate, and what is to be noted.
 

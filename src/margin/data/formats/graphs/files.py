@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margin.data.assembly import TaskName
 from margin.data.examples import Data
 from margin.data.files.archives import arrays_in
 from margin.data.files.reading import check_unpacked
@@ -34,6 +33,7 @@ from margin.data.formats.graphs.objects import encode_object
 from margin.data.formats.graphs.parts import Nodes
 from margin.data.formats.graphs.tables import Directed, Reading, raw_of_tables, read_by
 from margin.data.formats.tables.delimited import load_table
+from margin.data.splits import TaskName
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".csv.gz", ".tsv.gz")
 

@@ -11,14 +11,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.data.assembly import TaskName
 from margin.data.examples import PARTS_OF_DATA, Data
 from margin.data.formats.graphs.graphs import Graph
 from margin.data.formats.graphs.neighbor_sampling import Sampled
 from margin.data.formats.graphs.parts import Nodes
 from margin.data.formats.sequences.rows import fingerprint_of
 from margin.data.preprocess import fit_standardize
-from margin.data.splits import Split, check_classes, parts_of
+from margin.data.splits import Split, TaskName, check_classes, parts_of
 from margin.math.seeds import mix
 
 Normalize = Literal["none", "rows"]

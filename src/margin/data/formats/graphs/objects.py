@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from margin.data.arrays import as_numpy
-from margin.data.assembly import TaskName
 from margin.data.examples import Data
 from margin.data.formats.graphs.attributes import graph_of_object, named, raw_of_object
 from margin.data.formats.graphs.graphs import Graph, joined
@@ -19,7 +18,7 @@ from margin.data.formats.graphs.node_data import Cut, Cutting, Normalize, Settin
 from margin.data.formats.graphs.parts import Graphs, Nodes
 from margin.data.formats.graphs.set_data import RawGraphs, graph_set_data, new_graphs
 from margin.data.formats.graphs.tables import RECORDED, Directed, Reading, raw_of_tables, read_by, structure
-from margin.data.splits import Split
+from margin.data.splits import Split, TaskName
 
 
 def from_graph(  # more than 7 parameters: they are the options of the source

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from margin.data.arrays import Array, known_targets, targets_of
-from margin.data.assembly import TaskName
 from margin.data.examples import PARTS_OF_DATA, Data
 from margin.data.formats.graphs.graphs import Graph
 from margin.data.formats.graphs.node_data import spec_of
 from margin.data.formats.graphs.parts import Graphs
 from margin.data.formats.sequences.rows import fingerprint_of
 from margin.data.preprocess import fit_standardize
-from margin.data.splits import Split, parts_of
+from margin.data.splits import Split, TaskName, parts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

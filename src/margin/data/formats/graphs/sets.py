@@ -10,14 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.assembly import TaskName
 from margin.data.examples import Data
 from margin.data.formats.graphs.graphs import Graph
 from margin.data.formats.graphs.objects import encode_objects
 from margin.data.formats.graphs.parts import Graphs
 from margin.data.formats.graphs.set_data import RawGraphs, graph_set_data, new_graphs
 from margin.data.formats.graphs.set_files import Found, load_graphs, numbers_of
-from margin.data.splits import Split
+from margin.data.splits import Split, TaskName
 
 Degree = Literal["none", "one_hot"]
 

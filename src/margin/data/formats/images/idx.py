@@ -9,6 +9,7 @@ import math
 import os
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margin.data.arrays import raw_arrays
-from margin.data.assembly import assemble
-from margin.data.examples import Data
+from margin.data.assembly import assemble, raw_arrays
+from margin.data.examples import Arrays, Data
 from margin.data.files.reading import check_unpacked, reading, regular
+from margin.data.formats.arrays.sources import encode_pair
 from margin.data.places import FOUR, either, folder_of, how_to_get, missing
 from margin.data.splits import Split
 
@@ -156,6 +157,20 @@ def read_images(
     pairs = read_pairs(path)
     raw = raw_arrays(str(path), *pairs["train"], task="classes", domain=None, test_arrays=pairs.get("test"))
     return replace(assemble(raw, Split(test=test, val=val, seed=split_seed)), name=path.name)
+
+
+def encode_idx(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Arrays:
+    """IDX images, their labels if these lie beside them; of a folder of the four files the test part.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: As :func:`encode_pair`.
+    """
+    path = Path(source)
+    if path.is_dir() or labels_beside(path).is_file():
+        pairs = read_pairs(path)
+        return encode_pair(pairs.get("test", pairs["train"]), encoding, str(path))
+    return encode_pair((read_idx(path), None), encoding, str(path))
 
 
 def read_pairs(path: Path) -> dict[str, Pair]:

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
 from margin.core.types import Domain
-from margin.data.arrays import inputs_of, known_targets, raw_arrays, seen_as, targets_of
-from margin.data.assembly import TaskName, assemble, domain_of, encoding_of, spec_of
+from margin.data.arrays import inputs_of, known_targets, seen_as, targets_of
+from margin.data.assembly import assemble, domain_of, encoding_of, raw_arrays, spec_of
 from margin.data.examples import Arrays, Data, InOrder
 from margin.data.formats.objects.fetching import PROBED, Fetched, Items, Memory, Survey, room, survey
 from margin.data.preprocess import Moments
-from margin.data.splits import Split, parts_of
+from margin.data.splits import Split, TaskName, parts_of
 
 _BATCH = 256
 

@@ -13,13 +13,12 @@ from torch import Tensor
 
 from margin.core.types import Batch, Examples
 from margin.data.arrays import inputs_of, known_targets, seen_as
-from margin.data.assembly import TaskName
 from margin.data.examples import ALL, Batches, Data, Share, Shuffled
 from margin.data.formats.objects.datasets import Understood, parted, understand
 from margin.data.formats.objects.fetching import collated, drawing, survey
 from margin.data.preprocess import Moments
 from margin.data.sampling.length_batches import BySimilarLength
-from margin.data.splits import Split
+from margin.data.splits import Split, TaskName
 from margin.math.seeds import mix
 
 

@@ -10,9 +10,8 @@ from torch import Generator, Tensor, nn
 from margin.core.types import Domain
 from margin.data.arrays import Array, known_targets, targets_of
 from margin.data.assembly import domain_of
-from margin.data.examples import PARTS_OF_DATA, Arrays, Data
+from margin.data.examples import PARTS_OF_DATA, Arrays, Data, offsets_of
 from margin.data.formats.points.sets import Sets
-from margin.data.formats.ragged import offsets_of
 from margin.data.formats.sequences.rows import fingerprint_of
 from margin.data.preprocess import fit_standardize
 from margin.data.splits import Split, parts_of

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from margin.core.types import Domain
 from margin.data.arrays import Array, known_targets, targets_of
-from margin.data.assembly import TaskName, domain_of
+from margin.data.assembly import domain_of
 from margin.data.examples import Data
 from margin.data.formats.sequences.files import Found, load_sequences
 from margin.data.formats.sequences.rows import Ragged, Sequences, fingerprint_of
@@ -33,7 +33,7 @@ from margin.data.formats.sequences.values import (
 )
 from margin.data.preprocess import fit_standardize
 from margin.data.sampling.length_batches import padding_line
-from margin.data.splits import Split, parts_of
+from margin.data.splits import Split, TaskName, parts_of
 
 
 def from_sequences(  # more than 7 parameters: they are the options of the source

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.assembly import Raw, TaskName, assemble, cut
+from margin.data.arrays import is_wide_target
+from margin.data.assembly import Raw, assemble, cut
 from margin.data.examples import Arrays, Data
 from margin.data.formats.tables.columns import FILL, Column, Missing, as_kind, no_column, understand, width
-from margin.data.formats.tables.delimited import Header, Table, Writing, load_table
+from margin.data.formats.tables.delimited import Header, Table, Writing, load_table, to_table
 from margin.data.formats.tables.delimited_form import Decimal
-from margin.data.formats.tables.frames import to_table
 from margin.data.formats.tables.rows import (
     class_names,
     encode_table,
@@ -39,8 +39,7 @@ from margin.data.formats.tables.table_parts import (
     record_of,
     target_name,
 )
-from margin.data.formats.tables.wide import is_wide_target
-from margin.data.splits import Split
+from margin.data.splits import Split, TaskName
 
 Index = Literal["leave_out", "keep"]
 

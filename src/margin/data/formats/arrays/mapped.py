@@ -13,10 +13,10 @@ from torch import Generator, Tensor
 
 from margin.core.types import Batch, Domain
 from margin.data.arrays import Array, inputs_of, seen_as, targets_of
-from margin.data.assembly import Raw, TaskName, cut, encoding_of, spec_of
+from margin.data.assembly import Raw, cut, encoding_of, spec_of
 from margin.data.examples import Data
 from margin.data.preprocess import Moments
-from margin.data.splits import Split
+from margin.data.splits import Split, TaskName
 
 BLOCK = 2**22
 """Bytes of a file that are read at a time: 4 MiB."""

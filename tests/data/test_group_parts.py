@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from margin.data.description import describe, lines
-from margin.data.formats.tables.grouping import group_parts
 from margin.data.formats.tables.tables import read_frame, read_table
-from margin.data.opening import encode
-from margin.data.splits import Split
+from margin.data.open import encode
+from margin.data.splits import Split, group_parts
 
 
 def drawn(seed: int, count: int = 400, groups: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
