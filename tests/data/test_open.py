@@ -13,9 +13,9 @@ from torch import nn
 
 import margin
 from margin.core.catalog import UnknownName, sources
+from margin.data.data_home import LYING, PLACED
 from margin.data.examples import Arrays, Data
 from margin.data.open import encode, open_data, reader_of
-from margin.data.places import LYING, PLACED
 from margin.data.source import Source
 
 TABLE = "num,cat,flag,y\n" + "\n".join(

@@ -8,7 +8,7 @@ from typing import Any
 from margin.cli.output import Output, columns
 from margin.cli.streams import fitted, say
 from margin.core import catalog
-from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
+from margin.data.data_home import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
 from margin.data.source import Source
 
 SHOWN = """usage: margin data show DATA [options]

@@ -6,7 +6,7 @@ remainders are carried from class to class, so the parts' sizes stay close to th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -21,11 +21,11 @@ TaskName = Literal["classes", "values"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """How examples are cut into parts.
+    """How examples are cut into parts: shares of all examples in [0, 1), of which 0 leaves a part out.
 
     Args:
-        test: Share of the test part among all examples, in [0, 1); 0 leaves the part out.
-        val: Share of the validation part among all examples, in [0, 1); 0 leaves the part out.
+        test: Share of the test part.
+        val: Share of the validation part.
         seed: Seed of who falls where.
 
     Raises:
@@ -34,7 +34,7 @@ class Split:
 
     test: float = 0.25
     val: float = 0.15
-    seed: int = 0
+    seed: int = field(default=0, metadata={"option": "split_seed"})
 
     def __post_init__(self) -> None:
         for name, fraction in (("test", self.test), ("val", self.val)):

@@ -12,27 +12,27 @@ from typing import Any, Literal
 import torch
 from numpy.typing import NDArray
 
-from margin.data.arrays import Array, fit_shape, inputs_of, known_targets
-from margin.data.assembly import assemble, raw_arrays
+from margin.data.arrays import Array, fit_shape, inputs_of
+from margin.data.assembly import Schema, assemble, raw_arrays, raw_of_first
 from margin.data.examples import Arrays, Data
 from margin.data.files.archives import array_in, arrays_in, names_in
-from margin.data.formats.arrays.mapped import Mapped, checked, mapped_data, raw_of_first
+from margin.data.formats.arrays.mapped import Mapped, checked, mapped_data
+from margin.data.options import option_groups
 from margin.data.splits import Split, TaskName
 
 MOST_BYTES = 2**30
 """Inputs that take no more than this are kept in memory."""
 
 
-def from_arrays(  # more than 7 parameters: they are the options of the source
+@option_groups()
+def from_arrays(
     x: Array,
     y: Array,
     *,
     name: str = "arrays",
     task: TaskName | None = None,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
     test_arrays: tuple[Array, Array] | None = None,
 ) -> Data:
     """Examples from inputs and targets in memory.
@@ -46,9 +46,8 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
         name: What messages and records call the data.
         task: Whether targets are classes or values, where their type does not say what is wanted.
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
-        val: Share of the validation part.
-        split_seed: Seed of who falls where.
         test_arrays: Inputs and targets of an official test part, which is kept.
 
     Returns:
@@ -58,18 +57,17 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
         ValueError: Shapes do not fit, a number is not finite, or labels are out of range.
     """
     raw = raw_arrays(name, x, y, task=task, domain=domain, test_arrays=test_arrays)
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble(raw, split)
 
 
+@option_groups()
 def read_arrays(
     path: str | os.PathLike[str],
     *,
     task: TaskName | None = None,
     domain: tuple[float, float] | None = None,
     memory: Literal["auto", "always", "never"] = "auto",
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Examples from a file of arrays: ``.npz`` with x and y, or ``NAME.npy`` with ``NAME_y.npy`` beside it.
 
@@ -82,9 +80,8 @@ def read_arrays(
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
         memory: Whether the inputs of an ``.npy`` are kept in memory (where they take at most 1 GiB, always,
             never), or stay in the file and are read when they are taken; an ``.npz`` is always in memory.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
-        val: Share of the validation part.
-        split_seed: Seed of who falls where.
 
     Returns:
         Data in the user's units.
@@ -103,13 +100,12 @@ def read_arrays(
     official = (found["x_test"], found["y_test"]) if "x_test" in found else None
     classes = tuple(str(name) for name in found.get("classes", ()))
     if _stays(found["x"], path, memory):
-        raw = raw_of_first(str(path), found["x"], found["y"], task=task, domain=domain)
-        split = Split(test=test, val=val, seed=split_seed)
+        raw = raw_of_first(str(path), found["x"][:1], found["y"], len(found["x"]), task, domain)
         return replace(mapped_data(str(path), found["x"], raw, split), name=path.name)
     raw = raw_arrays(
         str(path), found["x"], found["y"], task=task, domain=domain, test_arrays=official, classes=classes
     )
-    return replace(assemble(raw, Split(test=test, val=val, seed=split_seed)), name=path.name)
+    return replace(assemble(raw, split), name=path.name)
 
 
 def _stays(x: NDArray[Any], path: Path, memory: str) -> bool:
@@ -149,12 +145,9 @@ def encode_pair(pair: Any, encoding: Mapping[str, Any], name: str = "arrays") ->
         ValueError: The shape differs, a label is out of range or unknown, or a number is not finite.
     """
     x, y = pair
-    dtype = getattr(torch, encoding["dtype"])
-    inputs = fit_shape(inputs_of(x, name), encoding["shape"], name).to(dtype)
-    if y is None:
-        return Arrays((inputs,))
-    targets = known_targets(y, len(inputs), name, encoding["task"], encoding["classes"])
-    return Arrays((inputs,), targets.to(dtype) if encoding["task"] == "values" else targets)
+    schema = Schema.from_json(encoding)
+    inputs = fit_shape(inputs_of(x, name), schema.shape, name).to(schema.dtype)
+    return Arrays((inputs,), schema.targets_if(y, len(inputs), name))
 
 
 def encode_file(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Arrays | Mapped:
@@ -173,9 +166,6 @@ def encode_file(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> 
 
 def _mapped(x: NDArray[Any], y: Any, encoding: Mapping[str, Any], name: str) -> Mapped:
     """Inputs that are read when they are taken, each checked once before."""
-    fit_shape(checked(x, name)[0], encoding["shape"], name)
-    dtype, targets = getattr(torch, encoding["dtype"]), None
-    if y is not None:
-        targets = known_targets(y, len(x), name, encoding["task"], encoding["classes"])
-        targets = targets.to(dtype) if encoding["task"] == "values" else targets
-    return Mapped(x, torch.arange(len(x)), targets, dtype)
+    schema = Schema.from_json(encoding)
+    fit_shape(checked(x, name)[0], schema.shape, name)
+    return Mapped(x, torch.arange(len(x)), schema.targets_if(y, len(x), name), schema.dtype)

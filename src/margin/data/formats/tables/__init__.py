@@ -11,7 +11,7 @@ FORMATS = (
     Format(
         name="table",
         reader="margin.data.formats.tables.tables:read_table",
-        encoder="margin.data.formats.tables.rows:encode_file",
+        encoder="margin.data.formats.tables.encoder:encode_file",
         endings=(".csv", ".tsv", ".tab", ".txt", ".data", ".parquet", ".pq"),
         gives={"in_features": "vectors"},
         real=True,
@@ -31,7 +31,7 @@ FORMATS = (
     Format(
         name="frame",
         reader="margin.data.formats.tables.tables:read_frame",
-        encoder="margin.data.formats.tables.rows:encode_frame",
+        encoder="margin.data.formats.tables.encoder:encode_frame",
         known="margin.data.source:is_frame",
     ),
 )

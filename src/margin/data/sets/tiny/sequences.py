@@ -9,8 +9,7 @@ from margin.data.formats.series.sources import from_series
 from margin.data.sets.copy_memory import copy_memory
 from margin.data.sets.counting import anbn
 from margin.data.sets.reversal import reversal
-from margin.data.sets.synthetic_sequences import adding, parity
-from margin.data.sets.token_encoding import token_encoding
+from margin.data.sets.synthetic_sequences import adding, parity, token_encoding
 from margin.data.splits import Split
 
 
