@@ -252,6 +252,8 @@ class Format:
         gives: What an example is, by the key of the spec that a model of such examples asks for.
         files: Path of ``(source) -> files``, one an example of new data.
         real: Whether an example is one tensor of real numbers, unless its type says otherwise.
+        numbers: Whether a shape, a type and classes are recorded of it.
+        refusal: Why it has no reader, in the words of a message.
         record: Beside what is recorded of all data, the keys of its encoding and what they may hold (see
             :mod:`margin.data.schema`).
         also: Further keys, by the task.
@@ -267,6 +269,8 @@ class Format:
     gives: Mapping[str, str] = field(default_factory=dict)
     files: str = ""
     real: bool = False
+    numbers: bool = False
+    refusal: str = ""
     record: Mapping[str, Any] | None = None
     also: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -124,9 +124,7 @@ class Source:
         if self.format is None:
             return resolve(_part_of(self.given).target)
         if not self.format.reader:
-            raise ValueError(
-                f"{self.given}: training needs a folder with class folders of images: got one image"
-            )
+            raise ValueError(f"{self.given}: {self.format.refusal}")
         return resolve(self.format.reader)
 
 

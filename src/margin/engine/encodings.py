@@ -58,6 +58,7 @@ def column(value: Mapping[str, Any]) -> str:
     return ""
 
 
+NUMBERED = {"shape": extents, "dtype": DTYPE, "classes": list[str]}
 SPLIT = {"test?": float | None, "val?": float | None, "seed?": int, "official?": bool}
 ENCODING: dict[str, Any] = {
     "task?": TASK,
@@ -100,7 +101,7 @@ def schemas_of(encoding: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         known = {name: row for name, row in formats().items() if row.record is not None}
         yield {"format": Literal[tuple(known)], "task": TASK, "kind?": str}
         row = known[encoding["format"]]
-        yield ruled(row.record)
+        yield {**(NUMBERED if row.numbers else {}), **ruled(row.record)}
         yield ruled(row.also.get(encoding["task"], row.also.get("", {})))
 
 

@@ -10,7 +10,8 @@ FORMATS = (
         endings=(".npz", ".npy"),
         gives={"in_features": "vectors", "channels": "images"},
         real=True,
-        record={"shape": "extents", "dtype": "dtype", "classes": list[str]},
+        numbers=True,
+        record={},
     ),
     Format(
         name="pair",

@@ -22,10 +22,8 @@ FORMATS = (
         encoder="margin.data.formats.graphs.sets:encode_graphs",
         prefix=True,
         holds=("*_graph_indicator.txt",),
+        numbers=True,
         record={
-            "shape": "extents",
-            "dtype": "dtype",
-            "classes": list[str],
             "kind": Literal["graphs"],
             "edge_features": int,
             "tables?": TABLES,
@@ -40,10 +38,8 @@ FORMATS = (
         endings=(".graphml", ".gml", ".gexf", ".net"),
         holds=("edges.*",),
         gives={"node_features": "a graph"},
+        numbers=True,
         record={
-            "shape": "extents",
-            "dtype": "dtype",
-            "classes": list[str],
             "kind": Literal["graph"],
             "normalize": Literal["none", "rows"],
             "edge_features": int,

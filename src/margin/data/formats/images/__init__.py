@@ -15,6 +15,7 @@ FORMATS = (
     Format(
         name="image",
         encoder="margin.data.formats.images.folders:encode_images",
+        refusal="training needs a folder with class folders of images: got one image",
         endings=(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"),
         files="margin.data.formats.images.folders:image_files",
     ),
@@ -28,10 +29,8 @@ FORMATS = (
         name="images",
         gives={"in_features": "vectors", "channels": "images"},
         real=True,
+        numbers=True,
         record={
-            "shape": "extents",
-            "dtype": "dtype",
-            "classes": list[str],
             "pixels": Literal["bytes"],
             "resize?": list[int] | None,
         },

@@ -14,10 +14,8 @@ FORMATS = (
         holds=("*.ply", "*/*.ply", "*.xyz", "*/*.xyz"),
         gives={"element_size": "sets of vectors"},
         real=True,
+        numbers=True,
         record={
-            "shape": "extents",
-            "dtype": "dtype",
-            "classes": list[str],
             "scale": Literal["none", "sphere"],
             "points": int | None,
             "split": {"seed": int},

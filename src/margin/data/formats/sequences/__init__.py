@@ -10,7 +10,8 @@ FORMATS = (
         prefix=True,
         gives={"input_size": "sequences"},
         real=True,
-        record={"shape": "extents", "dtype": "dtype", "classes": list[str]},
+        numbers=True,
+        record={},
     ),
     Format(
         name="ragged",

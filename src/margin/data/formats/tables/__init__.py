@@ -15,10 +15,8 @@ FORMATS = (
         endings=(".csv", ".tsv", ".tab", ".txt", ".data", ".parquet", ".pq"),
         gives={"in_features": "vectors"},
         real=True,
+        numbers=True,
         record={
-            "shape": "extents",
-            "dtype": "dtype",
-            "classes": list[str],
             "columns": [NAMED, "column"],
             "target": NAMED,
             "missing": MISSING,
