@@ -8,7 +8,7 @@ from torch import nn
 
 from benchmarks.record import interleaved, ratio, record
 from margin.data.examples import Arrays, Shuffled
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine.descent import Descend, descent
 from margin.engine.optimizers import optimizer_of
 from margin.engine.state import State, fit

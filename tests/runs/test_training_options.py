@@ -14,7 +14,7 @@ from torch import nn
 
 import margin
 from margin import Run, Training, load
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine.state import State
 from margin.runs.training import Job, finish, free_path, open_source, prepare, reopen, train
 from margin.runs.using import held_out, predictions
