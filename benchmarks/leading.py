@@ -25,7 +25,7 @@ from benchmarks.record import interleaved, ratio, record
 from margin import Training, load, train
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine.loop import risk
 from margin.theory.curvature.eigenpairs import Pairs, leading_eigenpairs
 from margin.theory.curvature.hessian import risk_hessian

@@ -10,7 +10,7 @@ from benchmarks.record import interleaved, ratio, record
 from margin.classic.factors.pca import principal_axes
 from margin.classic.factors.ppca import closed_form, em_iteration, mean_log_likelihood, most_likely
 from margin.classic.linear.rows import covariance
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 COMPONENTS, ROUNDS, GAP, MOST = 20, 5, 1e-6, 20_000
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from benchmarks.record import interleaved, ratio, record
 from margin.data.examples import Arrays, Shuffled
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine.build import optimizer_of
 from margin.engine.loop import GradientUpdate, State, descent, fit
 from margin.generative.autoencoder.vae import dense_vae

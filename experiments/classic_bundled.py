@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.record import record
 from margin import train
 from margin.data.examples import Data
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 
 def arrays(data: Data, part: str) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from benchmarks.record import record
 from margin import train
 from margin.core.options import Training
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 SEEDS = range(5)
 EPOCHS = 10

@@ -14,7 +14,7 @@ from torch import Generator
 from benchmarks.record import record
 from margin.core.tasks import CLASSES
 from margin.data.examples import Arrays, Shuffled
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.evaluation import evaluate
 from margin.engine.loop import GradientUpdate, State, descent, fit, risk, scheduled

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.record import record
 from margin import Training, train
 from margin.data.examples import Arrays, Data
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.runs.seed_interval import summary
 
 SEEDS = 5

@@ -16,7 +16,7 @@ from benchmarks.record import record
 from margin import Training, load, train
 from margin.core.tasks import CLASSES
 from margin.data.examples import InOrder
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.data.preprocess import Standardize
 from margin.engine.evaluation import evaluate
 from margin.engine.loop import risk

@@ -15,7 +15,7 @@ from torch import Generator
 
 from benchmarks.record import record
 from margin import Training, load, train
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.generative.autoencoder.distributions import divergence
 from margin.generative.autoencoder.vae_bounds import elbo
 from margin.nn.preprocessed import core_of, features_of

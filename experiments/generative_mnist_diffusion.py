@@ -23,7 +23,7 @@ from torch import Generator, Tensor, nn
 from benchmarks.record import record
 from margin import Run, Training, load, resume, train
 from margin.data.examples import Arrays, Data, fingerprint
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.data.preprocess import fit_standardize
 from margin.math.two_samples.precision_recall import expected_coverage, overlap, overlap_stderr
 from margin.nn.preprocessed import core_of, features_of

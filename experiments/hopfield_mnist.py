@@ -5,7 +5,7 @@ import torch
 from benchmarks.record import record
 from margin.classic.memory.dense_associative_memory import DenseAssociativeMemory, ModernHopfield
 from margin.classic.memory.hopfield import Hopfield
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 COUNTS, SEEDS, NOISE = (2, 5, 10, 29, 100, 300), range(5), 0.1
 MEMORIES = {

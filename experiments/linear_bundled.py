@@ -11,7 +11,7 @@ from sklearn import decomposition, linear_model
 from benchmarks.record import record
 from margin import Training, train
 from margin.data.examples import Data
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 EXACT = Training(precision="float64")
 

@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 PUBLISHED = "0.120 (LeCun, Bottou, Bengio and Haffner 1998, Section III-C.1, linear classifier)"
 

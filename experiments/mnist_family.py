@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.record import record
 from margin import Training, train
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.runs.seed_interval import summary
 
 SETTINGS = {

@@ -15,7 +15,7 @@ from margin import Training, train
 from margin.classic.perceptron.averaged_perceptron import AveragedPerceptron, averaged_mistake_rule
 from margin.classic.perceptron.separation import homogeneous, separate
 from margin.core.types import Batch
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine.loop import State
 
 SEEDS, EPOCHS, BATCH, AVERAGED_EPOCHS = range(3), 5, 5000, 2

@@ -18,7 +18,7 @@ from benchmarks.record import record
 from margin import Training, load, resume, train
 from margin.data.examples import Data, InOrder
 from margin.data.formats.text.pairs import decode
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.nn.preprocessed import core_of
 from margin.sequence.seq2seq.model import Seq2Seq
 

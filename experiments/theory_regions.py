@@ -15,7 +15,7 @@ from torch import nn
 
 from benchmarks.record import record
 from margin import Training, load, train
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.theory.regions.arrangements import product_bound
 from margin.theory.regions.claims import exact
 from margin.theory.regions.segments import breakpoints

@@ -22,7 +22,7 @@ from margin.core.findings import Finding, Subject, Verdict, finding_of
 from margin.core.options import Training
 from margin.core.types import Batch, Metrics
 from margin.data.examples import Data, InOrder, is_independent
-from margin.data.scaling import rescaled
+from margin.data.preprocess import rescaled
 from margin.engine.evaluation import weighted_sum
 from margin.engine.hooks import INTERRUPTED
 from margin.engine.loop import Hook, State

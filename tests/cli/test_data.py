@@ -16,7 +16,7 @@ from PIL import Image
 from margin.cli import main
 from margin.cli.data import here
 from margin.core.catalog import sources
-from margin.data.places import FOUR, LYING, PLACED
+from margin.data.data_home import FOUR, LYING, PLACED
 from margin.data.sets import download
 
 FILES = {f"{name}.gz": gzip.compress(name.encode() * 50) for pair in FOUR.values() for name in pair}

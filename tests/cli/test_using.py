@@ -16,7 +16,7 @@ from margin.cli import COMMANDS, main
 from margin.cli.compare import cell, paired
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine.runs import Run
 from margin.runs.inference import closing, held_out_terms, of_target
 from margin.runs.run_data import held_out

@@ -28,18 +28,19 @@ from PIL import Image
 from torch import Generator, Tensor
 
 from margin.cli import main
-from margin.data import opening
+from margin.core.catalog import formats
+from margin.data import open as opening
 from margin.data.examples import Data, TargetedExamples
 from margin.data.formats.audio.wave import write_wave
 from margin.data.formats.graphs.networkx import ENDINGS as GRAPHS
 from margin.data.formats.points.files import ENDINGS as POINTS
 from margin.data.formats.sequences.files import PARSERS
-from margin.data.forms import ENDINGS, FOLDERS, PREFIXES
+from margin.data.source import endings, prefixes
 
 FORMATS = [
-    *ENDINGS,
-    *(f"{prefix}:" for prefix in PREFIXES),
-    *(f"{form}/" for form, _ in FOLDERS),
+    *endings(),
+    *(f"{prefix}:" for prefix in prefixes()),
+    *(f"{name}/" for name, row in formats().items() if row.holds),
     *(f"sequences:{ending}" for ending in (*PARSERS, ".npy")),
     *(f"points:{ending}" for ending in POINTS),
     *(f"graph:{ending}" for ending in GRAPHS),
@@ -272,7 +273,7 @@ TABLES: dict[str, Callable[[], Sample]] = {
 }
 SAMPLES: dict[str, Callable[[], Sample]] = {
     **TABLES,
-    **{ending: (lambda e=ending: images(e)) for ending, form in ENDINGS.items() if form == "image"},
+    **{ending: (lambda e=ending: images(e)) for ending, form in endings().items() if form == "image"},
     **dict.fromkeys((".wav", "audio:", "audio/"), sounds),
     **{ending: (lambda e=ending: clouds(e)) for ending in (".ply", ".xyz")},
     **{f"points:{ending}": (lambda e=ending: clouds(e)) for ending in (".ply", ".xyz", ".npy")},

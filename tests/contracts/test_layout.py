@@ -74,11 +74,6 @@ CIRCLES = {
     ("margin.auditing.report", "margin.auditing.asking"): 7,
     ("margin.auditing.subject", "margin.auditing.asking"): 1,
     ("margin.auditing.subject", "margin.runs"): 1,
-    ("margin.data", "margin.data.files"): 4,
-    ("margin.data", "margin.data.formats.tables"): 2,
-    ("margin.data.files", "margin.data"): 5,
-    ("margin.data.formats.tables", "margin.data"): 10,
-    ("margin.data.formats.tables", "margin.data.files"): 1,
     ("margin.runs", "margin.auditing.subject"): 1,
 }
 """Folders that import each other, and by how many imports."""

@@ -10,7 +10,7 @@ import pytest
 
 from margin.data.description import describe, lines
 from margin.data.formats.tables.tables import read_table
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 
 def test_titanic_is_described_as_pandas_counts_it(shared: Path) -> None:

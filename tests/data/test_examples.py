@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from margin.core.types import Batch
-from margin.data.examples import Arrays, InOrder, Shuffled, fingerprint
+from margin.data.examples import Arrays, InOrder, Shuffled, fingerprint, offsets_of, ranges
 
 
 def numbers(count: int) -> Arrays:
@@ -87,3 +87,19 @@ def test_what_is_drawn_for_a_batch_depends_on_seed_and_step() -> None:
     ]
     assert len(set(drawn)) == 8
     assert tuple(Shuffled(part, 5, seed=1)(3).inputs[0].tolist()) == drawn[-1]
+
+
+@pytest.mark.parametrize(
+    ("starts", "counts"),
+    [([], []), ([5], [0]), ([5], [3]), ([7, 0, 7], [2, 0, 3]), ([0, 10, 20], [0, 0, 1]), ([3, 1], [1, 4])],
+)
+def test_ranges_are_pythons(starts: list[int], counts: list[int]) -> None:
+    expected = [place for s, n in zip(starts, counts, strict=True) for place in range(s, s + n)]
+    got = ranges(torch.tensor(starts, dtype=torch.int64), torch.tensor(counts, dtype=torch.int64))
+    assert got.tolist() == expected
+    assert got.dtype == torch.int64
+
+
+def test_offsets_begin_with_nought_and_end_with_the_total() -> None:
+    assert offsets_of(torch.tensor([2, 0, 3])).tolist() == [0, 2, 2, 5]
+    assert offsets_of(torch.zeros(0, dtype=torch.int64)).tolist() == [0]

@@ -19,7 +19,7 @@ import torch
 import torch._dynamo  # the first optimizer imports it: once here, not in every child
 
 from margin.core.options import Training
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine.loop import State
 from margin.engine.runs import Run
 from margin.runs.training import finish, prepare, reopen

@@ -9,35 +9,41 @@ import pytest
 import torch
 
 import margin.data
-from margin.data.assembly import TaskName
+from margin.core.catalog import formats
+from margin.data.formats import audio as audio_rows
+from margin.data.formats import graphs as graph_rows
+from margin.data.formats import tables as table_rows
+from margin.data.formats import text as text_rows
 from margin.data.formats.audio import sources as audio
 from margin.data.formats.graphs import node_data
 from margin.data.formats.graphs import tables as graph_tables
-from margin.data.formats.points import set_data
+from margin.data.formats.points import sets
 from margin.data.formats.series import table as series
 from margin.data.formats.tables import columns, delimited, delimited_form
 from margin.data.formats.text import vocabulary
-from margin.data.forms import PREFIXES
+from margin.data.source import prefixes
+from margin.data.splits import TaskName
 from margin.engine import encodings
 
-FORMATS = encodings.OF_FORMAT
+FORMATS: dict[str, Any] = {name: row.record for name, row in formats().items() if row.record is not None}
 
 
 @pytest.mark.parametrize(
     ("schema", "reader"),
     [
-        (encodings.MISSING, columns.Missing),
-        (encodings.LEVEL, vocabulary.Level),
-        (encodings.CASE, vocabulary.Case),
-        (encodings.KIND, columns.Kind),
+        (table_rows.MISSING, columns.Missing),
+        (text_rows.LEVEL, vocabulary.Level),
+        (text_rows.CASE, vocabulary.Case),
+        (table_rows.NAMED["kind"], columns.Kind),
+        (graph_rows.NAMED["kind"], columns.Kind),
         (FORMATS["table"]["header"], delimited.Header),
         (get_args(FORMATS["table"]["decimal?"])[0], delimited_form.Decimal),
         (FORMATS["series"]["missing"], series.Missing),
-        (FORMATS["points"]["scale"], set_data.Scale),
-        (encodings.TABLES["directed"], graph_tables.Directed),
-        (encodings.NODES["normalize"], node_data.Normalize),
-        (encodings.SOUND["features"], audio.Features),
-        (encodings.SOUND["level"], audio.Level),
+        (FORMATS["points"]["scale"], sets.Scale),
+        (graph_rows.TABLES["directed"], graph_tables.Directed),
+        (FORMATS["graph"]["normalize"], node_data.Normalize),
+        (audio_rows.SOUND["features"], audio.Features),
+        (audio_rows.SOUND["level"], audio.Level),
     ],
     ids=lambda choices: "-".join(map(str, get_args(choices))),
 )
@@ -56,7 +62,7 @@ def written(key: str) -> Iterator[Any]:
 
 
 def test_tasks_are_those_that_readers_write() -> None:
-    found = {*written("task"), *get_args(TaskName), *get_args(set_data.SetTask)}
+    found = {*written("task"), *get_args(TaskName), *get_args(sets.SetTask)}
     assert found == set(get_args(encodings.TASK))
 
 
@@ -70,4 +76,4 @@ def test_types_are_those_that_readers_write_and_torch_has() -> None:
 
 
 def test_formats_are_those_that_readers_write() -> None:
-    assert {*written("format"), *PREFIXES} == set(FORMATS)
+    assert {*written("format"), *prefixes()} == set(FORMATS)

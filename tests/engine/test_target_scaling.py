@@ -9,8 +9,8 @@ import torch
 
 import margin
 from margin.core.options import Training
-from margin.data.formats.tables.wide import is_wide, is_wide_target
-from margin.data.opening import encode, open_data
+from margin.data.arrays import is_wide, is_wide_target
+from margin.data.open import encode, open_data
 from margin.runs.inference import predictions
 from margin.runs.training import resume, train
 

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 import margin
 from margin import Run, Training, load
 from margin.data.files.writing import DiskFullError
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine import evaluation
 from margin.runs.training import finish, prepare, reopen
 from margin.testing import check_same_run

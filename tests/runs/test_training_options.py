@@ -14,7 +14,7 @@ from torch import nn
 
 import margin
 from margin import Run, Training, load
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine.loop import State
 from margin.runs.inference import predictions
 from margin.runs.run_data import held_out

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 
 @pytest.fixture

@@ -151,8 +151,8 @@ def examples_of(
     A file of arrays is taken as it is: held-out examples need not show every class. Labels of a table are
     numbered in the order of ``names``, else in the user's, else as the table numbers them.
     """
-    from margin.data.arrays import load_arrays
-    from margin.data.opening import open_data
+    from margin.data.formats.arrays.sources import load_arrays
+    from margin.data.open import open_data
 
     names = names or given.class_names
     if Path(data).suffix in (".npz", ".npy"):

@@ -8,7 +8,8 @@ from typing import Any
 from margin.cli.output import Output, columns, fitted, say
 from margin.cli.parsing import HELP, call, named, new_parser, parse, reader_options
 from margin.core import catalog
-from margin.data.places import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
+from margin.data.data_home import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
+from margin.data.source import Source
 
 SHOWN = """usage: margin data show DATA [options]
 
@@ -123,14 +124,15 @@ def show(words: Sequence[str]) -> Output:
         default="",
         help="Output picture of the augmentation, a .png; augmented.png if not given.",
     )
-    reader_options(parser, words[0])
+    source = Source(words[0])
+    reader_options(parser, source)
     options: dict[str, Any] = parse(parser, words[1:]).as_dict()
     if options["out"] and not options["augment"]:
         raise ValueError("--out is the picture of --augment, which is not given: leave out --out")
     from margin.data.description import describe, lines
-    from margin.data.opening import open_data
+    from margin.data.open import open_data
 
-    data = open_data(words[0], options.get("data", {}))
+    data = open_data(source, options.get("data", {}))
     if options["augment"]:
         changes = [word.strip() for word in options["augment"].strip("[]").split(",")]
         return augmentations(data, changes, Path(options["out"] or "augmented.png"))

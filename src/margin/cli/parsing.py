@@ -15,6 +15,7 @@ from jsonargparse import ArgumentError, Namespace
 from margin.cli.help import Options, hint_of
 from margin.core.catalog import UnknownName, data_parameters, find, nearest
 from margin.core.hints import describe_type, flag
+from margin.data.source import Source
 
 SHORT = ("target", "task", "missing", "ignore")
 """Options of a reader that may be written without the prefix ``data.``."""
@@ -31,12 +32,9 @@ def new_parser(program: str, description: str = "") -> Options:
     )
 
 
-def reader_options(parser: Options, source: str) -> None:
+def reader_options(parser: Options, source: Source) -> None:
     """Add the options of what reads a source, under ``data.``."""
-    from margin.data.opening import reader_of
-
-    reader = reader_of(source)
-    parser.add_function_arguments(reader, "data", skip=set(data_parameters(reader)))
+    parser.add_function_arguments(source.reader, "data", skip=set(data_parameters(source.reader)))
 
 
 def parse(parser: Options, words: Sequence[str]) -> Namespace:

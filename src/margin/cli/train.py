@@ -14,6 +14,7 @@ from margin.core import options as core
 from margin.core.catalog import data_parameters, find, heads_of, models, resolve, rules
 from margin.core.hints import flag
 from margin.core.options import Training
+from margin.data.source import Source
 
 USAGE = """usage: margin train MODEL DATA [options]
 
@@ -91,10 +92,11 @@ def run(words: Sequence[str]) -> Output:
             return Output({"usage": USAGE}, fitted(USAGE))
         raise ValueError("margin train needs MODEL and DATA, for instance: margin train lenet5 digits")
     check_names(taken)
-    taken, data = (taken, None) if base else fitted_head(taken)
-    parser = parser_of(taken.model, taken.data, taken.rule)
+    source = Source(taken.data)
+    taken, data = (taken, None) if base else fitted_head(taken, source)
+    parser = parser_of(taken.model, source, taken.rule)
     before = Training.recorded(base["training"]) if base else None
-    return trained(taken, options_of(parser, taken, base), before, data)
+    return trained(taken, source if data is None else data, options_of(parser, taken, base), before)
 
 
 def take(words: Sequence[str]) -> Words:
@@ -124,7 +126,7 @@ def check_names(taken: Words) -> None:
     check_source(taken.data)
 
 
-def fitted_head(taken: Words) -> tuple[Words, Any]:
+def fitted_head(taken: Words, source: Source) -> tuple[Words, Any]:
     """The words with the head of the model that fits the data, and the data where they had to be opened.
 
     A model of one head needs no look at the data, and help of data that cannot be read is the first head's.
@@ -135,9 +137,11 @@ def fitted_head(taken: Words) -> tuple[Words, Any]:
     from margin.engine.check_options import head_for
 
     parser = new_parser(f"margin train {taken.model} {taken.data}")
-    reader_options(parser, taken.data)
+    reader_options(parser, source)
     try:
-        data = opened(taken, parse(parser, recognized(taken.rest, parser)).as_dict().get("data") or {})
+        data = opened(
+            taken.model, source, parse(parser, recognized(taken.rest, parser)).as_dict().get("data") or {}
+        )
         return taken._replace(model=head_for(entry, data).name), data
     except (ValueError, OSError):
         if {*HELP} & {*taken.rest}:
@@ -145,7 +149,7 @@ def fitted_head(taken: Words) -> tuple[Words, Any]:
         raise
 
 
-def parser_of(model: str, data: str, rule: str) -> Options:
+def parser_of(model: str, source: Source, rule: str) -> Options:
     """The options of one model on one source: from the signatures of constructor, step and reader.
 
     Raises:
@@ -155,7 +159,7 @@ def parser_of(model: str, data: str, rule: str) -> Options:
 
     entry = find(models(), model, "model")
     factory, build = factory_of(entry, rule), resolve(entry.build)
-    parser = new_parser(f"margin train {model} {data}", f"{entry.summary} ({entry.reference}).")
+    parser = new_parser(f"margin train {model} {source.given}", f"{entry.summary} ({entry.reference}).")
     added = parser.add_class_arguments if isinstance(build, type) else parser.add_function_arguments
     added(build, "model", skip=set(data_parameters(build)))
     parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(data_parameters(factory)))
@@ -164,7 +168,7 @@ def parser_of(model: str, data: str, rule: str) -> Options:
         "--seeds", type=int, default=1, help="Number of trainings, seeds counted from --seed."
     )
     parser.add_class_arguments(Training)
-    reader_options(parser, data)
+    reader_options(parser, source)
     common = core.COMMON
     parser.listed = {
         "model": ("model",),
@@ -208,14 +212,14 @@ def options_of(parser: Options, taken: Words, base: Mapping[str, Any]) -> Chosen
     )
 
 
-def trained(taken: Words, options: Chosen, before: Training | None, data: Any = None) -> Output:
+def trained(taken: Words, source: Any, options: Chosen, before: Training | None) -> Output:
     """Train once or for several seeds; print the metrics and where the run is.
 
     Args:
         taken: What is trained on what.
+        source: The source of the data, or the data where they are open already.
         options: The options, those of a record among them.
         before: The options of a record that is repeated, of which none is looked up again.
-        data: The data where they are open already.
     """
     from margin.engine.parallel.processes import broadcast_from_rank0, gathered
     from margin.runs.training import Job, begin, finish, prepare
@@ -234,7 +238,7 @@ def trained(taken: Words, options: Chosen, before: Training | None, data: Any = 
         return job
 
     with gathered(options.device):
-        data = opened(taken, options.data) if data is None else data
+        data = opened(taken.model, source, options.data) if isinstance(source, Source) else source
         if options.seeds == 1:
             return outcome([finish(one(data, options.training, options.out or None), progress=progress)])
         out = broadcast_from_rank0(lambda: _parent(options.out, taken.model))
@@ -246,21 +250,20 @@ def trained(taken: Words, options: Chosen, before: Training | None, data: Any = 
         return outcome(runs, parts)
 
 
-def opened(taken: Words, options: Mapping[str, Any]) -> Any:
+def opened(model: str, source: Source, options: Mapping[str, Any]) -> Any:
     """The data; a table or arrays that cannot be read are perhaps another kind of file, without its prefix.
 
     Raises:
         ValueError: The data are wrong; the message says how the model's are read, where it takes no vectors.
     """
-    from margin.data.forms import form_of
     from margin.engine.check_options import reading_of
     from margin.runs.training import open_source
 
     try:
-        return open_source(taken.data, options)
+        return open_source(source, options)
     except ValueError as error:
-        entry = find(models(), taken.model, "model")
-        other = reading_of(entry, taken.data) if form_of(taken.data) in ("table", "arrays") else ""
+        entry = find(models(), model, "model")
+        other = reading_of(entry, source.given) if source.form in ("table", "arrays") else ""
         raise ValueError(f"{error}; {other}" if other else str(error)) from None
 
 
@@ -297,7 +300,7 @@ def resumed(taken: Words) -> Output:
     taken = taken._replace(model=base["model"], data=base["data"].get("source", ""), rule=base["rule"])
     if not taken.data:
         raise ValueError("this run was trained on data in memory: resume it with margin.resume(run, data)")
-    parser = parser_of(taken.model, taken.data, taken.rule)
+    parser = parser_of(taken.model, Source(taken.data), taken.rule)
     options = options_of(parser, taken, base)
     if options.out or options.seeds != 1:
         raise ValueError("a resumed run stays where it is, with its one seed: leave out --out and --seeds")

@@ -259,6 +259,45 @@ REFERENCE_MODEL = Need(
 )
 INDEPENDENT = Need("examples that do not depend on each other", "margin.core.findings:is_independent")
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A form in which data come: by what it is known, what reads it, what is recorded of it.
+
+    Args:
+        name: Its name; where ``prefix`` says so, ``name:PATH`` is a file or folder of it.
+        reader: Path of ``(source) -> Data``, whose keyword-only parameters are its options; "": none.
+        encoder: Path of ``(source, encoding) -> examples``, which reads new data by the record of a run.
+        prefix: Whether a path may be read so whatever its ending, and new data of a run always are.
+        endings: Of its files, ``.gz`` apart.
+        holds: Patterns of the files by one of which a folder of it is known.
+        known: Path of ``(object) -> bool``, of data in memory.
+        gives: What an example is, by the key of the spec that a model of such examples asks for.
+        files: Path of ``(source) -> files``, one an example of new data.
+        real: Whether an example is one tensor of real numbers, unless its type says otherwise.
+        numbers: Whether a shape, a type and classes are recorded of it.
+        refusal: Why it has no reader, in the words of a message.
+        record: Beside what is recorded of all data, the keys of its encoding and what they may hold (see
+            :mod:`margin.data.schema`).
+        also: Further keys, by the task.
+    """
+
+    name: str
+    reader: str = ""
+    encoder: str = ""
+    prefix: bool = False
+    endings: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+    known: str = ""
+    gives: Mapping[str, str] = field(default_factory=dict)
+    files: str = ""
+    real: bool = False
+    numbers: bool = False
+    refusal: str = ""
+    record: Mapping[str, Any] | None = None
+    also: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
 Row = Entry | Rule | Part | Claim
 T = TypeVar("T")
 
@@ -326,6 +365,14 @@ def heads_of(entry: Entry) -> tuple[Entry, ...]:
 def sources() -> Mapping[str, Part]:
     """The parts that are sources of data, by short name."""
     return {name.rpartition("/")[2]: part for name, part in parts().items() if part.kind == "source"}
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """Every format of data, by name, in the order in which files and folders are tried."""
+    families = import_module("margin.data.formats").FAMILIES
+    rows = [row for name in families for row in import_module(f"margin.data.formats.{name}").FORMATS]
+    return {row.name: row for row in rows}
 
 
 def find(rows: Mapping[str, T], name: str, what: str) -> T:

@@ -1,25 +1,17 @@
-"""Examples from arrays: numpy arrays and tensors in memory, ``.npz`` and ``.npy`` files.
+"""What arrays of a user are checked for: types, shapes, finite numbers, labels, what float32 cannot hold.
 
-Inputs are (N, d), (N, H, W) or (N, C, H, W), channels first; targets are (N,). Nothing is unpickled.
+Inputs are (N, d), (N, H, W) or (N, C, H, W), channels first; targets are (N,).
 """
 
-import os
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.assembly import Raw, TaskName, assemble, cut
-from margin.data.examples import Data
-from margin.data.files.archives import array_in, arrays_in, names_in
-from margin.data.formats.tables.grouping import grouped
-from margin.data.formats.tables.wide import wide_of
-from margin.data.splits import Split, check_classes
+from margin.data.splits import TaskName, check_classes
 
 Array = NDArray[Any] | Tensor | Sequence[Any]
 """What is taken for an array: numpy's, a tensor, nested lists of numbers."""
@@ -29,182 +21,6 @@ _CHECKED = 2**20
 
 BYTES = (0.0, 255.0)
 """The domain of an image of unsigned bytes."""
-
-
-def from_arrays(  # more than 7 parameters: they are the options of the source
-    x: Array,
-    y: Array,
-    *,
-    name: str = "arrays",
-    task: TaskName | None = None,
-    domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
-    test_arrays: tuple[Array, Array] | None = None,
-    groups: Array | None = None,
-) -> Data:
-    """Examples from inputs and targets in memory.
-
-    Integers, strings and booleans mean classes, floats mean values. Integer labels must be 0 .. K-1,
-    each of them present. Images of unsigned bytes have the domain [0, 255].
-
-    Args:
-        x: Inputs (N, d), (N, H, W) or (N, C, H, W); float64 stays float64, all else becomes float32.
-        y: Targets (N,).
-        name: What messages and records call the data.
-        task: Whether targets are classes or values, where their type does not say what is wanted.
-        domain: Least and largest value that a coordinate of an input may take, in its own unit.
-        test: Share of the test part; without effect where there is an official one.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
-        test_arrays: Inputs and targets of an official test part, which is kept.
-        groups: The group of each example, as a patient, numbers or names (N,): no group lies in two of the
-            parts that are cut.
-
-    Returns:
-        Data in the user's units.
-
-    Raises:
-        ValueError: Shapes do not fit, a number is not finite, or labels are out of range.
-    """
-    raw = raw_arrays(name, x, y, task=task, domain=domain, test_arrays=test_arrays)
-    split = Split(test=test, val=val, seed=split_seed)
-    raw, parts = with_groups(raw, groups, split)
-    return assemble(raw, split, parts)
-
-
-def with_groups(raw: Raw, groups: Array | None, split: Split) -> tuple[Raw, dict[str, Tensor] | None]:
-    """The examples with their groups, and the parts that these allow; None where there are no groups.
-
-    Raises:
-        ValueError: There is not one group for each example, or the groups are neither numbers nor names.
-    """
-    if groups is None:
-        return raw, None
-    found = as_numpy(groups, raw.name, "groups")
-    if found.shape != (len(raw.targets),) or found.dtype.kind == "f":
-        raise ValueError(
-            f"{raw.name}: groups must be whole numbers or names, of shape ({len(raw.targets)},): got "
-            f"{found.dtype} of shape {found.shape}"
-        )
-    codes = torch.from_numpy(np.unique(found, return_inverse=True)[1])
-    raw = replace(raw, groups=codes)
-    parts = cut(raw, split)
-    notes = raw.notes
-    if raw.official is not None:
-        notes = (
-            *notes,
-            "the groups of the official test part are not known: its examples count as independent",
-        )
-    return replace(
-        raw, encoding={**raw.encoding, "group": grouped("groups", codes, parts)}, notes=notes
-    ), parts
-
-
-def read_arrays(
-    path: str | os.PathLike[str],
-    *,
-    task: TaskName | None = None,
-    domain: tuple[float, float] | None = None,
-    memory: Literal["auto", "always", "never"] = "auto",
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
-) -> Data:
-    """Examples from a file of arrays: ``.npz`` with x and y, or ``NAME.npy`` with ``NAME_y.npy`` beside it.
-
-    An ``.npz`` may hold x_test and y_test, an official test part, which is kept, and classes, the
-    names of the classes. Where an array groups, or ``NAME_groups.npy``, says the group of each example, no
-    group lies in two of the parts that are cut.
-
-    Args:
-        path: The file.
-        task: Whether targets are classes or values, where their type does not say what is wanted.
-        domain: Least and largest value that a coordinate of an input may take, in its own unit.
-        memory: Whether the inputs of an ``.npy`` are kept in memory (where they take at most 1 GiB, always,
-            never), or stay in the file and are read when they are taken; an ``.npz`` is always in memory.
-        test: Share of the test part; without effect where there is an official one.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
-
-    Returns:
-        Data in the user's units.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is no file of arrays, or as :func:`from_arrays`.
-    """
-    path = Path(path)
-    found = load_arrays(path, mapped=True)
-    if "y" not in found:
-        where = f"{path.stem}_y.npy beside it" if path.suffix == ".npy" else "an array 'y' in it"
-        raise FileNotFoundError(f"{path}: training needs targets, {where}: got {', '.join(found)}")
-    if ("x_test" in found) != ("y_test" in found):
-        raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
-    official = (found["x_test"], found["y_test"]) if "x_test" in found else None
-    classes = tuple(str(name) for name in found.get("classes", ()))
-    split = Split(test=test, val=val, seed=split_seed)
-    if _stays(found["x"], path, memory):
-        from margin.data.files.mapped import mapped_data, raw_of_first
-
-        raw = raw_of_first(str(path), found["x"], found["y"], task=task, domain=domain)
-        raw, _ = with_groups(raw, found.get("groups"), split)
-        return replace(mapped_data(str(path), found["x"], raw, split), name=path.name)
-    if path.suffix == ".npy":
-        found["x"] = array_in(path)  # pages of a mapped file would stay beside what is copied from them
-    raw = raw_arrays(
-        str(path), found["x"], found["y"], task=task, domain=domain, test_arrays=official, classes=classes
-    )
-    raw, parts = with_groups(raw, found.get("groups"), split)
-    return replace(assemble(raw, split, parts), name=path.name)
-
-
-def raw_arrays(
-    name: str,
-    x: Array,
-    y: Array,
-    *,
-    task: TaskName | None,
-    domain: tuple[float, float] | None,
-    test_arrays: tuple[Array, Array] | None,
-    classes: Sequence[str] = (),
-) -> Raw:
-    """The checked examples of arrays, before they are cut; ``classes`` names them where names are known."""
-    seen = seen_as(inputs_of(x, name, copy=False))  # what is cut into parts is copied then
-    inputs, notes = seen.inputs, list(seen.notes)
-    targets, task, classes = targets_of(y, len(inputs), name, task, classes)
-    wide, said = wide_of(inputs, targets, task)
-    official = None
-    if test_arrays is not None:
-        test_name = f"{name}, test part"
-        test_inputs = fit_shape(inputs_of(test_arrays[0], test_name), inputs.shape[1:], test_name)
-        official = (test_inputs, known_targets(test_arrays[1], len(test_inputs), test_name, task, classes))
-        notes.append("the official test part is kept")
-    return Raw(
-        name=name,
-        inputs=inputs,
-        targets=targets,
-        task=task,
-        classes=tuple(classes),
-        dtype=torch.float64 if wide or inputs.dtype == torch.float64 else torch.float32,
-        wide=wide,
-        domain=seen.domain if domain is None else domain,
-        official=official,
-        encoding=seen.encoding if domain is None else {},
-        notes=(*notes, *said),
-    )
-
-
-MOST_BYTES = 2**30
-"""Inputs that take no more than this are kept in memory."""
-
-
-def _stays(x: NDArray[Any], path: Path, memory: str) -> bool:
-    """Whether the inputs of a file stay there."""
-    if path.suffix != ".npy" or memory == "always":
-        return False
-    return memory == "never" or x.nbytes > MOST_BYTES
 
 
 class Seen(NamedTuple):
@@ -225,29 +41,6 @@ def seen_as(inputs: Tensor) -> Seen:
     if inputs.dtype != torch.uint8 or inputs.ndim != 4:
         return Seen(inputs, None, {}, notes)
     return Seen(inputs, BYTES, {"pixels": "bytes"}, (*notes, "images of unsigned bytes lie in [0, 255]"))
-
-
-def load_arrays(path: Path, *, mapped: bool = False) -> dict[str, NDArray[Any]]:
-    """The arrays of an ``.npz`` or ``.npy`` file by the names x, y, x_test, y_test, classes, groups.
-
-    Args:
-        path: The file.
-        mapped: Whether the inputs of an ``.npy`` stay in the file until they are read.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is no file of arrays, or holds pickled objects, which are never read.
-    """
-    if path.suffix == ".npy":
-        found = {"x": array_in(path, mapped=mapped)}
-        beside = {name: path.with_name(f"{path.stem}_{name}.npy") for name in ("y", "groups")}
-        return found | {name: array_in(file) for name, file in beside.items() if file.is_file()}
-    names = {"X": "x", "X_test": "x_test"}
-    found = arrays_in(path, {"x", "y", "x_test", "y_test", "classes", "groups", *names})
-    if not {"x", "X"} & set(found):
-        shown = ", ".join(names_in(path))
-        raise ValueError(f"{path}: the inputs must be an array 'x' or 'X': got {shown}")
-    return {names.get(key, key): array for key, array in found.items()}
 
 
 def as_numpy(array: Any, name: str, what: str, *, copy: bool = True) -> NDArray[Any]:
@@ -424,3 +217,54 @@ def _integers(array: NDArray[Any], name: str) -> NDArray[Any]:
     if array.dtype.kind == "u" and len(large := np.flatnonzero(array >= 2**63)):
         raise ValueError(f"{name}: labels must be 0 .. K-1: got {array[large[0]]} at index {large[0]}")
     return array.astype(np.int64)
+
+
+# numbers whose spread is small beside their size: milliseconds since 1970, dates written as one number.
+# float32 has 24 binary digits (IEEE 754): where a value is 4,096 times the standard deviation and more, fewer
+# than twelve of them are left for what tells the values apart.
+
+LARGE = 4096.0
+"""Size over standard deviation from which on float32 is not enough."""
+
+LARGE_TARGET = 256.0
+"""The same of a target, of which a model may leave a residual much smaller than its deviation."""
+
+
+def is_wide(values: NDArray[Any], large: float = LARGE) -> bool:
+    """Whether a column of finite numbers needs float64: its largest size is LARGE deviations or more.
+
+    A column of one value has no spread that could be lost.
+    """
+    if not len(values):
+        return False
+    low, high = float(values.min()), float(values.max())
+    size = max(abs(low), abs(high))
+    # the deviation is at least (high - low) / (2 sqrt n) and at most (high - low) / 2
+    if low == high or size < large * (high - low) / (2 * len(values) ** 0.5):
+        return False
+    return size >= large * float(np.std(values, dtype=np.float64))
+
+
+def is_wide_target(values: NDArray[Any]) -> bool:
+    """Whether targets need float64: large beside their spread, or whole numbers that float32 rounds."""
+    whole = bool((values == np.round(values)).all())
+    rounded = whole and bool((values.astype(np.float32).astype(np.float64) != values).any())
+    return rounded or is_wide(values, LARGE_TARGET)
+
+
+def wide_columns(x: NDArray[Any]) -> NDArray[np.bool_]:
+    """:func:`is_wide` of every feature of inputs (N, ...)."""
+    return np.array([is_wide(column) for column in x.reshape(len(x), -1).T], dtype=bool)
+
+
+def wide_of(inputs: Tensor, targets: Tensor, task: str) -> tuple[bool, list[str]]:
+    """Whether vectors or values need float64, and what is said of the features and targets that do."""
+    vectors = inputs.dtype == torch.float64 and inputs.ndim == 2
+    places = np.flatnonzero(wide_columns(inputs.numpy())).tolist() if vectors else []
+    said = [
+        f"feature {k} varies little beside its size, less than float32 resolves: it is kept in float64"
+        for k in places
+    ]
+    if task == "values" and is_wide_target(targets.double().numpy()):
+        said.append("the targets are large beside their spread: they are kept in float64")
+    return bool(said), said

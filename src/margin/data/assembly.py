@@ -1,32 +1,44 @@
 """From the tensors of a source to Data: parts, what they dictate to a model, a fitted first layer."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from margin.core.types import Domain
-from margin.data.examples import Arrays, Data, fingerprint
-from margin.data.formats.tables.grouping import group_parts
+from margin.data.arrays import (
+    Array,
+    as_numpy,
+    fit_shape,
+    inputs_of,
+    known_targets,
+    seen_as,
+    targets_of,
+    wide_of,
+)
+from margin.data.examples import PARTS_OF_DATA, Arrays, Data, fingerprint
 from margin.data.preprocess import fit_standardize
-from margin.data.splits import Split, parts_of
+from margin.data.splits import Split, TaskName, group_parts, grouped, parts_of
 
-TaskName = Literal["classes", "values"]
+T = TypeVar("T")
+"""What holds the inputs: a tensor, or rows of several lengths."""
 
 _ROWS = 1024
 """Inputs that are checked at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Raw:
+class Raw(Generic[T]):
     """The examples of a source before they are cut into parts.
 
     Args:
         name: The source's name or the file's.
-        inputs: (N, d) or (N, C, H, W), in the user's units; may still be integers.
+        inputs: (N, d) or (N, C, H, W), in the user's units, may still be integers; or sequences.
         targets: Labels 0 .. K-1 (int64), or real values, of shape (N,).
         task: Whether the targets are classes or values.
         classes: Names of the classes, in the order of the labels; () for values.
@@ -36,26 +48,237 @@ class Raw:
         indicators: Which features are the 0/1 columns of a category.
         encoding: What the source adds to the encoding.
         notes: What was assumed.
-        wide: Whether a feature or a target needs float64 (see :mod:`margin.data.formats.tables.wide`).
+        wide: Whether a feature or a target needs float64 (see :func:`margin.data.arrays.is_wide`).
         groups: The group of each example, counted from 0, none of which may lie in two parts.
     """
 
     name: str
-    inputs: Tensor
+    inputs: T
     targets: Tensor
     task: TaskName
     classes: tuple[str, ...] = ()
     dtype: torch.dtype = torch.float32
     domain: tuple[float, float] | None = None
-    official: tuple[Tensor, Tensor] | None = None
+    official: tuple[T, Tensor] | None = None
     indicators: Tensor | None = None
     encoding: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     wide: bool = False
     groups: Tensor | None = None
 
+    @property
+    def typed_targets(self) -> Tensor:
+        """Labels, or values in the type of the inputs."""
+        return self.targets.long() if self.task == "classes" else self.targets.to(self.dtype)
 
-def assemble(raw: Raw, split: Split, parts: Mapping[str, Tensor] | None = None) -> Data:
+
+def raw_arrays(
+    name: str,
+    x: Array,
+    y: Array,
+    *,
+    task: TaskName | None,
+    domain: tuple[float, float] | None,
+    test_arrays: tuple[Array, Array] | None,
+    classes: Sequence[str] = (),
+) -> Raw[Tensor]:
+    """The checked examples of arrays, before they are cut; ``classes`` names them where names are known."""
+    seen = seen_as(inputs_of(x, name, copy=False))  # what is cut into parts is copied then
+    inputs, notes = seen.inputs, list(seen.notes)
+    targets, task, classes = targets_of(y, len(inputs), name, task, classes)
+    wide, said = wide_of(inputs, targets, task)
+    official = None
+    if test_arrays is not None:
+        test_name = f"{name}, test part"
+        test_inputs = fit_shape(inputs_of(test_arrays[0], test_name), inputs.shape[1:], test_name)
+        official = (test_inputs, known_targets(test_arrays[1], len(test_inputs), test_name, task, classes))
+        notes.append("the official test part is kept")
+    return Raw(
+        name=name,
+        inputs=inputs,
+        targets=targets,
+        task=task,
+        classes=tuple(classes),
+        dtype=torch.float64 if wide or inputs.dtype == torch.float64 else torch.float32,
+        wide=wide,
+        domain=seen.domain if domain is None else domain,
+        official=official,
+        encoding=seen.encoding if domain is None else {},
+        notes=(*notes, *said),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Schema:
+    """What is recorded of data, by which new data are read: it is kept as JSON (``Data.encoding``).
+
+    Args:
+        format: The format in which new data come.
+        task: What the targets are.
+        shape: Of one input; 0 where a length is free.
+        dtype: Type of the real tensors.
+        classes: Names of the classes, in the order of the labels; () where there are none.
+        split: How the parts were cut.
+        kind: What an example is, where it is no vector and no image.
+        own: What the format adds; in its place it may name the split too.
+    """
+
+    format: str
+    task: str
+    shape: Sequence[int]
+    dtype: torch.dtype
+    classes: Sequence[str]
+    split: Mapping[str, Any]
+    kind: str = ""
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The record, in its order."""
+        head = {
+            "format": self.format,
+            **({"kind": self.kind} if self.kind else {}),
+            "task": self.task,
+            "shape": list(self.shape),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "classes": list(self.classes),
+        }
+        return {**head, **({} if "split" in self.own else {"split": dict(self.split)}), **self.own}
+
+    @classmethod
+    def from_json(cls, encoding: Mapping[str, Any]) -> "Schema":
+        """The schema of a record of numbers."""
+        head = ("format", "task", "shape", "dtype", "classes", "split", "kind")
+        return cls(
+            format=encoding["format"],
+            task=encoding["task"],
+            shape=tuple(encoding["shape"]),
+            dtype=getattr(torch, encoding["dtype"]),
+            classes=tuple(encoding["classes"]),
+            split=encoding.get("split", {}),
+            kind=encoding.get("kind", ""),
+            own={key: value for key, value in encoding.items() if key not in head},
+        )
+
+    def targets(self, y: Array, count: int, name: str) -> Tensor:
+        """The targets of ``count`` new examples: labels of the classes, or values in the record's type.
+
+        Raises:
+            ValueError: As :func:`margin.data.arrays.known_targets`.
+        """
+        known = known_targets(y, count, name, "values" if self.task == "values" else "classes", self.classes)
+        return known.to(self.dtype) if self.task == "values" else known
+
+    def targets_if(self, y: Array | None, count: int, name: str) -> Tensor | None:
+        """As :meth:`targets`; None where there are none."""
+        return None if y is None else self.targets(y, count, name)
+
+
+def tokens_schema(
+    format: str, *, shape: Sequence[int], own: Mapping[str, Any], kind: str = "tokens"
+) -> Schema:
+    """The schema of tokens, whose vocabularies and split are among what the format adds."""
+    return Schema(
+        format=format,
+        kind=kind,
+        task="tokens",
+        shape=shape,
+        dtype=torch.int64,
+        classes=(),
+        split=own.get("split", {}),
+        own=own,
+    )
+
+
+def cut(
+    name: str,
+    targets: Sized,
+    task: str,
+    split: Split,
+    classes: Sequence[str] = (),
+    *,
+    own: Mapping[str, Tensor | None] = MappingProxyType({}),
+    groups: Tensor | None = None,
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The examples of each part of a source, and the record of the split.
+
+    Args:
+        name: What messages call the source.
+        targets: One for each example; classes are shared out class by class.
+        task: What they are.
+        split: Fractions and seed.
+        classes: Names of the classes.
+        own: The source's own parts, which are kept: the examples of each, None where it lies apart. The
+            others are cut from its training part, else from all.
+        groups: The group of each example, none of which may lie in two parts.
+
+    Raises:
+        ValueError: The examples cannot be cut (see :func:`margin.data.splits.parts_of`).
+    """
+    test, val = (0.0 if part in own else share for part, share in (("test", split.test), ("val", split.val)))
+    asked = replace(split, test=test, val=val)
+    among = own.get("train")
+    labels = targets if task == "classes" and isinstance(targets, Tensor) else None
+    if labels is not None and among is not None:
+        labels = labels[among]
+    try:
+        if groups is not None:
+            found = group_parts(groups, labels, asked, classes)
+        else:
+            found = parts_of(len(targets if among is None else among), labels, asked, classes)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    parts = {part: index for part, index in own.items() if index is not None}
+    parts |= {part: index if among is None else among[index] for part, index in found.items()}
+    record = split.as_json(official="test" in own) | ({"val": None} if "val" in own else {})
+    return {part: parts[part] for part in PARTS_OF_DATA if part in parts}, record
+
+
+def raw_of_first(
+    name: str, first: Array, y: Array, count: int, task: TaskName | None, domain: tuple[float, float] | None
+) -> Raw[Tensor]:
+    """As :func:`raw_arrays` of inputs that stay where they are: all targets, and the first input alone."""
+    seen = seen_as(inputs_of(first, name))
+    targets, task, classes = targets_of(y, count, name, task)
+    return Raw(
+        name=name,
+        inputs=seen.inputs,
+        targets=targets,
+        task=task,
+        classes=tuple(classes),
+        dtype=seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32,
+        domain=seen.domain if domain is None else domain,
+        encoding=seen.encoding if domain is None else {},
+        notes=seen.notes,
+    )
+
+
+def with_groups(
+    raw: Raw[Tensor], groups: Array | None, split: Split
+) -> tuple[Raw[Tensor], dict[str, Tensor] | None]:
+    """The examples with their groups, and the parts that these allow; None where there are no groups.
+
+    Raises:
+        ValueError: There is not one group for each example, or the groups are neither numbers nor names.
+    """
+    if groups is None:
+        return raw, None
+    found = as_numpy(groups, raw.name, "groups")
+    if found.shape != (len(raw.targets),) or found.dtype.kind == "f":
+        raise ValueError(
+            f"{raw.name}: groups must be whole numbers or names, of shape ({len(raw.targets)},): got "
+            f"{found.dtype} of shape {found.shape}"
+        )
+    codes = torch.from_numpy(np.unique(found, return_inverse=True)[1])
+    own, notes = {}, raw.notes
+    if raw.official is not None:
+        own = {"test": None}
+        notes += ("the groups of the official test part are not known: its examples count as independent",)
+    parts, _ = cut(raw.name, raw.targets, raw.task, split, raw.classes, own=own, groups=codes)
+    encoding = {**raw.encoding, "group": grouped("groups", codes, parts)}
+    return replace(raw, groups=codes, encoding=encoding, notes=notes), parts
+
+
+def assemble(raw: Raw[Tensor], split: Split, parts: Mapping[str, Tensor] | None = None) -> Data:
     """The Data of a source: cut, described, with a standardization fitted on the training part.
 
     Args:
@@ -70,7 +293,9 @@ def assemble(raw: Raw, split: Split, parts: Mapping[str, Tensor] | None = None) 
         ValueError: The labels cannot be cut (see :func:`margin.data.splits.parts_of`), a number is
             too large for the type, or an input lies outside the domain.
     """
-    parts = cut(raw, split) if parts is None else parts
+    own = {} if raw.official is None else {"test": None}
+    if parts is None:
+        parts, _ = cut(raw.name, raw.targets, raw.task, split, raw.classes, own=own, groups=raw.groups)
     splits = {name: _arrays(raw, raw.inputs[index], raw.targets[index]) for name, index in parts.items()}
     if raw.groups is not None:
         splits = {
@@ -80,41 +305,50 @@ def assemble(raw: Raw, split: Split, parts: Mapping[str, Tensor] | None = None) 
     if raw.official is not None:
         splits["test"] = _arrays(raw, *raw.official)
     train = splits["train"].inputs[0]
-    image = train.ndim == 4
+    fit = fit_standardize(train, per="channel" if train.ndim == 4 else "feature", indicators=raw.indicators)
+    domain = box_of(raw.name, raw.domain, raw.dtype, {name: part.inputs[0] for name, part in splits.items()})
+    record = split.as_json(official=bool(own))
+    return replace(data_of(raw, splits, record, fit, domain), fingerprint=fingerprint(splits))
+
+
+def data_of(
+    raw: Raw[Tensor],
+    splits: Mapping[str, Any],
+    record: Mapping[str, Any],
+    preprocess: nn.Module,
+    domain: Domain | None,
+) -> Data:
+    """The Data of arrays whose parts are at hand, without a fingerprint.
+
+    Args:
+        raw: The examples, or all targets and the first input alone.
+        splits: The parts.
+        record: Of the split.
+        preprocess: Fitted on the training part.
+        domain: In which the inputs of every part lie.
+    """
+    shape = raw.inputs.shape[1:]
+    schema = Schema(
+        format="arrays",
+        task=raw.task,
+        shape=shape,
+        dtype=raw.dtype,
+        classes=raw.classes,
+        split=record,
+        own={**({"wide": True} if raw.wide else {}), **raw.encoding},
+    )
     return Data(
         name=raw.name,
         splits=splits,
-        spec=spec_of(train.shape[1:], len(train), len(raw.classes)),
-        encoding=encoding_of(
-            raw.task,
-            train.shape[1:],
-            raw.dtype,
-            raw.classes,
-            split.as_json(official=raw.official is not None),
-        )
-        | ({"wide": True} if raw.wide else {})
-        | dict(raw.encoding),
-        preprocess=fit_standardize(train, per="channel" if image else "feature", indicators=raw.indicators),
-        domain=None if raw.domain is None else _domain(raw, splits, raw.domain),
-        fingerprint=fingerprint(splits),
+        spec=spec_of(shape, len(splits["train"]), len(raw.classes)),
+        encoding=schema.as_json(),
+        preprocess=preprocess,
+        domain=domain,
         notes=raw.notes,
     )
 
 
-def cut(raw: Raw, split: Split) -> dict[str, Tensor]:
-    """The indices of the parts of a source, stratified where the targets are classes."""
-    if raw.official is not None:
-        split = replace(split, test=0.0)
-    labels = raw.targets if raw.task == "classes" else None
-    try:
-        if raw.groups is not None:
-            return group_parts(raw.groups, labels, split, raw.classes)
-        return parts_of(len(raw.targets), labels, split, raw.classes)
-    except ValueError as error:
-        raise ValueError(f"{raw.name}: {error}") from None
-
-
-def _arrays(raw: Raw, inputs: Tensor, targets: Tensor) -> Arrays:
+def _arrays(raw: Raw[Tensor], inputs: Tensor, targets: Tensor) -> Arrays:
     targets = targets.long() if raw.task == "classes" else targets.to(raw.dtype)
     inputs = inputs.to(raw.dtype)
     pieces = (*inputs.split(_ROWS), targets)  # of all at once the check would take another copy
@@ -133,28 +367,23 @@ def spec_of(shape: Sequence[int], count: int, classes: int) -> dict[str, Any]:
     return spec
 
 
-def encoding_of(
-    task: TaskName,
-    shape: Sequence[int],
-    dtype: torch.dtype,
-    classes: Sequence[str],
-    split: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The encoding of arrays of a shape: all that new arrays must fit."""
-    return {
-        "format": "arrays",
-        "task": task,
-        "shape": list(shape),
-        "dtype": str(dtype).removeprefix("torch."),
-        "classes": list(classes),
-        "split": dict(split),
-    }
+def box_of(
+    name: str, ends: tuple[float, float] | None, dtype: torch.dtype, inputs: Mapping[str, Tensor]
+) -> Domain | None:
+    """The box in which the inputs of every part lie; None where it is not known.
 
-
-def _domain(raw: Raw, splits: Mapping[str, Arrays], ends: tuple[float, float]) -> Domain:
-    inputs = {f"the {name} part lies": arrays.inputs[0] for name, arrays in splits.items()}
-    spans = {where: (x.min().item(), x.max().item()) for where, x in inputs.items()}
-    return domain_of(raw.name, ends, raw.dtype, spans)
+    Raises:
+        ValueError: As :func:`domain_of`.
+    """
+    if ends is None:
+        return None
+    held = {part: x for part, x in inputs.items() if len(x)}
+    return domain_of(
+        name,
+        ends,
+        dtype,
+        {f"the {part} part lies": (x.min().item(), x.max().item()) for part, x in held.items()},
+    )
 
 
 def domain_of(

@@ -251,3 +251,23 @@ class InOrder(Sequence[Batch]):
         index = torch.arange(start, min(start + self.batch_size, len(self.examples)))
         batch = self.share.take(self.examples, index, Generator().manual_seed(mix(0, 3, start)))
         return batch.to(dtype=self.dtype, device=self.device)
+
+
+# rows of several lengths, one behind another
+
+
+def offsets_of(counts: Int[Tensor, " rows"]) -> Int[Tensor, " rows_and_end"]:
+    """Where each row begins, and where the last ends: 0, n_1, n_1 + n_2, ..."""
+    return torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+
+
+def ranges(starts: Int[Tensor, " rows"], counts: Int[Tensor, " rows"]) -> Int[Tensor, " places"]:
+    """The places start .. start + count - 1 of every row, row after row; a count of 0 gives none.
+
+    Args:
+        starts: The first place of each row.
+        counts: How many places it has, at least 0.
+    """
+    total = int(counts.sum())
+    before = counts.cumsum(0) - counts
+    return torch.repeat_interleave(starts - before, counts, output_size=total) + torch.arange(total)

@@ -5,11 +5,14 @@ user's units.
 """
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from margin.data.examples import Data
 
 _CHUNK = 4096
 _NUMBERS = 2**24
@@ -174,3 +177,38 @@ def _moments(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     apart = (chunk.to(torch.float64, copy=True).sub_(mean.reshape(shape)) for chunk in x.split(rows))
     centered = (one.square_().sum(axes) for one in apart)
     return mean, (torch.stack(list(centered)).sum(0) / count).sqrt()
+
+
+Scale = Literal["standard", "unit", "symmetric", "none"]
+"""Where another map than the source's own is asked for."""
+
+
+def rescaled(data: Data, scale: Scale | None) -> Data:
+    """The data with the map that is asked for in front of the model.
+
+    ============ ============================================================
+    standard     the source's own: mean 0 and variance 1 in the training part
+    unit         the domain of an input to [0, 1]
+    symmetric    the domain of an input to [-1, 1]
+    none         inputs as they are
+    ============ ============================================================
+
+    Args:
+        data: From a source.
+        scale: Which map; None, of a record from before there was a choice, is standard.
+
+    Raises:
+        ValueError: The map needs the domain of an input, and none is known.
+    """
+    if scale in (None, "standard"):
+        return data
+    if scale == "none":
+        return replace(data, preprocess=nn.Identity())
+    if data.domain is None:
+        raise ValueError(
+            f"scale {scale} needs the least and the largest value of an input, which are not known of "
+            f"{data.name}: set --data.domain low,high, or --scale none where they are in range already"
+        )
+    low, high = torch.broadcast_tensors(data.domain.low.double(), data.domain.high.double())
+    middle = low if scale == "unit" else (low + high) / 2
+    return replace(data, preprocess=Standardize(middle.clone(), high - middle))

@@ -6,23 +6,20 @@ from typing import Any
 
 import torch
 
-from margin.core.catalog import Entry, Rule, call_with, data_parameters, heads_of, models, resolve
+from margin.core.catalog import Entry, Rule, call_with, data_parameters, formats, heads_of, models, resolve
 from margin.core.hints import flag
 from margin.core.options import Training
 from margin.data.examples import Data
 from margin.engine.objectives import can_scale
 
-INPUTS = {
-    "channels": ("images", ""),
-    "in_features": ("vectors", ""),
-    "input_size": ("sequences", "sequences:"),
-    "source_vocab_size": ("pairs of texts", "pairs:"),
-    "horizon": ("a series to forecast", "series:"),
-    "vocab_size": ("tokens", "text:"),
-    "element_size": ("sets of vectors", "points:"),
-    "node_features": ("a graph", "graph:"),
-}
-"""What a model takes that asks for a key of the spec, and the prefix by which a file is read as such."""
+
+def inputs() -> dict[str, tuple[str, str]]:
+    """What a model takes that asks for a key of the spec, and the prefix by which a file is read as such."""
+    found: dict[str, tuple[str, str]] = {}
+    for row in formats().values():
+        for key, what in row.gives.items():
+            found.setdefault(key, (what, f"{row.name}:" * row.prefix))
+    return found
 
 
 KINDS = {"graph": "the nodes of one graph", "graphs": "many graphs"}
@@ -41,10 +38,11 @@ TARGETS = {
 
 def reading_of(entry: Entry, source: str) -> str:
     """How a file is to be read that was taken for a table or for arrays; "" where an entry takes these."""
-    keys = [key for key in data_parameters(resolve(entry.build)) if INPUTS.get(key, ("", ""))[1]]
+    known = inputs()
+    keys = [key for key in data_parameters(resolve(entry.build)) if known.get(key, ("", ""))[1]]
     if not keys:
         return ""
-    wanted, prefix = INPUTS["horizon" if "horizon" in keys else keys[0]]
+    wanted, prefix = known["horizon" if "horizon" in keys else keys[0]]
     return f"{entry.name} needs {wanted}: read a file of them as {prefix}{source}"
 
 
@@ -71,7 +69,7 @@ def check_task(entry: Entry, data: Data) -> None:
     Raises:
         ValueError: The data's targets or inputs are of the other kind.
     """
-    for key, (wanted, prefix) in INPUTS.items():
+    for key, (wanted, prefix) in inputs().items():
         if key in data_parameters(resolve(entry.build)) and key not in data.spec:
             kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
             remedy = f"; read a file of them as {prefix}FILE" if prefix else ""

@@ -1,12 +1,13 @@
-"""What a record says of how new data are read: the schema of ``data.encoding``, format by format.
+"""What a record says of how new data are read: the schema of ``data.encoding``.
 
-The choices are those of the readers in ``margin.data``, written again since a run is read without them.
+What a format records besides stands in its row (see :class:`margin.core.catalog.Format`).
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from margin.core.catalog import formats
 from margin.core.hints import describe_type, fits
 
 
@@ -19,11 +20,7 @@ def shown(value: Any) -> str:
 
 
 DTYPE = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "complex64", "bool"]
-KIND = Literal["number", "category", "boolean"]
 TASK = Literal["classes", "values", "point_classes", "tokens", "series"]
-MISSING = Literal["error", "drop", "mean", "median", "mode"]
-LEVEL = Literal["characters", "words"]
-CASE = Literal["kept", "lower"]
 FILLS: dict[str, Any] = {"number": float | None, "category": str | None, "boolean": bool | None}
 """What a missing cell of a column of each kind is filled with."""
 
@@ -69,21 +66,8 @@ def column(value: Mapping[str, Any]) -> str:
     return ""
 
 
-NAMED = {"name": str, "kind": KIND}
-SPLIT = {"test?": float | None, "val?": float | None, "seed?": int, "official?": bool}
 NUMBERED = {"shape": extents, "dtype": DTYPE, "classes": list[str]}
-TABLES = {
-    "columns": [NAMED, column],
-    "edge_columns": [NAMED, column],
-    "id": str,
-    "ends": list[str],
-    "directed": Literal["undirected", "directed"],
-    "target": NAMED,
-}
-NODES = {**NUMBERED, "kind": Literal["graph"], "normalize": Literal["none", "rows"], "edge_features": int}
-GRAPHS = {**NUMBERED, "kind": Literal["graphs"], "edge_features": int, "tables?": TABLES}
-LABELS = {"tags": list[int] | None, "edge_tags": list[int] | None, "largest_degree": int | None}
-
+SPLIT = {"test?": float | None, "val?": float | None, "seed?": int, "official?": bool}
 ENCODING: dict[str, Any] = {
     "task?": TASK,
     "kind?": str,
@@ -98,61 +82,35 @@ ENCODING: dict[str, Any] = {
 }
 """What new data are read by, whatever they are; data made by hand need have none of it."""
 
-OF_FORMAT: dict[str, dict[str, Any]] = {
-    "table": {
-        **NUMBERED,
-        "columns": [NAMED, column],
-        "target": NAMED,
-        "missing": MISSING,
-        "header": Literal["first", "none"],
-        "separator?": mark,
-        "decimal?": Literal[".", ","] | None,
-        "missing_values?": list[str],
-    },
-    "arrays": NUMBERED,
-    "images": {**NUMBERED, "pixels": Literal["bytes"], "resize?": list[int] | None},
-    "text": {"level": LEVEL, "case": CASE, "vocabulary": words, "shape": [positive]},
-    "pairs": {"level": LEVEL, "case": CASE, "vocabulary": words, "source_vocabulary": words},
-    "tokens": {"vocabulary": words, "shape": extents},
-    "series": {
-        "shape": [positive],
-        "dtype": DTYPE,
-        "columns": words,
-        "targets": words,
-        "horizon": positive,
-        "stride": positive,
-        "time_column": str | None,
-        "missing": Literal["error", "last"],
-    },
-    "sequences": NUMBERED,
-    "audio": {"resample": int | None},
-    "points": {**NUMBERED, "scale": Literal["none", "sphere"], "points": int | None, "split": {"seed": int}},
-    "graph": {**NODES, "tables?": TABLES},
-    "graphs": {**GRAPHS, "graphs?": LABELS},
+RULES: dict[str, Any] = {
+    "column": column,
+    "dtype": DTYPE,
+    "extents": extents,
+    "mark": mark,
+    "positive": positive,
+    "words": words,
 }
-"""What new data of a format are read by besides."""
+"""What a format's record may name."""
 
-SOUND = {
-    **NUMBERED,
-    "features": Literal["samples", "frames", "logmel"],
-    "frame": positive,
-    "hop": positive,
-    "bands": positive,
-    "rate": positive,
-    "level": Literal["kept", "clip"],
-}
-CODES = {"rate": positive, "levels": positive, "shape": [positive]}
-"""Clips that are classes, and codes that are tokens."""
+
+def ruled(record: Any) -> Any:
+    """What a format records, its words replaced by the rules that they name."""
+    if isinstance(record, Mapping):
+        return {key: ruled(inner) for key, inner in record.items()}
+    if isinstance(record, list):
+        return [ruled(inner) for inner in record]
+    return RULES[record] if isinstance(record, str) else record
 
 
 def schemas_of(encoding: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The schemas that an encoding is checked by, one after the other."""
     yield ENCODING
     if "format" in encoding:
-        yield {"format": Literal[tuple(OF_FORMAT)], "task": TASK, "kind?": str}
-        yield OF_FORMAT[encoding["format"]]
-        if encoding["format"] == "audio":
-            yield CODES if encoding["task"] == "tokens" else SOUND
+        known = {name: row for name, row in formats().items() if row.record is not None}
+        yield {"format": Literal[tuple(known)], "task": TASK, "kind?": str}
+        row = known[encoding["format"]]
+        yield {**(NUMBERED if row.numbers else {}), **ruled(row.record)}
+        yield ruled(row.also.get(encoding["task"], row.also.get("", {})))
 
 
 def disagreement(encoding: Mapping[str, Any], spec: Mapping[str, Any], scale: Any) -> tuple[str, str]:

@@ -12,7 +12,16 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import Entry, Part, call_with, data_parameters, find, parts, resolve, rules
+from margin.core.catalog import (
+    Entry,
+    Part,
+    call_with,
+    data_parameters,
+    find,
+    parts,
+    resolve,
+    rules,
+)
 from margin.core.findings import without_loss
 from margin.core.options import Training
 from margin.core.tasks import Task, class_loss

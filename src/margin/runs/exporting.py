@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import find, models, resolve
+from margin.core.catalog import find, formats, models, resolve
 from margin.core.tasks import DENSITY, PROBABILITY
 from margin.data.examples import Data, InOrder, held_out_part
 from margin.data.files.writing import write_whole
@@ -34,9 +34,6 @@ ENDINGS = {"state": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
 """The formats, each with the ending of its files."""
 
 WEIGHTS = ("best", "last", "initial")
-REAL = ("vectors", "images", "sequences", "series", "sets")
-"""Kinds of data whose inputs are real numbers; where a length is free, the shape says 0."""
-
 EXAMPLES = 16
 """Inputs on which an ONNX file is compared with torch."""
 
@@ -204,7 +201,9 @@ def _examples(data: Data, record: Mapping[str, Any], dtype: torch.dtype) -> tupl
 def of_one_shape(record: Mapping[str, Any]) -> bool:
     """Whether a model takes one tensor of real numbers, its shape the same for every example."""
     encoding = record["data"]["encoding"]
-    return encoding.get("kind", "vectors") in REAL and 0 not in encoding.get("shape", ())
+    row = formats().get(encoding.get("format", encoding.get("kind", "")))
+    real = (row is None or row.real) and encoding.get("kind") != "tokens"
+    return real and 0 not in encoding.get("shape", ())  # where a length is free, the shape says 0
 
 
 def check_one_pass(module: nn.Module, record: Mapping[str, Any], format: str) -> None:

@@ -8,16 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from margin.core.catalog import find, models, resolve
+from margin.core.catalog import find, formats, models, resolve
 from margin.core.tasks import CODES, DENSITY, TOKENS, Task
 from margin.core.types import Batch
 from margin.data.examples import InOrder, evaluation_batch, is_independent
-from margin.data.formats.audio.sources import sound_files
-from margin.data.formats.images.folders import image_files
 from margin.data.formats.text.pairs import decode
-from margin.data.forms import form_of, without_prefix
-from margin.data.opening import encode
+from margin.data.open import encode
 from margin.data.preprocess import Standardize
+from margin.data.source import Source
 from margin.engine.evaluation import eval_mode, expand_weight, terms_of
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
@@ -52,15 +50,13 @@ def predictions(
     task, encoding = resolve(entry.task), record["data"]["encoding"]
     names = encoding.get("classes") or encoding.get("vocabulary", [])
     columns: dict[str, list[Any]] = {}
-    named = is_own(run, data) and not Path(without_prefix(data)).exists()
-    examples = held_out(run) if named else encode(data, encoding)
+    source = Source.of(data)
+    named = is_own(run, source) and not Path(source.bare).exists()
+    examples = held_out(run) if named else encode(source, encoding)
     for note in getattr(examples, "notes", ()):
         tell(note)
-    if not named and isinstance(data, str | Path):
-        if encoding.get("format") == "audio":
-            columns["file"] = [str(path) for path in sound_files(Path(without_prefix(data)), "none")[0]]
-        elif form_of(data) in ("folder", "image"):
-            columns["file"] = [str(path) for path in image_files(data)]
+    if not named and (files := files_of(source, encoding)):
+        columns["file"] = [str(path) for path in files]
     if not named and hasattr(examples, "ahead"):
         examples = examples.ahead()
     columns |= {key: list(values) for key, values in getattr(examples, "rows", {}).items()}
@@ -81,6 +77,15 @@ def predictions(
             for name, values in shown.items():
                 columns.setdefault(of_target(name, encoding.get("targets", ())), []).extend(values)
     return columns
+
+
+def files_of(source: Source, encoding: Mapping[str, Any]) -> tuple[Path, ...]:
+    """The files of new examples, where each has one."""
+    if not isinstance(source.given, str | Path):
+        return ()
+    own = formats().get(encoding.get("format", ""))
+    row = own if own and own.prefix else source.format
+    return resolve(row.files)(source.bare) if row and row.files else ()
 
 
 def log_volume(model: Any, batch: Batch) -> Tensor:

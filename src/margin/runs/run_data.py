@@ -6,8 +6,8 @@ from typing import Any
 
 from margin.core.catalog import sources
 from margin.data.examples import Data, held_out_part
-from margin.data.forms import without_prefix
-from margin.data.opening import open_data
+from margin.data.open import open_data
+from margin.data.source import Source
 from margin.engine.runs import Run
 
 
@@ -27,11 +27,12 @@ def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
 def is_own(run: Run, data: Any) -> bool:
     """Whether ``data`` names the source that the run was trained on: then its held-out part is meant."""
     own = run.record["arguments"]["data"].get("source")
-    if own is None or not isinstance(data, str | Path):
+    source = Source.of(data)
+    if own is None or not isinstance(source.given, str | Path):
         return False
     if own in sources():
-        return str(data).removeprefix("data/") == own
-    path = str(Path(without_prefix(data)).resolve())
+        return str(source.given).removeprefix("data/") == own
+    path = str(Path(source.bare).resolve())
     return path in (own, own.partition(":")[2])
 
 

@@ -15,9 +15,9 @@ from margin.core.catalog import Entry, check_options, completed, find, models, r
 from margin.core.options import Training
 from margin.data.examples import Data
 from margin.data.files.writing import going_on
-from margin.data.forms import whole_path
-from margin.data.opening import open_data
-from margin.data.scaling import rescaled
+from margin.data.open import open_data
+from margin.data.preprocess import rescaled
+from margin.data.source import Source
 from margin.engine.build import initial_state
 from margin.engine.check_options import check_task, head_for, refuse_unused
 from margin.engine.hooks import (
@@ -253,11 +253,12 @@ def in_group(training: Training) -> Training:
 
 def open_source(source: Any, options: Mapping[str, Any]) -> Data:
     """The data of a source, with how to open it again where it is a name or a file."""
+    source = Source.of(source)
     data = open_data(source, options)
-    if not isinstance(source, str | Path):
+    if not isinstance(source.given, str | Path):
         return data
-    name = str(source).removeprefix("data/")
-    place = name if name in sources() else whole_path(source)
+    name = str(source.given).removeprefix("data/")
+    place = name if name in sources() else source.place
     named = [key for key, value in options.items() if key.endswith("_file") and value]
     files = {key: str(Path(options[key]).resolve()) for key in named}
     return replace(data, origin={"source": place, "options": {**options, **files}})

@@ -9,7 +9,7 @@ import margin
 from margin import Run, Training
 from margin.auditing.subject.trained import subject_of_run
 from margin.data.examples import Data
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 SHORT = Training(max_steps=1)
 

@@ -29,7 +29,7 @@ def test_the_minimum_is_scikit_learns(classes: int, tmp_path: Path) -> None:
         precision="float64",
         optimizer_options={"max_iter": 1, "history_size": 20, "tolerance_grad": 0.0, "tolerance_change": 0.0},
     )
-    from margin.data.opening import open_data
+    from margin.data.open import open_data
 
     data = open_data((x, y), {"test": 0.25, "val": 0.0})
     run = train("logistic_regression", data, training=training, out=tmp_path / "run")

@@ -22,7 +22,7 @@ from margin.data.files import reading
 from margin.data.files.reading import check_unpacked, guarded, regular, text_of, unpacked
 from margin.data.formats.graphs.files import load_npz
 from margin.data.formats.images import images
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 GIB = 2**30
 X, Y = np.arange(120.0).reshape(40, 3), np.arange(40) % 2

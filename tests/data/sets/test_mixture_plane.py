@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chi2, kstest
 
 from margin.core.catalog import sources
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.data.sets.mixture_plane import grid, ring
 
 

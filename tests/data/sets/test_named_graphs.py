@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from margin.data.data_home import placed
 from margin.data.formats.graphs.parts import Nodes
-from margin.data.places import placed
 from margin.data.sets import named_graphs
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import nn
 
 from margin import Training, load, train
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.feedforward.mlp.model import MLP, MLPRegressor
 from margin.nn.activations import activation_of
 from margin.nn.dense import Residual

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from margin.data.sets.tiny.series import waves
+from margin.data.sets.tiny.sequences import waves
 from margin.sequence.convolution import tcn
 from margin.sequence.linear import lru, mingru
 from margin.sequence.recurrent import gru, lstm

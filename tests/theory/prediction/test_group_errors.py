@@ -10,7 +10,7 @@ from margin.core.options import Training
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, InOrder
-from margin.data.opening import open_data
+from margin.data.open import open_data
 from margin.engine.loop import risk
 from margin.runs.training import train
 from margin.theory.prediction.held_out import (

@@ -17,7 +17,7 @@ from margin.core.findings import Subject, without_loss
 from margin.core.tasks import Task
 from margin.core.types import Examples
 from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
-from margin.data.opening import encode
+from margin.data.open import encode
 from margin.engine.objectives import same_noise
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from margin.core.types import Batch, Examples
 from margin.data.examples import Arrays, InOrder
-from margin.data.formats.objects.fetching import batch_of, drawing
-from margin.data.forms import converted, is_frame
+from margin.data.formats.objects.survey import batch_of, drawing
+from margin.data.source import converted, is_frame
 
 BATCH_SIZE = 256
 

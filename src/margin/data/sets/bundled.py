@@ -11,16 +11,16 @@ import torch
 
 from margin.data.assembly import Raw, assemble
 from margin.data.examples import Data
+from margin.data.options import option_groups
 from margin.data.splits import Split
 
 
-def digits(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def digits(*, split: Split = Split()) -> Data:
     """1,797 scanned handwritten digits, 8 x 8 pixels of 17 gray levels 0 .. 16, ten classes.
 
     Args:
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Returns:
         Images (N, 1, 8, 8) in the domain [0, 16].
@@ -38,70 +38,64 @@ def digits(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Dat
         classes=tuple(str(name) for name in bunch.target_names),
         domain=(0.0, 16.0),
     )
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble(raw, split)
 
 
-def iris(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def iris(*, split: Split = Split()) -> Data:
     """150 irises of three species by four lengths in centimeters.
 
     Args:
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Fisher 1936, The use of multiple measurements in taxonomic problems.
     """
     from sklearn.datasets import load_iris
 
-    return _table("iris", load_iris(), "species", Split(test=test, val=val, seed=split_seed))
+    return _table("iris", load_iris(), "species", split)
 
 
-def wine(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def wine(*, split: Split = Split()) -> Data:
     """178 wines of three cultivars by thirteen chemical measurements.
 
     Args:
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Aeberhard, Coomans & de Vel 1992, Comparison of classifiers in high dimensional settings.
     """
     from sklearn.datasets import load_wine
 
-    return _table("wine", load_wine(), "cultivar", Split(test=test, val=val, seed=split_seed))
+    return _table("wine", load_wine(), "cultivar", split)
 
 
-def breast_cancer(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def breast_cancer(*, split: Split = Split()) -> Data:
     """569 breast masses, malignant (0) or benign (1), by thirty measurements of cell nuclei.
 
     Args:
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Street, Wolberg & Mangasarian 1993, Nuclear feature extraction for breast tumor diagnosis.
     """
     from sklearn.datasets import load_breast_cancer
 
-    return _table(
-        "breast-cancer", load_breast_cancer(), "diagnosis", Split(test=test, val=val, seed=split_seed)
-    )
+    return _table("breast-cancer", load_breast_cancer(), "diagnosis", split)
 
 
-def diabetes(*, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def diabetes(*, split: Split = Split()) -> Data:
     """442 patients: the disease's progression after one year by ten measurements, in their own units.
 
     Args:
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Efron, Hastie, Johnstone & Tibshirani 2004, Least angle regression, table 1.
     """
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)
-    return _table("diabetes", bunch, "progression", Split(test=test, val=val, seed=split_seed))
+    return _table("diabetes", bunch, "progression", split)
 
 
 def _table(name: str, bunch: Any, target: str, split: Split) -> Data:

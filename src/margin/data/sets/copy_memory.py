@@ -6,22 +6,21 @@ import torch
 
 from margin.data.examples import Arrays, Data
 from margin.data.formats.sequences.rows import fingerprint_of
-from margin.data.sets.synthetic_sequences import at_least, generator_of
-from margin.data.sets.token_encoding import token_encoding
+from margin.data.options import option_groups
+from margin.data.sets.synthetic_sequences import at_least, generator_of, token_encoding
 from margin.data.splits import Split, parts_of
 
 SYMBOLS, COPIED = 8, 10
 """How many symbols there are, and how many of them are to be remembered."""
 
 
+@option_groups()
 def copy_memory(
     *,
     examples: int = 5000,
     lag: int = 100,
     seed: int = 0,
-    test: float = 0.1,
-    val: float = 0.1,
-    split_seed: int = 0,
+    split: Split = Split(test=0.1, val=0.1),
 ) -> Data:
     """The copy memory task: ten symbols are to be repeated, in order, after a lag.
 
@@ -33,9 +32,7 @@ def copy_memory(
         examples: Number of sequences.
         lag: Steps between the last symbol shown and the first asked for, at least 1.
         seed: Seed of the symbols.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Raises:
         ValueError: The options leave no sequence, or no lag.
@@ -52,7 +49,6 @@ def copy_memory(
     tokens[:, COPIED + lag - 1] = SYMBOLS + 1
     answers = torch.full((examples, time), SYMBOLS)
     answers[:, -COPIED:] = symbols
-    split = Split(test=test, val=val, seed=split_seed)
     splits = {
         part: Arrays((tokens[index],), answers[index])
         for part, index in parts_of(examples, None, split).items()

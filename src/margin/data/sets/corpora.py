@@ -2,16 +2,18 @@
 
 from typing import Literal
 
+from margin.data.data_home import placed
 from margin.data.examples import Data
-from margin.data.formats.text.pairs import Rule, from_pairs, sentences_in
+from margin.data.formats.text.pairs import Tokenization, from_pairs, sentences_in
 from margin.data.formats.text.sources import Unknown, from_text, text_in
 from margin.data.formats.text.vocabulary import Case, Level
-from margin.data.places import placed
+from margin.data.options import option_groups
 from margin.data.splits import Split
 
 Language = Literal["en", "de", "fr"]
 
 
+@option_groups("split_seed")
 def tiny_shakespeare(
     *,
     level: Level = "characters",
@@ -19,8 +21,7 @@ def tiny_shakespeare(
     time: int = 128,
     min_count: int = 1,
     unknown: Unknown = "error",
-    test: float = 0.05,
-    val: float = 0.05,
+    split: Split = Split(test=0.05, val=0.05),
 ) -> Data:
     """A million characters of Shakespeare's plays, 65 kinds; read from ``$MARGIN_DATA/tinyshakespeare``.
 
@@ -30,6 +31,7 @@ def tiny_shakespeare(
         time: Tokens a block, at least 1.
         min_count: How often a token must be seen in training to be known; above 1 only with unknown tokens.
         unknown: "error" refuses a token that training lacks; "token" reads it as ``<unk>``.
+        split: Test and validation part, seed.
         test: Share of the test part, the end of the text.
         val: Share of the validation part before it.
 
@@ -44,7 +46,7 @@ def tiny_shakespeare(
     """
     (path,) = placed("tinyshakespeare")
     options = {"level": level, "case": case, "time": time, "min_count": min_count, "unknown": unknown}
-    return from_text(text_in(path), Split(test=test, val=val), "tinyshakespeare", options)
+    return from_text(text_in(path), split, "tinyshakespeare", options)
 
 
 def multi30k(
@@ -85,5 +87,5 @@ def multi30k(
         "multi30k", [f"multi30k/{stem}.{language}" for stem in stems for language in (source, target)]
     )
     train, val, test = (sentences_in(files[k], files[k + 1]) for k in (0, 2, 4))
-    rule = Rule(level=level, case=case, min_count=min_count, longest=longest)
+    rule = Tokenization(level=level, case=case, min_count=min_count, longest=longest)
     return from_pairs(*train, name="multi30k", rule=rule, official={"val": val, "test": test})

@@ -3,23 +3,22 @@
 import torch
 from torch import Tensor
 
-from margin.data.examples import Data
-from margin.data.formats.ragged import offsets_of
+from margin.data.examples import Data, offsets_of
 from margin.data.formats.sequences.rows import Ragged, TokenSequences, fingerprint_of
 from margin.data.formats.sequences.sources import lengths_line
-from margin.data.sets.synthetic_sequences import at_least, generator_of
-from margin.data.sets.token_encoding import token_encoding
+from margin.data.options import option_groups
+from margin.data.sets.synthetic_sequences import at_least, generator_of, token_encoding
 from margin.data.splits import Split, parts_of
 
 
-def anbn(  # more than 7 parameters: they are the options of the set
+@option_groups("test")
+def anbn(
     *,
     examples: int = 1000,
     longest: int = 12,
     test_longest: int = 24,
     seed: int = 0,
-    val: float = 0.2,
-    split_seed: int = 0,
+    split: Split = Split(test=0.0, val=0.2),
 ) -> Data:
     """Strings a^n b^n and an end, whose b's can be told only by counting; the test part has larger n.
 
@@ -34,8 +33,7 @@ def anbn(  # more than 7 parameters: they are the options of the set
         longest: Largest n of these, at least 1.
         test_longest: Largest n of the test part, more than ``longest``.
         seed: Seed of the n.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Raises:
         ValueError: The options leave no string in a part.
@@ -47,7 +45,6 @@ def anbn(  # more than 7 parameters: they are the options of the set
     at_least("anbn", "longest", longest, 1)
     at_least("anbn", "test_longest", test_longest, longest + 1)
     drawn = torch.randint(1, longest + 1, (examples,), generator=generator)
-    split = Split(test=0.0, val=val, seed=split_seed)
     counts = {part: drawn[index] for part, index in parts_of(examples, None, split).items()}
     counts["test"] = torch.arange(longest + 1, test_longest + 1)
     splits = {part: _counted(n) for part, n in counts.items()}

@@ -12,12 +12,14 @@ from torch import Generator, Tensor
 
 from margin.data.assembly import Raw, assemble
 from margin.data.examples import Data
+from margin.data.options import option_groups
 from margin.data.sets.synthetic import raw_of
 from margin.data.splits import Split
 from margin.math.seeds import mix
 
 
-def ring(  # more than 7 parameters: they are the options of the set
+@option_groups()
+def ring(
     *,
     examples: int = 2000,
     modes: int = 8,
@@ -25,9 +27,7 @@ def ring(  # more than 7 parameters: they are the options of the set
     std: float = 0.02,
     seed: int = 0,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Gaussians N(m_k, std^2 I) of equal weight, evenly spaced on a circle around the origin.
 
@@ -42,9 +42,7 @@ def ring(  # more than 7 parameters: they are the options of the set
         std: Standard deviation of each coordinate, positive.
         seed: Seed of the examples.
         domain: Least and largest value that a coordinate may take.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Metz, Poole, Pfau & Sohl-Dickstein 2017, Unrolled generative adversarial networks, section 3.1.
     """
@@ -52,10 +50,11 @@ def ring(  # more than 7 parameters: they are the options of the set
     angle = 2 * math.pi * torch.arange(modes, dtype=torch.float64) / modes
     means = radius * torch.stack((angle.cos(), angle.sin()), 1)
     raw = _mixture("ring", means, std, examples, seed, domain)
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble(raw, split)
 
 
-def grid(  # more than 7 parameters: they are the options of the set
+@option_groups()
+def grid(
     *,
     examples: int = 5000,
     side: int = 5,
@@ -63,9 +62,7 @@ def grid(  # more than 7 parameters: they are the options of the set
     std: float = 0.05,
     seed: int = 0,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Gaussians N(m_k, std^2 I) of equal weight, on a square grid around the origin.
 
@@ -79,9 +76,7 @@ def grid(  # more than 7 parameters: they are the options of the set
         std: Standard deviation of each coordinate, positive.
         seed: Seed of the examples.
         domain: Least and largest value that a coordinate may take.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Srivastava, Valkov, Russell, Gutmann & Sutton 2017, VEEGAN, section 5.1.
     """
@@ -90,7 +85,7 @@ def grid(  # more than 7 parameters: they are the options of the set
     y, x = torch.meshgrid(along, along, indexing="ij")
     means = torch.stack((x.flatten(), y.flatten()), 1)
     raw = _mixture("grid", means, std, examples, seed, domain)
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble(raw, split)
 
 
 def _check(name: str, count_name: str, count: int, length_name: str, length: float) -> None:
@@ -107,7 +102,7 @@ def _mixture(
     examples: int,
     seed: int,
     domain: tuple[float, float] | None,
-) -> Raw:
+) -> Raw[Tensor]:
     if examples < len(means):
         raise ValueError(
             f"{name}: examples must be at least the number of components, {len(means)}: got {examples}"

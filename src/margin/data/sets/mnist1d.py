@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from margin.data.assembly import Raw
 from margin.data.examples import Data
-from margin.data.formats.sequences.sources import RawSequences, assemble_sequences
+from margin.data.formats.sequences.sources import assemble_sequences
 from margin.data.formats.sequences.values import rows_of
+from margin.data.options import option_groups
 from margin.data.splits import Split
 
 TEMPLATES = (
@@ -32,13 +34,14 @@ PADDING, SCALE, SHIFT, CORRELATED, WHITE, TILT = (36, 60), 0.4, 48, 0.25, 0.02, 
 Points = NDArray[np.float64]
 
 
-def mnist1d(*, seed: int = 42, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups("test")
+def mnist1d(*, seed: int = 42, split: Split = Split(test=0.0)) -> Data:
     """5,000 sequences of 40 points in ten classes, of which the first 4,000 of the recipe are for training.
 
     Args:
         seed: Seed of the recipe; 42 is the published set.
+        split: Test and validation part, seed.
         val: Share of the validation part among the 4,000.
-        split_seed: Seed of the random split.
 
     Returns:
         Sequences (40, 1); the 1,000 others are the official test part.
@@ -48,15 +51,15 @@ def mnist1d(*, seed: int = 42, val: float = 0.15, split_seed: int = 0) -> Data:
     x, y = recipe(seed)
     rows, labels = rows_of(x.astype(np.float32), "mnist1d"), torch.from_numpy(y)
     order = torch.arange(len(labels))
-    raw = RawSequences(
+    raw = Raw(
         name="mnist1d",
-        rows=rows.rows(order[:TRAIN]),
+        inputs=rows.rows(order[:TRAIN]),
         targets=labels[:TRAIN],
         task="classes",
         classes=tuple("0123456789"),
         official=(rows.rows(order[TRAIN:]), labels[TRAIN:]),
     )
-    return assemble_sequences(raw, Split(test=0.0, val=val, seed=split_seed))
+    return assemble_sequences(raw, split)
 
 
 def recipe(seed: int = 42) -> tuple[Points, NDArray[np.int64]]:

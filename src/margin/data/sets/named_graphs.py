@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+from margin.data.data_home import placed
 from margin.data.examples import Data
 from margin.data.formats.graphs.attributes import raw_of_object
 from margin.data.formats.graphs.files import load_npz
-from margin.data.formats.graphs.node_data import Cut, Cutting, Normalize, Setting, node_data
+from margin.data.formats.graphs.node_data import Cut, Cutting, Normalize, node_data
 from margin.data.formats.graphs.sets import read_graphs
 from margin.data.formats.points.clouds import read_clouds
-from margin.data.places import placed
+from margin.data.options import option_groups
+from margin.data.splits import Split
 
 CORA = (
     "Theory",
@@ -32,21 +34,17 @@ CITESEER = (
 """The subjects of Citeseer's papers in the order of the labels, which the numbers of papers tell."""
 
 
+@option_groups()
 def cora(
     *,
-    normalize: Normalize = "rows",
-    split: Cut | None = None,
-    setting: Setting = "transductive",
-    neighbors: tuple[int, ...] = (),
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    cutting: Cutting = Cutting(normalize="rows"),
 ) -> Data:
     """2,708 papers of seven subjects, 5,278 citations between them, 1,433 words each has or has not.
 
     The standard split: 140 papers to train (20 of each subject), 500 to choose by, 1,000 to test.
 
     Args:
+        cutting: The parts, and what each of them sees.
         normalize: rows divides the words of a paper by their number, as the published results do.
         split: planetoid draws 20 and 30 of each subject anew, random cuts by the shares.
         setting: Whether training sees the whole graph, or the subgraph of the training papers alone.
@@ -64,27 +62,13 @@ def cora(
     Reference: Yang, Cohen and Salakhutdinov 2016, Revisiting semi-supervised learning with graph embeddings,
     section 4.2.
     """
-    how = Cutting(
-        split=split,
-        setting=setting,
-        neighbors=neighbors,
-        normalize=normalize,
-        test=test,
-        val=val,
-        seed=split_seed,
-    )
-    return _planetoid("cora", CORA, how)
+    return _planetoid("cora", CORA, cutting)
 
 
+@option_groups()
 def citeseer(
     *,
-    normalize: Normalize = "rows",
-    split: Cut | None = None,
-    setting: Setting = "transductive",
-    neighbors: tuple[int, ...] = (),
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    cutting: Cutting = Cutting(normalize="rows"),
 ) -> Data:
     """3,327 papers of six subjects, 4,552 citations between them, 3,703 words each has or has not.
 
@@ -92,6 +76,7 @@ def citeseer(
     papers have neither words nor a subject and are in no part.
 
     Args:
+        cutting: The parts, and what each of them sees.
         normalize: rows divides the words of a paper by their number; a paper without words keeps zeros.
         split: planetoid draws 20 and 30 of each subject anew, random cuts by the shares.
         setting: Whether training sees the whole graph, or the subgraph of the training papers alone.
@@ -109,31 +94,20 @@ def citeseer(
     Reference: Yang, Cohen and Salakhutdinov 2016, Revisiting semi-supervised learning with graph embeddings,
     section 4.2.
     """
-    how = Cutting(
-        split=split,
-        setting=setting,
-        neighbors=neighbors,
-        normalize=normalize,
-        test=test,
-        val=val,
-        seed=split_seed,
-    )
-    return _planetoid("citeseer", CITESEER, how)
+    return _planetoid("citeseer", CITESEER, cutting)
 
 
+@option_groups("normalize", "split")
 def amazon_photo(
     *,
     normalize: Normalize = "rows",
     split: Cut = "planetoid",
-    setting: Setting = "transductive",
-    neighbors: tuple[int, ...] = (),
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    cutting: Cutting = Cutting(),
 ) -> Data:
     """7,650 photographic goods of eight kinds, 119,081 pairs often bought together, 745 words of reviews.
 
     Args:
+        cutting: The parts, and what each of them sees.
         normalize: rows divides the words of a good by their number.
         split: planetoid takes 20 goods of each kind to train and 30 to choose by, as the published results
             do; random cuts by the shares.
@@ -152,27 +126,18 @@ def amazon_photo(
     Reference: Shchur, Mumme, Bojchevski and Guennemann 2018, Pitfalls of graph neural network evaluation,
     section 3.
     """
-    how = Cutting(
-        split=split,
-        setting=setting,
-        neighbors=neighbors,
-        normalize=normalize,
-        test=test,
-        val=val,
-        seed=split_seed,
-    )
-    return _planetoid("amazon-photo", (), how)
+    return _planetoid("amazon-photo", (), replace(cutting, normalize=normalize, split=split))
 
 
-def mutag(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def mutag(*, fold: int | None = None, split: Split = Split()) -> Data:
     """188 nitroaromatic compounds as graphs of atoms of seven kinds: do they mutate a bacterium's genes?
 
     Args:
         fold: The fold (1 .. 10) of the given ten whose graphs are the test part; eight graphs are
             in no fold.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect with a fold.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The files are missing.
@@ -180,36 +145,36 @@ def mutag(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, spl
     Reference: Debnath et al. 1991, Structure-activity relationship of mutagenic aromatic and heteroaromatic
     nitro compounds, table 1.
     """
-    return _graphs("mutag", fold, test, val, split_seed)
+    return _graphs("mutag", fold, split)
 
 
-def proteins(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def proteins(*, fold: int | None = None, split: Split = Split()) -> Data:
     """1,113 proteins as graphs of their secondary structure, elements of three kinds: enzymes or not.
 
     Args:
         fold: The fold (1 .. 10) of the given ten whose graphs are the test part; three graphs are
             in no fold.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect with a fold.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The files are missing.
 
     Reference: Borgwardt et al. 2005, Protein function prediction via graph kernels, section 3.
     """
-    return _graphs("proteins", fold, test, val, split_seed)
+    return _graphs("proteins", fold, split)
 
 
-def ptc(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def ptc(*, fold: int | None = None, split: Split = Split()) -> Data:
     """344 compounds as graphs of atoms of 19 kinds: do they cause cancer in male rats?
 
     Args:
         fold: The fold (1 .. 10) of the given ten whose graphs are the test part; four graphs are
             in no fold.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect with a fold.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The files are missing.
@@ -217,35 +182,36 @@ def ptc(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split
     Reference: Toivonen, Srinivasan, King, Kramer and Helma 2003, Statistical evaluation of the Predictive
     Toxicology Challenge 2000-2001, section 2.
     """
-    return _graphs("ptc", fold, test, val, split_seed)
+    return _graphs("ptc", fold, split)
 
 
-def enzymes(*, fold: int | None = None, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def enzymes(*, fold: int | None = None, split: Split = Split()) -> Data:
     """600 enzymes as graphs of their secondary structure, elements of three kinds, six classes of 100.
 
     Args:
         fold: The fold (1 .. 10) of the given ten whose graphs are the test part.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect with a fold.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The files are missing.
 
     Reference: Borgwardt et al. 2005, Protein function prediction via graph kernels, section 3.
     """
-    return _graphs("enzymes", fold, test, val, split_seed)
+    return _graphs("enzymes", fold, split)
 
 
-def modelnet2(*, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups("test")
+def modelnet2(*, split: Split = Split()) -> Data:
     """889 chairs and 465 monitors as clouds of 256 points of their surfaces, in the unit ball.
 
     A fixed fifth, drawn by the set's maker, is its test part; it is not ModelNet's own, whose shapes are the
     training part of its ten-class set.
 
     Args:
+        split: Test and validation part, seed.
         val: Share of the validation part among the others.
-        split_seed: Seed of the random split.
 
     Raises:
         FileNotFoundError: The file is missing.
@@ -253,16 +219,16 @@ def modelnet2(*, val: float = 0.15, split_seed: int = 0) -> Data:
     Reference: Wu et al. 2015, 3D ShapeNets: a deep representation for volumetric shapes, section 4.
     """
     (path,) = placed("modelnet2")
-    return replace(read_clouds(path, scale="sphere", val=val, split_seed=split_seed), name="modelnet2")
+    return replace(read_clouds(path, scale="sphere", split=split), name="modelnet2")
 
 
-def shapenet10(*, points: int = 1024, test: float = 0.25, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups()
+def shapenet10(*, points: int = 1024, split: Split = Split()) -> Data:
     """93 shapes of ten classes as clouds of points of their surfaces, in the unit ball.
 
     Args:
         points: Points drawn of the 2,048 of each shape.
-        test: Share of the test part.
-        val: Share of the validation part.
+        split: Test and validation part, seed.
         split_seed: Seed of the random split, and of the points.
 
     Raises:
@@ -271,7 +237,7 @@ def shapenet10(*, points: int = 1024, test: float = 0.25, val: float = 0.15, spl
     Reference: Chang et al. 2015, ShapeNet: an information-rich 3D model repository, section 3.
     """
     (path,) = placed("shapenet10")
-    data = read_clouds(path, scale="sphere", points=points, test=test, val=val, split_seed=split_seed)
+    data = read_clouds(path, scale="sphere", points=points, split=split)
     return replace(data, name="shapenet10")
 
 
@@ -282,6 +248,6 @@ def _planetoid(name: str, classes: tuple[str, ...], how: Cutting) -> Data:
     return node_data(raw_of_object(found, name, directed=None), how)
 
 
-def _graphs(name: str, fold: int | None, test: float, val: float, split_seed: int) -> Data:
+def _graphs(name: str, fold: int | None, split: Split) -> Data:
     (path,) = placed(name)
-    return replace(read_graphs(path, fold=fold, test=test, val=val, split_seed=split_seed), name=name)
+    return replace(read_graphs(path, fold=fold, split=split), name=name)

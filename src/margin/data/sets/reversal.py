@@ -3,26 +3,25 @@
 import torch
 from torch import Generator, Tensor
 
-from margin.data.examples import Data
-from margin.data.formats.ragged import offsets_of
+from margin.data.examples import Data, offsets_of
 from margin.data.formats.sequences.rows import Ragged, fingerprint_of
 from margin.data.formats.sequences.sources import lengths_line
 from margin.data.formats.text.pair_examples import EOS, SPECIAL, Pairs
-from margin.data.formats.text.pairs import Rule, encoding_of
+from margin.data.formats.text.pairs import Tokenization, encoding_of
+from margin.data.options import option_groups
 from margin.data.splits import Split, parts_of
 from margin.math.seeds import mix
 
 
-def reversal(  # more than 7 parameters: they are the options of the set
+@option_groups()
+def reversal(
     *,
     examples: int = 10_000,
     symbols: int = 20,
     shortest: int = 1,
     longest: int = 20,
     seed: int = 0,
-    test: float = 0.1,
-    val: float = 0.1,
-    split_seed: int = 0,
+    split: Split = Split(test=0.1, val=0.1),
 ) -> Data:
     """Uniform words of several lengths; the target is the word read backward.
 
@@ -35,9 +34,7 @@ def reversal(  # more than 7 parameters: they are the options of the set
         shortest: Least length, at least 0.
         longest: Largest length, at least ``shortest`` and 1.
         seed: Seed of lengths and letters.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Raises:
         ValueError: The options leave no word.
@@ -56,7 +53,6 @@ def reversal(  # more than 7 parameters: they are the options of the set
     letters = torch.randint(symbols, (int(ends[-1]),), generator=generator) + len(SPECIAL)
     words = Ragged(letters, ends)
     whole = Pairs(with_end(words), backward(words))
-    split = Split(test=test, val=val, seed=split_seed)
     splits = {part: whole.part(index) for part, index in parts_of(examples, None, split).items()}
     vocabulary = [*SPECIAL, *(f"s{k}" for k in range(symbols))]
     return Data(
@@ -68,15 +64,18 @@ def reversal(  # more than 7 parameters: they are the options of the set
             "longest": longest + 1,
             "num_examples": len(splits["train"]),
         },
-        encoding={
-            **encoding_of((vocabulary, vocabulary), Rule(case="kept")),
-            "split": split.as_json(official=False),
-            "truth": {"answer": "the source read backward"},
-            "about": [
-                ["pairs", f"words over {symbols} letters"],
-                ["lengths", lengths_line(lengths, "letters")],
-            ],
-        },
+        encoding=encoding_of(
+            (vocabulary, vocabulary),
+            Tokenization(case="kept"),
+            {
+                "split": split.as_json(official=False),
+                "truth": {"answer": "the source read backward"},
+                "about": [
+                    ["pairs", f"words over {symbols} letters"],
+                    ["lengths", lengths_line(lengths, "letters")],
+                ],
+            },
+        ),
         fingerprint=fingerprint_of(splits),
     )
 

@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from margin.data.data_home import placed
 from margin.data.examples import Data
 from margin.data.files.archives import arrays_in
-from margin.data.formats.audio.sources import Clips, Features, Level, Listening, clip_data
-from margin.data.places import placed
+from margin.data.formats.audio.sources import AudioFeatures, Clips, clip_data
+from margin.data.options import option_groups
 from margin.data.splits import Split, parts_of
 
 ARRAYS = ("audio", "offsets", "digit", "speaker", "rec", "speakers", "rate")
@@ -20,17 +21,13 @@ OFFICIAL = (0, 1, 2, 3, 4)
 """Recordings that are the set's own test part."""
 
 
-def fsdd(  # more than 7 parameters: they are the options of the source
+@option_groups("test")
+def fsdd(
     *,
     held_out: tuple[int, ...] = OFFICIAL,
     speaker: str | None = None,
-    features: Features = "samples",
-    frame: int = 256,
-    hop: int = 128,
-    bands: int = 32,
-    level: Level = "kept",
-    val: float = 0.15,
-    split_seed: int = 0,
+    sound: AudioFeatures = AudioFeatures(),
+    split: Split = Split(test=0.0),
 ) -> Data:
     """600 clips of ten spoken digits, six speakers, ten recordings of each, 8,000 samples a second.
 
@@ -39,13 +36,10 @@ def fsdd(  # more than 7 parameters: they are the options of the source
     Args:
         held_out: Recordings of every digit and speaker that are the test part; 0 .. 4 officially.
         speaker: Instead, all clips of this speaker are the test part.
-        features: samples, frames or logmel (see :func:`margin.data.formats.audio.sources.read_audio`).
+        sound: How sound becomes numbers.
         frame: Samples a piece, of frames and logmel.
-        hop: Samples from a piece to the next.
-        bands: Bands of logmel.
-        level: Whether bands keep their level, or are taken relative to their mean over the clip.
+        split: Test and validation part, seed.
         val: Share of the validation part among the clips that are not held out.
-        split_seed: Seed of the random split.
 
     Returns:
         Sequences of 1,148 to 18,262 samples at most, labels 0 .. 9.
@@ -66,13 +60,11 @@ def fsdd(  # more than 7 parameters: they are the options of the source
     test = _test_part(rec, who, speakers, held_out, speaker)
     sounds = [torch.from_numpy(audio[a:b].astype(np.float32) / 2**15) for a, b in pairwise(offsets.tolist())]
     rest = (~test).nonzero()[:, 0]
-    split = Split(test=0.0, val=val, seed=split_seed)
     classes = tuple("0123456789")
     parts = {part: rest[index] for part, index in parts_of(len(rest), digit[rest], split, classes).items()}
     clips = Clips(sounds=sounds, labels=digit, classes=classes, rate=rate)
-    listening = Listening(features=features, frame=frame, hop=hop, bands=bands, rate=rate, level=level)
     record = {"split": split.as_json(official=True), "resample": None}
-    return clip_data("fsdd", clips, listening, split, parts | {"test": test.nonzero()[:, 0]}, record)
+    return clip_data("fsdd", clips, sound, split, parts | {"test": test.nonzero()[:, 0]}, record)
 
 
 def _test_part(

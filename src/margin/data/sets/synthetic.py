@@ -10,21 +10,21 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from margin.data.assembly import Raw, TaskName, assemble, cut
+from margin.data.assembly import Raw, assemble, cut
 from margin.data.examples import Data
-from margin.data.splits import Split
+from margin.data.options import option_groups
+from margin.data.splits import Split, TaskName
 from margin.math.seeds import mix
 
 
-def two_moons(  # more than 7 parameters: they are the options of the set
+@option_groups()
+def two_moons(
     *,
     examples: int = 400,
     noise: float = 0.1,
     seed: int = 0,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Two interleaved half circles of radius 1 in the plane, blurred by Gaussian noise.
 
@@ -36,9 +36,7 @@ def two_moons(  # more than 7 parameters: they are the options of the set
         noise: Standard deviation of the noise on each coordinate, at least 0.
         seed: Seed of the noise.
         domain: Least and largest value that a coordinate may take.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: the set of scikit-learn's ``make_moons``.
     """
@@ -57,10 +55,11 @@ def two_moons(  # more than 7 parameters: they are the options of the set
         "distance": 0.5,
     }
     raw = raw_of("two-moons", _blur(torch.cat(arcs), noise, generator), labels, truth, domain)
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble(raw, split)
 
 
-def spirals(  # more than 7 parameters: they are the options of the set
+@option_groups()
+def spirals(
     *,
     examples: int = 600,
     arms: int = 2,
@@ -68,9 +67,7 @@ def spirals(  # more than 7 parameters: they are the options of the set
     noise: float = 0.02,
     seed: int = 0,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Arms of an Archimedean spiral around the origin, one class each, blurred by Gaussian noise.
 
@@ -84,9 +81,7 @@ def spirals(  # more than 7 parameters: they are the options of the set
         noise: Standard deviation of the noise on each coordinate, at least 0.
         seed: Seed of the noise.
         domain: Least and largest value that a coordinate may take.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Lang & Witbrock 1988, Learning to tell two spirals apart.
     """
@@ -109,18 +104,17 @@ def spirals(  # more than 7 parameters: they are the options of the set
         "noise": noise,
     }
     raw = raw_of("spirals", _blur(points, noise, generator), labels, truth, domain)
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble(raw, split)
 
 
-def xor(  # more than 7 parameters: they are the options of the set
+@option_groups()
+def xor(
     *,
     examples: int = 400,
     noise: float = 0.0,
     seed: int = 0,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Uniform points of the square [-1, 1]^2; class 1 where the coordinates' signs differ.
 
@@ -133,9 +127,7 @@ def xor(  # more than 7 parameters: they are the options of the set
         noise: Standard deviation of the noise on each coordinate, at least 0.
         seed: Seed of points and noise.
         domain: Least and largest value that a coordinate may take.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Minsky & Papert 1969, Perceptrons, on the parity predicate.
     """
@@ -149,9 +141,10 @@ def xor(  # more than 7 parameters: they are the options of the set
         "best_halfplane_accuracy": 2 / 3,
     }
     raw = raw_of("xor", _blur(points, noise, generator), quadrant % 2, truth, domain)
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble(raw, split)
 
 
+@option_groups()
 def blobs(  # more than 7 parameters: they are the options of the set
     *,
     examples: int = 400,
@@ -161,9 +154,7 @@ def blobs(  # more than 7 parameters: they are the options of the set
     noise: float = 1.0,
     seed: int = 0,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Equally likely Gaussian balls N(c_k, noise^2 I) around the corners of a regular polygon.
 
@@ -178,9 +169,7 @@ def blobs(  # more than 7 parameters: they are the options of the set
         noise: Standard deviation of each coordinate, at least 0.
         seed: Seed of the examples.
         domain: Least and largest value that a coordinate may take.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Hastie, Tibshirani & Friedman 2009, The elements of statistical learning, section 4.3.
     """
@@ -199,10 +188,11 @@ def blobs(  # more than 7 parameters: they are the options of the set
         z = radius / noise if noise > 0 else math.inf
         truth["bayes_accuracy"] = (1 + math.erf(z / math.sqrt(2))) / 2
     raw = raw_of("blobs", _blur(centers[labels], noise, generator), labels, truth, domain)
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble(raw, split)
 
 
-def separable(  # more than 7 parameters: they are the options of the set
+@option_groups()
+def separable(
     *,
     examples: int = 200,
     features: int = 2,
@@ -210,9 +200,7 @@ def separable(  # more than 7 parameters: they are the options of the set
     bias: float = 0.0,
     seed: int = 0,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Two classes that a known hyperplane separates with exactly the stated margin.
 
@@ -229,9 +217,7 @@ def separable(  # more than 7 parameters: they are the options of the set
         bias: The separator's b; the hyperplane is |b| away from the origin.
         seed: Seed of separator and examples.
         domain: Least and largest value that a coordinate may take.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Novikoff 1962, On convergence proofs for perceptrons (the margin); Vapnik 1998, section 10.1.
     """
@@ -244,9 +230,7 @@ def separable(  # more than 7 parameters: they are the options of the set
     w = w / w.norm()
     x = torch.randn(examples, features, generator=generator, dtype=torch.float64)
     across = x - (x @ w)[:, None] * w
-    split = Split(test=test, val=val, seed=split_seed)
-    raw = raw_of("separable", across, labels, {}, domain, dtype=torch.float64)
-    parts = cut(raw, split)
+    parts, _ = cut("separable", labels, "classes", split)
     train = parts["train"]
     score = (labels * 2 - 1) * (margin + (x @ w).abs())
     pair = [int(train[labels[train] == k][0]) for k in (0, 1)]
@@ -257,6 +241,7 @@ def separable(  # more than 7 parameters: they are the options of the set
     return assemble(raw_of("separable", points, labels, truth, domain, dtype=torch.float64), split, parts)
 
 
+@option_groups()
 def noisy_linear(  # more than 7 parameters: they are the options of the set
     *,
     examples: int = 200,
@@ -266,9 +251,7 @@ def noisy_linear(  # more than 7 parameters: they are the options of the set
     bias: float = 1.0,
     seed: int = 0,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Values y = w x + b + noise e of Gaussian inputs, with known w, b and noise; e is standard normal.
 
@@ -284,9 +267,7 @@ def noisy_linear(  # more than 7 parameters: they are the options of the set
         bias: b.
         seed: Seed of weights, inputs and noise.
         domain: Least and largest value that a coordinate may take.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Reference: Hastie, Tibshirani & Friedman 2009, The elements of statistical learning, equation 3.9.
     """
@@ -302,7 +283,7 @@ def noisy_linear(  # more than 7 parameters: they are the options of the set
     y = x @ w + bias + noise * torch.randn(examples, generator=generator, dtype=torch.float64)
     truth = {"weight": w.tolist(), "bias": bias, "noise": noise, "rank": rank}
     raw = raw_of("noisy-linear", x, y, truth, domain, task="values", dtype=torch.float64)
-    return assemble(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble(raw, split)
 
 
 def _begin(name: str, examples: int, noise: float, seed: int) -> Generator:
@@ -334,7 +315,7 @@ def raw_of(  # 7 parameters: the constructor's own, with the defaults of these s
     domain: tuple[float, float] | None,
     task: TaskName = "classes",
     dtype: torch.dtype = torch.float32,
-) -> Raw:
+) -> Raw[Tensor]:
     """A set as it was constructed, its truth in its encoding; classes are named by their numbers."""
     classes = tuple(str(k) for k in range(int(targets.max()) + 1)) if task == "classes" else ()
     return Raw(

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from margin.data.examples import Data
-from margin.data.formats.points.set_data import RawSets, set_data
-from margin.data.formats.points.sets import Sets
+from margin.data.formats.points.sets import RawSets, Sets, set_data
+from margin.data.options import option_groups
 from margin.data.splits import Split
 from margin.math.seeds import mix
 
@@ -20,16 +20,15 @@ Digits = Literal["digits", "mnist"]
 Pose = Literal["any", "aligned"]
 
 
-def solids(  # more than 7 parameters: they are the options of the set
+@option_groups()
+def solids(
     *,
     examples: int = 600,
     points: int = 256,
     noise: float = 0.0,
     pose: Pose = "any",
     seed: int = 0,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Point clouds on the union of a box, a cylinder and a sphere; the class of a point is its solid.
 
@@ -44,9 +43,7 @@ def solids(  # more than 7 parameters: they are the options of the set
         pose: Any turns every solid and every cloud, and pushes the three apart in any order; aligned leaves
             them upright, side by side in one order, as the parts of a shape in its own frame.
         seed: Seed of the shapes.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Returns:
         Clouds (N, M, 3) with a class for each point.
@@ -74,7 +71,7 @@ def solids(  # more than 7 parameters: they are the options of the set
         scale="sphere",
         encoding={"truth": "the solid on whose surface the point lies"},
     )
-    return set_data(raw, Split(test=test, val=val, seed=split_seed))
+    return set_data(raw, split)
 
 
 def union_of_solids(

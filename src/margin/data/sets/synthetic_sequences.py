@@ -3,27 +3,29 @@
 Every set is a function of its options; ``seed`` draws the examples, ``split_seed`` the random split.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from margin.data.examples import Data
-from margin.data.formats.ragged import offsets_of
+from margin.data.assembly import Raw, tokens_schema
+from margin.data.examples import Data, offsets_of
 from margin.data.formats.sequences.rows import Ragged
-from margin.data.formats.sequences.sources import RawSequences, assemble_sequences
+from margin.data.formats.sequences.sources import assemble_sequences
+from margin.data.options import option_groups
 from margin.data.splits import Split
 from margin.math.seeds import mix
 
 
+@option_groups()
 def adding(
     *,
     examples: int = 10_000,
     time: int = 100,
     seed: int = 0,
-    test: float = 0.1,
-    val: float = 0.1,
-    split_seed: int = 0,
+    split: Split = Split(test=0.1, val=0.1),
 ) -> Data:
     """The adding problem: of T numbers, uniform on [0, 1], the sum of the two that are marked.
 
@@ -35,9 +37,7 @@ def adding(
         examples: Number of sequences.
         time: T, at least 2.
         seed: Seed of numbers and marks.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Raises:
         ValueError: The options leave no sequence, or the halves are empty.
@@ -56,26 +56,25 @@ def adding(
     row = torch.arange(examples)
     marks[row, first] = marks[row, second] = 1.0
     truth = {"answer": "sum of number times mark", "constant": 1.0, "mse of the constant": 1 / 6}
-    raw = RawSequences(
+    raw = Raw(
         name="adding",
-        rows=_rectangle(torch.stack((numbers, marks), -1)),
+        inputs=_rectangle(torch.stack((numbers, marks), -1)),
         targets=(numbers * marks).sum(1),
         task="values",
         encoding={"truth": truth},
         notes=("the constant answer 1 has mean squared error 1/6 = .1667",),
     )
-    return assemble_sequences(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble_sequences(raw, split)
 
 
+@option_groups()
 def parity(
     *,
     examples: int = 2000,
     shortest: int = 1,
     longest: int = 20,
     seed: int = 0,
-    test: float = 0.2,
-    val: float = 0.2,
-    split_seed: int = 0,
+    split: Split = Split(test=0.2, val=0.2),
 ) -> Data:
     """Sequences of fair bits of several lengths, the class whether the number of ones is even or odd.
 
@@ -86,9 +85,7 @@ def parity(
         shortest: Least length, at least 0.
         longest: Largest length, at least ``shortest`` and 1.
         seed: Seed of lengths and bits.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Raises:
         ValueError: The options leave no sequence, or the lengths are none.
@@ -101,15 +98,15 @@ def parity(
     lengths = torch.randint(shortest, longest + 1, (examples,), generator=generator)
     bits = torch.randint(2, (int(lengths.sum()),), generator=generator)
     rows = Ragged(bits, offsets_of(lengths))
-    raw = RawSequences(
+    raw = Raw(
         name="parity",
-        rows=replace(rows, steps=bits[:, None].float()),
+        inputs=replace(rows, steps=bits[:, None].float()),
         targets=rows.padded(torch.arange(examples))[0].sum(1) % 2,
         task="classes",
         classes=("even", "odd"),
         encoding={"truth": {"answer": "sum of the bits mod 2", "accuracy of a guess": 0.5}},
     )
-    return assemble_sequences(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble_sequences(raw, split)
 
 
 def _rectangle(x: Tensor) -> Ragged:
@@ -127,3 +124,11 @@ def at_least(name: str, option: str, value: int, least: int) -> None:
     """Refuse an option below its least value."""
     if value < least:
         raise ValueError(f"{name}: {option} must be at least {least}: got {value}")
+
+
+def token_encoding(
+    vocabulary: Sequence[str], shape: Sequence[int], split: Split, *, official: bool = False
+) -> dict[str, Any]:
+    """The encoding of token sequences of a known vocabulary."""
+    own = {"vocabulary": list(vocabulary), "split": split.as_json(official=official)}
+    return tokens_schema("tokens", shape=shape, own=own).as_json()

@@ -7,7 +7,7 @@ import torch
 
 from margin.data.formats.audio.sources import encode_audio, read_audio
 from margin.data.formats.audio.wave import write_wave
-from margin.data.forms import form_of
+from margin.data.source import Source
 
 
 def tone(count, hertz=300.0, rate=8000):
@@ -151,4 +151,4 @@ def test_codes_of_sound_are_blocks_with_the_next_code(tmp_path):
 def test_a_folder_of_sound_is_known_whatever_the_case_of_its_endings(tmp_path):
     (tmp_path / "no").mkdir()
     write_wave(tmp_path / "no" / "A.WAV", tone(50), 8000)
-    assert form_of(tmp_path) == "audio"
+    assert Source(tmp_path).form == "audio"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from margin.data.formats.graphs.files import encode_graph, files_of, load_npz, read_graph
-from margin.data.opening import encode, open_data
+from margin.data.open import encode, open_data
 
 
 def tables(folder: Path, count: int = 40, *, labels: bool = True) -> Path:

@@ -11,7 +11,7 @@ import torch
 from margin.data.formats.graphs.graphs import graph_of
 from margin.data.formats.graphs.objects import encode_graph_objects, from_graph, from_graphs
 from margin.data.formats.graphs.parts import Graphs, Nodes
-from margin.data.opening import encode, open_data
+from margin.data.open import encode, open_data
 
 
 def ring(count: int = 40, *, masks: bool = False) -> SimpleNamespace:

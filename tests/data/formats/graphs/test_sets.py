@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from margin.data.formats.graphs.sets import encode_graphs, read_graphs
-from margin.data.opening import encode, open_data
+from margin.data.open import encode, open_data
 
 
 def write(path: Path, count: int = 20, *, tags: str = "013", labels: str = "02", folds: bool = False) -> Path:

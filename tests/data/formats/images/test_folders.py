@@ -12,7 +12,7 @@ from margin.auditing.subject.subjects import subject_of
 from margin.data.description import describe, lines
 from margin.data.examples import Arrays, Data, InOrder, Shuffled
 from margin.data.formats.images.folders import Pictures, image_files
-from margin.data.opening import encode, open_data, reader_of
+from margin.data.open import encode, open_data, reader_of
 from margin.data.preprocess import fit_standardize, standardize_levels
 
 

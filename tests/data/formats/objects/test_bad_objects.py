@@ -13,7 +13,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler
 
 from margin.auditing.subject.user_data import read
-from margin.data.opening import open_data
+from margin.data.open import open_data
 
 X, Y = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
 ITEMS: list[Any] = [(x, int(y)) for x, y in zip(X, Y, strict=True)]

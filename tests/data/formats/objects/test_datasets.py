@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from margin.data.examples import Arrays, InOrder, Shuffled
 from margin.data.formats.objects.datasets import read_dataset
-from margin.data.formats.objects.fetching import Fetched, drawing
-from margin.data.opening import encode, open_data
+from margin.data.formats.objects.survey import Fetched, drawing
+from margin.data.open import encode, open_data
 from margin.data.preprocess import Moments, fit_standardize
 from margin.data.sampling.loading import Prefetched
 

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from margin.data.examples import Share, Shuffled
 from margin.data.formats.objects.streams import InSequence, ordered
-from margin.data.opening import encode, open_data
+from margin.data.open import encode, open_data
 from margin.data.preprocess import fit_standardize
 
 X = torch.randn(11, 3, generator=torch.Generator().manual_seed(0))

@@ -10,7 +10,7 @@ import torch
 
 from margin.data.formats.points.clouds import cloud_files, encode_clouds, from_clouds, read_clouds, sets_from
 from margin.data.formats.points.sets import Sets
-from margin.data.opening import encode, open_data
+from margin.data.open import encode, open_data
 
 
 def cloud(seed: int, size: int = 8) -> np.ndarray:

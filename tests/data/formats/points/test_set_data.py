@@ -8,8 +8,7 @@ import torch
 from torch import Generator, nn
 
 from margin.data.examples import Arrays
-from margin.data.formats.points.set_data import RawSets, in_ball, new_sets, prepared, set_data
-from margin.data.formats.points.sets import Sets, sets_of
+from margin.data.formats.points.sets import RawSets, Sets, in_ball, new_sets, prepared, set_data, sets_of
 from margin.data.preprocess import Standardize
 from margin.data.splits import Split
 

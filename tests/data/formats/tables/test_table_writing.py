@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from margin.data.arrays import from_arrays
+from margin.data.formats.arrays.sources import from_arrays
 from margin.data.formats.tables.delimited import Writing, load_table
 from margin.data.formats.tables.delimited_form import decimal_of, separator_of
 from margin.data.formats.tables.tables import read_frame, read_table
-from margin.data.opening import encode
+from margin.data.open import encode
 
 
 def classes_of(data) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from margin.data.formats.text.pair_examples import EOS, SPECIAL, UNK
-from margin.data.formats.text.pairs import Rule, decode, encode_pairs, from_pairs, read_pairs
+from margin.data.formats.text.pairs import Tokenization, decode, encode_pairs, from_pairs, read_pairs
 from margin.data.splits import Split
 
 WORDS = ["eins", "zwei", "drei", "vier"]
@@ -60,7 +60,7 @@ def test_official_parts_are_kept_and_lend_no_words(csv: Callable) -> None:
 
 
 def test_a_source_ends_and_an_empty_sentence_is_kept() -> None:
-    data = from_pairs(["a", ""] * 10, ["b", "b"] * 10, rule=Rule(min_count=1))
+    data = from_pairs(["a", ""] * 10, ["b", "b"] * 10, rule=Tokenization(min_count=1))
     assert set(data.splits["train"].sources.lengths.tolist()) == {1, 2}
     ends = data.splits["train"].sources.offsets[1:] - 1
     assert set(data.splits["train"].sources.steps[ends].tolist()) == {EOS}
@@ -77,13 +77,16 @@ def test_long_training_pairs_are_left_out_and_counted_others_kept() -> None:
     long = "a " * 6
     official = {"val": (["a"], ["x"]), "test": ([long], ["x"])}
     data = from_pairs(
-        ["a"] * 8 + [long, "a"], ["x"] * 9 + [long], rule=Rule(longest=5, min_count=1), official=official
+        ["a"] * 8 + [long, "a"],
+        ["x"] * 9 + [long],
+        rule=Tokenization(longest=5, min_count=1),
+        official=official,
     )
     assert len(data.splits["train"]) == 8
     assert data.notes == ("2 training pairs of more than 5 tokens are left out",)
     assert data.splits["test"].sources.lengths.tolist() == [7]
-    assert len(from_pairs(["a"] * 9 + [long], ["x"] * 10, rule=Rule(longest=0)).splits["train"]) == 8
-    assert len(from_pairs(["a"] * 9 + [long], ["x"] * 10, rule=Rule(longest=6)).notes) == 0
+    assert len(from_pairs(["a"] * 9 + [long], ["x"] * 10, rule=Tokenization(longest=0)).splits["train"]) == 8
+    assert len(from_pairs(["a"] * 9 + [long], ["x"] * 10, rule=Tokenization(longest=6)).notes) == 0
 
 
 def test_new_pairs_are_read_by_the_record(csv: Callable) -> None:

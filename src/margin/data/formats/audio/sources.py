@@ -5,7 +5,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +14,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from margin.data.arrays import listed
+from margin.data.assembly import Raw, cut
 from margin.data.examples import Data
 from margin.data.files.reading import check_unpacked, reading, regular
 from margin.data.formats.audio.sound_blocks import block_data
 from margin.data.formats.audio.wave import read_wave, resampled
 from margin.data.formats.sequences.rows import Ragged, Sequences
-from margin.data.formats.sequences.sources import RawSequences, assemble_sequences
-from margin.data.splits import Split, parts_of
+from margin.data.formats.sequences.sources import assemble_sequences
+from margin.data.options import option_groups
+from margin.data.splits import Split
 from margin.data.transforms.mu_law import LEVELS, mu_law_encode
 from margin.data.transforms.spectra import check_frames, frames, log_mel
 
@@ -33,23 +35,21 @@ LOUDEST = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
-    """How sound becomes numbers.
+class AudioFeatures:
+    """How sound becomes numbers: amplitudes one by one, pieces of amplitudes, or log power by band.
 
     Args:
-        features: Amplitudes one by one; pieces of amplitudes; or the logarithm of power by band.
+        features: samples, frames or logmel (see :func:`margin.data.formats.audio.sources.read_audio`).
         frame: Samples a piece.
         hop: Samples from a piece to the next.
-        bands: Bands of hearing of each piece.
-        rate: Samples a second of every clip.
+        bands: Bands of logmel.
         level: Whether bands keep their level, or are taken relative to their mean over the clip.
     """
 
-    features: Features
-    frame: int
-    hop: int
-    bands: int
-    rate: int
+    features: Features = "samples"
+    frame: int = 256
+    hop: int = 128
+    bands: int = 32
     level: Level = "kept"
 
     def __post_init__(self) -> None:
@@ -58,28 +58,23 @@ class Listening:
         if self.level == "clip" and self.features != "logmel":
             raise ValueError(f"level=clip is for the bands of features=logmel: got features={self.features}")
 
-    @property
-    def width(self) -> int:
-        """Numbers a step."""
-        return {"samples": 1, "frames": self.frame, "logmel": self.bands}[self.features]
-
-    def heard(self, x: Float[Tensor, " time"]) -> Float[Tensor, "steps width"]:
-        """The steps of a clip."""
+    def steps_of(self, x: Float[Tensor, " time"], rate: int) -> Float[Tensor, "steps width"]:
+        """The steps of a clip of ``rate`` samples a second."""
         if self.features == "samples":
             return x[:, None]
         if self.features == "frames":
             return frames(x, self.frame, self.hop)
-        power = log_mel(x, self.rate, frame=self.frame, hop=self.hop, bands=self.bands)
+        power = log_mel(x, rate, frame=self.frame, hop=self.hop, bands=self.bands)
         return power - power.mean(0) if self.level == "clip" and len(power) else power
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, rate: int) -> dict[str, Any]:
         """The record by which new sound is read."""
         return {
             "features": self.features,
             "frame": self.frame,
             "hop": self.hop,
             "bands": self.bands,
-            "rate": self.rate,
+            "rate": rate,
             "level": self.level,
         }
 
@@ -103,21 +98,16 @@ class Clips:
     notes: tuple[str, ...] = ()
 
 
-def read_audio(  # more than 7 parameters: they are the options of the source
+@option_groups()
+def read_audio(
     path: str | os.PathLike[str],
     *,
     task: Literal["classes", "tokens"] = "classes",
     labels: Labels | None = None,
     resample: int | None = None,
-    features: Features = "samples",
-    frame: int = 256,
-    hop: int = 128,
-    bands: int = 32,
-    level: Level = "kept",
+    sound: AudioFeatures = AudioFeatures(),
     time: int = 512,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Sound from WAV files: a class for each clip, or for generation a code for each sample.
 
@@ -130,16 +120,13 @@ def read_audio(  # more than 7 parameters: they are the options of the source
         labels: Whether the class is the folder's name or what stands before the first ``_`` of the file's;
             by default whichever the folder has.
         resample: Samples a second to which every file is brought; without it all must have one rate.
+        sound: How sound becomes numbers.
         features: samples: a step is an amplitude; frames: a step is a piece of amplitudes; logmel: a step is
             the logarithm of a piece's power in bands of hearing. Frames make sequences ``hop`` times shorter.
-        frame: Samples a piece.
-        hop: Samples from a piece to the next.
-        bands: Bands of logmel.
         level: kept, or clip: of logmel, less each band's mean over the clip, so that neither loudness nor the
             microphone is heard (Atal 1974).
         time: Codes a block, of tokens.
-        test: Share of the test part.
-        val: Share of the validation part.
+        split: Test and validation part, seed.
         split_seed: Seed of the random split; tokens are cut in order, so blocks of one clip stay apart.
 
     Returns:
@@ -150,28 +137,23 @@ def read_audio(  # more than 7 parameters: they are the options of the source
         ValueError: There are no WAV files, a file is no PCM sound, the rates differ, or a class is missing.
     """
     folder = Path(path)
-    split = Split(test=test, val=val, seed=split_seed)
     files, names = sound_files(folder, labels if task == "classes" else "none")
     sounds, rate, notes = load_sounds(files, resample)
     if task == "tokens":
         codes = [mu_law_encode(sound) for sound in sounds]
         record = {"format": "audio", "rate": rate, "resample": resample, "levels": LEVELS}
         return block_data(folder.name, codes, time, split, record, notes)
-    listening = Listening(features=features, frame=frame, hop=hop, bands=bands, rate=rate, level=level)
     classes = tuple(sorted(set(names)))
     index = torch.tensor([classes.index(name) for name in names])
     clips = Clips(sounds=sounds, labels=index, classes=classes, rate=rate, notes=notes)
-    try:
-        parts = parts_of(len(sounds), index, split, classes)
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from None
-    return clip_data(folder.name, clips, listening, split, parts, {"resample": resample})
+    parts, _ = cut(str(folder), index, "classes", split, classes)
+    return clip_data(folder.name, clips, sound, split, parts, {"resample": resample})
 
 
 def clip_data(
     name: str,
     clips: Clips,
-    listening: Listening,
+    sound: AudioFeatures,
     split: Split,
     parts: Mapping[str, Tensor],
     record: Mapping[str, Any],
@@ -181,26 +163,26 @@ def clip_data(
     Args:
         name: What messages call them.
         clips: The clips, with labels.
-        listening: How they become numbers.
+        sound: How they become numbers.
         split: The shares of the parts.
         parts: The clips of each part.
         record: What the encoding keeps besides.
     """
     if clips.labels is None:
         raise ValueError(f"{name}: training needs a class for each clip: got none")
-    rows = Ragged.of([listening.heard(sound) for sound in clips.sounds])
-    raw = RawSequences(
+    rows = Ragged.of([sound.steps_of(clip, clips.rate) for clip in clips.sounds])
+    raw = Raw(
         name=name,
-        rows=rows,
+        inputs=rows,
         targets=clips.labels,
         task="classes",
         classes=clips.classes,
-        domain=(-LOUDEST, LOUDEST) if listening.features != "logmel" else None,
+        domain=(-LOUDEST, LOUDEST) if sound.features != "logmel" else None,
         encoding={
             "format": "audio",
-            **listening.as_json(),
+            **sound.as_json(clips.rate),
             **record,
-            "about": _about(clips, listening, rows),
+            "about": _about(clips, sound, rows),
         },
         notes=clips.notes,
     )
@@ -230,9 +212,8 @@ def encode_audio(source: str | os.PathLike[str], encoding: Mapping[str, Any]) ->
             f"{files[0]}: sound must have the run's rate, {encoding['rate']} Hz: got {rate} Hz; the run was "
             "trained without --data.resample, so bring the files to its rate"
         )
-    keys = ("features", "frame", "hop", "bands", "rate", "level")
-    listening = Listening(**{key: encoding[key] for key in keys})
-    rows = Ragged.of([listening.heard(sound) for sound in sounds])
+    how = AudioFeatures(**{field.name: encoding[field.name] for field in fields(AudioFeatures)})
+    rows = Ragged.of([how.steps_of(sound, rate) for sound in sounds])
     known = list(encoding["classes"])
     if not set(names) & set(known):
         return Sequences(rows, notes=notes)
@@ -280,6 +261,11 @@ def sound_files(path: Path, labels: Labels | Literal["none", "any"] | None) -> t
     return files, [file.stem.partition("_")[0] for file in files]
 
 
+def every_sound_file(source: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """The WAV files that :func:`encode_audio` reads of a file or folder, in its order."""
+    return tuple(sound_files(Path(source), "none")[0])
+
+
 def load_sounds(files: Sequence[Path], resample: int | None) -> tuple[list[Tensor], int, tuple[str, ...]]:
     """The clips of files at one rate, the rate, and what is to be noted.
 
@@ -322,14 +308,14 @@ def _hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
-def _about(clips: Clips, listening: Listening, rows: Ragged) -> list[list[str]]:
+def _about(clips: Clips, how: AudioFeatures, rows: Ragged) -> list[list[str]]:
     """Lines of what was understood, for a reader."""
     seconds = torch.tensor([len(sound) for sound in clips.sounds]) / clips.rate
     step = {
         "samples": "one amplitude in [-1, 1]",
-        "frames": f"{listening.frame} amplitudes, a piece every {listening.hop}",
-        "logmel": f"log power in {listening.bands} bands of {listening.frame} samples, every {listening.hop}",
-    }[listening.features]
+        "frames": f"{how.frame} amplitudes, a piece every {how.hop}",
+        "logmel": f"log power in {how.bands} bands of {how.frame} samples, every {how.hop}",
+    }[how.features]
     lengths = rows.lengths
     return [
         [

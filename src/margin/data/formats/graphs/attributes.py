@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from margin.data.arrays import as_numpy, listed
-from margin.data.assembly import TaskName
 from margin.data.examples import PARTS_OF_DATA
 from margin.data.formats.graphs.graphs import Graph
 from margin.data.formats.graphs.node_data import RawNodes
 from margin.data.formats.graphs.tables import Directed
+from margin.data.splits import TaskName
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,18 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margin.data.assembly import TaskName
 from margin.data.examples import Data
 from margin.data.files.archives import arrays_in
 from margin.data.files.reading import check_unpacked
 from margin.data.formats.graphs.attributes import raw_of_object
 from margin.data.formats.graphs.networkx import ENDINGS, read_networkx, tables_of
 from margin.data.formats.graphs.node_data import (
-    Cut,
     Cutting,
-    Normalize,
     RawNodes,
-    Setting,
     new_nodes,
     node_data,
 )
@@ -34,10 +30,13 @@ from margin.data.formats.graphs.objects import encode_object
 from margin.data.formats.graphs.parts import Nodes
 from margin.data.formats.graphs.tables import Directed, Reading, raw_of_tables, read_by
 from margin.data.formats.tables.delimited import load_table
+from margin.data.options import option_groups
+from margin.data.splits import TaskName
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".csv.gz", ".tsv.gz")
 
 
+@option_groups()
 def read_graph(  # more than 7 parameters: they are the options of the source
     path: str | os.PathLike[str],
     *,
@@ -49,13 +48,7 @@ def read_graph(  # more than 7 parameters: they are the options of the source
     to: str = "",
     directed: Directed | None = None,
     ignore: tuple[str, ...] = (),
-    normalize: Normalize = "none",
-    split: Cut | None = None,
-    setting: Setting = "transductive",
-    neighbors: tuple[int, ...] = (),
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    cutting: Cutting = Cutting(),
 ) -> Data:
     """One graph from a folder of two tables, an edge table, an ``.npz``, or a file that networkx reads.
 
@@ -74,14 +67,9 @@ def read_graph(  # more than 7 parameters: they are the options of the source
         directed: Whether each edge stands for both directions; None takes tables so, an ``.npz`` as it is,
             and the others by their own word.
         ignore: Columns that are left out.
-        normalize: rows divides the features of a node by their sum of absolute values.
+        cutting: The parts, and what each of them sees.
         split: random cuts by the shares, planetoid takes 20 nodes of each class to train and 30 to choose by;
             None keeps the source's own parts, and cuts at random where it has none.
-        setting: Whether training sees the whole graph, or the subgraph of the training nodes alone.
-        neighbors: Edges drawn to each node at hop 1, 2, ... in training; () takes the whole graph.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.
@@ -91,17 +79,8 @@ def read_graph(  # more than 7 parameters: they are the options of the source
         ValueError: The graph cannot be read; the message names file, row and column, or node and edge.
     """
     path = Path(path)
-    how = Cutting(
-        split=split,
-        setting=setting,
-        neighbors=neighbors,
-        normalize=normalize,
-        test=test,
-        val=val,
-        seed=split_seed,
-    )
     if path.name.endswith(".npz"):
-        return node_data(raw_of_object(load_npz(path), path.name, task=task, directed=directed), how)
+        return node_data(raw_of_object(load_npz(path), path.name, task=task, directed=directed), cutting)
     if path.name.lower().removesuffix(".gz").endswith(ENDINGS):
         graph = read_networkx(path)
         tables = tables_of(graph, path.name)
@@ -118,7 +97,7 @@ def read_graph(  # more than 7 parameters: they are the options of the source
         directed=directed or "undirected",
         ignore=ignore,
     )
-    return node_data(raw_of_tables(*tables, reading, path.name), how)
+    return node_data(raw_of_tables(*tables, reading, path.name), cutting)
 
 
 def encode_graph(source: Any, encoding: Mapping[str, Any]) -> Nodes:

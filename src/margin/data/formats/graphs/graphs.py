@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from margin.data.formats.ragged import offsets_of
+from margin.data.examples import offsets_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

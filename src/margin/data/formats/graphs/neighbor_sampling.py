@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
+from margin.data.examples import offsets_of, ranges
 from margin.data.formats.graphs.graphs import Graph
 from margin.data.formats.graphs.parts import Nodes
-from margin.data.formats.ragged import offsets_of, ranges
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.data.assembly import TaskName
+from margin.data.assembly import Schema, cut
 from margin.data.examples import PARTS_OF_DATA, Data
 from margin.data.formats.graphs.graphs import Graph
 from margin.data.formats.graphs.neighbor_sampling import Sampled
 from margin.data.formats.graphs.parts import Nodes
 from margin.data.formats.sequences.rows import fingerprint_of
 from margin.data.preprocess import fit_standardize
-from margin.data.splits import Split, check_classes, parts_of
+from margin.data.splits import Split, TaskName, check_classes
 from margin.math.seeds import mix
 
 Normalize = Literal["none", "rows"]
@@ -63,22 +63,22 @@ class Cutting:
     """How the nodes of a graph become parts, and what a part sees.
 
     Args:
+        normalize: rows divides the features of a node by their sum of absolute values.
         split: random cuts by the shares, planetoid by 20 and 30 of each class; None keeps the source's own.
         setting: Whether training sees the whole graph, or the subgraph of the training nodes alone.
         neighbors: Edges drawn to each node at hop 1, 2, ... in training; () takes the whole graph.
-        normalize: rows divides the features of a node by their sum of absolute values.
-        test: Share of the test part among the nodes with a target.
+        test: Share of the test part.
         val: Share of the validation part.
         seed: Seed of the random split.
     """
 
+    normalize: Normalize = "none"
     split: Cut | None = None
     setting: Setting = "transductive"
     neighbors: tuple[int, ...] = ()
-    normalize: Normalize = "none"
     test: float = 0.25
     val: float = 0.15
-    seed: int = 0
+    seed: int = field(default=0, metadata={"option": "split_seed"})
 
 
 def node_data(raw: RawNodes, how: Cutting) -> Data:
@@ -108,7 +108,7 @@ def node_data(raw: RawNodes, how: Cutting) -> Data:
         name=raw.name,
         splits=splits,
         spec=spec_of(graph, len(train), len(raw.classes)),
-        encoding=_encoding(graph, raw, how, record) | dict(raw.encoding),
+        encoding=_schema(graph, raw, how, record).as_json(),
         preprocess=_preprocess(graph.x, parts["train"], how.normalize),
         fingerprint=fingerprint_of(hashed),
         notes=raw.notes,
@@ -125,21 +125,24 @@ def spec_of(graph: Graph, count: int, classes: int) -> dict[str, Any]:
     return spec | ({"num_classes": classes} if classes else {})
 
 
-def _encoding(graph: Graph, raw: RawNodes, how: Cutting, split: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "format": "graph",
-        "kind": "graph",
-        "task": raw.task,
-        "shape": [0, graph.x.shape[1]],
-        "dtype": str(graph.x.dtype).removeprefix("torch."),
-        "classes": list(raw.classes),
-        "split": split,
-        "setting": how.setting,
-        "neighbors": list(how.neighbors),
-        "normalize": how.normalize,
-        "edge_features": graph.edge_attr.shape[1],
-        "about": _about(graph, raw, how),
-    }
+def _schema(graph: Graph, raw: RawNodes, how: Cutting, split: Mapping[str, Any]) -> Schema:
+    return Schema(
+        format="graph",
+        kind="graph",
+        task=raw.task,
+        shape=(0, graph.x.shape[1]),
+        dtype=graph.x.dtype,
+        classes=raw.classes,
+        split=split,
+        own={
+            "setting": how.setting,
+            "neighbors": list(how.neighbors),
+            "normalize": how.normalize,
+            "edge_features": graph.edge_attr.shape[1],
+            "about": _about(graph, raw, how),
+            **raw.encoding,
+        },
+    )
 
 
 def normalized(graph: Graph, how: Normalize) -> Graph:
@@ -158,17 +161,25 @@ def new_nodes(raw: RawNodes, encoding: Mapping[str, Any]) -> Nodes:
     Raises:
         ValueError: The widths of its features differ from the run's.
     """
-    graph = raw.graph
-    for what, got, wanted in (
-        ("node", graph.x.shape[1], encoding["shape"][1]),
-        ("edge", graph.edge_attr.shape[1], encoding["edge_features"]),
-    ):
-        if got != wanted:
-            raise ValueError(f"{raw.name}: the run's graph has {wanted} {what} features: got {got}")
-    graph = normalized(graph, encoding["normalize"])
+    schema = Schema.from_json(encoding)
+    check_features(raw.graph, schema, f"{raw.name}: the run's graph has")
+    graph = normalized(raw.graph, encoding["normalize"])
     index = raw.official.get("test", torch.arange(graph.num_nodes))
     known = raw.targets if raw.targets is not None and bool(raw.labeled[index].all()) else None
-    return Nodes(replace(graph, x=graph.x.to(getattr(torch, encoding["dtype"]))), index, known, raw.names)
+    return Nodes(replace(graph, x=graph.x.to(schema.dtype)), index, known, raw.names)
+
+
+def check_features(graph: Graph, schema: Schema, what: str) -> None:
+    """Refuse a graph whose features are not as many as the run's; the message begins with ``what``.
+
+    Raises:
+        ValueError: The widths differ.
+    """
+    widths = {"node": (graph.x.shape[1], schema.shape[1])}
+    widths["edge"] = (graph.edge_attr.shape[1], schema.own["edge_features"])
+    for kind, (got, wanted) in widths.items():
+        if got != wanted:
+            raise ValueError(f"{what} {wanted} {kind} features: got {got}")
 
 
 def _parts(raw: RawNodes, how: Cutting) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -209,11 +220,8 @@ def _kept(raw: RawNodes, split: Split) -> tuple[dict[str, Tensor], dict[str, Any
 
 def _shared_out(raw: RawNodes, nodes: Tensor, split: Split) -> dict[str, Tensor]:
     """Some nodes cut by the shares, class by class."""
-    labels = raw.targets[nodes] if raw.task == "classes" and raw.targets is not None else None
-    try:
-        return {part: nodes[i] for part, i in parts_of(len(nodes), labels, split, raw.classes).items()}
-    except ValueError as error:
-        raise ValueError(f"{raw.name}: {error}") from None
+    whole = nodes if raw.targets is None else raw.targets
+    return cut(raw.name, whole, raw.task, split, raw.classes, own={"train": nodes})[0]
 
 
 def _per_class(raw: RawNodes, nodes: Tensor, seed: int) -> dict[str, Tensor]:

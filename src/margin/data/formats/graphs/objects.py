@@ -10,19 +10,20 @@ from typing import Any
 import torch
 
 from margin.data.arrays import as_numpy
-from margin.data.assembly import TaskName
 from margin.data.examples import Data
 from margin.data.formats.graphs.attributes import graph_of_object, named, raw_of_object
 from margin.data.formats.graphs.graphs import Graph, joined
 from margin.data.formats.graphs.networkx import is_networkx, tables_of, tables_of_all
-from margin.data.formats.graphs.node_data import Cut, Cutting, Normalize, Setting, new_nodes, node_data
+from margin.data.formats.graphs.node_data import Cutting, new_nodes, node_data
 from margin.data.formats.graphs.parts import Graphs, Nodes
 from margin.data.formats.graphs.set_data import RawGraphs, graph_set_data, new_graphs
 from margin.data.formats.graphs.tables import RECORDED, Directed, Reading, raw_of_tables, read_by, structure
-from margin.data.splits import Split
+from margin.data.options import option_groups
+from margin.data.splits import Split, TaskName
 
 
-def from_graph(  # more than 7 parameters: they are the options of the source
+@option_groups()
+def from_graph(
     graph: Any,
     *,
     name: str = "graph",
@@ -30,13 +31,7 @@ def from_graph(  # more than 7 parameters: they are the options of the source
     task: TaskName | None = None,
     directed: Directed | None = None,
     ignore: tuple[str, ...] = (),
-    normalize: Normalize = "none",
-    split: Cut | None = None,
-    setting: Setting = "transductive",
-    neighbors: tuple[int, ...] = (),
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    cutting: Cutting = Cutting(),
 ) -> Data:
     """One graph in memory, whose nodes are the examples.
 
@@ -50,13 +45,8 @@ def from_graph(  # more than 7 parameters: they are the options of the source
         directed: Whether each edge stands for both directions; None takes an object's edges as they are, and
             networkx's word.
         ignore: Attributes that are left out; only for networkx.
-        normalize: rows divides the features of a node by their sum of absolute values.
+        cutting: The parts, and what each of them sees.
         split: random cuts by the shares, planetoid by 20 and 30 of each class; None keeps the masks.
-        setting: Whether training sees the whole graph, or the subgraph of the training nodes alone.
-        neighbors: Edges drawn to each node at hop 1, 2, ... in training; () takes the whole graph.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.
@@ -64,31 +54,21 @@ def from_graph(  # more than 7 parameters: they are the options of the source
     Raises:
         ValueError: The graph cannot be used; the message names the node or edge.
     """
-    how = Cutting(
-        split=split,
-        setting=setting,
-        neighbors=neighbors,
-        normalize=normalize,
-        test=test,
-        val=val,
-        seed=split_seed,
-    )
     if not is_networkx(graph):
-        return node_data(raw_of_object(graph, name, task=task, directed=directed), how)
+        return node_data(raw_of_object(graph, name, task=task, directed=directed), cutting)
     word = directed or ("directed" if graph.is_directed() else "undirected")
     reading = Reading(target=target, task=task, directed=word, ignore=ignore)
-    return node_data(raw_of_tables(*tables_of(graph, name), reading, name), how)
+    return node_data(raw_of_tables(*tables_of(graph, name), reading, name), cutting)
 
 
+@option_groups()
 def from_graphs(
     graphs: Sequence[Any],
     *,
     y: Any = None,
     name: str = "graphs",
     task: TaskName | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Graphs in memory, each an example.
 
@@ -98,9 +78,7 @@ def from_graphs(
         y: The targets, where the objects do not hold them.
         name: What messages and records call the data.
         task: Whether targets are classes or values, where their type does not say what is wanted.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Returns:
         Data in the user's units.
@@ -111,7 +89,7 @@ def from_graphs(
     read = _read(graphs, name, None)
     targets = _targets_of(graphs, name) if y is None else as_numpy(y, name, "targets")
     raw = RawGraphs(name=name, graph=read.graph, targets=targets, task=task, encoding=read.encoding)
-    return graph_set_data(raw, Split(test=test, val=val, seed=split_seed))
+    return graph_set_data(raw, split)
 
 
 def encode_graph_objects(source: Any, encoding: Mapping[str, Any]) -> Nodes | Graphs:

@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
+from margin.data.examples import offsets_of, ranges
 from margin.data.formats.graphs.graphs import Graph, joined
-from margin.data.formats.ragged import offsets_of, ranges
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,18 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from margin.data.arrays import Array, known_targets, targets_of
-from margin.data.assembly import TaskName
-from margin.data.examples import PARTS_OF_DATA, Data
+from margin.data.arrays import Array, targets_of
+from margin.data.assembly import Schema, cut
+from margin.data.examples import Data
 from margin.data.formats.graphs.graphs import Graph
-from margin.data.formats.graphs.node_data import spec_of
+from margin.data.formats.graphs.node_data import check_features, spec_of
 from margin.data.formats.graphs.parts import Graphs
 from margin.data.formats.sequences.rows import fingerprint_of
 from margin.data.preprocess import fit_standardize
-from margin.data.splits import Split, parts_of
+from margin.data.splits import Split, TaskName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,24 +52,23 @@ def graph_set_data(raw: RawGraphs, split: Split) -> Data:
     found, task, classes = targets_of(raw.targets, count, raw.name, raw.task, raw.classes)
     targets = found if task == "classes" else found.to(raw.graph.x.dtype)
     whole = Graphs(raw.graph, targets)
-    parts, record = _parts(raw, split, targets if task == "classes" else None, tuple(classes))
+    parts, record = cut(raw.name, targets, task, split, classes, own=raw.official)
     splits: dict[str, Any] = {part: whole.chosen(index) for part, index in parts.items()}
-    encoding = {
-        "format": "graphs",
-        "kind": "graphs",
-        "task": task,
-        "shape": [0, raw.graph.x.shape[1]],
-        "dtype": str(raw.graph.x.dtype).removeprefix("torch."),
-        "classes": list(classes),
-        "split": record,
-        "edge_features": raw.graph.edge_attr.shape[1],
-        "about": about(raw.graph),
-    }
+    schema = Schema(
+        format="graphs",
+        kind="graphs",
+        task=task,
+        shape=(0, raw.graph.x.shape[1]),
+        dtype=raw.graph.x.dtype,
+        classes=classes,
+        split=record,
+        own={"edge_features": raw.graph.edge_attr.shape[1], "about": about(raw.graph), **raw.encoding},
+    )
     return Data(
         name=raw.name,
         splits=splits,
         spec=spec_of(raw.graph, len(splits["train"]), len(classes)),
-        encoding=encoding | dict(raw.encoding),
+        encoding=schema.as_json(),
         preprocess=_preprocess(splits["train"].graph.x),
         fingerprint=fingerprint_of(splits),
         notes=raw.notes,
@@ -83,17 +81,10 @@ def new_graphs(graph: Graph, targets: Array | None, encoding: Mapping[str, Any],
     Raises:
         ValueError: The widths of their features differ from the run's, or a target is unknown.
     """
-    for what, got, wanted in (
-        ("node", graph.x.shape[1], encoding["shape"][1]),
-        ("edge", graph.edge_attr.shape[1], encoding["edge_features"]),
-    ):
-        if got != wanted:
-            raise ValueError(f"{name}: the run's graphs have {wanted} {what} features: got {got}")
-    graph = replace(graph, x=graph.x.to(getattr(torch, encoding["dtype"])))
-    if targets is None:
-        return Graphs(graph)
-    known = known_targets(targets, graph.num_graphs, name, encoding["task"], encoding["classes"])
-    return Graphs(graph, known if encoding["task"] == "classes" else known.to(graph.x.dtype))
+    schema = Schema.from_json(encoding)
+    check_features(graph, schema, f"{name}: the run's graphs have")
+    graph = replace(graph, x=graph.x.to(schema.dtype))
+    return Graphs(graph, schema.targets_if(targets, graph.num_graphs, name))
 
 
 def about(graph: Graph) -> list[list[str]]:
@@ -108,26 +99,6 @@ def about(graph: Graph) -> list[list[str]]:
         ["edges", f"{graph.num_edges:,} ({kind}), {loops:,} self-loops, {alone:,} isolated nodes"],
         ["features", f"{graph.x.shape[1]} a node in [{low}, {high}], {graph.edge_attr.shape[1]} an edge"],
     ]
-
-
-def _parts(
-    raw: RawGraphs, split: Split, labels: Tensor | None, classes: tuple[str, ...]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The graphs of each part, and the record; what the source leaves open is cut by the shares."""
-    own = dict(raw.official)
-    record = split.as_json(official="test" in own)
-    if "val" in own:
-        record["val"] = None
-    index = own.get("train", torch.arange(raw.graph.num_graphs))
-    asked = Split(
-        test=0.0 if "test" in own else split.test, val=0.0 if "val" in own else split.val, seed=split.seed
-    )
-    try:
-        cut = parts_of(len(index), None if labels is None else labels[index], asked, classes)
-    except ValueError as error:
-        raise ValueError(f"{raw.name}: {error}") from None
-    parts = {**own, **{part: index[places] for part, places in cut.items()}}
-    return {part: parts[part] for part in PARTS_OF_DATA if part in parts}, record
 
 
 def _preprocess(x: Tensor) -> nn.Module:

@@ -10,27 +10,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.assembly import TaskName
 from margin.data.examples import Data
 from margin.data.formats.graphs.graphs import Graph
 from margin.data.formats.graphs.objects import encode_objects
 from margin.data.formats.graphs.parts import Graphs
 from margin.data.formats.graphs.set_data import RawGraphs, graph_set_data, new_graphs
 from margin.data.formats.graphs.set_files import Found, load_graphs, numbers_of
-from margin.data.splits import Split
+from margin.data.options import option_groups
+from margin.data.splits import Split, TaskName
 
 Degree = Literal["none", "one_hot"]
 
 
-def read_graphs(  # more than 7 parameters: they are the options of the source
+@option_groups()
+def read_graphs(
     path: str | os.PathLike[str],
     *,
     task: TaskName | None = None,
     degree: Degree = "none",
     fold: int | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Graphs with a target each: a TU-format folder, or a text file of graphs, or a folder with one.
 
@@ -42,9 +41,8 @@ def read_graphs(  # more than 7 parameters: they are the options of the source
         task: Whether targets are classes or values, where the file's name does not say.
         degree: Whether a node's degree becomes 0/1 features too, one for each degree up to the largest.
         fold: Of a folder with ``10fold_idx``, the fold (1 .. 10) whose graphs are the test part.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect with a fold.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.
@@ -73,7 +71,7 @@ def read_graphs(  # more than 7 parameters: they are the options of the source
         encoding={"graphs": record},
         notes=tuple(_notes(found, fold)),
     )
-    return graph_set_data(raw, Split(test=test, val=val, seed=split_seed))
+    return graph_set_data(raw, split)
 
 
 def encode_graphs(source: Any, encoding: Mapping[str, Any]) -> Graphs:

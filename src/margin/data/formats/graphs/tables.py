@@ -12,14 +12,14 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from margin.data.assembly import TaskName
 from margin.data.examples import PARTS_OF_DATA
 from margin.data.formats.graphs.graphs import Graph, graph_of
 from margin.data.formats.graphs.node_data import RawNodes
 from margin.data.formats.tables.columns import Column, as_kind, categories_of, features, no_column, understand
 from margin.data.formats.tables.delimited import Table
-from margin.data.formats.tables.rows import check_known, class_names, labels_of, refuse_missing
+from margin.data.formats.tables.encoder import check_known, class_names, labels_of, refuse_missing
 from margin.data.formats.tables.table_parts import TARGETS
+from margin.data.splits import TaskName
 
 Directed = Literal["undirected", "directed"]
 

@@ -19,13 +19,14 @@ from torch import Generator, Tensor
 
 from margin.core.types import Batch, Domain
 from margin.data.arrays import BYTES, listed
-from margin.data.assembly import spec_of
-from margin.data.examples import Arrays, Data
+from margin.data.assembly import Schema, cut, spec_of
+from margin.data.examples import PARTS_OF_DATA, Arrays, Data
+from margin.data.formats.images.image_folder import Listing, list_images
 from margin.data.formats.images.images import Header, Size, by, header_of, pixels_of
-from margin.data.formats.images.listing import Listing, list_images
-from margin.data.formats.objects.fetching import MOST_BYTES, Memory, room
+from margin.data.formats.objects.survey import MOST_BYTES, Memory, room
+from margin.data.options import option_groups
 from margin.data.preprocess import standardize_levels
-from margin.data.splits import Split, parts_of
+from margin.data.splits import Split
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,15 +59,14 @@ class Pictures:
         return pixels_of(data, path, channels=self.channels, resize=self.resize)
 
 
-def read_folder(  # more than 7 parameters: they are the options of the source
+@option_groups()
+def read_folder(
     path: str | os.PathLike[str],
     *,
     resize: tuple[int, int] | None = None,
     channels: Literal[1, 3] | None = None,
     memory: Memory = "auto",
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Images in class folders, ``FOLDER/<class>/<image>``, or such folders as FOLDER/train and FOLDER/test.
 
@@ -76,9 +76,9 @@ def read_folder(  # more than 7 parameters: they are the options of the source
         channels: 1 for gray or 3 for RGB; by default 1 where the type of every file is gray.
         memory: Whether decoded images are kept in memory (where they take at most 1 GiB, always, never), or
             read when they are taken; both give the same batches.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect where there is a folder of that name.
         val: Share of the validation part; without effect where there is a folder of that name.
-        split_seed: Seed of the random split.
 
     Returns:
         Images (N, C, H, W) in the domain [0, 255].
@@ -95,7 +95,7 @@ def read_folder(  # more than 7 parameters: they are the options of the source
     headers = {file: header_of(file) for files in found.files.values() for file in files}
     size = _size(headers, resize)
     channels = channels or (1 if all(header.gray for header in headers.values()) else 3)
-    parts, split = _cut(folder, found, Split(test=test, val=val, seed=split_seed))
+    parts, record = _cut(folder, found, split)
     decoded = len(headers) * channels * size[0] * size[1]
     keep = decoded <= room(memory)
     pictures = {
@@ -105,16 +105,15 @@ def read_folder(  # more than 7 parameters: they are the options of the source
     looked = {part: _look(chosen, keep=keep) for part, chosen in pictures.items()}
     train = looked["train"]
     shape = (channels, *size)
-    encoding = {
-        "format": "images",
-        "task": "classes",
-        "shape": list(shape),
-        "dtype": "float32",
-        "classes": list(found.classes),
-        "split": split,
-        "pixels": "bytes",
-        "resize": None if resize is None else list(resize),
-    }
+    encoding = Schema(
+        format="images",
+        task="classes",
+        shape=shape,
+        dtype=torch.float32,
+        classes=found.classes,
+        split=record,
+        own={"pixels": "bytes", "resize": None if resize is None else list(resize)},
+    ).as_json()
     return Data(
         name=folder.name or str(folder),
         splits={part: look.examples for part, look in looked.items()},
@@ -219,20 +218,14 @@ def _cut(folder: Path, found: Listing, split: Split) -> tuple[dict[str, Part], d
     """Files and labels of each part, and the record of the split; the folder's own parts are kept."""
     own = {part: (found.files[part], found.labels[part]) for part in ("val", "test") if part in found.files}
     files, labels = next((found.files[p], found.labels[p]) for p in ("train", "") if p in found.files)
-    asked = Split(
-        test=0.0 if "test" in own else split.test, val=0.0 if "val" in own else split.val, seed=split.seed
+    indices, record = cut(
+        str(folder), torch.tensor(labels), "classes", split, found.classes, own=dict.fromkeys(own)
     )
-    try:
-        indices = parts_of(len(files), torch.tensor(labels), asked, found.classes)
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from None
-    cut = {
+    parts = own | {
         part: (tuple(files[i] for i in index.tolist()), tuple(labels[i] for i in index.tolist()))
         for part, index in indices.items()
     }
-    record = split.as_json(official="test" in own) | ({"val": None} if "val" in own else {})
-    parts = cut | own
-    return {part: parts[part] for part in ("train", "val", "test") if part in parts}, record
+    return {part: parts[part] for part in PARTS_OF_DATA if part in parts}, record
 
 
 @dataclass(frozen=True, slots=True, eq=False)

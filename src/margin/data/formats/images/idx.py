@@ -9,6 +9,7 @@ import math
 import os
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margin.data.arrays import raw_arrays
-from margin.data.assembly import assemble
-from margin.data.examples import Data
+from margin.data.assembly import assemble, raw_arrays
+from margin.data.data_home import FOUR, either, folder_of, how_to_get, missing
+from margin.data.examples import Arrays, Data
 from margin.data.files.reading import check_unpacked, reading, regular
-from margin.data.places import FOUR, either, folder_of, how_to_get, missing
+from margin.data.formats.arrays.sources import encode_pair
+from margin.data.options import option_groups
 from margin.data.splits import Split
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -91,14 +93,15 @@ def read_idx(path: Path) -> NDArray[Any]:
     return np.frombuffer(body, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def mnist(*, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups("test")
+def mnist(*, split: Split = Split(test=0.0)) -> Data:
     """70,000 handwritten digits, 28 x 28 pixels of 256 gray levels, ten classes; 10,000 are its test part.
 
     The four files lie in ``$MARGIN_DATA/mnist``.
 
     Args:
+        split: Test and validation part, seed.
         val: Share of the validation part among the 60,000 training images.
-        split_seed: Seed of the random split.
 
     Returns:
         Images (N, 1, 28, 28) in the domain [0, 255].
@@ -108,17 +111,18 @@ def mnist(*, val: float = 0.15, split_seed: int = 0) -> Data:
 
     Reference: LeCun, Bottou, Bengio & Haffner 1998, Gradient-based learning applied to document recognition.
     """
-    return _official("mnist", tuple("0123456789"), val, split_seed)
+    return _official("mnist", tuple("0123456789"), split)
 
 
-def fashion_mnist(*, val: float = 0.15, split_seed: int = 0) -> Data:
+@option_groups("test")
+def fashion_mnist(*, split: Split = Split(test=0.0)) -> Data:
     """70,000 pictures of garments, 28 x 28 pixels of 256 gray levels, ten classes; 10,000 are its test part.
 
     The four files lie in ``$MARGIN_DATA/fashion-mnist``.
 
     Args:
+        split: Test and validation part, seed.
         val: Share of the validation part among the 60,000 training images.
-        split_seed: Seed of the random split.
 
     Returns:
         Images (N, 1, 28, 28) in the domain [0, 255].
@@ -128,12 +132,11 @@ def fashion_mnist(*, val: float = 0.15, split_seed: int = 0) -> Data:
 
     Reference: Xiao, Rasul & Vollgraf 2017, Fashion-MNIST, arXiv:1708.07747.
     """
-    return _official("fashion-mnist", GARMENTS, val, split_seed)
+    return _official("fashion-mnist", GARMENTS, split)
 
 
-def read_images(
-    path: str | os.PathLike[str], *, test: float = 0.25, val: float = 0.15, split_seed: int = 0
-) -> Data:
+@option_groups()
+def read_images(path: str | os.PathLike[str], *, split: Split = Split()) -> Data:
     """IDX images with their labels: a folder of MNIST's four files, or a file of images.
 
     A file ``...images-idx3-ubyte`` has its labels beside it in ``...labels-idx1-ubyte``. A folder with
@@ -141,9 +144,8 @@ def read_images(
 
     Args:
         path: The folder or the file of images.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Returns:
         Images (N, 1, H, W) or (N, C, H, W); unsigned bytes have the domain [0, 255].
@@ -155,7 +157,21 @@ def read_images(
     path = Path(path)
     pairs = read_pairs(path)
     raw = raw_arrays(str(path), *pairs["train"], task="classes", domain=None, test_arrays=pairs.get("test"))
-    return replace(assemble(raw, Split(test=test, val=val, seed=split_seed)), name=path.name)
+    return replace(assemble(raw, split), name=path.name)
+
+
+def encode_idx(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Arrays:
+    """IDX images, their labels if these lie beside them; of a folder of the four files the test part.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: As :func:`encode_pair`.
+    """
+    path = Path(source)
+    if path.is_dir() or labels_beside(path).is_file():
+        pairs = read_pairs(path)
+        return encode_pair(pairs.get("test", pairs["train"]), encoding, str(path))
+    return encode_pair((read_idx(path), None), encoding, str(path))
 
 
 def read_pairs(path: Path) -> dict[str, Pair]:
@@ -190,7 +206,7 @@ def labels_beside(path: Path) -> Path:
     return either(path.with_name(re.sub(r"idx\d", "idx1", plain)))
 
 
-def _official(name: str, classes: tuple[str, ...], val: float, split_seed: int) -> Data:
+def _official(name: str, classes: tuple[str, ...], split: Split) -> Data:
     folder = folder_of(name)
     if missing(folder):
         raise FileNotFoundError(how_to_get(name, folder))
@@ -203,4 +219,4 @@ def _official(name: str, classes: tuple[str, ...], val: float, split_seed: int) 
         test_arrays=pairs["test"],
         classes=classes,
     )
-    return assemble(raw, Split(test=0.0, val=val, seed=split_seed))
+    return assemble(raw, split)

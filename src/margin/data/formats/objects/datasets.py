@@ -6,7 +6,7 @@ Of a DataLoader the dataset and ``collate_fn`` are taken; how batches are drawn 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,26 +14,26 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
 from margin.core.types import Domain
-from margin.data.arrays import inputs_of, known_targets, raw_arrays, seen_as, targets_of
-from margin.data.assembly import TaskName, assemble, domain_of, encoding_of, spec_of
+from margin.data.arrays import inputs_of, seen_as
+from margin.data.assembly import Raw, Schema, assemble, cut, data_of, domain_of, raw_arrays, raw_of_first
 from margin.data.examples import Arrays, Data, InOrder
-from margin.data.formats.objects.fetching import PROBED, Fetched, Items, Memory, Survey, room, survey
+from margin.data.formats.objects.survey import PROBED, Fetched, Items, Memory, Survey, room, survey
+from margin.data.options import option_groups
 from margin.data.preprocess import Moments
-from margin.data.splits import Split, parts_of
+from margin.data.splits import Split, TaskName
 
 _BATCH = 256
 
 
-def read_dataset(  # more than 7 parameters: they are the options of the source
+@option_groups()
+def read_dataset(
     dataset: Any,
     *,
     name: str = "dataset",
     task: TaskName | None = None,
     domain: tuple[float, float] | None = None,
     memory: Memory = "auto",
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Examples from a map-style ``torch.utils.data.Dataset``, or the dataset of a DataLoader.
 
@@ -48,9 +48,7 @@ def read_dataset(  # more than 7 parameters: they are the options of the source
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
         memory: Whether inputs are kept in memory (where they take at most 1 GiB and are not drawn, always,
             never), or fetched when they are taken.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Returns:
         Data in the user's units.
@@ -61,12 +59,11 @@ def read_dataset(  # more than 7 parameters: they are the options of the source
     items, notes = items_of(dataset, name)
     looked, kept_notes = _surveyed(items, memory)
     notes += kept_notes
-    split = Split(test=test, val=val, seed=split_seed)
     if looked.kept is not None and len(looked.kept) == 1:
         raw = raw_arrays(name, looked.kept[0], looked.targets, task=task, domain=domain, test_arrays=None)
         data = assemble(raw, split)
     else:
-        data = _fetched(items, looked, understand(looked, name, task, domain), split)
+        data = _fetched(items, looked, *understand(looked, name, task, domain), split)
     # The same bytes have one fingerprint, whether or not they are kept in memory.
     record = json.dumps(data.encoding, sort_keys=True)
     fingerprint = hashlib.sha256((looked.digest + record).encode()).hexdigest()
@@ -120,20 +117,17 @@ def encode_dataset(source: Any, encoding: Mapping[str, Any]) -> Arrays | Fetched
     """
     items, _ = items_of(source, "dataset")
     looked, _ = _surveyed(items, "auto")
-    targets = known_targets(
-        looked.targets, len(looked.targets), items.name, encoding["task"], encoding["classes"]
-    )
-    wanted = tuple(encoding["shape"])
+    schema = Schema.from_json(encoding)
+    targets = schema.targets(looked.targets, len(looked.targets), items.name)
+    wanted = tuple(schema.shape)
     got = seen_as(inputs_of(looked.first.inputs[0], items.name)).inputs.shape[1:]
     if tuple(got) != wanted:
         shape = ", ".join(str(size) for size in ("N", *wanted))
         raise ValueError(
             f"{items.name}: inputs must have shape ({shape}): got ({', '.join(map(str, ('N', *got)))})"
         )
-    dtype = getattr(torch, encoding["dtype"])
-    every = torch.arange(len(targets))
-    targets = targets.to(dtype) if encoding["task"] == "values" else targets
-    return _examples(items, looked, every, targets, wanted, dtype)
+    every = torch.arange(len(looked.targets))
+    return _examples(items, looked, every, targets, wanted, schema.dtype)
 
 
 def _surveyed(items: Items, memory: Memory) -> tuple[Survey, list[str]]:
@@ -152,91 +146,33 @@ def _surveyed(items: Items, memory: Memory) -> tuple[Survey, list[str]]:
     return looked, notes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Understood:
-    """What a survey says of a dataset or a stream.
-
-    Args:
-        name: What messages call it.
-        targets: Labels, or values in ``dtype``.
-        task: Whether they are classes or values.
-        classes: Names of the classes.
-        shape: The shape of the first input.
-        dtype: Its type.
-        domain: Where every coordinate of it may lie.
-        pixels: What is added to the encoding where inputs are images of bytes.
-        notes: What was assumed.
-    """
-
-    name: str
-    targets: Tensor
-    task: TaskName
-    classes: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    domain: Domain | None
-    pixels: Mapping[str, Any]
-    notes: tuple[str, ...]
-
-    @property
-    def moments(self) -> Moments:
-        """What fits the standardization, by channel for images."""
-        return Moments("channel" if len(self.shape) == 3 else "feature")
-
-    def data(self, splits: Mapping[str, Any], split: Split, moments: Moments) -> Data:
-        """Data of these parts, without a fingerprint."""
-        record = split.as_json(official=False)
-        return Data(
-            name=self.name,
-            splits=splits,
-            spec=spec_of(self.shape, len(splits["train"]), len(self.classes)),
-            encoding=encoding_of(self.task, self.shape, self.dtype, self.classes, record) | dict(self.pixels),
-            preprocess=moments.standardize(),
-            domain=self.domain,
-            notes=self.notes,
-        )
-
-
 def understand(
     looked: Survey, name: str, task: TaskName | None, domain: tuple[float, float] | None
-) -> Understood:
-    """What a survey says, by the rules of arrays.
+) -> tuple[Raw[Tensor], Domain | None]:
+    """What a survey says of a dataset or a stream, by the rules of arrays, and the domain of its inputs.
 
     Raises:
         ValueError: The targets do not fit the task, or an input lies outside the domain.
     """
-    targets, task, classes = targets_of(looked.targets, len(looked.targets), name, task)
-    seen = seen_as(inputs_of(looked.first.inputs[0], name))
-    dtype = seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32
-    ends = domain or seen.domain
-    return Understood(
-        name=name,
-        targets=targets if task == "classes" else targets.to(dtype),
-        task=task,
-        classes=tuple(classes),
-        shape=tuple(seen.inputs.shape[1:]),
-        dtype=dtype,
-        domain=None if ends is None else domain_of(name, ends, dtype, {"they lie": looked.span}),
-        pixels=seen.encoding if domain is None else {},
-        notes=seen.notes,
-    )
+    raw = raw_of_first(name, looked.first.inputs[0], looked.targets, len(looked.targets), task, domain)
+    raw = replace(raw, targets=raw.typed_targets)
+    if raw.domain is None:
+        return raw, None
+    return raw, domain_of(name, raw.domain, raw.dtype, {"they lie": looked.span})
 
 
-def _fetched(items: Items, looked: Survey, kind: Understood, split: Split) -> Data:
+def _fetched(items: Items, looked: Survey, raw: Raw[Tensor], domain: Domain | None, split: Split) -> Data:
     """Data whose inputs are several, or are fetched when they are taken."""
-    labels = kind.targets if kind.task == "classes" else None
-    try:
-        indices = parts_of(len(kind.targets), labels, split, kind.classes)
-    except ValueError as error:
-        raise ValueError(f"{items.name}: {error}") from None
+    parts, record = cut(items.name, raw.targets, raw.task, split, raw.classes)
+    shape = tuple(raw.inputs.shape[1:])
     splits = {
-        part: _examples(items, looked, index, kind.targets[index], kind.shape, kind.dtype)
-        for part, index in indices.items()
+        part: _examples(items, looked, index, raw.targets[index], shape, raw.dtype)
+        for part, index in parts.items()
     }
-    moments = kind.moments
-    for batch in InOrder(splits["train"], _BATCH, dtype=kind.dtype):
+    moments = Moments("channel" if raw.inputs.ndim == 4 else "feature")
+    for batch in InOrder(splits["train"], _BATCH, dtype=raw.dtype):
         moments.add(batch.inputs[0])
-    return kind.data(splits, split, moments)
+    return data_of(raw, splits, record, moments.standardize(), domain)
 
 
 def _examples(

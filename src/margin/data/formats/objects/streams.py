@@ -13,13 +13,13 @@ from torch import Tensor
 
 from margin.core.types import Batch, Examples
 from margin.data.arrays import inputs_of, known_targets, seen_as
-from margin.data.assembly import TaskName
+from margin.data.assembly import Raw, data_of
 from margin.data.examples import ALL, Batches, Data, Share, Shuffled
-from margin.data.formats.objects.datasets import Understood, parted, understand
-from margin.data.formats.objects.fetching import collated, drawing, survey
+from margin.data.formats.objects.datasets import parted, understand
+from margin.data.formats.objects.survey import collated, drawing, survey
 from margin.data.preprocess import Moments
 from margin.data.sampling.length_batches import BySimilarLength
-from margin.data.splits import Split
+from margin.data.splits import Split, TaskName
 from margin.math.seeds import mix
 
 
@@ -30,20 +30,20 @@ class Stream:
     Args:
         dataset: Gives the items of a pass, each time it is iterated over.
         collate: Makes a tuple of tensors of a list of items.
-        kind: What the first pass showed.
+        raw: What the first pass showed: all targets, the first input.
     """
 
     dataset: Any
     collate: Any
-    kind: Understood
+    raw: Raw[Tensor]
 
     def __len__(self) -> int:
-        return len(self.kind.targets)
+        return len(self.raw.targets)
 
     @property
     def name(self) -> str:
         """What messages call it."""
-        return self.kind.name
+        return self.raw.name
 
     def items(self, seed: int) -> Iterator[Any]:
         """The items of one pass; what they draw is a function of the seed and their place."""
@@ -61,10 +61,10 @@ class Stream:
 
     def batch(self, items: list[Any]) -> Batch:
         """Some items as a batch, labels and types as the first pass found them."""
-        kind, (inputs, given, _) = self.kind, collated(self.collate, items, self.name)
-        targets = known_targets(given, len(items), kind.name, kind.task, kind.classes)  # type: ignore[arg-type]
-        first = inputs[0].reshape(len(items), *kind.shape).to(kind.dtype)
-        return Batch((first, *inputs[1:]), targets if kind.task == "classes" else targets.to(kind.dtype))
+        raw, (inputs, given, _) = self.raw, collated(self.collate, items, self.name)
+        targets = known_targets(given, len(items), raw.name, raw.task, raw.classes)  # type: ignore[arg-type]
+        first = inputs[0].reshape(len(items), *raw.inputs.shape[1:]).to(raw.dtype)
+        return Batch((first, *inputs[1:]), targets if raw.task == "classes" else targets.to(raw.dtype))
 
 
 class InSequence:
@@ -159,9 +159,10 @@ def read_stream(
         moments[0].add(seen)
 
     looked = survey(_samples(dataset, collate, name, examples), name, most_bytes=0, look=look)
-    kind = understand(looked, name, task, domain)
-    part = Stream(dataset, collate, kind)
-    data = kind.data({"train": part}, Split(test=0.0, val=0.0), moments[0])
+    raw, box = understand(looked, name, task, domain)
+    part = Stream(dataset, collate, raw)
+    record = Split(test=0.0, val=0.0).as_json(official=False)
+    data = data_of(raw, {"train": part}, record, moments[0].standardize(), box)
     note = (
         f"a stream of {len(part)} examples a pass, in its own order: none is held out, it cannot be resumed"
     )

@@ -19,11 +19,12 @@ from margin.data.arrays import Array, as_numpy, check_finite, listed
 from margin.data.examples import Arrays, Data
 from margin.data.files.archives import arrays_in
 from margin.data.formats.points.files import ENDINGS, read_points
-from margin.data.formats.points.set_data import RawSets, Scale, SetTask, new_sets, set_data
-from margin.data.formats.points.sets import Sets
+from margin.data.formats.points.sets import RawSets, Scale, Sets, SetTask, new_sets, set_data
+from margin.data.options import option_groups
 from margin.data.splits import Split
 
 
+@option_groups()
 def from_clouds(  # more than 7 parameters: they are the options of the source
     x: Array | Sequence[Array],
     y: Array,
@@ -34,9 +35,7 @@ def from_clouds(  # more than 7 parameters: they are the options of the source
     scale: Scale = "none",
     points: int | None = None,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Sets in memory with a target each.
 
@@ -51,9 +50,7 @@ def from_clouds(  # more than 7 parameters: they are the options of the source
             an element are coordinates.
         points: Elements drawn of each set by the split's seed; None keeps all.
         domain: Least and largest value that a coordinate may take, in its own unit; for sets of one size.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Returns:
         Data in the user's units.
@@ -70,19 +67,18 @@ def from_clouds(  # more than 7 parameters: they are the options of the source
         points=points,
         domain=domain,
     )
-    return set_data(raw, Split(test=test, val=val, seed=split_seed))
+    return set_data(raw, split)
 
 
-def read_clouds(  # more than 7 parameters: they are the options of the source
+@option_groups()
+def read_clouds(
     path: str | os.PathLike[str],
     *,
     task: SetTask | None = None,
     scale: Scale | None = None,
     points: int | None = None,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Point clouds in class folders, ``FOLDER/<class>/<cloud>``, or sets in an ``.npz``.
 
@@ -95,9 +91,9 @@ def read_clouds(  # more than 7 parameters: they are the options of the source
         scale: Whether each cloud is centered and scaled to the unit ball; by default a folder's are.
         points: Elements drawn of each set by the split's seed; None keeps all.
         domain: Least and largest value that a coordinate may take, in its own unit; for sets of one size.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part; without effect where there is an official one.
-        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.
@@ -107,7 +103,6 @@ def read_clouds(  # more than 7 parameters: they are the options of the source
         ValueError: A file cannot be read, or the widths of two differ; the message names file and point.
     """
     path = Path(path)
-    split = Split(test=test, val=val, seed=split_seed)
     given: dict[str, Any] = {"task": task, "points": points, "domain": domain}
     if path.is_dir():
         return set_data(_folder(path, scale or "sphere", given), split)

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from margin.data.arrays import load_arrays
-from margin.data.assembly import TaskName
+from margin.data.examples import offsets_of
 from margin.data.files.archives import arrays_in
 from margin.data.files.reading import regular, text_of
-from margin.data.formats.ragged import offsets_of
+from margin.data.formats.arrays.sources import load_arrays
 from margin.data.formats.sequences.rows import Ragged
 from margin.data.formats.sequences.values import Missing, rows_of
+from margin.data.splits import TaskName
 
 Part = tuple[Ragged, NDArray[Any] | None]
 """Sequences and their targets, None where the file has none."""

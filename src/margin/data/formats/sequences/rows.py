@@ -9,8 +9,7 @@ from jaxtyping import Int, Shaped
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
-from margin.data.examples import EVALUATION_BATCH, Arrays, fingerprint
-from margin.data.formats.ragged import offsets_of, ranges
+from margin.data.examples import EVALUATION_BATCH, Arrays, fingerprint, offsets_of, ranges
 
 EVALUATION_STEPS = 2**17
 """Steps a batch of an evaluation, at most: of long sequences it holds fewer."""

@@ -6,7 +6,7 @@ batch is taken.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.core.types import Domain
 from margin.data.arrays import Array, known_targets, targets_of
-from margin.data.assembly import TaskName, domain_of
+from margin.data.assembly import Raw, Schema, box_of, cut
 from margin.data.examples import Data
 from margin.data.formats.sequences.files import Found, load_sequences
 from margin.data.formats.sequences.rows import Ragged, Sequences, fingerprint_of
@@ -31,11 +30,13 @@ from margin.data.formats.sequences.values import (
     rows_of,
     tokens_in,
 )
+from margin.data.options import option_groups
 from margin.data.preprocess import fit_standardize
 from margin.data.sampling.length_batches import padding_line
-from margin.data.splits import Split, parts_of
+from margin.data.splits import Split, TaskName
 
 
+@option_groups()
 def from_sequences(  # more than 7 parameters: they are the options of the source
     x: Given,
     y: Array,
@@ -46,9 +47,7 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
     domain: tuple[float, float] | None = None,
     missing: Missing = "error",
     whole: Whole = "numbers",
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
     test_sequences: tuple[Given, Array] | None = None,
 ) -> Data:
     """Examples from sequences and their targets in memory.
@@ -68,9 +67,8 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
             pads.
         whole: Whether whole numbers are amounts, or tokens: names, each of which gets a 0/1 number of its own
             a step.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
         test_sequences: Sequences and targets of an official test part, which is kept.
 
     Returns:
@@ -87,9 +85,9 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
         where = f"{name}, test part"
         held_out = fit_width(rows_of(test_sequences[0], where, missing=missing), rows.steps.shape[1], where)
         official = held_out, known_targets(test_sequences[1], len(held_out), where, task, classes)
-    raw = RawSequences(
+    raw = Raw(
         name=name,
-        rows=rows,
+        inputs=rows,
         targets=targets,
         task=task,
         classes=tuple(classes),
@@ -98,19 +96,18 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
         encoding={"missing": missing},
     )
     raw = _as_whole(raw, whole)
-    return assemble_sequences(raw, Split(test=test, val=val, seed=split_seed))
+    return assemble_sequences(raw, split)
 
 
-def read_sequences(  # more than 7 parameters: they are the options of the source
+@option_groups()
+def read_sequences(
     path: str | os.PathLike[str],
     *,
     task: TaskName | None = None,
     domain: tuple[float, float] | None = None,
     missing: Missing = "error",
     whole: Whole = "numbers",
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """Examples from a file of sequences: ``.npz``, or text as the UCR and UEA archives have it (``.gz`` too).
 
@@ -129,9 +126,8 @@ def read_sequences(  # more than 7 parameters: they are the options of the sourc
             pads.
         whole: Whether whole numbers are amounts, or tokens: names, each of which gets a 0/1 number of its own
             a step.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Returns:
         Data in the user's units.
@@ -152,9 +148,9 @@ def read_sequences(  # more than 7 parameters: they are the options of the sourc
         held_out = fit_width(found.test[0], rows.steps.shape[1], where)
         official = held_out, known_targets(found.test[1], len(held_out), where, task, classes)
         notes = (*notes, "the official test part is kept")
-    raw = RawSequences(
+    raw = Raw(
         name=str(path),
-        rows=rows,
+        inputs=rows,
         targets=targets,
         task=task,
         classes=tuple(classes),
@@ -164,37 +160,10 @@ def read_sequences(  # more than 7 parameters: they are the options of the sourc
         notes=notes,
     )
     raw = _as_whole(raw, whole)
-    return replace(assemble_sequences(raw, Split(test=test, val=val, seed=split_seed)), name=path.name)
+    return replace(assemble_sequences(raw, split), name=path.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RawSequences:
-    """The sequences of a source before they are cut into parts.
-
-    Args:
-        name: The source's name or the file's.
-        rows: Sequences of n numbers a step, in the user's units, finite.
-        targets: Labels 0 .. K-1 (int64), or real values, of shape (N,).
-        task: Whether the targets are classes or values.
-        classes: Names of the classes, in the order of the labels; () for values.
-        domain: Where every number may lie, in the user's units.
-        official: Sequences and targets of each of the source's own parts, which are kept: the test part.
-        encoding: What the source adds to the encoding.
-        notes: What was assumed.
-    """
-
-    name: str
-    rows: Ragged
-    targets: Tensor
-    task: TaskName
-    classes: tuple[str, ...] = ()
-    domain: tuple[float, float] | None = None
-    official: tuple[Ragged, Tensor] | None = None
-    encoding: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def assemble_sequences(raw: RawSequences, split: Split, parts: Mapping[str, Tensor] | None = None) -> Data:
+def assemble_sequences(raw: Raw[Ragged], split: Split, parts: Mapping[str, Tensor] | None = None) -> Data:
     """The Data of sequences: cut, described, with a standardization fitted on the steps of the training part.
 
     Args:
@@ -206,41 +175,51 @@ def assemble_sequences(raw: RawSequences, split: Split, parts: Mapping[str, Tens
         ValueError: The labels cannot be cut, no training sequence has a step, or a number is outside the
             domain.
     """
-    official, everything = raw.official, raw.rows.lengths
-    if official is not None:
-        everything = torch.cat((everything, official[0].lengths))
-    one = int(everything[0]) > 0 and bool((everything == everything[0]).all())
-    time = int(everything[0]) if one else None
-    targets = raw.targets if raw.task == "classes" else raw.targets.to(raw.rows.steps.dtype)
-    whole = Sequences(raw.rows, targets, time)
-    splits = {part: whole.part(index) for part, index in (parts or _cut(raw, split)).items()}
-    if official is not None:
-        splits["test"] = Sequences(official[0], official[1].to(targets.dtype), time)
+    splits = _in_parts(raw, split, parts)
     train = splits["train"].ragged
     if len(train.steps) == 0:
         raise ValueError(f"{raw.name}: training needs at least one step: every training sequence is empty")
-    width = train.steps.shape[1]
+    width, time = train.steps.shape[1], splits["train"].time
     indicators = torch.ones(width, dtype=torch.bool) if "tokens" in raw.encoding else None
-    encoding = {
-        "format": "sequences",
-        "kind": "sequences",
-        "task": raw.task,
-        "shape": [time or 0, width],
-        "dtype": str(train.steps.dtype).removeprefix("torch."),
-        "classes": list(raw.classes),
-        "split": split.as_json(official=official is not None),
-        "about": about(splits, width),
-    }
+    schema = Schema(
+        format="sequences",
+        kind="sequences",
+        task=raw.task,
+        shape=(time or 0, width),
+        dtype=train.steps.dtype,
+        classes=raw.classes,
+        split=split.as_json(official=raw.official is not None),
+        own={"about": about(splits, width)},
+    )
+    steps = {part: held.ragged.steps for part, held in splits.items()}
     return Data(
         name=raw.name,
         splits=splits,
         spec=spec_of(train, width, time, len(raw.classes)),
-        encoding=encoding | dict(raw.encoding),
+        encoding=schema.as_json() | dict(raw.encoding),
         preprocess=fit_standardize(train.steps, per="feature", indicators=indicators),
-        domain=_domain(raw, splits),
+        domain=box_of(raw.name, raw.domain, train.steps.dtype, steps),
         fingerprint=fingerprint_of(splits),
         notes=raw.notes,
     )
+
+
+def _in_parts(raw: Raw[Ragged], split: Split, parts: Mapping[str, Tensor] | None) -> dict[str, Sequences]:
+    """The examples of each part, of one length where all sequences have one."""
+    official, everything = raw.official, raw.inputs.lengths
+    if official is not None:
+        everything = torch.cat((everything, official[0].lengths))
+    one = int(everything[0]) > 0 and bool((everything == everything[0]).all())
+    time = int(everything[0]) if one else None
+    targets = raw.targets if raw.task == "classes" else raw.targets.to(raw.inputs.steps.dtype)
+    whole = Sequences(raw.inputs, targets, time)
+    if parts is None:
+        own = {} if official is None else {"test": None}
+        parts, _ = cut(raw.name, raw.targets, raw.task, split, raw.classes, own=own)
+    splits = {part: whole.part(index) for part, index in parts.items()}
+    if official is not None:
+        splits["test"] = Sequences(official[0], official[1].to(targets.dtype), time)
+    return splits
 
 
 def spec_of(train: Ragged, width: int, time: int | None, classes: int) -> dict[str, Any]:
@@ -294,37 +273,33 @@ def encode_sequences(source: Any, encoding: Mapping[str, Any]) -> Sequences:
         name = "sequences"
         x, y = source if isinstance(source, tuple) and len(source) == 2 else (source, None)
         rows = rows_of(x, name, missing=missing)
-    time, width = encoding["shape"]
-    dtype = getattr(torch, encoding["dtype"])
+    schema = Schema.from_json(encoding)
+    time, width = schema.shape
     if "tokens" in encoding:
         rows = one_hot(rows, encoding["tokens"], name)
     rows = fit_width(rows, width, name)
-    rows = replace(rows, steps=rows.steps.to(dtype))
+    rows = replace(rows, steps=rows.steps.to(schema.dtype))
     if time and len(wrong := (rows.lengths != time).nonzero()[:, 0]):
         raise ValueError(
             f"{name}: every sequence must have {time} steps, as in training: got "
             f"{int(rows.lengths[wrong[0]])} in row {int(wrong[0])} ({len(wrong)} in all)"
         )
-    targets = None
-    if y is not None:
-        targets = known_targets(y, len(rows), name, encoding["task"], encoding["classes"])
-        targets = targets.to(dtype) if encoding["task"] == "values" else targets
-    return Sequences(rows, targets, time or None)
+    return Sequences(rows, schema.targets_if(y, len(rows), name), time or None)
 
 
-def _as_whole(raw: RawSequences, whole: Whole) -> RawSequences:
+def _as_whole(raw: Raw[Ragged], whole: Whole) -> Raw[Ragged]:
     """Sequences of whole numbers as tokens, or as amounts with a note that says so."""
     if whole == "numbers":
-        if not are_whole(raw.rows):
+        if not are_whole(raw.inputs):
             return raw
-        ends = [f"{end.item():g}" for end in raw.rows.steps.aminmax()]
+        ends = [f"{end.item():g}" for end in raw.inputs.steps.aminmax()]
         return replace(raw, notes=(*raw.notes, AS_NUMBERS.format(low=ends[0], high=ends[1])))
-    tokens = tokens_in(raw.rows, raw.name)
+    tokens = tokens_in(raw.inputs, raw.name)
     official = raw.official and (one_hot(raw.official[0], tokens, f"{raw.name}, test part"), raw.official[1])
     note = f"whole numbers are read as {len(tokens)} tokens, a 0/1 number for each"
     return replace(
         raw,
-        rows=one_hot(raw.rows, tokens, raw.name),
+        inputs=one_hot(raw.inputs, tokens, raw.name),
         official=official,
         encoding={**raw.encoding, "tokens": tokens},
         notes=(*raw.notes, note),
@@ -338,21 +313,3 @@ def _targets(
     if found.classes and y.dtype.kind == "U":
         return known_targets(y, len(y), name, "classes", found.classes), "classes", found.classes
     return targets_of(y, len(found.train[0]), name, found.task or task, found.classes)
-
-
-def _cut(raw: RawSequences, split: Split) -> dict[str, Tensor]:
-    if raw.official is not None:
-        split = replace(split, test=0.0)
-    labels = raw.targets if raw.task == "classes" else None
-    try:
-        return parts_of(len(raw.targets), labels, split, raw.classes)
-    except ValueError as error:
-        raise ValueError(f"{raw.name}: {error}") from None
-
-
-def _domain(raw: RawSequences, splits: Mapping[str, Sequences]) -> Domain | None:
-    if raw.domain is None:
-        return None
-    steps = {part: held.ragged.steps for part, held in splits.items() if len(held.ragged.steps)}
-    spans = {f"the {part} part lies": (x.min().item(), x.max().item()) for part, x in steps.items()}
-    return domain_of(raw.name, raw.domain, raw.rows.steps.dtype, spans)

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from margin.data.arrays import Array, as_numpy
+from margin.data.examples import offsets_of
 from margin.data.files.reading import check_unpacked
-from margin.data.formats.ragged import offsets_of
 from margin.data.formats.sequences.rows import Ragged
 
 Missing = Literal["error", "end"]

@@ -18,10 +18,12 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
+from margin.data.assembly import Schema
 from margin.data.examples import Data
 from margin.data.formats.series.clock import Clock
 from margin.data.formats.series.step import Irregular, check_step
 from margin.data.formats.series.table import Missing, Steps, columns_of, load_steps
+from margin.data.options import option_groups
 from margin.data.preprocess import fit_standardize
 from margin.data.splits import Split
 
@@ -95,21 +97,42 @@ class Windows:
         return rows if self.columns == tuple(range(rows.shape[2])) else rows[:, :, list(self.columns)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How a series is cut into windows, each number at least 1.
+
+    Args:
+        context: Rows that a forecast reads.
+        horizon: Rows that it foretells.
+        stride: Rows from a window to the next.
+
+    Raises:
+        ValueError: One of them is below 1.
+    """
+
+    context: int = 96
+    horizon: int = 24
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("context", "horizon", "stride"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1 row: got {getattr(self, name)}")
+
+
+@option_groups("split_seed")
 def read_series(  # more than 7 parameters: they are the options of the source
     path: str | os.PathLike[str],
     *,
     target: Sequence[str] | str | None = None,
     time_column: str | None = None,
     ignore: Sequence[str] | str = (),
-    context: int = 96,
-    horizon: int = 24,
-    stride: int = 1,
+    window: Window = Window(),
     rows: int | None = None,
     missing: Missing = "error",
     time_format: str = "",
     irregular: Irregular = "error",
-    test: float = 0.2,
-    val: float = 0.2,
+    split: Split = Split(test=0.2, val=0.2),
 ) -> Data:
     """Windows of the rows of a file: CSV, TSV or Parquet, ``.gz`` too, one row a time, in order.
 
@@ -119,9 +142,7 @@ def read_series(  # more than 7 parameters: they are the options of the source
         time_column: The column of times or dates; by default the one called date, time, datetime, timestamp,
             year, month, day or week that holds them, if there is one. It is checked, and is no feature.
         ignore: Columns that are left out.
-        context: Rows that a forecast reads.
-        horizon: Rows that it foretells.
-        stride: Rows from a window to the next.
+        window: How many rows a window has, and how many lie between two.
         rows: How many rows are used, from the first; all if not given.
         missing: What a missing cell gets: an error that names row, column and time; or the last value before
             it (the training of a forecast then reads no future).
@@ -129,6 +150,7 @@ def read_series(  # more than 7 parameters: they are the options of the source
             they are ISO 8601, as 2016-07-01 00:00:00.
         irregular: What happens where times leave the grid of the usual step, or the rate changes: an error
             that names the row; the rows read one after another; or the last row before each time of the grid.
+        split: Test and validation part, seed.
         test: Share of the test part, the last rows.
         val: Share of the validation part, the rows before it.
 
@@ -144,22 +166,20 @@ def read_series(  # more than 7 parameters: they are the options of the source
     return windows_of(
         steps if rows is None else _first(steps, rows),
         target=target,
-        window=Window(context=context, horizon=horizon, stride=stride),
-        split=Split(test=test, val=val),
+        window=window,
+        split=split,
     )
 
 
-def from_series(  # more than 7 parameters: they are the options of the source
+@option_groups("split_seed")
+def from_series(
     x: Any,
     *,
     names: Sequence[str] | None = None,
     name: str = "series",
     target: Sequence[str] | str | None = None,
-    context: int = 96,
-    horizon: int = 24,
-    stride: int = 1,
-    test: float = 0.2,
-    val: float = 0.2,
+    window: Window = Window(),
+    split: Split = Split(test=0.2, val=0.2),
 ) -> Data:
     """Windows of a series in memory, (T,) or (T, n), in order of time.
 
@@ -168,9 +188,8 @@ def from_series(  # more than 7 parameters: they are the options of the source
         names: The columns' names; column_1, column_2, ... if not given.
         name: What messages and records call the data.
         target: The columns to foretell; by default all.
-        context: Rows that a forecast reads.
-        horizon: Rows that it foretells.
-        stride: Rows from a window to the next.
+        window: How many rows a window has, and how many lie between two.
+        split: Test and validation part, seed.
         test: Share of the test part, the last rows.
         val: Share of the validation part, the rows before it.
 
@@ -192,31 +211,7 @@ def from_series(  # more than 7 parameters: they are the options of the source
             f"{columns[column]!r} ({len(bad)} in all)"
         )
     steps = Steps(name=name, values=values, columns=columns)
-    window = Window(context=context, horizon=horizon, stride=stride)
-    return windows_of(steps, target=target, window=window, split=Split(test=test, val=val))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """How a series is cut into windows.
-
-    Args:
-        context: Rows that a forecast reads, at least 1.
-        horizon: Rows that it foretells, at least 1.
-        stride: Rows from a window to the next, at least 1.
-
-    Raises:
-        ValueError: One of them is below 1.
-    """
-
-    context: int
-    horizon: int
-    stride: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("context", "horizon", "stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1 row: got {getattr(self, name)}")
+    return windows_of(steps, target=target, window=window, split=split)
 
 
 def windows_of(steps: Steps, *, target: Sequence[str] | str | None, window: Window, split: Split) -> Data:
@@ -344,14 +339,7 @@ def _encoding(
     targets: Sequence[str],
 ) -> dict[str, Any]:
     """All that new rows must fit."""
-    return {
-        "format": "series",
-        "kind": "series",
-        "task": "series",
-        "shape": [window.context, len(steps.columns)],
-        "dtype": str(steps.values.dtype).removeprefix("torch."),
-        "classes": [],
-        "split": split.as_json(official=False),
+    own = {
         "columns": list(steps.columns),
         "targets": list(targets),
         "horizon": window.horizon,
@@ -362,6 +350,16 @@ def _encoding(
         "clock": list(steps.clock),
         "about": _about(steps, ends, window, targets),
     }
+    return Schema(
+        format="series",
+        kind="series",
+        task="series",
+        shape=(window.context, len(steps.columns)),
+        dtype=steps.values.dtype,
+        classes=(),
+        split=split.as_json(official=False),
+        own=own,
+    ).as_json()
 
 
 def _about(

@@ -1,1 +1,35 @@
-"""Tables of rows and columns."""
+"""Tables of rows and columns: CSV, TSV, Parquet, data frames."""
+
+from typing import Literal
+
+from margin.core.catalog import Format
+
+NAMED = {"name": str, "kind": Literal["number", "category", "boolean"]}
+MISSING = Literal["error", "drop", "mean", "median", "mode"]
+
+FORMATS = (
+    Format(
+        name="table",
+        reader="margin.data.formats.tables.tables:read_table",
+        encoder="margin.data.formats.tables.encoder:encode_file",
+        endings=(".csv", ".tsv", ".tab", ".txt", ".data", ".parquet", ".pq"),
+        gives={"in_features": "vectors"},
+        real=True,
+        numbers=True,
+        record={
+            "columns": [NAMED, "column"],
+            "target": NAMED,
+            "missing": MISSING,
+            "header": Literal["first", "none"],
+            "separator?": "mark",
+            "decimal?": Literal[".", ","] | None,
+            "missing_values?": list[str],
+        },
+    ),
+    Format(
+        name="frame",
+        reader="margin.data.formats.tables.tables:read_frame",
+        encoder="margin.data.formats.tables.encoder:encode_frame",
+        known="margin.data.source:is_frame",
+    ),
+)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from margin.data.arrays import is_wide
 from margin.data.formats.tables.columns import (
     EXACT,
     Column,
@@ -21,7 +22,6 @@ from margin.data.formats.tables.columns import (
     width,
 )
 from margin.data.formats.tables.delimited import Table
-from margin.data.formats.tables.wide import is_wide
 
 INDEX = re.compile(r"Unnamed: 0(\.\d+)*|__index_level_\d+__")
 """How pandas names the index of a data frame that it writes, and reads it again."""

@@ -15,14 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.assembly import Raw, TaskName, assemble, cut
+from margin.data.arrays import is_wide_target
+from margin.data.assembly import Raw, assemble, cut
 from margin.data.examples import Arrays, Data
 from margin.data.formats.tables.columns import FILL, Column, Missing, as_kind, no_column, understand, width
-from margin.data.formats.tables.delimited import Header, Table, Writing, load_table
+from margin.data.formats.tables.delimited import Header, Table, Writing, load_table, to_table
 from margin.data.formats.tables.delimited_form import Decimal
-from margin.data.formats.tables.frames import to_table
-from margin.data.formats.tables.grouping import grouped
-from margin.data.formats.tables.rows import (
+from margin.data.formats.tables.encoder import (
     class_names,
     encode_table,
     labels_of,
@@ -40,8 +39,8 @@ from margin.data.formats.tables.table_parts import (
     record_of,
     target_name,
 )
-from margin.data.formats.tables.wide import is_wide_target
-from margin.data.splits import Split
+from margin.data.options import option_groups
+from margin.data.splits import Split, TaskName, grouped
 
 Index = Literal["leave_out", "keep"]
 
@@ -59,6 +58,7 @@ class Reading:
     index: Index = "leave_out"
 
 
+@option_groups()
 def read_table(  # more than 7 parameters: they are the options of the source
     path: str | os.PathLike[str],
     *,
@@ -74,9 +74,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
     group: str | None = None,
     test_file: str | None = None,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """A table from a file: CSV, TSV (the separator is found out) or Parquet, ``.gz`` too.
 
@@ -103,9 +101,8 @@ def read_table(  # more than 7 parameters: they are the options of the source
             feature.
         test_file: A file with the same columns, which is the test part; its rows decide nothing else.
         domain: Least and largest value that a feature may take, in its own unit.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect where there is a file of it.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
 
     Returns:
         Inputs (N, d) in the user's units, float32.
@@ -121,10 +118,10 @@ def read_table(  # more than 7 parameters: they are the options of the source
     reading = Reading(
         target=target, task=task, missing=missing, ignore=ignore, domain=domain, group=group, index=index
     )
-    split = Split(test=test, val=val, seed=split_seed)
     return _data(table, reading, split, writing, None if test_file is None else Path(test_file))
 
 
+@option_groups()
 def read_frame(  # more than 7 parameters: they are the options of the source
     frame: Any,
     *,
@@ -137,9 +134,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     index: Index = "leave_out",
     group: str | None = None,
     domain: tuple[float, float] | None = None,
-    test: float = 0.25,
-    val: float = 0.15,
-    split_seed: int = 0,
+    split: Split = Split(),
 ) -> Data:
     """A table from a polars or pandas DataFrame; read as a file's, but the columns keep their types.
 
@@ -154,9 +149,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         index: Whether a column that is a data frame's index is left out or kept (see :func:`read_table`).
         group: A column that names the group of each row: no group lies in two parts; it is no feature.
         domain: Least and largest value that a feature may take, in its own unit.
-        test: Share of the test part.
-        val: Share of the validation part.
-        split_seed: Seed of the random split.
+        split: Test and validation part, seed.
 
     Returns:
         Inputs (N, d) in the user's units, float32.
@@ -169,7 +162,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     )
     named = _listed(missing_values)
     table = to_table(frame, name, named or ())
-    return _data(table, reading, Split(test=test, val=val, seed=split_seed), Writing(missing=named))
+    return _data(table, reading, split, Writing(missing=named))
 
 
 def _listed(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
@@ -213,8 +206,8 @@ def _data(
     """Understand, drop, cut, fill from the training part, encode; ``held_out`` is a test part of its own."""
     table, target, columns, targets, task, classes, notes = _understood(table, reading)
     groups = None if reading.group is None else group_codes(table, reading.group)
-    raw = Raw(name=table.name, inputs=targets, targets=targets, task=task, classes=classes, groups=groups)
-    parts = cut(raw, split if held_out is None else replace(split, test=0.0))
+    own = {} if held_out is None else {"test": None}
+    parts, _ = cut(table.name, targets, task, split, classes, own=own, groups=groups)
     records = [record_of(table, column, reading.missing, parts["train"].numpy()) for column in columns]
     inputs, wide = matrix_of(columns, records, parts["train"].numpy())
     indicators = [record["kind"] != "number" for record in records for _ in range(width(record))]
@@ -227,9 +220,13 @@ def _data(
         known = {"task": task, "classes": classes, "dtype": str(precise).removeprefix("torch.")}
         official, dropped, tested = _official(held_out, encoding | known)
         notes += (f"the test part is {held_out.name}", *dropped)
-    raw = replace(
-        raw,
+    raw = Raw(
+        name=table.name,
         inputs=torch.from_numpy(inputs),
+        targets=targets,
+        task=task,
+        classes=classes,
+        groups=groups,
         dtype=precise,
         wide=precise == torch.float64,
         domain=reading.domain,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from margin.data.assembly import cut, tokens_schema
 from margin.data.examples import Data
 from margin.data.formats.sequences.rows import Ragged, fingerprint_of
 from margin.data.formats.sequences.sources import lengths_line
@@ -23,13 +24,15 @@ from margin.data.formats.text.vocabulary import (
     tokens_of,
     vocabulary_of,
 )
+from margin.data.options import option_groups
 from margin.data.sampling.length_batches import padding_line
-from margin.data.splits import Split, parts_of
+from margin.data.splits import Split
 
 Sentences = tuple[Sequence[str], Sequence[str]]
 """Sources and their targets, equal in number."""
 
 
+@option_groups()
 def read_pairs(  # more than 7 parameters: they are the options of the source
     path: str | os.PathLike[str],
     *,
@@ -42,9 +45,7 @@ def read_pairs(  # more than 7 parameters: they are the options of the source
     case: Case = "lower",
     min_count: int = 2,
     longest: int = 50,
-    test: float = 0.1,
-    val: float = 0.1,
-    split_seed: int = 0,
+    split: Split = Split(test=0.1, val=0.1),
 ) -> Data:
     """Pairs of sentences: a file of two columns with a tab between, or two files whose lines belong together.
 
@@ -63,9 +64,9 @@ def read_pairs(  # more than 7 parameters: they are the options of the source
         min_count: How often a token must be seen in training to be known.
         longest: Tokens of a training sentence at most, source and target; longer pairs are left out and
             counted. 0 keeps all. Held-out parts are kept whole.
+        split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
         val: Share of the validation part; likewise.
-        split_seed: Seed of the random split.
 
     Returns:
         Data whose encoding keeps both vocabularies.
@@ -85,15 +86,14 @@ def read_pairs(  # more than 7 parameters: they are the options of the source
         if source is not None:
             official[part] = sentences_in(Path(source), None if target is None else Path(target))
     read = sentences_in(path, None if target_file is None else Path(target_file))
-    rule = Rule(level=level, case=case, min_count=min_count, longest=longest)
-    split = Split(test=test, val=val, seed=split_seed)
+    rule = Tokenization(level=level, case=case, min_count=min_count, longest=longest)
     return replace(
         from_pairs(*read, name=str(path), rule=rule, split=split, official=official), name=path.name
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Tokenization:
     """How sentences become tokens; see :func:`read_pairs`."""
 
     level: Level = "words"
@@ -110,7 +110,7 @@ class Rule:
         return [tokens_of(sentence.strip(), self.level, self.case) for sentence in sentences]
 
 
-WORDS = Rule()
+WORDS = Tokenization()
 SPLIT = Split(test=0.1, val=0.1)
 
 
@@ -119,7 +119,7 @@ def from_pairs(
     targets: Sequence[str],
     *,
     name: str = "pairs",
-    rule: Rule = WORDS,
+    rule: Tokenization = WORDS,
     split: Split = SPLIT,
     official: Mapping[str, Sentences] | None = None,
 ) -> Data:
@@ -140,7 +140,7 @@ def from_pairs(
         ValueError: Sources and targets differ in number, or no pair is left.
     """
     official = official or {}
-    texts = _parts(rule, (sources, targets), name, split, official)
+    texts, record = _parts(rule, (sources, targets), name, split, official)
     texts["train"], left_out = _short(texts["train"], rule.longest, name)
     known = [
         vocabulary_of((token for row in side for token in row), min_count=rule.min_count, special=SPECIAL)
@@ -158,31 +158,23 @@ def from_pairs(
             "longest": int(max(train.sources.lengths.max(), train.asked.max())),
             "num_examples": len(train),
         },
-        encoding={
-            **encoding_of(known, rule),
-            "split": split.as_json(official="test" in official)
-            | ({"val": None} if "val" in official else {}),
-            "about": _about(splits, known),
-        },
+        encoding=encoding_of(known, rule, {"split": record, "about": _about(splits, known)}),
         fingerprint=fingerprint_of(splits),
         notes=(note,) if left_out else (),
     )
 
 
-def encoding_of(vocabularies: Sequence[Sequence[str]], rule: Rule) -> dict[str, Any]:
-    """The encoding of pairs of these vocabularies, source and target: all that new pairs are read by."""
-    return {
-        "format": "pairs",
-        "kind": "pairs",
-        "task": "tokens",
-        "shape": [0],
-        "dtype": "int64",
-        "classes": [],
+def encoding_of(
+    vocabularies: Sequence[Sequence[str]], rule: Tokenization, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The encoding of pairs of these vocabularies, source and target; ``more`` holds the split."""
+    own = {
         "level": rule.level,
         "case": rule.case,
         "source_vocabulary": list(vocabularies[0]),
         "vocabulary": list(vocabularies[1]),
     }
+    return tokens_schema("pairs", kind="pairs", shape=(0,), own={**own, **more}).as_json()
 
 
 def pairs_of(
@@ -207,7 +199,7 @@ def encode_pairs(source: Any, encoding: Mapping[str, Any]) -> Pairs:
         first, second = (Path(part) for part in source)
     else:
         first, second = Path(source), None
-    rule = Rule(level=encoding["level"], case=encoding["case"])
+    rule = Tokenization(level=encoding["level"], case=encoding["case"])
     lines = _lines(first)
     if second is None and not any("\t" in line for line in lines):
         texts: tuple[Any, Any] = rule.tokens(lines), None
@@ -264,7 +256,7 @@ def _lines(path: Path) -> list[str]:
 Tokens = tuple[list[list[str]], list[list[str]]]
 
 
-def _tokens(rule: Rule, two: Sentences, name: str) -> Tokens:
+def _tokens(rule: Tokenization, two: Sentences, name: str) -> Tokens:
     if len(two[0]) != len(two[1]):
         raise ValueError(
             f"{name}: sources and targets must be equal in number: got {len(two[0])} and {len(two[1])}"
@@ -273,17 +265,13 @@ def _tokens(rule: Rule, two: Sentences, name: str) -> Tokens:
 
 
 def _parts(
-    rule: Rule, two: Sentences, name: str, split: Split, official: Mapping[str, Sentences]
-) -> dict[str, Tokens]:
-    """The tokens of each part: the official ones, and those cut from the rest."""
+    rule: Tokenization, two: Sentences, name: str, split: Split, official: Mapping[str, Sentences]
+) -> tuple[dict[str, Tokens], dict[str, Any]]:
+    """The tokens of each part, the official ones and those cut from the rest, and the record of the split."""
     whole = _tokens(rule, two, name)
     kept = {part: _tokens(rule, given, f"{name}, {part} part") for part, given in official.items()}
-    test, val = (0.0 if part in kept else getattr(split, part) for part in ("test", "val"))
-    try:
-        cut = parts_of(len(two[0]), None, replace(split, test=test, val=val))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    return {part: _chosen(whole, index.tolist()) for part, index in cut.items()} | kept
+    found, record = cut(name, two[0], "tokens", split, own=dict.fromkeys(kept))
+    return {part: _chosen(whole, index.tolist()) for part, index in found.items()} | kept, record
 
 
 def _chosen(two: Tokens, index: Sequence[int]) -> Tokens:

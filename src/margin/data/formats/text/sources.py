@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
+from margin.data.assembly import tokens_schema
 from margin.data.examples import Data
 from margin.data.files.reading import text_of
 from margin.data.formats.sequences.rows import evaluation_batch, fingerprint_of
@@ -28,6 +29,7 @@ from margin.data.formats.text.vocabulary import (
     vocabulary_of,
 )
 from margin.data.formats.text.vocabulary import text_of as joined
+from margin.data.options import option_groups
 from margin.data.splits import Split
 
 Unknown = Literal["error", "token"]
@@ -96,7 +98,8 @@ class Blocks:
         return [self.ids]
 
 
-def read_text(  # more than 7 parameters: they are the options of the source
+@option_groups("split_seed")
+def read_text(
     path: str | os.PathLike[str],
     *,
     level: Level = "characters",
@@ -104,8 +107,7 @@ def read_text(  # more than 7 parameters: they are the options of the source
     time: int = 128,
     min_count: int = 1,
     unknown: Unknown = "error",
-    test: float = 0.05,
-    val: float = 0.05,
+    split: Split = Split(test=0.05, val=0.05),
 ) -> Data:
     r"""A text as blocks of tokens with the token that follows each; the end of the text is held out.
 
@@ -119,6 +121,7 @@ def read_text(  # more than 7 parameters: they are the options of the source
         time: Tokens a block, at least 1.
         min_count: How often a token must be seen in training to be known; above 1 only with unknown tokens.
         unknown: "error" refuses a token that training lacks; "token" reads it as ``<unk>``.
+        split: Test and validation part, seed.
         test: Share of the test part, the end of the text, in [0, 1).
         val: Share of the validation part before it.
 
@@ -132,7 +135,7 @@ def read_text(  # more than 7 parameters: they are the options of the source
     """
     path = Path(path)
     options = {"level": level, "case": case, "time": time, "min_count": min_count, "unknown": unknown}
-    return replace(from_text(text_in(path), Split(test=test, val=val), str(path), options), name=path.name)
+    return replace(from_text(text_in(path), split, str(path), options), name=path.name)
 
 
 def from_text(text: str, split: Split, name: str, options: Mapping[str, Any]) -> Data:
@@ -157,19 +160,17 @@ def from_text(text: str, split: Split, name: str, options: Mapping[str, Any]) ->
         name=name,
         splits=splits,
         spec={"vocab_size": len(vocabulary), "time": time, "num_examples": len(splits["train"])},
-        encoding={
-            "format": "text",
-            "kind": "tokens",
-            "task": "tokens",
-            "shape": [time],
-            "dtype": "int64",
-            "classes": [],
-            "level": level,
-            "case": options["case"],
-            "vocabulary": list(vocabulary),
-            "split": split.as_json(official=False),
-            "about": _about(splits, vocabulary, level, time),
-        },
+        encoding=tokens_schema(
+            "text",
+            shape=(time,),
+            own={
+                "level": level,
+                "case": options["case"],
+                "vocabulary": list(vocabulary),
+                "split": split.as_json(official=False),
+                "about": _about(splits, vocabulary, level, time),
+            },
+        ).as_json(),
         fingerprint=fingerprint_of(splits),
     )
 

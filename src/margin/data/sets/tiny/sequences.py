@@ -5,11 +5,11 @@ from torch import Generator
 
 from margin.data.examples import Arrays, Data
 from margin.data.formats.sequences.sources import from_sequences
+from margin.data.formats.series.sources import from_series
 from margin.data.sets.copy_memory import copy_memory
 from margin.data.sets.counting import anbn
 from margin.data.sets.reversal import reversal
-from margin.data.sets.synthetic_sequences import adding, parity
-from margin.data.sets.token_encoding import token_encoding
+from margin.data.sets.synthetic_sequences import adding, parity, token_encoding
 from margin.data.splits import Split
 
 
@@ -107,3 +107,11 @@ def _tokens(ids: torch.Tensor) -> Data:
         encoding=token_encoding("abcde", [12], Split(test=1 / 6, val=1 / 6))
         | {"about": [["tokens", "5 kinds, 12 each"]]},
     )
+
+
+def waves() -> Data:
+    """Seventy rows of two noisy waves of period 12, far from mean 0: 12 rows foretell the next 3 of both."""
+    phase = torch.arange(70) * (2 * torch.pi / 12)
+    noise = 0.1 * torch.randn(70, 2, generator=Generator().manual_seed(0))
+    waves = torch.stack((100 + 10 * phase.sin(), -3 + phase.cos()), 1) + noise
+    return from_series(waves, name="two waves", context=12, horizon=3)

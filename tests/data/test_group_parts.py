@@ -8,12 +8,11 @@ import polars as pl
 import pytest
 import torch
 
-from margin.data.arrays import from_arrays, read_arrays
 from margin.data.description import describe, lines
-from margin.data.formats.tables.grouping import group_parts
+from margin.data.formats.arrays.sources import from_arrays, read_arrays
 from margin.data.formats.tables.tables import read_frame, read_table
-from margin.data.opening import encode
-from margin.data.splits import Split
+from margin.data.open import encode
+from margin.data.splits import Split, group_parts
 
 
 def drawn(seed: int, count: int = 400, groups: int = 40) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,9 +11,9 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from margin.core.types import Batch, Domain
-from margin.data.arrays import Array, inputs_of, seen_as, targets_of
-from margin.data.assembly import Raw, TaskName, cut, encoding_of, spec_of
+from margin.core.types import Batch
+from margin.data.arrays import inputs_of
+from margin.data.assembly import Raw, cut, data_of, domain_of
 from margin.data.examples import Data
 from margin.data.preprocess import Moments
 from margin.data.splits import Split
@@ -51,30 +51,6 @@ class Mapped:
         return Batch((inputs,), None if self.targets is None else self.targets[index])
 
 
-def raw_of_first(
-    name: str,
-    x: NDArray[np.generic],
-    y: Array,
-    *,
-    task: TaskName | None,
-    domain: tuple[float, float] | None,
-) -> Raw:
-    """As :func:`raw_arrays` of inputs that stay in their file: all targets, and the first row alone."""
-    seen = seen_as(inputs_of(x[:1], name))
-    targets, task, classes = targets_of(y, len(x), name, task)
-    return Raw(
-        name=name,
-        inputs=seen.inputs,
-        targets=targets,
-        task=task,
-        classes=tuple(classes),
-        dtype=seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32,
-        domain=seen.domain if domain is None else domain,
-        encoding=seen.encoding if domain is None else {},
-        notes=seen.notes,
-    )
-
-
 def blocks(array: NDArray[np.generic]) -> Iterator[slice]:
     """Rows of an array that take :data:`BLOCK` bytes, block after block."""
     rows = max(1, BLOCK // max(1, array[:1].nbytes))
@@ -98,7 +74,7 @@ def checked(array: NDArray[np.generic], name: str) -> tuple[Tensor, tuple[float,
     return inputs_of(array, name) if first is None else first, (low, high), digest.hexdigest()
 
 
-def mapped_data(name: str, array: NDArray[np.generic], raw: Raw, split: Split) -> Data:
+def mapped_data(name: str, array: NDArray[np.generic], raw: Raw[Tensor], split: Split) -> Data:
     """The Data of an array in its file, by what its targets say.
 
     Args:
@@ -107,9 +83,9 @@ def mapped_data(name: str, array: NDArray[np.generic], raw: Raw, split: Split) -
         raw: The checked targets, with the first rows as inputs.
         split: Fractions and seed.
     """
-    _, (low, high), digest = checked(array, name)
-    parts = cut(raw, split)
-    targets = raw.targets if raw.task == "classes" else raw.targets.to(raw.dtype)
+    _, span, digest = checked(array, name)
+    parts, record = cut(raw.name, raw.targets, raw.task, split, raw.classes, groups=raw.groups)
+    targets = raw.typed_targets
     groups = {
         part: None if raw.groups is None else raw.groups[index].unique(return_inverse=True)[1]
         for part, index in parts.items()
@@ -117,33 +93,14 @@ def mapped_data(name: str, array: NDArray[np.generic], raw: Raw, split: Split) -
     splits = {
         part: Mapped(array, index, targets[index], raw.dtype, groups[part]) for part, index in parts.items()
     }
-    shape = tuple(seen_as(raw.inputs).inputs.shape[1:])
-    moments = Moments("channel" if len(shape) == 3 else "feature")
-    train = splits["train"]
-    for block in train.index.split(max(1, BLOCK // max(1, array[:1].nbytes))):
+    moments = Moments("channel" if raw.inputs.ndim == 4 else "feature")
+    for block in splits["train"].index.split(max(1, BLOCK // max(1, array[:1].nbytes))):
         rows = array[block.numpy()]
         x = torch.from_numpy(rows.astype(rows.dtype.newbyteorder("="))).to(raw.dtype)
         moments.add(x[:, None] if x.ndim == 3 else x)
-    record = encoding_of(raw.task, shape, raw.dtype, raw.classes, split.as_json(official=False))
-    record |= dict(raw.encoding)
+    domain = None if raw.domain is None else domain_of(name, raw.domain, raw.dtype, {"the inputs lie": span})
+    data = data_of(raw, splits, record, moments.standardize(), domain)
     seen = hashlib.sha256(digest.encode() + raw.targets.numpy().tobytes())
-    seen.update(json.dumps(record, sort_keys=True).encode())
-    ends = raw.domain
-    if ends is not None and not (ends[0] <= low and high <= ends[1]):
-        raise ValueError(
-            f"{name}: domain must contain every input: got [{ends[0]:g}, {ends[1]:g}], "
-            f"the inputs lie in [{low:g}, {high:g}]"
-        )
-    return Data(
-        name=name,
-        splits=splits,
-        spec=spec_of(shape, len(train), len(raw.classes)),
-        encoding=record,
-        preprocess=moments.standardize(),
-        domain=None if ends is None else Domain(*torch.tensor(ends, dtype=raw.dtype)),
-        fingerprint=seen.hexdigest(),
-        notes=(
-            *raw.notes,
-            f"the inputs stay in {name} and are read when taken: {array.nbytes / 2**30:.3g} GiB",
-        ),
-    )
+    seen.update(json.dumps(data.encoding, sort_keys=True).encode())
+    note = f"the inputs stay in {name} and are read when taken: {array.nbytes / 2**30:.3g} GiB"
+    return replace(data, fingerprint=seen.hexdigest(), notes=(*data.notes, note))

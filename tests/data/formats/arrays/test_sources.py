@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from margin.data.arrays import from_arrays, read_arrays
-from margin.data.opening import encode
+from margin.data.formats.arrays.sources import from_arrays, read_arrays
+from margin.data.open import encode
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))

@@ -17,8 +17,7 @@ from torch import Tensor
 from margin.data.arrays import check_finite, listed
 from margin.data.examples import Arrays
 from margin.data.formats.tables.columns import EXACT, Column, as_kind, features, missing_cell, width
-from margin.data.formats.tables.delimited import MARKERS, Table, Writing, load_table
-from margin.data.formats.tables.frames import to_table
+from margin.data.formats.tables.delimited import MARKERS, Table, Writing, load_table, to_table
 
 
 def encode_file(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Arrays:

@@ -9,12 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from torch import nn
 
+import margin
 from margin.core.catalog import UnknownName, sources
+from margin.data.data_home import LYING, PLACED
 from margin.data.examples import Arrays, Data
-from margin.data.forms import form_of, whole_path
-from margin.data.opening import encode, open_data, reader_of
-from margin.data.places import LYING, PLACED
+from margin.data.open import encode, open_data, reader_of
+from margin.data.source import Source
 
 TABLE = "num,cat,flag,y\n" + "\n".join(
     f"{'' if k == 5 else k},{'pqr'[k % 3]},{k % 2 == 0},{'no' if k % 4 else 'yes'}" for k in range(60)
@@ -62,7 +64,7 @@ def test_a_prefix_or_an_ending_says_what_a_file_is(csv, name: str, reader: str) 
     path = csv("x", file)
     source = f"{prefix}:{path}" if prefix else str(path)
     assert reader_of(source).__name__ == reader
-    assert whole_path(source) == source
+    assert Source(source).place == source
 
 
 @pytest.mark.parametrize(
@@ -94,11 +96,11 @@ def test_graphs_and_lists_of_arrays_are_known_by_what_they_have() -> None:
     class Handed:
         x, edge_index = torch.zeros(2, 1), torch.zeros(2, 0, dtype=torch.long)
 
-    assert form_of(Handed()) == form_of(nx.path_graph(3)) == "graph_object"
-    assert form_of([Handed(), Handed()]) == form_of((nx.path_graph(3),)) == "graph_objects"
+    assert Source(Handed()).form == Source(nx.path_graph(3)).form == "graph_object"
+    assert Source([Handed(), Handed()]).form == Source((nx.path_graph(3),)).form == "graph_objects"
     several, equal = [torch.zeros(3, 2), torch.zeros(4, 2)], [torch.zeros(3, 2), torch.zeros(3, 2)]
-    assert form_of((several, [0, 1])) == "ragged"
-    assert form_of((equal, [0, 1])) == form_of(([[1.0, 2.0], [3.0]], [0, 1])) == "pair"
+    assert Source((several, [0, 1])).form == "ragged"
+    assert Source((equal, [0, 1])).form == Source(([[1.0, 2.0], [3.0]], [0, 1])).form == "pair"
 
 
 def test_the_options_of_a_source_are_its_readers(csv) -> None:
@@ -147,7 +149,7 @@ def test_what_is_handed_over_is_opened(run: Data) -> None:
 
 def test_tables_and_arrays_load_only_what_they_need() -> None:
     code = (
-        "import sys, margin.data.opening as o; o.open_data('two-moons', {}); import torch;"
+        "import sys, margin.data.open as o; o.open_data('two-moons', {}); import torch;"
         "o.open_data((torch.rand(40, 2), torch.arange(40) % 2), {});"
         "print([m for m in ('polars', 'pandas', 'sklearn', 'scipy') if m in sys.modules])"
     )
@@ -325,3 +327,37 @@ def test_of_a_folder_the_official_test_part_is_taken(tmp_path: Path) -> None:
     run = open_data(tmp_path, {"val": 0.25})
     new = encode(tmp_path, run.encoding)
     assert (new.inputs[0].tolist(), new.targets.tolist()) == ([[[[7, 9]]]], [1])
+
+
+# tables of other libraries
+
+IDENTITY = nn.Identity()
+
+
+class Dataset:
+    """As Hugging Face's and Arrow's: a shape, rows to take, and a way to pandas."""
+
+    shape = (2, 2)
+
+    def take(self, count: int) -> "Dataset":
+        return self
+
+    def to_pandas(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("table", "way"),
+    [
+        (Dataset(), r"data\.to_pandas\(\)"),
+        (pl.DataFrame({"x": [1.0]}).lazy(), r"data\.collect\(\)"),
+    ],
+)
+def test_the_conversion_is_named(table: object, way: str) -> None:
+    for ask in (lambda: open_data(table, {}), lambda: margin.audit(IDENTITY, table)):
+        with pytest.raises(ValueError, match=rf"got {type(table).__name__}.*; give {way}, a DataFrame"):
+            ask()
+
+
+def test_what_has_no_way_gets_no_advice() -> None:
+    with pytest.raises(ValueError, match=r"or a Data: got dict$"):
+        open_data({"x": np.zeros(3)}, {})

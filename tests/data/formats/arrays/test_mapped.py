@@ -10,11 +10,9 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.data import arrays
-from margin.data.arrays import read_arrays
-from margin.data.files import mapped
-from margin.data.files.mapped import Mapped
-from margin.data.formats import recorded
+from margin.data.formats.arrays import mapped, sources
+from margin.data.formats.arrays.mapped import Mapped
+from margin.data.formats.arrays.sources import read_arrays
 
 
 def saved(folder: Path, x: np.ndarray) -> Path:
@@ -62,13 +60,13 @@ def test_another_number_is_another_fingerprint(tmp_path) -> None:
 def test_new_arrays_stay_in_their_file_too(tmp_path, monkeypatch) -> None:
     x = np.random.default_rng(0).normal(size=(60, 8))
     data = read_arrays(saved(tmp_path, x))
-    monkeypatch.setattr(recorded, "MOST_BYTES", 100)
-    found = recorded.encode_file(tmp_path / "a.npy", data.encoding)
+    monkeypatch.setattr(sources, "MOST_BYTES", 100)
+    found = sources.encode_file(tmp_path / "a.npy", data.encoding)
     assert isinstance(found, Mapped)
     batch = found.take(torch.tensor([3, 1]), Generator())
     assert torch.equal(batch.inputs[0], torch.from_numpy(x[[3, 1]]))
     assert batch.targets.tolist() == [1, 1]
-    monkeypatch.setattr(arrays, "MOST_BYTES", 100)
+    monkeypatch.setattr(sources, "MOST_BYTES", 100)
     assert isinstance(read_arrays(tmp_path / "a.npy").splits["train"], Mapped)
 
 
@@ -76,7 +74,7 @@ PROBE = """
 import resource, sys
 sys.path[:0] = {path!r}
 import torch
-from margin.data.arrays import read_arrays
+from margin.data.formats.arrays.sources import read_arrays
 from margin.data.examples import InOrder
 torch.zeros(4).isfinite().all(), torch.ones(9, 9) @ torch.ones(9, 9)
 rows = dict(line.split(":") for line in open("/proc/self/status"))

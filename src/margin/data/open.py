@@ -3,25 +3,15 @@
 :func:`open_data` reads it for a training, :func:`encode` by the record of a finished run.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from margin.core.catalog import call_with, data_parameters, resolve
+from margin.core.catalog import call_with, data_parameters, formats, resolve
 from margin.data.examples import Data, TargetedExamples
 from margin.data.files.reading import guarded
-from margin.data.forms import (
-    ENCODERS,
-    PREFIXES,
-    READERS,
-    form_of,
-    is_name,
-    part_of,
-    prefix_of,
-    without_prefix,
-)
+from margin.data.source import Source
 
 
 def open_data(source: Any, options: Mapping[str, Any]) -> Data:
@@ -29,10 +19,11 @@ def open_data(source: Any, options: Mapping[str, Any]) -> Data:
 
     Args:
         source: A name of :func:`margin.core.catalog.sources`, a path (a file of a table, of arrays or of IDX
-            images, or a folder of images by class), a path behind one of :data:`PREFIXES`, arrays ``(x, y)``,
+            images, or a folder of images by class), a path behind the name of a format, arrays ``(x, y)``,
             a DataFrame of polars or pandas, torch's Dataset or DataLoader, a graph or a list of graphs
-            (objects with x and edge_index, or networkx's), or a Data, which is returned as it is.
-        options: The keyword-only parameters of what reads it (see :func:`reader_of`).
+            (objects with x and edge_index, or networkx's), or a Data, which is returned as it is; or a
+            :class:`Source` of one of these.
+        options: The keyword-only parameters of what reads it (see :attr:`Source.reader`).
 
     Returns:
         Data in the user's units.
@@ -41,36 +32,25 @@ def open_data(source: Any, options: Mapping[str, Any]) -> Data:
         FileNotFoundError: There is no such file.
         ValueError: An option does not exist, the name is unknown, or the data are wrong.
     """
-    form = form_of(source)
-    if form == "data":
+    source = Source.of(source)
+    if source.form == "data":
         if options:
             raise ValueError(f"data that are already read take no options: got {', '.join(options)}")
-        return source
-    reader = reader_of(source)
-    what = f"data set {source!r}" if form == "name" else f"the reader of {_called(source)}"
-    parts = source if form in ("pair", "ragged") else [without_prefix(source)]
-    given = dict(zip(data_parameters(reader), parts, strict=form != "name"))
-    if form == "name" or not isinstance(
-        source, str | os.PathLike
-    ):  # what a user's own object raises is the user's to see
+        return source.given
+    reader, named = source.reader, source.form == "name"
+    what = f"data set {source.given!r}" if named else f"the reader of {source.called}"
+    names = data_parameters(reader)
+    parts = source.given if len(names) == 2 else [source.bare]
+    given = dict(zip(names, parts, strict=not named))
+    if named or not source.is_path:  # what a user's own object raises is the user's to see
         return call_with(reader, given, options, what)
-    with guarded(source):
+    with guarded(source.given):
         return call_with(reader, given, options, what)
 
 
 def reader_of(source: Any) -> Callable[..., Data]:
-    """The function that reads a source; its keyword-only parameters are the source's options.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The name is unknown, or nothing reads such a source.
-    """
-    form = form_of(source)
-    if form == "data":
-        raise ValueError("data that are already read have no reader")
-    if form == "image":
-        raise ValueError(f"{source}: training needs a folder with class folders of images: got one image")
-    return resolve(part_of(source).target if form == "name" else READERS[form])
+    """The function that reads a source (see :attr:`Source.reader`)."""
+    return Source.of(source).reader
 
 
 def encode(source: Any, encoding: Mapping[str, Any]) -> TargetedExamples:
@@ -93,44 +73,43 @@ def encode(source: Any, encoding: Mapping[str, Any]) -> TargetedExamples:
         ValueError: The data do not fit the record: a column is missing, a category or class is unknown,
             the shape differs.
     """
-    if not isinstance(source, str | os.PathLike):
+    source = Source.of(source)
+    if not source.is_path:
         return _encode(source, encoding)
-    with guarded(source):
+    with guarded(source.given):
         return _encode(source, encoding)
 
 
-def _encode(source: Any, encoding: Mapping[str, Any]) -> TargetedExamples:
-    if "format" not in encoding and not isinstance(source, Data):
+def _encode(source: Source, encoding: Mapping[str, Any]) -> TargetedExamples:
+    if "format" not in encoding and not isinstance(source.given, Data):
         raise ValueError(
             "the run was trained on a Data made by hand, of which no record says how new data are read: "
             "give it a Data, or call the module of margin.load(RUN)"
         )
-    if encoding.get("format") in PREFIXES:
-        return _encode_as(encoding["format"], source, encoding)
-    if isinstance(source, Tensor) or type(source).__module__ == "numpy":
-        return resolve(ENCODERS["pair"])((source, None), encoding)
-    form = form_of(source)
-    if form in ("data", "name"):
+    own = formats().get(encoding.get("format", ""))
+    if own is not None and own.prefix:
+        return _encode_as(own.name, source, encoding)
+    if isinstance(source.given, Tensor) or type(source.given).__module__ == "numpy":
+        return resolve(formats()["pair"].encoder)((source.given, None), encoding)
+    if source.form in ("data", "name"):
         return _encode_data(open_data(source, {}), encoding)
     if encoding.get("format") == "tokens":
-        raise ValueError(f"tokens are taken from a set by name: got a {form}")
-    if form not in ENCODERS:
-        raise ValueError(f"new data must be had by index: got a {form}; give its examples as arrays (x, y)")
-    return resolve(ENCODERS[form])(source, encoding)
+        raise ValueError(f"tokens are taken from a set by name: got a {source.form}")
+    if source.format is None or not source.format.encoder:
+        raise ValueError(
+            f"new data must be had by index: got a {source.form}; give its examples as arrays (x, y)"
+        )
+    return resolve(source.format.encoder)(source.given, encoding)
 
 
-def _encode_as(form: str, source: Any, encoding: Mapping[str, Any]) -> TargetedExamples:
-    """New data in the form in which the run's own were read."""
-    prefix = prefix_of(source)
-    if prefix and prefix != form:
-        raise ValueError(f"new data must be read as the run's own were, as {form}: got {source}")
-    if isinstance(source, Data) or (isinstance(source, str) and not prefix and is_name(source)):
+def _encode_as(form: str, source: Source, encoding: Mapping[str, Any]) -> TargetedExamples:
+    """New data in the format in which the run's own were read."""
+    if source.prefix and source.prefix != form:
+        raise ValueError(f"new data must be read as the run's own were, as {form}: got {source.given}")
+    named = isinstance(source.given, str) and not source.prefix and source.is_name
+    if isinstance(source.given, Data) or named:
         return _encode_data(open_data(source, {}), encoding)
-    return resolve(ENCODERS[form])(without_prefix(source), encoding)
-
-
-def _called(source: Any) -> str:
-    return str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
+    return resolve(formats()[form].encoder)(source.bare, encoding)
 
 
 def _encode_data(data: Data, encoding: Mapping[str, Any]) -> TargetedExamples:

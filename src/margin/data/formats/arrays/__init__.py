@@ -1,0 +1,22 @@
+"""Arrays, in memory and in files of numpy."""
+
+from margin.core.catalog import Format
+
+FORMATS = (
+    Format(
+        name="arrays",
+        reader="margin.data.formats.arrays.sources:read_arrays",
+        encoder="margin.data.formats.arrays.sources:encode_file",
+        endings=(".npz", ".npy"),
+        gives={"in_features": "vectors", "channels": "images"},
+        real=True,
+        numbers=True,
+        record={},
+    ),
+    Format(
+        name="pair",
+        reader="margin.data.formats.arrays.sources:from_arrays",
+        encoder="margin.data.formats.arrays.sources:encode_pair",
+        known="margin.data.source:is_pair",
+    ),
+)

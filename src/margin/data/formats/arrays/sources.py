@@ -1,0 +1,183 @@
+"""Arrays as data: numpy arrays and tensors in memory, ``.npz`` and ``.npy`` files. Nothing is unpickled.
+
+New ones must have the shape, the classes and the task of the run's own.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from numpy.typing import NDArray
+
+from margin.data.arrays import Array, fit_shape, inputs_of
+from margin.data.assembly import Schema, assemble, raw_arrays, raw_of_first, with_groups
+from margin.data.examples import Arrays, Data
+from margin.data.files.archives import array_in, arrays_in, names_in
+from margin.data.formats.arrays.mapped import Mapped, checked, mapped_data
+from margin.data.options import option_groups
+from margin.data.splits import Split, TaskName
+
+MOST_BYTES = 2**30
+"""Inputs that take no more than this are kept in memory."""
+
+
+@option_groups()
+def from_arrays(
+    x: Array,
+    y: Array,
+    *,
+    name: str = "arrays",
+    task: TaskName | None = None,
+    domain: tuple[float, float] | None = None,
+    split: Split = Split(),
+    test_arrays: tuple[Array, Array] | None = None,
+    groups: Array | None = None,
+) -> Data:
+    """Examples from inputs and targets in memory.
+
+    Integers, strings and booleans mean classes, floats mean values. Integer labels must be 0 .. K-1,
+    each of them present. Images of unsigned bytes have the domain [0, 255].
+
+    Args:
+        x: Inputs (N, d), (N, H, W) or (N, C, H, W); float64 stays float64, all else becomes float32.
+        y: Targets (N,).
+        name: What messages and records call the data.
+        task: Whether targets are classes or values, where their type does not say what is wanted.
+        domain: Least and largest value that a coordinate of an input may take, in its own unit.
+        split: Test and validation part, seed.
+        test: Share of the test part; without effect where there is an official one.
+        test_arrays: Inputs and targets of an official test part, which is kept.
+        groups: The group of each example, as a patient, numbers or names (N,): no group lies in two of the
+            parts that are cut.
+
+    Returns:
+        Data in the user's units.
+
+    Raises:
+        ValueError: Shapes do not fit, a number is not finite, or labels are out of range.
+    """
+    raw = raw_arrays(name, x, y, task=task, domain=domain, test_arrays=test_arrays)
+    raw, parts = with_groups(raw, groups, split)
+    return assemble(raw, split, parts)
+
+
+@option_groups()
+def read_arrays(
+    path: str | os.PathLike[str],
+    *,
+    task: TaskName | None = None,
+    domain: tuple[float, float] | None = None,
+    memory: Literal["auto", "always", "never"] = "auto",
+    split: Split = Split(),
+) -> Data:
+    """Examples from a file of arrays: ``.npz`` with x and y, or ``NAME.npy`` with ``NAME_y.npy`` beside it.
+
+    An ``.npz`` may hold x_test and y_test, an official test part, which is kept, and classes, the
+    names of the classes. Where an array groups, or ``NAME_groups.npy``, says the group of each example, no
+    group lies in two of the parts that are cut.
+
+    Args:
+        path: The file.
+        task: Whether targets are classes or values, where their type does not say what is wanted.
+        domain: Least and largest value that a coordinate of an input may take, in its own unit.
+        memory: Whether the inputs of an ``.npy`` are kept in memory (where they take at most 1 GiB, always,
+            never), or stay in the file and are read when they are taken; an ``.npz`` is always in memory.
+        split: Test and validation part, seed.
+        test: Share of the test part; without effect where there is an official one.
+
+    Returns:
+        Data in the user's units.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is no file of arrays, or as :func:`from_arrays`.
+    """
+    path = Path(path)
+    found = load_arrays(path, mapped=True)
+    if "y" not in found:
+        where = f"{path.stem}_y.npy beside it" if path.suffix == ".npy" else "an array 'y' in it"
+        raise FileNotFoundError(f"{path}: training needs targets, {where}: got {', '.join(found)}")
+    if ("x_test" in found) != ("y_test" in found):
+        raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
+    official = (found["x_test"], found["y_test"]) if "x_test" in found else None
+    classes = tuple(str(name) for name in found.get("classes", ()))
+    if _stays(found["x"], path, memory):
+        raw = raw_of_first(str(path), found["x"][:1], found["y"], len(found["x"]), task, domain)
+        raw, _ = with_groups(raw, found.get("groups"), split)
+        return replace(mapped_data(str(path), found["x"], raw, split), name=path.name)
+    if path.suffix == ".npy":
+        found["x"] = array_in(path)  # pages of a mapped file would stay beside what is copied from them
+    raw = raw_arrays(
+        str(path), found["x"], found["y"], task=task, domain=domain, test_arrays=official, classes=classes
+    )
+    raw, parts = with_groups(raw, found.get("groups"), split)
+    return replace(assemble(raw, split, parts), name=path.name)
+
+
+def _stays(x: NDArray[Any], path: Path, memory: str) -> bool:
+    """Whether the inputs of a file stay there."""
+    if path.suffix != ".npy" or memory == "always":
+        return False
+    return memory == "never" or x.nbytes > MOST_BYTES
+
+
+def load_arrays(path: Path, *, mapped: bool = False) -> dict[str, NDArray[Any]]:
+    """The arrays of an ``.npz`` or ``.npy`` file by the names x, y, x_test, y_test, classes, groups.
+
+    Args:
+        path: The file.
+        mapped: Whether the inputs of an ``.npy`` stay in the file until they are read.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is no file of arrays, or holds pickled objects, which are never read.
+    """
+    if path.suffix == ".npy":
+        found = {"x": array_in(path, mapped=mapped)}
+        beside = {name: path.with_name(f"{path.stem}_{name}.npy") for name in ("y", "groups")}
+        return found | {name: array_in(file) for name, file in beside.items() if file.is_file()}
+    names = {"X": "x", "X_test": "x_test"}
+    found = arrays_in(path, {"x", "y", "x_test", "y_test", "classes", "groups", *names})
+    if not {"x", "X"} & set(found):
+        shown = ", ".join(names_in(path))
+        raise ValueError(f"{path}: the inputs must be an array 'x' or 'X': got {shown}")
+    return {names.get(key, key): array for key, array in found.items()}
+
+
+def encode_pair(pair: Any, encoding: Mapping[str, Any], name: str = "arrays", *, copy: bool = True) -> Arrays:
+    """Inputs and targets ``(x, y)``, or ``(x, None)``; without ``copy`` perhaps the very inputs.
+
+    Raises:
+        ValueError: The shape differs, a label is out of range or unknown, or a number is not finite.
+    """
+    x, y = pair
+    schema = Schema.from_json(encoding)
+    inputs = fit_shape(inputs_of(x, name, copy=copy), schema.shape, name).to(schema.dtype)
+    return Arrays((inputs,), schema.targets_if(y, len(inputs), name))
+
+
+def encode_file(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Arrays | Mapped:
+    """A file of arrays; where there is an official test part, that part.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: As :func:`encode_pair`.
+    """
+    path = Path(source)
+    found = load_arrays(path, mapped=True)
+    if path.suffix == ".npy":
+        if found["x"].nbytes > MOST_BYTES:
+            return _mapped(found["x"], found.get("y"), encoding, str(source))
+        found["x"] = array_in(path)
+    part = "_test" if "x_test" in found else ""
+    return encode_pair((found[f"x{part}"], found.get(f"y{part}")), encoding, str(source), copy=False)
+
+
+def _mapped(x: NDArray[Any], y: Any, encoding: Mapping[str, Any], name: str) -> Mapped:
+    """Inputs that are read when they are taken, each checked once before."""
+    schema = Schema.from_json(encoding)
+    fit_shape(checked(x, name)[0], schema.shape, name)
+    return Mapped(x, torch.arange(len(x)), schema.targets_if(y, len(x), name), schema.dtype)
