@@ -42,28 +42,20 @@ ARROWS = (
 
 CROWDED = {
     "margin": 22,
-    "margin.engine": 38,
-    "margin.generative.diffusion": 24,
-    "margin.geometric.graphs": 34,
-    "margin.sequence.recurrent": 17,
-    "margin.theory.curvature": 19,
-    "margin.theory.dynamics": 18,
-    "margin.theory.signal": 16,
+    "margin.engine": 39,
+    "margin.geometric.graphs": 16,
 }
 """Folders with more than 15 entries, and how many they have."""
 
 THIN = {
-    "classic": 4,
-    "data": 3,
-    "engine": 5,
-    "feedforward": 1,
-    "generative": 11,
-    "geometric": 6,
-    "math": 1,
+    "classic": 2,
+    "data": 1,
+    "engine": 4,
+    "generative": 1,
     "nn": 1,
-    "optim": 3,
+    "optim": 1,
     "runs": 1,
-    "sequence": 6,
+    "sequence": 1,
     "vision": 1,
 }
 """Files of less than 60 lines that fewer than two families import, by room."""

@@ -52,13 +52,18 @@ def test_the_choices_are_the_readers(schema: object, reader: object) -> None:
 
 
 def written(key: str) -> Iterator[Any]:
-    """What the readers write under a key of an encoding, where it stands in their text."""
+    """What the readers write under a key of an encoding, where it stands in their text.
+
+    That is an entry of a dictionary, or an argument of a schema; the rows of the formats are what is tested.
+    """
     for path in Path(margin.data.__path__[0]).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
-            for name, value in pairs:
-                if isinstance(name, ast.Constant) and name.value == key and isinstance(value, ast.Constant):
-                    yield value.value
+        for node in ast.walk(ast.parse(path.read_text())) if path.name != "__init__.py" else ():
+            pairs = [*zip(node.keys, node.values, strict=True)] if isinstance(node, ast.Dict) else []
+            found = [value for name, value in pairs if isinstance(name, ast.Constant) and name.value == key]
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                given = node.keywords if node.func.id in ("Schema", "tokens_schema") else []
+                found += [word.value for word in given if word.arg == key]
+            yield from (value.value for value in found if isinstance(value, ast.Constant))
 
 
 def test_tasks_are_those_that_readers_write() -> None:

@@ -174,7 +174,7 @@ class Schema:
 
 
 def tokens_schema(
-    format: str, *, shape: Sequence[int], own: Mapping[str, Any], kind: str = "tokens"
+    *, format: str, shape: Sequence[int], own: Mapping[str, Any], kind: str = "tokens"
 ) -> Schema:
     """The schema of tokens, whose vocabularies and split are among what the format adds."""
     return Schema(

@@ -131,4 +131,4 @@ def token_encoding(
 ) -> dict[str, Any]:
     """The encoding of token sequences of a known vocabulary."""
     own = {"vocabulary": list(vocabulary), "split": split.as_json(official=official)}
-    return tokens_schema("tokens", shape=shape, own=own).as_json()
+    return tokens_schema(format="tokens", shape=shape, own=own).as_json()

@@ -25,7 +25,7 @@ MOST_BYTES = 2**30
 
 
 @option_groups()
-def from_arrays(
+def from_arrays(  # more than 7 parameters: they are the options of the source
     x: Array,
     y: Array,
     *,

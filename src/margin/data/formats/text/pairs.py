@@ -174,7 +174,7 @@ def encoding_of(
         "source_vocabulary": list(vocabularies[0]),
         "vocabulary": list(vocabularies[1]),
     }
-    return tokens_schema("pairs", kind="pairs", shape=(0,), own={**own, **more}).as_json()
+    return tokens_schema(format="pairs", kind="pairs", shape=(0,), own={**own, **more}).as_json()
 
 
 def pairs_of(

@@ -161,7 +161,7 @@ def from_text(text: str, split: Split, name: str, options: Mapping[str, Any]) ->
         splits=splits,
         spec={"vocab_size": len(vocabulary), "time": time, "num_examples": len(splits["train"])},
         encoding=tokens_schema(
-            "text",
+            format="text",
             shape=(time,),
             own={
                 "level": level,
