@@ -11,6 +11,7 @@ import margin
 from margin.cli import main
 from margin.core.catalog import UnknownName, find, heads_of, models, resolve
 from margin.engine.check_options import check_task, head_for
+from margin.engine.runs import Run
 
 ONCE = margin.Training(max_steps=1, batch_size=4)
 
@@ -87,6 +88,18 @@ def test_the_command_line_takes_the_head_of_the_data(tmp_path: Path, monkeypatch
     assert re.search(r"perceptron to .*real number", " ".join(capsys.readouterr().out.split()))
     assert main(["train", "mlp", "missing.csv", "--target", "y", "--max-steps", "1"]) == 2
     assert "missing.csv" in capsys.readouterr().err
+
+
+def test_a_record_that_is_repeated_by_the_name_of_its_body_keeps_its_head(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.csv").write_text("a,b,y\n" + "".join(f"{i},{i % 3},{i * 0.37:.2f}\n" for i in range(60)))
+    words = ["train", "mlp", "x.csv", "--target", "y", "--max-steps", "1", "--model.hidden", "4"]
+    assert main([*words, "--out", "one"]) == 0
+    for number, given in enumerate(([], ["mlp"], ["feedforward/mlp"], ["mlp_regressor"], ["mlp:values"])):
+        assert main(["train", *given, "--config", "one/run.yaml", "--out", f"again{number}"]) == 0
+        assert Run(f"again{number}").record["arguments"] == Run("one").record["arguments"]
 
 
 def test_a_regressor_takes_the_head_of_values() -> None:

@@ -55,7 +55,9 @@ def losses_at(
         directions: One number for each moved parameter, in their order.
     """
     moved = copied(model)
-    parameters = [p for p in moved.parameters() if p.requires_grad]
+    # by the model's own: the copy of a scripted one requires no gradient where none is recorded
+    pairs = zip(moved.parameters(), model.parameters(), strict=True)
+    parameters = [p for p, own in pairs if own.requires_grad]
     centers = [p.clone() for p in parameters]
     sizes = [p.numel() for p in parameters]
     losses = []

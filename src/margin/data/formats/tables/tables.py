@@ -220,6 +220,8 @@ def _data(
         known = {"task": task, "classes": classes, "dtype": str(precise).removeprefix("torch.")}
         official, dropped, tested = _official(held_out, encoding | known)
         notes += (f"the test part is {held_out.name}", *dropped)
+    # a class is its own number, however large: none is rounded
+    said = target if task == "values" else replace(target, whole=False)
     raw = Raw(
         name=table.name,
         inputs=torch.from_numpy(inputs),
@@ -233,7 +235,7 @@ def _data(
         official=official,
         indicators=torch.tensor(indicators),
         encoding=encoding,
-        notes=(*notes, *notes_of((*columns, target), records, reading.missing, reading.domain), *wide),
+        notes=(*notes, *notes_of((*columns, said), records, reading.missing, reading.domain), *wide),
     )
     data = replace(assemble(raw, split, parts), name=Path(table.name).name)
     return data if held_out is None or groups is None else _with_groups(data, table, tested)
