@@ -19,8 +19,7 @@ from margin.core.tasks import CLASSES
 from margin.data.sets.named_graphs import cora
 from margin.engine.loop import risk
 from margin.engine.runs import load
-from margin.geometric.graphs.oversmoothing import rate, smoothing_of
-from margin.geometric.graphs.oversmoothing_claims import energy
+from margin.geometric.graphs.oversmoothing import energy, rate, smoothing_of
 from margin.runs.seed_interval import summary
 
 PUBLISHED = {2: 0.811, 4: 0.804, 8: 0.695, 16: 0.649, 32: 0.603}

@@ -102,3 +102,8 @@ class Domain:
     def width(self) -> float:
         """The longest side of the box: the unit in which a claim states its epsilons."""
         return float((self.high - self.low).max())
+
+
+def unseen(x: Tensor) -> bool:
+    """Whether no value can be looked at: inside of torch.func.vmap, or of a graph that is compiled."""
+    return torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(x)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from margin.data.files.writing import write_whole
-from margin.engine.encodings import shown
+from margin.data.formats.encodings import shown
 from margin.engine.loop import State
 from margin.engine.parallel.processes import like, state_like, whole, world
 from margin.engine.schema import wrong

@@ -18,7 +18,7 @@ import yaml
 from margin.core.catalog import find, models, rules
 from margin.core.hints import describe_type, fits
 from margin.core.options import Training
-from margin.engine.encodings import disagreement, extents, schemas_of, shown
+from margin.data.formats.encodings import disagreement, extents, schemas_of, shown
 
 DEEPEST = 32
 """How deep what a file holds may be nested."""

@@ -12,15 +12,8 @@ from torch.distributions import LowRankMultivariateNormal, MultivariateNormal
 
 from margin.classic.factors.factor_analysis import FactorAnalysis, factors, fit_factors, log_density
 from margin.classic.factors.pca import principal_axes
-from margin.classic.factors.ppca import (
-    PPCA,
-    closed_form,
-    em_iteration,
-    expectation_maximization,
-    maximum_likelihood,
-    mean_log_likelihood,
-    most_likely,
-)
+from margin.classic.factors.ppca import PPCA, closed_form, em_iteration, mean_log_likelihood, most_likely
+from margin.classic.factors.ppca_learning import expectation_maximization, maximum_likelihood
 from margin.classic.linear.rows import covariance
 from margin.core.types import Batch
 from margin.engine.loop import State

@@ -13,7 +13,8 @@ from margin.classic.factors import AUTOENCODER
 from margin.classic.factors import PPCA as PPCA_MODEL
 from margin.classic.factors import pca_claims as pca
 from margin.classic.factors.pca import PCA, LinearAutoencoder, principal_components
-from margin.classic.factors.ppca import PPCA, expectation_maximization, maximum_likelihood
+from margin.classic.factors.ppca import PPCA
+from margin.classic.factors.ppca_learning import expectation_maximization, maximum_likelihood
 from margin.classic.linear import LASSO, LEAST_SQUARES, RIDGE, SOFTMAX
 from margin.classic.linear import least_squares_claims as squares
 from margin.classic.linear import logistic_claims as logistic

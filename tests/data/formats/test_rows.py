@@ -12,10 +12,10 @@ import torch
 from margin.core.catalog import Format, formats
 from margin.data.examples import Arrays, Data
 from margin.data.formats.arrays.sources import from_arrays
+from margin.data.formats.encodings import ruled, schemas_of
 from margin.data.open import encode, open_data
 from margin.data.source import Source
-from margin.engine.encodings import ruled, schemas_of
-from margin.engine.plan import inputs
+from margin.engine.check_options import inputs
 from margin.runs.exporting import of_one_shape
 
 
@@ -45,7 +45,13 @@ def bits(monkeypatch) -> Format:
         record={"word": "words"},
     )
     rows = {**formats(), "bits": row}
-    for name in ("data.source", "data.open", "engine.plan", "engine.encodings", "runs.exporting"):
+    for name in (
+        "data.source",
+        "data.open",
+        "engine.check_options",
+        "data.formats.encodings",
+        "runs.exporting",
+    ):
         monkeypatch.setattr(f"margin.{name}.formats", lambda: rows)
     return row
 

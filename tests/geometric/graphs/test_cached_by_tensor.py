@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from margin.geometric.graphs import message_passing as module
-from margin.geometric.graphs.message_passing import cached_by_tensor
+from margin.geometric.graphs import sparsity as module
+from margin.geometric.graphs.sparsity import cached_by_tensor
 
 CALLS: list[str] = []
 

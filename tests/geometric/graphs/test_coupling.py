@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from margin.geometric.graphs.oversmoothing import coupled, coupling, coupling_matrix, shares, weights_of
-from margin.geometric.graphs.sparsity import product
+from margin.geometric.graphs.sparsity import coupled, coupling, coupling_matrix, product, shares, weights_of
 
 
 def by_hand(edges: Tensor, size: int, weight: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from margin.core.findings import Verdict
 from margin.geometric.graphs import claims as c
 from margin.geometric.graphs.gcn import GCN
 from margin.geometric.graphs.layers import captured_layers
-from margin.geometric.graphs.oversmoothing import coupling_matrix
+from margin.geometric.graphs.sparsity import coupling_matrix
 from margin.geometric.graphs.weisfeiler_leman import both_ways
 
 SMALL = c.small_gcn()

@@ -5,7 +5,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.geometric.graphs.gcn import GCN, GCNLayer
-from margin.geometric.graphs.oversmoothing import coupling_matrix
+from margin.geometric.graphs.sparsity import coupling_matrix
 
 
 def drawn(size: int = 9, edges: int = 16, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,7 +5,7 @@ import torch
 from torch import Generator
 
 from margin.geometric.graphs.gcn import classifier
-from margin.geometric.graphs.oversmoothing import coupling_matrix
+from margin.geometric.graphs.sparsity import coupling_matrix
 
 
 @pytest.mark.parametrize("pool", ["sum", "mean", "max"])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import Verdict
-from margin.geometric.graphs import oversmoothing_claims as c
+from margin.geometric.graphs import oversmoothing as c
 from margin.geometric.graphs.claims import small_gcn
 from margin.geometric.graphs.oversmoothing import smoothing_of
 from margin.geometric.graphs.weisfeiler_leman import both_ways, ring

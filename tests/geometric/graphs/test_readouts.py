@@ -4,7 +4,7 @@ import torch
 from torch import Generator
 
 from margin.geometric.graphs.gcn import GCN
-from margin.geometric.graphs.gin import GraphReadout, LayerReadout, LayerRegressor
+from margin.geometric.graphs.node_net import GraphReadout, LayerReadout, LayerRegressor
 
 
 def test_a_readout_of_every_layer_is_the_sum_of_maps_of_pooled_rows() -> None:

@@ -7,8 +7,7 @@ from torch import nn
 from margin.core.tasks import pinball
 from margin.core.types import Batch
 from margin.nn.preprocessed import Preprocessed
-from margin.sequence.forecast.baselines import scaled_error
-from margin.sequence.forecast.forecasting import TargetScale
+from margin.sequence.forecast.forecasting import TargetScale, scaled_error
 
 SCALE = [(1, 50.0, 4.0), (0, -2.0, 0.5)]
 

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from margin.classic.factors.pca import PCA, LinearAutoencoder, principal_axes, principal_components
-from margin.classic.factors.ppca import PPCA, maximum_likelihood, mean_log_likelihood, most_likely
+from margin.classic.factors.ppca import PPCA, mean_log_likelihood, most_likely
+from margin.classic.factors.ppca_learning import maximum_likelihood
 from margin.classic.linear.least_squares_claims import solved
 from margin.classic.linear.rows import Rows, centered, covariance, scaled, training_rows
 from margin.core.findings import Finding, Premise, Subject

@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from margin.core.types import unseen
+
 Codes = Float[Tensor, "batch code"]
 
 
@@ -136,11 +138,6 @@ def noise_path(
 
 EDGE = 1e-6
 """How far rounding may carry a number out of [0, 1]."""
-
-
-def unseen(x: Tensor) -> bool:
-    """Whether no value can be looked at: inside of torch.func.vmap, or of a graph that is compiled."""
-    return torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(x)
 
 
 def unit_inputs(x: Float[Tensor, "*shape"], what: str) -> Float[Tensor, "*shape"]:

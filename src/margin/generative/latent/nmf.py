@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from margin.core.types import Batch, Metrics
+from margin.core.types import Batch, Metrics, unseen
 from margin.engine.loop import State, Step
-from margin.generative.autoencoder.distributions import unseen
 from margin.generative.latent.mixture import weighted_rows
 from margin.nn.preprocessed import core_of, features_of
 

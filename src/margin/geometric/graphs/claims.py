@@ -31,7 +31,7 @@ from margin.geometric.graphs.layers import (
     steps_of,
 )
 from margin.geometric.graphs.message_passing import steps_to
-from margin.geometric.graphs.oversmoothing import coupling_matrix, weights_of
+from margin.geometric.graphs.sparsity import coupling_matrix, weights_of
 from margin.geometric.graphs.weisfeiler_leman import both_ways, ring
 from margin.theory.curvature.eigenpairs import leading_eigenpairs
 from margin.theory.curvature.lanczos import random_direction

@@ -9,18 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.geometric.graphs.gin import GraphReadout, Pool
-from margin.geometric.graphs.node_net import (
+from margin.geometric.graphs.gin import Pool
+from margin.geometric.graphs.node_net import 
+from margin.nn.dropping import Dropout
     Dropout,
     EdgeAttr,
     EdgeIndex,
     FeatureMap,
     GraphLayer,
+    GraphReadout,
     NodeNet,
     Rows,
 )
-from margin.geometric.graphs.oversmoothing import EdgeWeight, coupled
-from margin.geometric.graphs.sparsity import Pattern, product
+from margin.geometric.graphs.sparsity import EdgeWeight, Pattern, coupled, product
 
 
 class GCNLayer(GraphLayer):

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from margin.core.types import Batch, Metrics
 from margin.engine.loop import State, Step
-from margin.geometric.graphs.oversmoothing import EdgeWeight, shares
-from margin.geometric.graphs.sparsity import product
+from margin.geometric.graphs.sparsity import EdgeWeight, product, shares
 
 
 class LabelPropagation(nn.Module):

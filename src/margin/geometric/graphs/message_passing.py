@@ -19,10 +19,8 @@ A graph's edges are sorted once, not at every step. What is kept lives as long a
 was computed, and is computed anew once torch has written into one of them.
 """
 
-import weakref
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,9 +28,8 @@ from jaxtyping import Float, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
 
-from margin.geometric.graphs.sparsity import Pattern, pattern
+from margin.geometric.graphs.sparsity import Pattern, cached_by_tensor, pattern
 
 How = Literal["sum", "mean", "max"]
 
@@ -124,61 +121,6 @@ class MessagePassing(nn.Module):
         source, target = edge_index
         messages = self.psi(x.index_select(0, target), x.index_select(0, source), edge_attr)
         return self.phi(x, aggregate(messages, target, len(x), self.how))
-
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    versions: tuple[int, ...]
-    others: tuple[weakref.ref[Tensor], ...]
-    value: Any
-
-
-_SHELVES: WeakIdKeyDictionary = WeakIdKeyDictionary()
-
-
-def cached_by_tensor(make: Callable[..., T], tensors: tuple[Tensor, ...], *options: Hashable) -> T:
-    """``make(*tensors, *options)``, computed once for these very tensors as they are.
-
-    Whether a tensor has changed is told by torch's own count of writes into it, which does not see what is
-    written through an array of numpy that shares its memory, nor through ``.data``. For tensors that require
-    a gradient, belong to ``torch.inference_mode`` or to a transform, it is computed at every call.
-
-    Args:
-        make: A pure function. It must not return its arguments nor views of them, which would not be freed.
-        tensors: What it reads, at least one.
-        options: Its other arguments, by which results are told apart.
-    """
-    if not all(map(_plain, tensors)):
-        return make(*tensors, *options)
-    first, *others = tensors
-    shelf = _SHELVES.setdefault(first, {})
-    key = (make, options, tuple(map(id, others)))
-    versions = tuple(tensor._version for tensor in tensors)
-    found: _Kept | None = shelf.get(key)
-    if found is not None and found.versions == versions and _same(found, others):
-        value: T = found.value
-        return value
-    # a tensor of inference mode could not be used in a training later
-    with torch.inference_mode(False), torch.no_grad():
-        value = make(*tensors, *options)
-    for gone in [k for k, one in shelf.items() if any(ref() is None for ref in one.others)]:
-        del shelf[gone]
-    shelf[key] = _Kept(versions, tuple(map(weakref.ref, others)), value)
-    return value
-
-
-def _plain(tensor: Tensor) -> bool:
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    return not (
-        wrapped or tensor.requires_grad or tensor.is_inference() or torch.compiler.is_compiling()
-    ) and type(tensor) in (Tensor, torch.nn.Parameter)
-
-
-def _same(found: _Kept, others: list[Tensor]) -> bool:
-    return all(ref() is tensor for ref, tensor in zip(found.others, others, strict=True))
 
 
 EdgeIndex = Int[Tensor, "2 edges"]

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from margin.geometric.graphs.message_passing import cached_by_tensor
+from margin.geometric.graphs.sparsity import cached_by_tensor
 from margin.geometric.spectral.graph_fourier import Spectrum, check_size, spectrum
 from margin.geometric.spectral.laplacian import (
     Normalization,

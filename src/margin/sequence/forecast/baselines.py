@@ -7,12 +7,10 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from margin.core.tasks import pinball, squared_error
 from margin.core.types import Batch, Metrics
 from margin.engine.loop import State, Step
-from margin.nn.preprocessed import core_of, features_of
 from margin.sequence.forecast.forecasting import (
     Context,
     Forecast,
@@ -211,7 +209,7 @@ def exact_forecast(*, penalty: float = 0.0) -> Step:
         if batch.targets is None:
             raise ValueError("a forecast is learned from what followed: the batch has no targets")
         model: Any = state.core
-        read, level, unit = model.read(features_of(state.model, batch.inputs[0]))
+        read, level, unit = model.read(state.features(batch))
         y = ((batch.targets - model.scale.mean) / model.scale.std - level) / unit
         y = y.permute(2, 0, 1)
         if len(model.weight) == 1:
@@ -223,26 +221,3 @@ def exact_forecast(*, penalty: float = 0.0) -> Step:
         return {"loss": error.square().mean()}
 
     return step
-
-
-def scaled_error(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
-    """The loss of each term in units of its target's deviation, so that no target outweighs another.
-
-    It is the squared error over the deviation's square, or for quantiles the pinball loss over the deviation.
-
-    Args:
-        model: A forecaster.
-        batch: Contexts and what followed.
-        generator: Nothing is drawn.
-
-    Raises:
-        ValueError: There are no targets.
-    """
-    if batch.targets is None:
-        raise ValueError("a forecast is judged by what followed: the batch has no targets")
-    scale = core_of(model).scale
-    outputs = model(*batch.inputs)
-    targets = (batch.targets - scale.mean) / scale.std
-    if outputs.ndim == targets.ndim:
-        return squared_error((outputs - scale.mean) / scale.std, targets)
-    return pinball((outputs - scale.mean[:, None]) / scale.std[:, None], targets)

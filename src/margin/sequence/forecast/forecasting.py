@@ -6,9 +6,11 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from margin.core.tasks import LEVELS
+from margin.core.tasks import LEVELS, pinball, squared_error
+from margin.core.types import Batch
+from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import Recurrence
 
 Context = Float[Tensor, "batch context columns"]
@@ -178,3 +180,26 @@ class Forecaster(nn.Module):
         if self.reads == "own":
             return z.squeeze(-1).unflatten(0, own.shape[:2]).permute(0, 2, 3, 1)
         return z
+
+
+def scaled_error(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+    """The loss of each term in units of its target's deviation, so that no target outweighs another.
+
+    It is the squared error over the deviation's square, or for quantiles the pinball loss over the deviation.
+
+    Args:
+        model: A forecaster.
+        batch: Contexts and what followed.
+        generator: Nothing is drawn.
+
+    Raises:
+        ValueError: There are no targets.
+    """
+    if batch.targets is None:
+        raise ValueError("a forecast is judged by what followed: the batch has no targets")
+    scale = core_of(model).scale
+    outputs = model(*batch.inputs)
+    targets = (batch.targets - scale.mean) / scale.std
+    if outputs.ndim == targets.ndim:
+        return squared_error((outputs - scale.mean) / scale.std, targets)
+    return pinball((outputs - scale.mean[:, None]) / scale.std[:, None], targets)

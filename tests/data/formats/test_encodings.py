@@ -11,6 +11,7 @@ import torch
 import margin.data
 from margin.core.catalog import formats
 from margin.data.formats import audio as audio_rows
+from margin.data.formats import encodings
 from margin.data.formats import graphs as graph_rows
 from margin.data.formats import tables as table_rows
 from margin.data.formats import text as text_rows
@@ -23,7 +24,6 @@ from margin.data.formats.tables import columns, delimited, delimited_form
 from margin.data.formats.text import vocabulary
 from margin.data.source import prefixes
 from margin.data.splits import TaskName
-from margin.engine import encodings
 
 FORMATS: dict[str, Any] = {name: row.record for name, row in formats().items() if row.record is not None}
 
