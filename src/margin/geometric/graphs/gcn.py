@@ -10,9 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.geometric.graphs.gin import Pool
-from margin.geometric.graphs.node_net import 
-from margin.nn.dropping import Dropout
-    Dropout,
+from margin.geometric.graphs.node_net import (
     EdgeAttr,
     EdgeIndex,
     FeatureMap,
@@ -22,6 +20,7 @@ from margin.nn.dropping import Dropout
     Rows,
 )
 from margin.geometric.graphs.sparsity import EdgeWeight, Pattern, coupled, product
+from margin.nn.dropping import Dropout
 
 
 class GCNLayer(GraphLayer):
