@@ -59,7 +59,7 @@ def test_examples_are_counted_without_making_every_batch():
 
 
 def test_the_cheapest_come_first_and_what_does_not_fit_is_listed(slow, claim_of, finding):
-    claims = claims_of(claim_of, finding, {"dear": 10_000, "cheap": 1, "middle": 10})
+    claims = claims_of(claim_of, finding, {"dear": 100_000, "cheap": 1, "middle": 10})
     seen = []
     audit = ask(slow, claims, minutes=1.0, progress=lambda claim, *rest: seen.append(claim.name))
     assert seen[:2] == ["room/topic.cheap", "room/topic.middle"]
@@ -77,7 +77,7 @@ def test_the_cheapest_come_first_and_what_does_not_fit_is_listed(slow, claim_of,
 
 
 def test_what_is_required_comes_first_and_is_undecided_where_it_does_not_fit(slow, claim_of, finding):
-    claims = claims_of(claim_of, finding, {"cheap": 1, "middle": 10, "dear": 10_000})
+    claims = claims_of(claim_of, finding, {"cheap": 1, "middle": 10, "dear": 100_000})
     needed = [Requirement(f"{c.name}>=.1", c, "", ">=", 0.1) for c in claims[1:]]
     seen = []
     audit = ask(

@@ -377,7 +377,7 @@ def test_bars_place_value_reach_and_promise(finding):
     window, (bar,) = _bars(found, 1)
     assert window == ("0", "2")
     assert bar.value == 25.0
-    assert bar.verdict_interval == pytest.approx((25 - 1.96 * 1.25, 25 + 1.96 * 1.25), abs=1e-3)
+    assert bar.reach == pytest.approx((25 - 1.96 * 1.25, 25 + 1.96 * 1.25), abs=1e-3)
     assert bar.promise == (15.0, 100.0)
     near = finding(value=f64(412.38271), low=f64(412.3827), high=f64(412.3827), tolerance=1e-3,
                    range=(-float("inf"), float("inf")))  # fmt: skip

@@ -228,6 +228,8 @@ def _remedy(requirement: Requirement, finding: Finding, element: int) -> str:
     """What would decide: a narrower bracket, where the sample's own straddles the bound, or more examples."""
     if finding.sandwich is None:
         return "more examples"
+    if finding.interval is not None and bool((finding.sandwich[0] == finding.interval[0]).flatten()[element]):
+        return "more examples"  # in a ball of radius 0 nothing is bounded
     value = finding.value.double().flatten()[element].item()
     low = finding.range[0]
     if finding.low is not None:
