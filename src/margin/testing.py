@@ -37,7 +37,7 @@ REFERENCE = re.compile(
 )
 """Author, year, and theorem, equation or section."""
 
-NAME = re.compile(r"[a-z0-9_]+/[a-z0-9_-]+(\.[a-z0-9_]+)?")
+NAME = re.compile(r"[a-z0-9_]+/[a-z0-9_-]+([.:][a-z0-9_]+)?")
 STEPS_BEFORE, STEPS_AFTER = 2, 3
 
 
@@ -49,7 +49,8 @@ def _require(condition: bool, message: str) -> None:
 def check_row(row: Entry | Rule | Part | Claim) -> None:
     """A row is named ``area/topic``, has one line of summary and a reference, and its paths resolve."""
     _require(
-        NAME.fullmatch(row.name) is not None, f"a name is area/topic or area/topic.name: got {row.name!r}"
+        NAME.fullmatch(row.name) is not None,
+        f"a name is area/topic, area/topic.name or area/topic:head: got {row.name!r}",
     )
     _require(bool(row.summary) and "\n" not in row.summary, f"{row.name}: the summary is one line")
     odd = [name for name in row.covers if not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", name)]

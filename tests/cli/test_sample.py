@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (directory / "song.txt").write_text(TEXT)
     words = ["--data.time", "16", "--epochs", "60", "--lr", "0.02", "--model.hidden", "16"]
     source, out = f"text:{directory / 'song.txt'}", str(directory / "r")
-    assert main(["train", "sequence/gru_language", source, *words, "--out", out]) == 0
+    assert main(["train", "sequence/gru:tokens", source, *words, "--out", out]) == 0
     return Run(out)
 
 

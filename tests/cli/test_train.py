@@ -116,8 +116,8 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
     [
         (("train", "lenet6", "digits"), "unknown model 'lenet6'; nearest: vision/lenet5"),
         (
-            ("train", "transformer", "digits"),
-            "nearest: sequence/tcn_forecaster (by their letters alone); margin models lists all",
+            ("train", "forecaster", "digits"),
+            "nearest: sequence/linear_forecaster (by their letters alone); margin models lists all",
         ),
         (("train", "lenet5", "digitz"), "unknown data set 'digitz'; nearest: digits"),
         (
@@ -156,8 +156,8 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
             "classic/linear_regression needs values as targets: those of iris are classes",
         ),
         (
-            ("train", "mlp", "diabetes"),
-            "those of diabetes are values; models that fit: feedforward/mlp_regressor, ",
+            ("train", "residual_mlp", "diabetes"),
+            "those of diabetes are values; models that fit: feedforward/mlp:values, ",
         ),
         (("train", "perceptron", "digits"), "a perceptron separates two classes: got num_classes=10"),
         (

@@ -81,7 +81,7 @@ def test_exact_solves_and_mistake_rules_need_all_examples() -> None:
             "needs sequences: an example of noisy-linear has 3 features; read a file of",
         ),
         (
-            "sequence/gru_language",
+            "sequence/gru:tokens",
             sequences(),
             "needs tokens: .* has sequences; read a file of them as text:FILE",
         ),
@@ -91,10 +91,10 @@ def test_exact_solves_and_mistake_rules_need_all_examples() -> None:
             "needs tokens: .* has sequences; of sound that is read as audio:PATH, set --data.task tokens$",
         ),
         ("sequence/attention_seq2seq", tokens(), "needs pairs of texts: .* has tokens"),
-        ("sequence/gru_regressor", sequences(), "needs values as targets: those of .* are classes"),
+        ("sequence/gru:values", sequences(), "needs values as targets: those of .* are classes"),
         ("feedforward/mlp", ragged_classes(), "needs vectors: .* has sequences"),
         ("geometric/gcn", graphs(), "takes the nodes of one graph: .* is many graphs"),
-        ("geometric/gin_graphs", nodes(), "takes many graphs: .* is the nodes of one graph"),
+        ("geometric/gin:graphs", nodes(), "takes many graphs: .* is the nodes of one graph"),
     ],
 )
 def test_inputs_of_another_kind_are_refused_with_the_way_to_read_them(entry: str, data, message: str) -> None:
@@ -107,10 +107,10 @@ def test_inputs_of_another_kind_are_refused_with_the_way_to_read_them(entry: str
     [
         ("sequence/gru", "sequence/gru needs sequences: read a file of them as sequences:a.npz"),
         (
-            "sequence/gru_forecaster",
-            "sequence/gru_forecaster needs a series to forecast: read a file of them as series:a.npz",
+            "sequence/gru:series",
+            "sequence/gru:series needs a series to forecast: read a file of them as series:a.npz",
         ),
-        ("sequence/gru_language", "sequence/gru_language needs tokens: read a file of them as text:a.npz"),
+        ("sequence/gru:tokens", "sequence/gru:tokens needs tokens: read a file of them as text:a.npz"),
         ("feedforward/mlp", ""),
     ],
 )

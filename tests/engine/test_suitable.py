@@ -9,7 +9,7 @@ from margin.sklearn import defaults_of, entries_for, entry_for, kind_of, known
 def test_entries_are_told_apart_by_what_they_predict() -> None:
     classes, values = entries_for("classes"), entries_for("values")
     assert {"classic/perceptron", "feedforward/mlp", "vision/lenet5"} <= set(classes)
-    assert {"classic/linear_regression", "feedforward/mlp_regressor"} <= set(values)
+    assert {"classic/linear_regression", "feedforward/mlp:values"} <= set(values)
     assert not set(classes) & set(values)
     assert "classic/perceptron" not in entries_for("classes", many=True)
     assert "feedforward/mlp" in entries_for("classes", many=True)

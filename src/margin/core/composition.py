@@ -66,13 +66,14 @@ def headed(
         return head(body(*first, **own), *(value[p.name] for p in outer[0][1:]), **others)
 
     positional = [*([] if body_size else sizes), *outer[0][1:], *given]
-    signature = inspect.Signature([*positional, *options.values()])
+    made = head if isinstance(head, type) else inspect.signature(head, eval_str=True).return_annotation
+    signature = inspect.Signature([*positional, *options.values()], return_annotation=made)
     told = {**_arguments(head), **_arguments(body)}
     if body_size:
         told[body_size] = told.get(body_size, told.get(sizes[0].name, ""))
     lines = [f"    {name}: {told[name]}" for name in signature.parameters if told.get(name)]
     _build.__doc__ = "\n".join([summary, "", "Args:", *lines])
-    _build.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    _build.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {"return": made}
     _build.__signature__ = signature  # type: ignore[attr-defined]
     return _build
 

@@ -74,8 +74,8 @@ def test_values_are_fitted_too(tmp_path):
     training = Training(max_steps=10, evaluate_every=5, seed=1)
     for rule in ("sam", "newton"):
         run = train(
-            "feedforward/mlp_regressor",
-            tiny("feedforward/mlp_regressor"),
+            "feedforward/mlp:values",
+            tiny("feedforward/mlp:values"),
             SMALL,
             rule=rule,
             training=training,

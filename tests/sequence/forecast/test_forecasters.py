@@ -66,9 +66,7 @@ def test_a_wave_is_learned_better_than_no_change(tmp_path):
     from margin.sequence.forecast.baselines import LastValue
 
     data = waves()
-    run = train(
-        "sequence/gru_forecaster", data, {"hidden": 16}, Training(epochs=40, lr=1e-2), out=tmp_path / "r"
-    )
+    run = train("sequence/gru:series", data, {"hidden": 16}, Training(epochs=40, lr=1e-2), out=tmp_path / "r")
     base = LastValue(2, 3, 2, data.spec["target_scale"])
     batch = data.splits["test"].take(torch.arange(len(data.splits["test"])), torch.Generator())
     with torch.no_grad():

@@ -88,35 +88,42 @@ class ConditionalGAN(nn.Module):
         return samples
 
 
-def gan_with(players: Players, *, num_classes: int = 0, minibatch: int = 0) -> GAN | ConditionalGAN:
+def joined(players: Players, *, minibatch: int = 0) -> GAN:
     """The network of two players.
+
+    Args:
+        players: The two.
+        minibatch: Kernels of minibatch discrimination in the critic; 0 for none.
+    """
+    return GAN(*_networks(players, 0, minibatch))
+
+
+def joined_by_class(players: Players, num_classes: int, *, minibatch: int = 0) -> ConditionalGAN:
+    """The network of two players that are conditioned on the class.
 
     Args:
         players: The two.
         num_classes: Number of classes.
         minibatch: Kernels of minibatch discrimination in the critic; 0 for none.
     """
+    return ConditionalGAN(*_networks(players, num_classes, minibatch))
+
+
+def _networks(players: Players, num_classes: int, minibatch: int) -> tuple[Implicit, Critic]:
     network, critic = players.generator(given(players.noise, num_classes)), players.critic()
     generator = Implicit(network, noise=players.noise, num_classes=num_classes, bounds=players.bounds)
-    judge = Critic(critic, players.features, num_classes=num_classes, minibatch=minibatch)
-    return ConditionalGAN(generator, judge) if num_classes else GAN(generator, judge)
+    return generator, Critic(critic, players.features, num_classes=num_classes, minibatch=minibatch)
 
 
-gan = headed(
-    dense_players, gan_with, "A GAN of vectors: both players are perceptrons.", without=("num_classes",)
-)
+gan = headed(dense_players, joined, "A GAN of vectors: both players are perceptrons.")
 conditional_gan = headed(
     dense_players,
-    gan_with,
+    joined_by_class,
     "A GAN of vectors: both players are perceptrons, conditioned on the class.",
-    dictated=("num_classes",),
 )
-conv_gan = headed(
-    conv_players, gan_with, "A convolutional GAN of images between -1 and 1.", without=("num_classes",)
-)
+conv_gan = headed(conv_players, joined, "A convolutional GAN of images between -1 and 1.")
 conditional_conv_gan = headed(
     conv_players,
-    gan_with,
+    joined_by_class,
     "A convolutional GAN of images between -1 and 1, conditioned on the class.",
-    dictated=("num_classes",),
 )

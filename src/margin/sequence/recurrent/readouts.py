@@ -228,7 +228,10 @@ def with_options(
         return function(*given, **{**(values or {}), **chosen})
 
     _build.__doc__ = inspect.getdoc(function)
-    _build.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    made = function if isinstance(function, type) else signature.return_annotation
+    _build.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=kept, return_annotation=made
+    )
     return _build
 
 
