@@ -28,6 +28,7 @@ from margin.engine.hooks import INTERRUPTED
 from margin.engine.loop import Hook, State
 from margin.engine.plan import objective_of
 from margin.engine.runs import MEASURED, Run, load
+from margin.figures.svg import drawing
 from margin.nn.preprocessed import dtype_of
 from margin.runs.training import finish, prepare, reopen, train
 
@@ -61,7 +62,7 @@ def check_row(row: Entry | Rule | Part | Claim) -> None:
         _require(
             REFERENCE.search(row.reference) is not None, f"{row.name}: {row.reference!r} is no reference"
         )
-    fields = ("build", "task", "tiny", "objective", "step", "examples", "target", "ask", "demo")
+    fields = ("build", "task", "tiny", "objective", "step", "examples", "target", "ask", "demo", "figure")
     for path in (getattr(row, name, "") for name in fields):
         if path:
             resolve(path)
@@ -277,7 +278,7 @@ def check_gradients(entry: Entry) -> None:
 
 
 def check_claim(claim: Claim) -> None:
-    """Every contract of a claim, on its own demonstration."""
+    """Every contract of a claim, on its own demonstration, which its figure draws."""
     check_row(claim)
     subject: Subject = resolve(claim.demo)()
     _require(not claim.refusal(subject), f"{claim.name} does not apply to its own demonstration")
@@ -288,6 +289,10 @@ def check_claim(claim: Claim) -> None:
         finding.verdict not in grave,
         f"{claim.name}: its demonstration is {finding.verdict}: {finding.failure}",
     )
+    if claim.figure and finding.curves:
+        with drawing() as (_, axes):
+            drawn = resolve(claim.figure)(axes, finding)
+        _require(bool(drawn), f"{claim.name}: its figure does not find its curves")
 
 
 def check_question(claim: Claim, subject: Subject) -> Finding:

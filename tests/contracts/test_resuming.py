@@ -19,6 +19,7 @@ from margin.cli.train import Words, options_of, parser_of
 from margin.core.catalog import Entry, Rule, data_parameters, models, resolve, rules
 from margin.core.options import HOUSE, Schedule, Training
 from margin.data.examples import Domain
+from margin.data.source import Source
 from margin.engine.hooks import Evaluating
 from margin.engine.plan import cut_of
 from margin.engine.runs import Run
@@ -294,7 +295,7 @@ def test_what_a_record_says_is_what_the_command_line_takes(entry: Entry) -> None
         "training": before.as_json(),
     }
 
-    parser = parser_of(entry.name, "iris", "")
+    parser = parser_of(entry.name, Source("iris"), "")
 
     def read(*words: str) -> Training:
         recorded = Training.recorded(base["training"])
