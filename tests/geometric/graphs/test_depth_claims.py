@@ -85,7 +85,7 @@ def test_layers_of_several_steps_count_as_many() -> None:
             return self.layer(x, edge_index, edge_attr)
 
     subject = path(9, Chebyshev())
-    assert c.verdict_interval(captured_layers(subject)) == 3
+    assert c.reach(captured_layers(subject)) == 3
     assert c.dependence(subject).verdict is Verdict.HOLDS
 
 

@@ -27,7 +27,7 @@ def test_rows_of_powers_are_those_of_dense_powers_of_a_directed_matrix() -> None
     for layers in range(4):
         expected = torch.linalg.matrix_power(A, layers)
         for node in range(5):
-            torch.testing.assert_close(q.verdict_interval(A.to_sparse_coo(), node, layers), expected[node])
+            torch.testing.assert_close(q.reach(A.to_sparse_coo(), node, layers), expected[node])
 
 
 def test_the_jacobian_is_that_of_autograd_s_own() -> None:
@@ -63,7 +63,7 @@ def test_the_bound_holds_on_random_networks(seed: int) -> None:
         measured, bound = q.jacobian_norms(f, x, node), q.bound([A] * 3, norms, node)
         assert bool((measured <= bound * (1 + 1e-12)).all())
         product = norms[0] * norms[1] * norms[2]
-        torch.testing.assert_close(bound, product * q.verdict_interval(A, node, 3))
+        torch.testing.assert_close(bound, product * q.reach(A, node, 3))
 
 
 def test_the_bound_is_tight_for_one_feature_and_no_activation() -> None:
@@ -88,7 +88,7 @@ def test_on_a_binary_tree_a_leaf_s_share_of_the_root_falls_exponentially() -> No
     shares = []
     for depth in (2, 3, 4, 5, 6):
         nodes = 2 ** (depth + 1) - 1
-        share = q.verdict_interval(matrix_of(tree(depth), nodes), 0, depth)[nodes - 1]
+        share = q.reach(matrix_of(tree(depth), nodes), 0, depth)[nodes - 1]
         root, inner, leaf = 3.0, 4.0, 2.0
         known = (root * inner) ** -0.5 * (1 / inner) ** (depth - 2) * (inner * leaf) ** -0.5
         assert float(share) == pytest.approx(known, rel=1e-12)
