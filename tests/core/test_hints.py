@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from margin.core.catalog import call_with
-from margin.core.hints import cli_syntax, describe_type, fits
+from margin.core.hints import cli_syntax, describe_type, fits, flag
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,11 @@ def test_hints_in_words_and_as_they_are_typed() -> None:
     assert cli_syntax(tuple[float, float]) == "X,X"
     assert cli_syntax(tuple[int, ...]) == "N,..."
     assert cli_syntax(Literal["a", "b"]) == "a|b"
+    assert [flag(name) for name in ("model.input_dropout", "--batch_size", "-n")] == [
+        "--model.input-dropout",
+        "--batch-size",
+        "-n",
+    ]
 
 
 def built(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.engine.evaluation import capture
+from margin.engine.evaluation import capture, leaves, place_of, running
 
 
 class Scaled(nn.Module):
@@ -17,7 +17,7 @@ class Scaled(nn.Module):
 
 
 def hooks(model: nn.Module) -> int:
-    return sum(len(module._forward_hooks) for module in model.modules())
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
 
 def test_calls_come_in_the_order_in_which_they_end() -> None:
@@ -43,3 +43,21 @@ def test_no_hook_is_left_where_the_model_fails() -> None:
     with pytest.raises(RuntimeError), capture(model.modules()):
         model(torch.ones(4, 5))
     assert hooks(model) == 0
+
+
+def test_the_layers_that_run_are_told_from_outside_in_and_left_where_an_error_came() -> None:
+    model, seen, layers = Scaled(), [], []
+    with running(model, layers, lambda module: seen.append([path for path, _ in layers])):
+        model(torch.ones(4, 2))
+    assert seen == [[""], ["", "first"], ["", "second"]]
+    assert (layers, place_of(layers), hooks(model)) == ([], "the model itself (what reads its outputs)", 0)
+    with pytest.raises(RuntimeError), running(model, layers):
+        model(torch.ones(4, 5))
+    assert layers == [("", "Scaled"), ("first", "Linear")]
+    assert place_of(layers) == "layer 'first' (Linear)"
+    assert place_of(layers[:1]) == "the model itself (Scaled)"
+    assert hooks(model) == 0
+
+
+def test_the_leaves_of_nested_arguments() -> None:
+    assert list(leaves((1, [2, {"a": (3,), "b": None}], "four"))) == [1, 2, 3, None, "four"]

@@ -15,7 +15,7 @@ from margin.data.sets.tiny.graphs import graphs, nodes
 from margin.data.sets.tiny.sequences import classes as sequences
 from margin.data.sets.tiny.sequences import ragged_classes, tokens
 from margin.data.sets.tiny.tables import classes, sides, values
-from margin.engine.check_options import check_task, reading_of
+from margin.engine.check_options import alternatives, check_task, reading_of
 from margin.engine.loop import descent
 from margin.engine.plan import factory_of
 from margin.robust.training.adversarial import adversarial_training
@@ -52,6 +52,23 @@ def test_targets_of_the_other_kind_are_refused() -> None:
     check_task(ENTRIES["classic/perceptron"], replace(sides(), encoding={}))
 
 
+def test_the_models_that_fit_are_named_those_of_the_family_first() -> None:
+    data = replace(values(), encoding={"task": "values"})
+    fitting = list(alternatives(ENTRIES["feedforward/mlp"], data))
+    assert fitting[:2] == ["feedforward/mlp:values", "feedforward/sigmoid_net"]
+    assert "classic/ridge" in fitting
+    assert "feedforward/pwl_interpolant" not in fitting  # of one feature alone
+    assert not {"feedforward/mlp", "sequence/gru_regressor", "generative/gan", "classic/pca"} & set(fitting)
+    message = "those of .* are values; models that fit: feedforward/mlp_regressor, feedforward/sigmoid_net, "
+    with pytest.raises(ValueError, match=message):
+        check_task(ENTRIES["feedforward/mlp"], data)
+    many = replace(classes(), encoding={"task": "classes"})
+    assert many.spec["num_classes"] > 2
+    fitting = list(alternatives(ENTRIES["classic/linear_regression"], many))
+    assert fitting[0] == "classic/logistic_regression"
+    assert "classic/perceptron" not in fitting  # of two classes alone
+
+
 WHOLE = [name for name, entry in ENTRIES.items() if entry.whole]
 
 
@@ -62,7 +79,7 @@ def test_a_step_that_needs_all_examples_refuses_a_part_of_them(name: str, tmp_pa
     count = len(data.splits["train"])
     with pytest.raises(ValueError) as caught:
         train(name, data, training=Training(batch_size=2), out=tmp_path / "run")
-    assert str(caught.value) == f"{name} takes all {count} examples at once: set --batch_size all, got 2"
+    assert str(caught.value) == f"{name} takes all {count} examples at once: set --batch-size all, got 2"
     assert not (tmp_path / "run").exists()
     train(name, data, training=Training(batch_size=count, max_steps=1), out=tmp_path / "run")
 

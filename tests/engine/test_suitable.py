@@ -16,8 +16,9 @@ def test_entries_are_told_apart_by_what_they_predict() -> None:
 
 
 def test_an_entry_of_the_other_kind_is_refused_with_those_that_would_do() -> None:
-    with pytest.raises(ValueError, match=r"predict values .*: got feedforward/mlp; such: .*mlp_regressor"):
-        entry_for("values", "mlp", None)
+    assert entry_for("values", "mlp", None).name == "feedforward/mlp:values"  # the head that would do
+    with pytest.raises(ValueError, match=r"predict values .*: got feedforward/dense_mlp; such: .*mlp:values"):
+        entry_for("values", "dense_mlp", None)
     with pytest.raises(ValueError, match=r"predict classes .*: got classic/linear_regression; such: .*mlp"):
         entry_for("classes", "linear_regression", None)
     with pytest.raises(ValueError, match=r"unknown model 'mpl'; nearest: .*mlp"):

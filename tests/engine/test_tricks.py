@@ -207,7 +207,7 @@ def test_a_curriculum_of_another_kind_of_run_is_refused(other: Run, tmp_path: Pa
     spoiled = broken.checkpoint("best")
     state = load_file(spoiled)
     with safe_open(spoiled, "pt") as file:
-        text = file.metadata()
+        text = {key: value for key, value in file.metadata().items() if key != "digest"}
     name = next(n for n in state if n.startswith("modules/model/") and n.endswith("weight"))
     save_file({**state, name: state[name] * float("nan")}, spoiled, text)
     with pytest.raises(ValueError, match=r"a curriculum needs a loss of each example: .* no numbers"):

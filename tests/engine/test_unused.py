@@ -10,6 +10,7 @@ import torch
 import margin
 from margin import Training
 from margin.core.catalog import models, resolve, rules, user_options
+from margin.core.hints import flag
 from margin.core.options import HOUSE
 from margin.engine.check_options import OF_DESCENT, OF_GRADIENTS, OF_OBJECTIVE, OF_OTHERS, refuse_unused
 from margin.engine.plan import factory_of
@@ -55,7 +56,7 @@ def test_what_gradients_alone_use_is_refused_by_entries_without(name: str) -> No
     asked(name)
     asked(name, seed=3, precision="float64", evaluate_every=1)
     for option in (*OF_GRADIENTS, *OF_OBJECTIVE, *OF_DESCENT):
-        with pytest.raises(ValueError, match=f": leave out --{option}$"):
+        with pytest.raises(ValueError, match=f": leave out {flag(option)}$"):
             asked(name, **{option: VALUES[option]})
     with pytest.raises(ValueError, match="asks for no loss that bfloat16 could compute: leave out"):
         asked(name, precision="bfloat16")
@@ -84,7 +85,7 @@ def test_a_step_that_asks_for_parts_of_the_model_does_not_compile_the_whole(name
 def test_an_option_of_an_option_needs_it(option: str) -> None:
     other = OF_OTHERS[option]
     with pytest.raises(
-        ValueError, match=f"^{option} is an option of {other}, which is not given: leave out --{option}$"
+        ValueError, match=f"^{option} is an option of {other}, which is not given: leave out {flag(option)}$"
     ):
         asked("feedforward/mlp", **{option: VALUES[option]})
     asked("feedforward/mlp", **{option: VALUES[option], other: VALUES.get(other, "run")})

@@ -113,7 +113,7 @@ def test_a_longer_training_is_judged_anew_even_after_a_kill(
     run = margin.train("mlp", "iris", training=Training(epochs=1), out=tmp_path / "r")
     first = run.metrics
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "judge", lambda self, metrics: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Run, "record_metrics", lambda self, metrics: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             margin.resume(run, training=Training(epochs=4))
     assert Run(run.path).metrics == {}

@@ -226,5 +226,5 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
         raise ValueError(f"{path} is damaged or no checkpoint of margin: {error}") from None
     # a checkpoint without a digest is older than they are
     if kept.get("digest", "") and kept["digest"] != digest_of(tensors, text):
-        raise wrong(path, "digest", "is another: the file has changed since it was cli_syntax")
+        raise wrong(path, "digest", "is another: the file has changed since it was written")
     return tensors, text

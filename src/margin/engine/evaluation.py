@@ -407,8 +407,8 @@ def running(
 
     Args:
         model: Its submodules are watched.
-        layers: Where they are cli_syntax.
-        entered: Given each layer once it is cli_syntax.
+        layers: Where they are written.
+        entered: Given each layer once it is written.
     """
     paths = {module: path for path, module in model.named_modules()}
 

@@ -164,7 +164,7 @@ def ran(*command: str) -> subprocess.CompletedProcess:
 @contextlib.contextmanager
 def endless(run: Path) -> Iterator[subprocess.Popen]:
     """A training by two processes that has saved a checkpoint and would go on."""
-    words = ("--max_steps", "1000000", "--patience", "0", "--processes", "2", "--out", str(run))
+    words = ("--max-steps", "1000000", "--patience", "0", "--processes", "2", "--out", str(run))
     with subprocess.Popen(
         [*MARGIN, "train", "mlp", "two-moons", *words],
         stdout=subprocess.PIPE,
@@ -252,7 +252,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 
 def test_torchrun_trains_what_spawned_processes_train(tmp_path: Path) -> None:
-    options = ("train", "mlp", "two-moons", "--max_steps", "20", "--out")
+    options = ("train", "mlp", "two-moons", "--max-steps", "20", "--out")
     spawned = ran(*MARGIN, *options, str(tmp_path / "spawned"), "--processes", "2")
     assert spawned.returncode == 0, spawned.stderr
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
