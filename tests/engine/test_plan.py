@@ -59,7 +59,7 @@ def test_the_models_that_fit_are_named_those_of_the_family_first() -> None:
     assert "classic/ridge" in fitting
     assert "feedforward/pwl_interpolant" not in fitting  # of one feature alone
     assert not {"feedforward/mlp", "sequence/gru_regressor", "generative/gan", "classic/pca"} & set(fitting)
-    message = "those of .* are values; models that fit: feedforward/mlp_regressor, feedforward/sigmoid_net, "
+    message = "those of .* are values; models that fit: feedforward/mlp:values, feedforward/sigmoid_net, "
     with pytest.raises(ValueError, match=message):
         check_task(ENTRIES["feedforward/mlp"], data)
     many = replace(classes(), encoding={"task": "classes"})
