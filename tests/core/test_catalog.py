@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-import margin.vision
+import margin.vision.convnets
 from margin.core import catalog
 from margin.core.catalog import (
     DOMAIN,
@@ -57,7 +57,7 @@ def test_the_nearest_come_first() -> None:
 
 
 def test_two_rows_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(margin.vision, "MODELS", margin.vision.MODELS * 2)
+    monkeypatch.setattr(margin.vision.convnets, "MODELS", margin.vision.convnets.MODELS * 2)
     with pytest.raises(ValueError, match="two rows of MODELS are named vision/lenet5"):
         catalog._table.__wrapped__("MODELS")
 
