@@ -396,6 +396,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         return self._task().classes(outputs).numpy()
 
     def _task(self) -> Any:
+        check_is_fitted(self)
         return resolve(find(models(), self.entry_, "model").task)
 
     def __sklearn_tags__(self) -> Any:
