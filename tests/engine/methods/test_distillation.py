@@ -11,9 +11,9 @@ from margin.auditing.asking.side_effects import Snapshot
 from margin.core.findings import Subject
 from margin.core.tasks import BINARY, CLASSES, SCORES, VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import weighted_mean
+from margin.engine.evaluation import capture, weighted_mean
 from margin.engine.loop import GradientUpdate, State, autocast, descent, fit, risk
-from margin.engine.methods.distillation import answers, distillation, distilled, overheard
+from margin.engine.methods.distillation import answers, distillation, distilled
 from margin.engine.objectives import mixed, smoothed
 
 OBJECTIVE = risk(CLASSES)
@@ -97,7 +97,7 @@ def test_the_teacher_is_asked_in_its_own_type():
 def test_the_student_is_asked_once_and_dropout_drawn_once():
     batch, teacher = data(), linear()
     student = network(3)
-    with overheard(student) as calls:
+    with capture([student]) as calls:
         distilled(OBJECTIVE, CLASSES, teacher, temperature=2.0, share=0.5)(student, batch, Generator())
     assert len(calls) == 1
     assert student[1].num_batches_tracked == 1

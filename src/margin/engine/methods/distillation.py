@@ -3,16 +3,12 @@ r"""Distillation (Hinton, Vinyals and Dean, 2015): descent on a teacher's soft a
 .. math:: s\, T^2\, \mathrm{KL}(\mathrm{softmax}(F / T) \,\|\, \mathrm{softmax}(G / T)) + (1 - s)\, \ell
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.tasks import Task
 from margin.core.types import Batch, ClassScores, Objective
-from margin.engine.evaluation import eval_mode, expand_weight
+from margin.engine.evaluation import capture, eval_mode, expand_weight
 from margin.engine.loop import GradientUpdate, Step, descent
 from margin.nn.losses import check_temperature, distillation_excess
 from margin.nn.preprocessed import dtype_of
@@ -73,13 +69,13 @@ def distilled(
         raise ValueError(f"distillation needs class probabilities: the task {task.name!r} states none")
 
     def both(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
-        with overheard(model) as calls:
+        with capture([model]) as calls:
             losses = objective(model, batch, generator)
         if len(calls) != 1:
             raise ValueError(
                 f"distillation needs an objective that asks the model once: it asked {len(calls)} times"
             )
-        inputs, outputs = calls[0]
+        inputs, outputs = calls[0].args, calls[0].output
         student = logits_of(outputs)
         # in half precision KL would be rounded away
         student = student.to(torch.promote_types(student.dtype, torch.float32))
@@ -115,18 +111,3 @@ def answers(teacher: nn.Module, inputs: tuple[Tensor, ...], task: Task) -> Class
     if task.classes is None or not isinstance(outputs, Tensor):
         raise ValueError(f"the teacher must answer with class logits: got {type(outputs).__name__}")
     return task.classes(outputs)
-
-
-@contextmanager
-def overheard(model: nn.Module) -> Iterator[list[tuple[tuple[Tensor, ...], Any]]]:
-    """The inputs and outputs of each call of a model while it is asked by others."""
-    calls: list[tuple[tuple[Tensor, ...], Any]] = []
-
-    def listen(_: nn.Module, inputs: tuple[Tensor, ...], outputs: Any) -> None:
-        calls.append((inputs, outputs))
-
-    handle = model.register_forward_hook(listen)
-    try:
-        yield calls
-    finally:
-        handle.remove()
