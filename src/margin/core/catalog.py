@@ -200,6 +200,7 @@ class Claim:
         cost: What it costs, for an audit that has so many minutes.
         by_name: Why an audit of everything leaves it out, or "": the answer is known before, as of an
             identity, which teaches the theorem more than it tells of the model; or it takes long.
+        question: Which of a user's questions its answer bears on, a key of :data:`QUESTIONS`.
         figure: Path of ``(axes, finding) -> what is shown, in words``, "" where this finding has not the
             curves of it; without a figure the report draws them as lines.
         covers: Identifiers of the specification that it covers.
@@ -214,6 +215,7 @@ class Claim:
     needs: tuple[Need, ...] = ()
     cost: Cost = Cost()
     by_name: str = ""
+    question: str = ""
     figure: str = ""
     covers: tuple[str, ...] = ()
 
@@ -234,6 +236,18 @@ class Claim:
 def _unmet(needs: Iterable[Need], subject: Any) -> str:
     return " and ".join(need.text for need in needs if not need.is_met(subject))
 
+
+QUESTIONS = {
+    "right": "Is it right?",
+    "probabilities": "Are its probabilities right?",
+    "fails": "Where does it fail?",
+    "moves": "What moves it?",
+    "memorized": "Has it memorized?",
+    "trained": "Was the training finished?",
+    "rests": "What do the numbers rest on?",
+    "": "What does theory say of models of its kind?",
+}
+"""What a user wants to know of a model, in the order in which an audit answers."""
 
 OTHER_MODELS = "is asked only of"
 """How a refusal begins that is due to the kind of model."""

@@ -76,7 +76,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/signal.dead", ".propagation:dead", ".propagation:dead_demo",
         "Dead units: how many rectified units give 0 for every example of a sample?",
         "Maas, Hannun and Ng 2013, Section 2; Clopper and Pearson 1934 (Brown, Cai and DasGupta 2001, "
-        "Section 4.2.1)", needs=(RECTIFIERS,), cost=Cost(2, limit=1024)),
+        "Section 4.2.1)", needs=(RECTIFIERS,), cost=Cost(2, limit=1024), question="trained"),
     Claim("theory/mean_field.lengths", ".mean_field:lengths", ".mean_field:demo",
         "Mean-field length map: do pre-activations grow as in wide random networks?",
         POOLE_2016, needs=(RANDOM_NET, TARGETS),
