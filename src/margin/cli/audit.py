@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from margin.cli.output import Output, say
 from margin.cli.parsing import call, taken_out
 from margin.core.catalog import Claim
+from margin.data.files.writing import write_whole
 
 
 def run(words: Sequence[str]) -> Output:
@@ -20,7 +21,7 @@ def run(words: Sequence[str]) -> Output:
     )
 
 
-# 14 parameters: each is an option of the command
+# 16 parameters: each is an option of the command
 def audit_model(
     model: str,
     data: str = "",
@@ -29,6 +30,8 @@ def audit_model(
     reference: str = "",
     claims: str = "*",
     require: list[str] | None = None,
+    fail_on: str = "violated,failed",
+    junit: str = "",
     minutes: float = math.inf,
     task: Literal["classes", "binary", "logits", "probabilities", "halfspace", "values"] | None = None,
     target: str = "",
@@ -48,6 +51,9 @@ def audit_model(
             file of weights.
         claims: Claims to check: names or patterns, separated by commas.
         require: Requirement on the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
+        fail_on: Verdicts that make the exit status 1, beside a requirement that is not met, separated by
+            commas; none for requirements alone.
+        junit: JUnit XML file to write, for continuous integration.
         minutes: Time budget in minutes: the cheapest claims come first, those that do not fit are listed.
         task: Task: how the module's outputs are read; inferred if not given. Outputs in [0,1] are
             logits or probabilities.
@@ -84,17 +90,22 @@ def audit_model(
             claims=patterns,
             reference=reference or None if is_run else None,
             require=require or [],
+            fail_on=[]
+            if fail_on == "none"
+            else [name.strip() for name in fail_on.split(",") if name.strip()],
             minutes=minutes,
             progress=tell,
         )
     except Interrupted as stopped:
-        return kept(stopped.audit, directory)
-    return kept(found, directory)
+        return kept(stopped.audit, directory, junit)
+    return kept(found, directory, junit)
 
 
-def kept(found: Any, directory: Path) -> Output:
+def kept(found: Any, directory: Path, junit: str = "") -> Output:
     """Write findings and report, and answer with both; what was interrupted has status 130 and says so."""
     report = found.save(directory)
+    if junit:
+        write_whole(Path(junit), found.junit())
     if found.interrupted:
         answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
         say(f"margin: interrupted; {answered}; kept in {directory}")

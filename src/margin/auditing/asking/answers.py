@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from margin.auditing.asking.budget import Budget
+from margin.auditing.asking.outcomes import FILE, outcomes, write_outcomes
 from margin.auditing.asking.requirements import Judgment, Requirement, Status, check_requirement
 from margin.auditing.asking.side_effects import Snapshot
 from margin.auditing.asking.worst_examples import WorstExamples, worst_examples
@@ -27,6 +28,7 @@ from margin.core.catalog import Claim, nearest, resolve
 from margin.core.findings import Finding, NotAsked, Subject, Verdict, finding_of
 from margin.data.files.writing import write_whole
 from margin.engine.evaluation import counts
+from margin.theory.prediction.held_out import Terms
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,6 +41,9 @@ BY_NAME = "; name it with --claims"
 
 MOST_ROWS = 24
 """Rows of one finding in a table, where nothing else is said."""
+
+FAIL_ON = (Verdict.VIOLATED, Verdict.FAILED)
+"""The verdicts by which an audit fails, where nothing else is said."""
 
 Fact = str | int | float
 Progress = Callable[[Claim, int, int], None]
@@ -101,6 +106,8 @@ class Audit:
         class_names: Names of the classes, in the order of the labels.
         span: The least and largest value of an input, by which pictures are scaled; None: their own.
         judgments: What became of each of the user's requirements.
+        fail_on: The verdicts by which the audit fails.
+        outcomes: What each held-out example came to, by name: its loss, whether it was right.
         interrupted: Whether it was stopped before every claim was asked.
     """
 
@@ -113,6 +120,8 @@ class Audit:
     class_names: tuple[str, ...] = ()
     span: tuple[float, float] | None = None
     judgments: tuple[Judgment, ...] = ()
+    fail_on: tuple[Verdict, ...] = FAIL_ON
+    outcomes: Mapping[str, Terms] = field(default_factory=dict)
     interrupted: bool = False
 
     @cached_property
@@ -132,10 +141,14 @@ class Audit:
 
     @property
     def failed(self) -> bool:
-        """Whether a finding is violated or failed, a requirement not met or a claim broken: exit status 1."""
+        """Whether a finding has a verdict of ``fail_on``, a requirement is not met or a claim is broken."""
         short = any(judgment.status is not Status.MET for judgment in self.judgments)
         broken = any(answer.broken for answer in self.answers)
-        return short or broken or bool(self.counts.keys() & {Verdict.VIOLATED, Verdict.FAILED})
+        return short or broken or any(map(self.failing, self.findings.values()))
+
+    def failing(self, finding: Finding) -> str:
+        """The gravest verdict of a finding by which the audit fails, or ""."""
+        return next((verdict for verdict in finding.counts if verdict in self.fail_on), "")
 
     def judgments_of(self, claim: str) -> list[Judgment]:
         """What became of the requirements about a claim."""
@@ -161,6 +174,8 @@ class Audit:
     def save(self, directory: str | Path) -> Path:
         """Write ``findings.json`` and ``report.html``, one file that needs no network; replaces those there.
 
+        What each held-out example came to is written beside them, for comparisons in pairs.
+
         Args:
             directory: Where; it is made if it does not exist.
 
@@ -173,9 +188,17 @@ class Audit:
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
         document = json.dumps(self.as_json(), indent=1, allow_nan=False)
+        (place / FILE).unlink(missing_ok=True)
+        if self.outcomes:
+            write_outcomes(place / FILE, self.outcomes)
         write_whole(place / "findings.json", document.encode())
         resolve("margin.auditing.report.report:write_report")(self, place / "report.html")
         return place / "report.html"
+
+    def junit(self) -> bytes:
+        """The audit as JUnit's XML, for continuous integration: a test case an answer and a requirement."""
+        document: bytes = resolve("margin.auditing.report.junit:junit")(self)
+        return document
 
     def _repr_html_(self) -> str:
         return str(resolve("margin.auditing.report.report:fragment")(self))
@@ -202,7 +225,7 @@ class Interrupted(KeyboardInterrupt):
         self.audit = audit
 
 
-# 9 parameters: what is asked of what, how far it may go, and what is shown beside the answers
+# 10 parameters: what is asked of what, how far it may go, and what is shown beside the answers
 def ask(
     subject: Subject,
     claims: Iterable[Claim],
@@ -212,6 +235,7 @@ def ask(
     history: Sequence[Mapping[str, Any]] = (),
     progress: Progress | None = None,
     requirements: Sequence[Requirement] = (),
+    fail_on: Sequence[Verdict] = FAIL_ON,
     minutes: float = math.inf,
     everything: bool = True,
 ) -> Audit:
@@ -225,6 +249,7 @@ def ask(
         history: Rows of the training's history.
         progress: Called before each claim is asked.
         requirements: What the user requires; each is of one of the claims.
+        fail_on: The verdicts by which the audit fails.
         minutes: What the audit may take: the cheapest claims are asked first, and one that is not expected
             to fit into what remains is left out and listed.
         everything: Whether claims are asked that should be named; a required one always is.
@@ -245,7 +270,7 @@ def ask(
     known = {**facts_of(subject), **(facts or {})}
     answers: dict[str, Answer] = {}
     required = [requirement.claim for requirement in requirements]
-    interrupted, hard = False, None
+    interrupted, hard, came_to = False, None, {}
     try:
         for position, claim in enumerate(plan.order(claims, required), 1):
             if progress is not None:
@@ -253,7 +278,7 @@ def ask(
             left = "" if everything or claim in required else claim.by_name
             answers[claim.name] = _answer(subject, claim, plan, f"{left}{BY_NAME}" if left else "")
             _judgments(requirements, answers)  # a label that means no element is told at once
-        hard = worst_examples(subject)
+        hard, came_to = worst_examples(subject), outcomes(subject)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -270,6 +295,8 @@ def ask(
         class_names=subject.class_names,
         span=_span(subject),
         judgments=_judgments(requirements, answers),
+        fail_on=tuple(fail_on),
+        outcomes=came_to,
         interrupted=interrupted,
     )
     if interrupted:

@@ -9,18 +9,18 @@ from typing import Any
 
 from torch import nn
 
-from margin.auditing.asking.answers import Audit, Progress, ask
+from margin.auditing.asking.answers import FAIL_ON, Audit, Progress, ask
 from margin.auditing.asking.budget import claims_named
 from margin.auditing.asking.requirements import requirement_of
 from margin.auditing.subject.subjects import subject_of
 from margin.auditing.subject.trained import Estimator, is_held_out, subject_of_estimator, subject_of_run
 from margin.core import catalog
-from margin.core.findings import Subject
+from margin.core.findings import Subject, Verdict
 from margin.core.types import Domain
 from margin.engine.runs import Run
 
 
-# 11 parameters: the model, its data and how both are read; what is asked, required and allowed
+# 12 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
     model: nn.Module | Run | Subject | Estimator | str | Path,
     data: Any = None,
@@ -32,6 +32,7 @@ def audit(
     class_names: Sequence[str] = (),
     reference: nn.Module | Run | str | Path | None = None,
     require: Sequence[str] = (),
+    fail_on: Sequence[str] = FAIL_ON,
     minutes: float = math.inf,
     progress: Progress | None = None,
 ) -> Audit:
@@ -51,6 +52,7 @@ def audit(
             for claims that compare two.
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
             that this names are asked too.
+        fail_on: The verdicts by which ``audit.failed``, beside a requirement that is not met.
         minutes: What the questions may take: what does not fit is left out and listed.
         progress: Called before each claim is asked.
 
@@ -71,6 +73,7 @@ def audit(
         claims=chosen,
         progress=progress,
         requirements=requirements,
+        fail_on=verdicts_named(fail_on),
         minutes=minutes,
         everything=claims != "*" and list(claims) != ["*"],
     )
@@ -113,6 +116,18 @@ def audit(
         raise ValueError("reference must be a module where the model is one: got a run")
     subject = subject_of(model, data, task=task, train=train, domain=domain, class_names=tuple(class_names))
     return put(replace(subject, reference_model=_second(model, reference)))
+
+
+def verdicts_named(names: str | Sequence[str]) -> tuple[Verdict, ...]:
+    """The verdicts of these names.
+
+    Raises:
+        ValueError: There is none of a name.
+    """
+    found = [names] if isinstance(names, str) else list(names)
+    if odd := [name for name in found if name not in list(Verdict)]:
+        raise ValueError(f"an audit fails by a verdict, one of {', '.join(Verdict)}: got {odd[0]!r}")
+    return tuple(map(Verdict, found))
 
 
 def _check_kind(model: Any) -> None:
