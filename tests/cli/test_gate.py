@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from margin.auditing.asking.outcomes import FILE, read_outcomes
 from margin.cli import main
 
-AUDIT = ("audit", "stranger:build", "held.npz", "--claims", "risk,calibration.nll,inequality.chebyshev")
+AUDIT = ("audit", "gated:build", "held.npz", "--claims", "risk,calibration.nll,inequality.chebyshev")
 X = np.random.default_rng(0).random((60, 4), dtype=np.float32)
 Y = np.arange(60) % 3
 
@@ -21,7 +21,7 @@ Y = np.arange(60) % 3
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stranger, its examples, and two files of its weights."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "stranger.py").write_text("from torch import nn\ndef build(): return nn.Linear(4, 3)\n")
+    (tmp_path / "gated.py").write_text("from torch import nn\ndef build(): return nn.Linear(4, 3)\n")
     np.savez(tmp_path / "held.npz", x=X, y=Y)
     generator = torch.Generator().manual_seed(0)
     for name in ("one", "two"):
