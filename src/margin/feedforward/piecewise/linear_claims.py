@@ -73,7 +73,6 @@ def pieces(subject: Subject) -> Finding:
         low=torch.tensor(1),
         high=torch.tensor(float(most_pieces(layers)), dtype=torch.float64),
         premises=() if found is None else (agreement(subject, found),),
-        reference="Serra, Tjandraatmadja and Ramalingam 2018, Theorem 1",
         failure=failure,
         curves={} if found is None or found.slopes.shape[1] > 1 else _drawn(found, low, high),
     )
@@ -101,8 +100,6 @@ def interpolates(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         high=torch.zeros(()),
         tolerance=_rounding(wanted, core),
-        premises=(),
-        reference="Lebesgue 1898; de Boor 2001, Chapter III, Section Broken line interpolation",
     )
 
 

@@ -136,7 +136,6 @@ def descent(subject: Subject) -> Finding:
                 f"parts: the least number is {low:.4g}",
             ),
         ),
-        reference="Lee and Seung 2001, Theorems 1 and 2",
     )
 
 
@@ -154,12 +153,9 @@ def total(subject: Subject) -> Finding:
         statement=f"The probabilities of all {len(p):,} rows of {len(core.visible)} bits sum to 1; the "
         f"likeliest has {float(p.max()):.3g}. The partition function is summed over the smaller layer.",
         value=p.sum(),
-        unit="1",
         range=(0.0, math.inf),
-        low=ZERO + 1,
-        high=ZERO + 1,
+        equals=1.0,
         tolerance=1e-4 if core.visible.dtype == torch.float32 else 1e-9,
-        premises=(),
         reference="Smolensky 1986, Section 2; Hinton 2012, Equation 4",
     )
 
@@ -186,7 +182,6 @@ def likelihood(subject: Subject) -> Finding:
         range=(-math.inf, 0.0),
         kind="estimate",
         stderr=(share.square() @ (logs - mean).square()).sqrt(),
-        premises=(),
         reference="Salakhutdinov and Murray 2008, Section 5; Besag 1975, Section 2",
     )
 
