@@ -330,6 +330,9 @@ def test_audits_are_compared_with_their_requirements(here: Path, capsys: pytest.
     assert rows["required accuracy>=0.999"][2:] == ["-", "missed"]
 
 
+OWN = "class Own(BaseException): pass\n"
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
@@ -339,8 +342,14 @@ def test_audits_are_compared_with_their_requirements(here: Path, capsys: pytest.
             "import sys\nfrom torch import nn\nclass build(nn.Module):\n def forward(self, x): sys.exit(0)",
             "code that was called ended the program by sys.exit(0)",
         ),
+        (f"{OWN}def build(): raise Own('gone')", "gate:build raised Own: gone"),
+        ("def build(): raise GeneratorExit", "gate:build raised GeneratorExit"),
+        (
+            f"{OWN}from torch import nn\nclass build(nn.Module):\n def forward(self, x): raise Own('a\\nb')",
+            "code that was called raised Own: a: nothing is done",
+        ),
     ],
-    ids=["import", "build", "forward"],
+    ids=["import", "build", "forward", "own class", "generator's end", "own class in forward"],
 )
 def test_a_gate_is_not_passed_by_leaving(here: Path, text: str, rule: str) -> None:
     (here / "gate.py").write_text(text)

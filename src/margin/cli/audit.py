@@ -64,16 +64,13 @@ def audit_model(
         out: Output directory of findings.json and report.html; RUN/audit or ./audit if not given.
         force: Whether findings and report in that directory are overwritten.
     """
-    from margin.auditing.asking.answers import Interrupted
+    from margin.auditing.asking.answers import Interrupted, check_free
     from margin.auditing.asking.audit import audit
 
     patterns = [pattern for pattern in claims.split(",") if pattern]
     is_run = ":" not in model
     directory = Path(out) if out else Path(model) / "audit" if is_run else Path("audit")
-    if directory.exists() and not directory.is_dir():
-        raise FileExistsError(f"{directory} is a file: choose another --out")
-    if out and (directory / "findings.json").exists() and not force:
-        raise FileExistsError(f"{directory} holds an audit: choose another --out, or --force to replace it")
+    check_free(directory, force=force or not out)  # before anything is asked, and again when it is saved
     if is_run and (weights or task or domain or train or class_names):
         raise ValueError(
             "a run knows its weights, task, domain, training data and classes: "
@@ -97,13 +94,13 @@ def audit_model(
             progress=tell,
         )
     except Interrupted as stopped:
-        return kept(stopped.audit, directory, junit)
-    return kept(found, directory, junit)
+        return kept(stopped.audit, directory, force=force or not out, junit=junit)
+    return kept(found, directory, force=force or not out, junit=junit)
 
 
-def kept(found: Any, directory: Path, junit: str = "") -> Output:
+def kept(found: Any, directory: Path, *, force: bool, junit: str = "") -> Output:
     """Write findings and report, and answer with both; what was interrupted has status 130 and says so."""
-    report = found.save(directory)
+    report = found.save(directory, force=force)
     if junit:
         write_whole(Path(junit), found.junit())
     if found.interrupted:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from margin.core.types import Domain
+from margin.core.types import Domain, shortest
 from margin.data.arrays import (
     Array,
     as_numpy,
@@ -407,7 +407,7 @@ def domain_of(
     for where, (least, largest) in spans.items():
         if not (domain.low <= least and largest <= domain.high):
             raise ValueError(
-                f"{name}: domain must contain every input: got [{low:g}, {high:g}], "
-                f"{where} in [{least:g}, {largest:g}]"
+                f"{name}: domain must contain every input: got [{shortest(low)}, {shortest(high)}], "
+                f"{where} in [{shortest(least)}, {shortest(largest)}]"
             )
     return domain

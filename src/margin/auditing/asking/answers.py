@@ -171,21 +171,23 @@ class Audit:
 
     # what renders an audit reads it: it is named, not imported
 
-    def save(self, directory: str | Path) -> Path:
-        """Write ``findings.json`` and ``report.html``, one file that needs no network; replaces those there.
+    def save(self, directory: str | Path, *, force: bool = False) -> Path:
+        """Write ``findings.json`` and ``report.html``, one file that needs no network.
 
         What each held-out example came to is written beside them, for comparisons in pairs.
 
         Args:
             directory: Where; it is made if it does not exist.
+            force: Whether an audit that is there is replaced.
 
         Returns:
             The report.
 
         Raises:
-            FileExistsError: There is a file of that name.
+            FileExistsError: There is a file of that name, or an audit that is not to be replaced.
         """
         place = Path(directory)
+        check_free(place, force=force)
         place.mkdir(parents=True, exist_ok=True)
         document = json.dumps(self.as_json(), indent=1, allow_nan=False)
         (place / FILE).unlink(missing_ok=True)
@@ -209,6 +211,20 @@ class Audit:
 
     def __str__(self) -> str:
         return str(resolve("margin.auditing.report.terminal:plain")(self))
+
+
+def check_free(directory: Path, *, force: bool) -> None:
+    """Refuse a directory that an audit cannot be written to.
+
+    Raises:
+        FileExistsError: It is a file, or holds an audit that is not to be replaced.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise FileExistsError(f"{directory} is a file: choose another directory (--out)")
+    if not force and (directory / "findings.json").exists():
+        raise FileExistsError(
+            f"{directory} holds an audit: choose another directory (--out), or replace it (force, --force)"
+        )
 
 
 def row_verdicts(found: Finding) -> list[Verdict]:

@@ -22,7 +22,7 @@ from margin.auditing.subject.user_data import batches_of, read, retyped
 from margin.auditing.subject.user_modules import Asked, check_copyable, described, eager, unwrapped
 from margin.core.findings import Subject
 from margin.core.tasks import VALUES, Task
-from margin.core.types import Batch, Domain
+from margin.core.types import Batch, Domain, shortest
 from margin.data.examples import Data, held_out_part
 from margin.engine.evaluation import Kept, eval_mode, same_bits
 from margin.engine.loop import risk
@@ -317,6 +317,8 @@ def _domain(domain: Domain | tuple[float | int, float | int] | None, test: Seque
             inside = ((x >= domain.low.to(x)) & (x <= domain.high.to(x))).reshape(len(x), -1)
             row = int((~inside.all(1)).nonzero()[0])
             value = x[row].flatten()[~inside[row]][0].item()
-            raise ValueError(f"inputs must lie in the domain: held-out example {start + row} has {value:g}")
+            raise ValueError(
+                f"inputs must lie in the domain: held-out example {start + row} has {shortest(value)}"
+            )
         start += len(x)
     return domain
