@@ -1,5 +1,6 @@
 """Options of the command line: an unknown one is refused first, by its name, with the nearest that exist."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -121,3 +122,19 @@ def test_help_that_is_misspelled_says_how_it_is_written(
         line = refusal(capsys, *command, word)
         assert line.startswith("margin: an option of several letters has two hyphens")
         assert f"got {word}; write -{word}" in line
+
+
+@pytest.mark.parametrize("ending", ["txt", "txt.gz"])
+def test_a_text_is_to_be_read_as_text_first(
+    ending: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its lines are no table, and as a rule no sequences of numbers; a model of both says both."""
+    text = b"la la la, a song\nand its refrain, la\n" * 90
+    (here / f"song.{ending}").write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    line = refusal(capsys, "train", "lstm", f"song.{ending}")
+    assert line.endswith(
+        f"sequence/lstm:tokens needs tokens: read a file of them as text:song.{ending}; "
+        f"sequence/lstm needs sequences: read a file of them as sequences:song.{ending}"
+    )
+    assert "text:" not in refusal(capsys, "train", "mlp", f"song.{ending}")
+    assert main(["train", "lstm", f"text:song.{ending}", "--max-steps", "1", "--out", "song"]) == 0

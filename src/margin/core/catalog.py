@@ -419,7 +419,7 @@ def _is(full: str, name: str) -> bool:
     return name in (full, full.rpartition("/")[2])
 
 
-def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
+def nearest(name: str, names: Iterable[str], count: int = 3, *, alike: float = 0.5) -> list[str]:
     """The names most like ``name``, by their whole or by the part after the last ``/``."""
     names = list(names)
     scores = {
@@ -429,7 +429,7 @@ def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
         )
         for full in names
     }
-    return [full for full in sorted(names, key=lambda full: -scores[full]) if scores[full] >= 0.5][:count]
+    return [full for full in sorted(names, key=lambda full: -scores[full]) if scores[full] >= alike][:count]
 
 
 def _likeness(name: str, form: str) -> float:
