@@ -19,6 +19,8 @@ TWO_CLASSES = Need("the probabilities of exactly two classes",
     "margin.theory.prediction.calibration:has_two_classes")
 MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking:has_many_classes")
 REAL_VALUES = Need("predictions of real values", "margin.theory.prediction.residuals:has_values")
+RIGHT_ANSWERS = Need("class labels, or predictions of real values",
+    "margin.theory.prediction.baselines:has_right_answers")
 WILSON = "Wilson 1927 (Brown, Cai and DasGupta 2001, Section 3.1.1)"
 DELONG = (
     "DeLong, DeLong and Clarke-Pearson 1988; Newcombe 2006; "
@@ -56,6 +58,15 @@ CLAIMS: tuple[Claim, ...] = (
         "Generalization gap: by how much does the held-out loss exceed the training loss?",
         "Shalev-Shwartz and Ben-David 2014, Equations 3.3 and 3.4 (risk, empirical risk)",
         needs=(TARGETS, TRAINING, TWO_EXAMPLES), cost=Cost(1.2, "train"), question="memorized"),
+    Claim("theory/baseline.constant", ".baselines:constant", ".baselines:constant_demo",
+        "Constant baseline: by how much is the model better than always answering the same?",
+        "Tango 1998, Section 2 (paired proportions); Cochran 1977, Section 2.11 (a ratio of means)",
+        needs=(RIGHT_ANSWERS, TWO_EXAMPLES), question="right"),
+    Claim("theory/memorization.accuracy", ".memorization:accuracy", ".memorization:demo",
+        "Memorization: by how much is the accuracy on the training examples above that on held-out ones?",
+        "Newcombe 1998, Section 2 (Method 10: its interval); Zhang, Bengio, Hardt, Recht and Vinyals 2017",
+        needs=(RIGHT_ANSWERS, TRAINING, TWO_EXAMPLES), cost=Cost(1.0, "train", 10_000),
+        question="memorized"),
     Claim("theory/inequality.chebyshev", ".risk:chebyshev", ".risk:inequality_demo",
         "Chebyshev's inequality: how many losses lie k standard deviations or more from their mean?",
         "Casella and Berger 2002, Theorem 3.6.1 and Example 3.6.2", needs=(TARGETS, TWO_EXAMPLES),
