@@ -126,5 +126,9 @@ CLAIMS: tuple[Claim, ...] = (
         "Log loss: how many nats of surprise does the true class hold, in the mean?",
         "Good 1952, Section 8 (Gneiting and Raftery 2007, Section 3.1, example 3)",
         needs=(LABELS, PROBABILITIES, TWO_EXAMPLES), question="probabilities"),
+    Claim("theory/calibration.temperature", ".temperature:temperature", ".temperature:demo",
+        "Temperature scaling: by what number should the logits be divided, and what does that repair?",
+        "Guo, Pleiss, Sun and Weinberger 2017, Section 4.2", needs=(LABELS, PROBABILITIES, TWO_EXAMPLES),
+        figure=".figures:reliability", question="probabilities"),
 )
 # fmt: on
