@@ -107,6 +107,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/residuals.r2", ".residuals:r2", ".residuals:demo",
         "R^2: what share of the targets' variance do the predictions explain?", RATIO,
         needs=(REAL_VALUES, TWO_EXAMPLES), figure=".figures:agreement", question="right"),
+    Claim("theory/failures.mislabeled", ".failures:mislabeled", ".failures:mislabeled_demo",
+        "Confident learning: which held-out labels are likely wrong, and how many would chance make look so?",
+        "Northcutt, Jiang and Chuang 2021, Section 3; Bröcker and Smith 2007, Section 2 (what chance does)",
+        needs=(LABELS, PROBABILITIES), figure=".figures:suspects", question="fails"),
     Claim("theory/margins.distribution", ".margins:distribution", ".margins:demo",
         "Margins: by how much does the right class's score exceed the best of the others?",
         "Mohri, Rostamizadeh and Talwalkar 2018, Section 9.2 (margin); David and Nagaraja 2003, Section 7.1 "
