@@ -2,6 +2,7 @@
 
 from margin.core.catalog import (
     LABELS,
+    MOVABLE,
     PROBABILITIES,
     TARGETS,
     TRAINING,
@@ -62,6 +63,11 @@ CLAIMS: tuple[Claim, ...] = (
         "Constant baseline: by how much is the model better than always answering the same?",
         "Tango 1998, Section 2 (paired proportions); Cochran 1977, Section 2.11 (a ratio of means)",
         needs=(RIGHT_ANSWERS, TWO_EXAMPLES), question="right"),
+    Claim("theory/baseline.linear", ".baselines:linear", ".baselines:linear_demo",
+        "Linear baseline: by how much is the model better than a linear model of the same inputs?",
+        "Hastie, Tibshirani and Friedman 2009, Sections 3.4.1 and 4.4; Tango 1998, Section 2 (the interval)",
+        needs=(RIGHT_ANSWERS, TRAINING, MOVABLE, TWO_EXAMPLES), cost=Cost(2.0, "train", 20_000),
+        question="right"),
     Claim("theory/memorization.accuracy", ".memorization:accuracy", ".memorization:demo",
         "Memorization: by how much is the accuracy on the training examples above that on held-out ones?",
         "Newcombe 1998, Section 2 (Method 10: its interval); Zhang, Bengio, Hardt, Recht and Vinyals 2017",

@@ -7,16 +7,20 @@ those of the two shares apart.
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import expand_weight
+from margin.engine.evaluation import expand_weight, sample_examples
+from margin.engine.loop import risk
+from margin.math.seeds import mix
 from margin.theory.prediction.confusion import classified, name_of
 from margin.theory.prediction.differences import at_both_levels, paired_shares, scalar
 from margin.theory.prediction.held_out import (
@@ -39,6 +43,15 @@ BY_ACCURACY = Premise(
 
 ROUNDING = 1e-9
 
+MOST_EXAMPLES, MOST_FEATURES, MOST_NUMBERS = 20_000, 4096, 20_000_000
+"""What a linear model is fitted to at most: examples, features, and their product (160 MB)."""
+
+WORK = 2e10
+"""Multiplications of a logistic regression's fit: ten seconds of one core, about."""
+
+FEWEST_STEPS, MOST_STEPS = 20, 1000
+"""Steps of its optimizer: with fewer it would tell nothing."""
+
 
 class Rival(NamedTuple):
     """A simpler model's answers, how a statement calls it, and of which examples it is.
@@ -46,12 +59,14 @@ class Rival(NamedTuple):
     Args:
         answers: Its class or value for each held-out term of weight > 0.
         words: How a statement calls it.
-        sample: "" where it was chosen without the held-out examples.
+        sample: Of which examples it is, where not of all training examples.
+        remarks: What a reader must know of it.
     """
 
     answers: Tensor
     words: str
     sample: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 def has_right_answers(subject: Subject) -> bool:
@@ -169,6 +184,7 @@ def _classes(subject: Subject, rival: Rival, promised: bool) -> Finding:
         low=torch.tensor(0.0) if promised else None,
         tolerance=ROUNDING,
         sample=rival.sample,
+        remarks=rival.remarks,
         failure=failure,
         **scalar(at_both_levels(measure))._asdict(),
     )
@@ -199,9 +215,172 @@ def _values(subject: Subject, rival: Rival, promised: bool) -> Finding:
         low=torch.tensor(0.0) if promised else None,
         tolerance=ROUNDING,
         sample=rival.sample,
+        remarks=rival.remarks,
         failure=failure,
         **scalar(at_both_levels(measure))._asdict(),
     )
+
+
+def linear(subject: Subject, *, seed: int = 0) -> Finding:
+    """How much better the model is than a linear model of the same inputs, on the same examples.
+
+    Logistic regression for classes, ridge regression for values, both with a penalty of 1 on weights of
+    standardized features, fitted here on the training part. Of the model's accuracy that is what its depth,
+    or whatever else a linear model lacks, is worth; the share of the squared error that is taken away, of
+    values. Nothing is promised: where the truth is linear, the simpler model is as good.
+
+    At most 20,000 training examples are drawn, fewer of many features; more than 4,096 features are added up
+    with random signs in 4,096 sums, a random projection. Where the fit was stopped before it converged, a
+    better linear model may exist.
+
+    Args:
+        subject: A model of classes or of real values, of one real input, whose training examples are known.
+        seed: Of the drawing and of the projection.
+
+    Raises:
+        NotAsked: An example has several targets, an input is not finite, the training part has one class,
+        or a
+            linear model of so many weights takes too long.
+
+    Reference: Hastie, Tibshirani and Friedman 2009, Sections 3.4.1 and 4.4 (the two linear models); Charikar,
+        Chen and Farach-Colton 2002 (the projection).
+    """
+    width = math.prod(subject.train[0].inputs[0].shape[1:])
+    features = min(width, MOST_FEATURES)
+    # The inputs that are drawn are held at once, before their projection.
+    most = min(MOST_EXAMPLES, MOST_NUMBERS // features, 5 * MOST_NUMBERS // width)
+    found = sample_examples(subject.train, max(most, 1), seed=seed)
+    sketch = Sketch(width, seed) if width > features else None
+    X, y, w = _rows(found.batches, sketch)
+    fitted = (_logistic if has_labels(subject) else _ridge)(X, y, w)
+    answers = held_out_terms(
+        subject.model,
+        subject.test,
+        lambda model, batch, _: fitted.of(flat(batch, sketch)).reshape(
+            () if batch.targets is None else batch.targets.shape
+        ),
+    ).values
+    sample = "" if found.whole else f"the linear model is of {found.taken:,} training examples drawn"
+    remarks = [] if sketch is None else [f"Its {width:,} features were projected at random on {features:,}."]
+    if not fitted.converged:
+        remarks.append("The linear model was stopped before its fit converged: a better one may exist.")
+    words = "a logistic regression" if has_labels(subject) else "a ridge regression"
+    return compared(subject, Rival(answers, words, sample, tuple(remarks)), promised=False)
+
+
+class Sketch:
+    """A random projection: each feature is added with a random sign to one of 4,096 sums.
+
+    Args:
+        width: Features.
+        seed: Of the signs and of the sums.
+    """
+
+    def __init__(self, width: int, seed: int) -> None:
+        generator = Generator().manual_seed(mix(seed, 20))
+        self.sum_of = torch.randint(MOST_FEATURES, (width,), generator=generator)
+        self.sign = 2.0 * torch.randint(2, (width,), generator=generator) - 1
+
+    def __call__(self, X: Float[Tensor, "n width"]) -> Float[Tensor, "n sums"]:
+        """The sums of each row."""
+        zeros = torch.zeros(len(X), MOST_FEATURES, dtype=X.dtype)
+        return zeros.index_add(1, self.sum_of, X * self.sign.to(X))
+
+
+def flat(batch: Batch, sketch: Sketch | None = None) -> Float[Tensor, "n features"]:
+    """The first input of each example as a row of features, on the CPU.
+
+    Raises:
+        NotAsked: The inputs are not one row an example with one target, or not finite.
+    """
+    x, y = batch.inputs[0], batch.targets
+    if not batch.divisible or y is None or len(x) != len(y):
+        raise NotAsked("a linear model of the inputs needs an input and a target for each example")
+    X = x.detach().cpu().reshape(len(x), -1).double()
+    if not bool(X.isfinite().all()):
+        raise NotAsked("a linear model of the inputs needs finite ones")
+    return X if sketch is None else sketch(X)
+
+
+def _rows(batches: Sequence[Batch], sketch: Sketch | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Features, targets and weights of training examples."""
+    rows = []
+    for batch in batches:
+        X, (targets, weight) = flat(batch, sketch), _weighed(batch)
+        rows.append((X, targets.reshape(len(X), -1), weight.reshape(len(X), -1)[:, 0]))
+    X, y, w = (torch.cat(column) for column in zip(*rows, strict=True))
+    return X, y, w
+
+
+class Fitted(NamedTuple):
+    """A fitted linear model of standardized features.
+
+    Args:
+        predict: Classes or values of standardized rows.
+        mean: Of each feature, in the training part.
+        scale: Their standard deviations; 1 where a feature does not vary.
+        converged: Whether its optimizer came to an end.
+    """
+
+    predict: Callable[[Any], Any]
+    mean: Tensor
+    scale: Tensor
+    converged: bool = True
+
+    def of(self, X: Float[Tensor, "n features"]) -> Tensor:
+        """What it answers for rows of features."""
+        return torch.as_tensor(self.predict(((X - self.mean) / self.scale).numpy()))
+
+
+def _standardized(X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    share = w / w.sum()
+    mean = share @ X
+    deviation = (share @ (X - mean).square()).sqrt()
+    return mean, torch.where(deviation > 1e-12 * mean.abs(), deviation, 1.0)
+
+
+def _logistic(X: Tensor, y: Tensor, w: Tensor) -> Fitted:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    if y.shape[1] != 1:
+        raise NotAsked("a linear model of the inputs needs one label for each example")
+    classes = len(y.unique())
+    if classes < 2:
+        raise NotAsked("a linear model of classes needs two of them in the training part: it has one")
+    steps = int(WORK / (4.0 * X.numel() * classes))
+    if steps < FEWEST_STEPS:
+        raise NotAsked(f"a linear model of {X.shape[1] * classes:,} weights takes too long to fit")
+    mean, scale = _standardized(X, w)
+    model = LogisticRegression(max_iter=min(steps, MOST_STEPS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(((X - mean) / scale).numpy(), y[:, 0].numpy(), sample_weight=w.numpy())
+    return Fitted(model.predict, mean, scale, bool((model.n_iter_ < model.max_iter).all()))
+
+
+def _ridge(X: Tensor, y: Tensor, w: Tensor) -> Fitted:
+    from sklearn.linear_model import Ridge
+
+    mean, scale = _standardized(X, w)
+    model = Ridge(alpha=1.0).fit(((X - mean) / scale).numpy(), y.double().numpy(), sample_weight=w.numpy())
+    return Fitted(model.predict, mean, scale)
+
+
+def linear_demo() -> Subject:
+    """Exclusive or of the signs of two features: the model is always right, a linear one half of the time."""
+    x = torch.randn(400, 2, generator=Generator().manual_seed(0), dtype=torch.float64)
+    labels = (x.prod(1) > 0).long()
+    parts = [Batch((half,), of_half) for half, of_half in zip(x.split(200), labels.split(200), strict=True)]
+    return Subject(model=Products(), train=parts[:1], test=parts[1:], task=CLASSES, objective=risk(CLASSES))
+
+
+class Products(nn.Module):
+    """The scores (0, x_1 x_2) of two classes."""
+
+    def forward(self, x: Float[Tensor, "batch 2"]) -> Float[Tensor, "batch 2"]:
+        """Both scores of each row."""
+        return torch.stack((torch.zeros_like(x[:, 0]), x.prod(1)), 1)
 
 
 def constant_demo() -> Subject:
