@@ -10,12 +10,21 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from margin.core.findings import Verdict
+from margin.auditing.subject.subjects import subject_of
+from margin.core.catalog import claims
+from margin.core.findings import NotAsked, Verdict
+from margin.core.tasks import VALUES
+from margin.theory.prediction.differences import independent_difference, share_limits
 from margin.theory.prediction.failures import (
+    Segment,
     by_chance,
     confident_errors,
+    halves,
     mislabeled,
     mislabeled_demo,
+    segments,
+    segments_of,
+    worst_segment,
 )
 from margin.theory.prediction.held_out import stated
 
@@ -118,3 +127,147 @@ def test_a_constant_model_suspects_no_more_than_chance_and_a_broken_one_fails():
     broken[7] = math.nan
     failed = mislabeled(stated(broken, labels))
     assert failed.verdict is Verdict.FAILED and "index 7" in failed.failure and not failed.remarks
+
+
+class Flags(nn.Module):
+    """Two scores by which the last column, 1 or 0, says whether class 1 is predicted."""
+
+    def forward(self, x):
+        return torch.stack((1 - x[:, -1], x[:, -1]), 1)
+
+
+def flawed(n, chance_of_error, seed=0, features=5):
+    """Uniform features and a model that is wrong on label 0 or 1 with a given chance, a function of them."""
+    g = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, features, generator=g).double()
+    labels = torch.randint(2, (n,), generator=g)
+    wrong = torch.rand(n, generator=g) < chance_of_error(X)
+    said = torch.where(wrong, 1 - labels, labels)
+    x = torch.cat((X, said.double()[:, None]), 1)
+    names = (*(f"x{k}" for k in range(features)), "said")
+    return dataclasses.replace(stated(x, labels), model=Flags(), feature_names=names)
+
+
+def test_the_bad_quarter_of_a_feature_is_found_and_measured_on_other_examples():
+    subject = flawed(2000, lambda X: torch.where(X[:, 3] > 0.75, 0.6, 0.1))
+    found = segments(subject)
+    assert found.labels[0].startswith("x3 > 0.7") and found.labels[1:] == ("all others", "difference")
+    value, (low, high) = found.value, found.printed
+    for k, truth in enumerate((0.6, 0.1, 0.5)):
+        assert low[k].item() - 0.03 <= truth <= high[k].item() + 0.03  # the quartile is not exactly .75
+    assert value[2].item() == pytest.approx(value[0].item() - value[1].item())
+    chooses, judges = halves(torch.arange(2000))
+    assert not set(chooses.tolist()) & set(judges.tolist()) and len(chooses) == len(judges) == 1000
+    # by hand, of the half that judges
+    (batch,) = subject.test
+    x, y = batch.inputs[0][judges], batch.targets[judges]
+    cut = float(batch.inputs[0][chooses][:, 3].quantile(0.75))
+    wrong, inside = x[:, -1].long() != y, x[:, 3] > cut
+    parts = [share_limits(float(wrong[side].double().mean()), int(side.sum())) for side in (inside, ~inside)]
+    assert low.tolist() == pytest.approx([parts[0].low, parts[1].low, independent_difference(*parts).low])
+    assert found.sample == "half of the held-out examples, 1,000"
+    assert found.verdict is Verdict.MEASURED
+
+
+def test_the_worst_of_many_segments_without_a_difference_is_no_worse_on_other_examples():
+    # 40 features that tell nothing: on the half that chose it its excess of errors is above .15.
+    # On the other its difference is 0 within 4 standard errors, and 95 % of the intervals hold 0: of 60 more
+    # than 11 misses have probability 4e-5.
+    differences, missed, naive = [], 0, []
+    for seed in range(60):
+        subject = flawed(240, lambda X: torch.full((len(X),), 0.3), seed=seed, features=40)
+        found = segments(subject)
+        low, high = (float(end[2]) for end in found.printed)
+        differences.append(float(found.value[2]))
+        missed += not low <= 0 <= high
+        assert -1 <= low <= high <= 1
+        (batch,) = subject.test
+        half, _ = halves(torch.arange(240))
+        x, wrong = batch.inputs[0][half], (batch.inputs[0][half, -1].long() != batch.targets[half]).double()
+        inside = worst_segment(x, wrong).holds(x)
+        naive.append(float(wrong[inside].mean() - wrong[~inside].mean()))
+    assert missed <= 11
+    assert abs(np.mean(differences)) < 4 * np.std(differences) / math.sqrt(60)
+    assert np.mean(naive) > 0.15
+
+
+def test_segments_are_quarters_values_and_categories_in_the_users_words():
+    X = torch.stack((torch.arange(100.0), torch.arange(100) % 2, torch.ones(100), torch.arange(100) % 3), 1)
+    found = segments_of(X.double())
+    names = ["age", "sex=female", "same", "rooms"]
+    assert [s.words(names) for s in found] == [
+        "age <= 24.75",
+        "age > 24.75, <= 49.5",
+        "age > 49.5, <= 74.25",
+        "age > 74.25",
+        "sex=female = 0",
+        "sex=female",
+        "rooms = 0",
+        "rooms = 1",
+        "rooms = 2",
+    ]
+    assert sum(int(s.holds(X).sum()) for s in found[:4]) == 100
+    assert found[5].holds(X).tolist() == (X[:, 1] == 1).tolist()
+    assert Segment(7, -math.inf, 2.5).words(names) == "feature 7 <= 2.5"
+
+
+def test_the_segment_stands_out_by_its_standard_errors_and_not_by_its_mean():
+    # Ten of 400 rows with errors .8 in the mean against 100 with .6: z = 4.2 and 8.9 over .1 elsewhere.
+    X = torch.zeros(400, 2).double()
+    X[:100, 0], X[390:, 1] = 1, 1
+    errors = (torch.arange(400) % 10 == 0).double()
+    errors[:60], errors[60:100], errors[390:398], errors[398:] = 1, 0, 1, 0
+    assert worst_segment(X, errors) == Segment(0, 1.0, 1.0)
+    with pytest.raises(NotAsked, match="all equal"):
+        worst_segment(X, torch.ones(400).double())
+    with pytest.raises(NotAsked, match="no feature divides"):
+        worst_segment(X[:, 1:] * 0, errors)
+
+
+def test_values_have_a_segment_of_larger_errors_in_their_unit():
+    g = torch.Generator().manual_seed(2)
+    X = torch.randn(1200, 3, generator=g).double()
+    y = X[:, 0] + torch.where(X[:, 1] < -0.7, 4.0, 1.0) * torch.randn(1200, generator=g).double()
+    model = nn.Linear(3, 1, bias=False).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, 0, 0]]))
+    subject = dataclasses.replace(
+        stated(X, y[:, None], task=VALUES), model=model, feature_names=("a", "b", "c")
+    )
+    found = segments(subject)
+    assert found.labels[0].startswith("b <= -0.") and found.unit == "target"
+    mean = math.sqrt(2 / math.pi)  # of |N(0, 1)|
+    assert found.printed[0][0].item() < 4 * mean < found.printed[1][0].item() + 0.3
+    assert found.printed[0][1].item() < mean < found.printed[1][1].item() + 0.1
+    assert found.printed[0][2].item() > 1.5
+
+
+def test_the_least_sure_quarter_is_a_remark():
+    subject, _, _ = swapped()
+    (remark,) = segments(subject).remarks
+    chooses, judges = halves(torch.arange(797))
+    (batch,) = subject.test
+    p, predicted = subject.model(batch.inputs[0]).detach().softmax(1).max(1)
+    unsure, wrong = p[judges] <= p[chooses].quantile(0.25), (predicted != batch.targets)[judges]
+    shares = [wrong[side].double().mean() for side in (unsure, ~unsure)]
+    assert remark.endswith(f"or below {shares[0]:.1%} are wrong, above it {shares[1]:.1%}.")
+
+
+def test_names_come_with_a_table_and_bad_input_is_refused():
+    import polars as pl
+
+    subject = flawed(60, lambda X: X[:, 0])
+    (batch,) = subject.test
+    frame = pl.DataFrame(batch.inputs[0].numpy(), schema=["age", "b", "c", "d", "e", "said"])
+    asked = subject_of(Flags(), (frame, batch.targets))
+    assert asked.feature_names[:2] == ("age", "b")
+    with pytest.raises(NotAsked, match="need 40 examples: got 30"):
+        segments(flawed(30, lambda X: X[:, 0]))
+    claim = claims()["theory/failures.segments"]
+    assert claim.refusal(subject) == ""
+    image = dataclasses.replace(subject, test=[batch._replace(inputs=(batch.inputs[0][:, None],))])
+    assert "one row of at most 200 real features" in claim.refusal(image)
+    broken = batch.inputs[0].clone()
+    broken[3, -1] = math.nan
+    failed = segments(dataclasses.replace(subject, test=[batch._replace(inputs=(broken,))]))
+    assert failed.verdict is Verdict.FAILED and "index 3" in failed.failure

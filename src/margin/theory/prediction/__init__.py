@@ -20,6 +20,8 @@ TWO_CLASSES = Need("the probabilities of exactly two classes",
     "margin.theory.prediction.calibration:has_two_classes")
 MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking:has_many_classes")
 REAL_VALUES = Need("predictions of real values", "margin.theory.prediction.residuals:has_values")
+FEATURES = Need("one row of at most 200 real features an example",
+    "margin.theory.prediction.failures:has_features")
 RIGHT_ANSWERS = Need("class labels, or predictions of real values",
     "margin.theory.prediction.baselines:has_right_answers")
 WILSON = "Wilson 1927 (Brown, Cai and DasGupta 2001, Section 3.1.1)"
@@ -113,6 +115,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/residuals.r2", ".residuals:r2", ".residuals:demo",
         "R^2: what share of the targets' variance do the predictions explain?", RATIO,
         needs=(REAL_VALUES, TWO_EXAMPLES), figure=".figures:agreement", question="right"),
+    Claim("theory/failures.segments", ".failures:segments", ".failures:segments_demo",
+        "Segments: in which range of a feature does the model err most, and by how much more than elsewhere?",
+        "Newcombe 1998, Section 2 (a difference of proportions); Cox 1975, Section 2 (one half chooses)",
+        needs=(RIGHT_ANSWERS, FEATURES), question="fails"),
     Claim("theory/failures.mislabeled", ".failures:mislabeled", ".failures:mislabeled_demo",
         "Confident learning: which held-out labels are likely wrong, and how many would chance make look so?",
         "Northcutt, Jiang and Chuang 2021, Section 3; Bröcker and Smith 2007, Section 2 (what chance does)",

@@ -6,20 +6,39 @@ and Chuang 2021): where a model gives another class a probability that is high f
 one than to the label.
 """
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.core.findings import Finding, Premise, Subject
+from margin.core.findings import (
+    Finding,
+    NotAsked,
+    Premise,
+    Subject,
+    has_labels,
+    has_probabilities,
+    has_real_input,
+)
 from margin.core.tasks import CLASSES
 from margin.engine.evaluation import expand_weight
 from margin.theory.prediction.calibration import forecasts, is_distribution
-from margin.theory.prediction.confusion import name_of
-from margin.theory.prediction.held_out import stated
+from margin.theory.prediction.confusion import classified, name_of
+from margin.theory.prediction.differences import at_both_levels, independent_difference, share_limits
+from margin.theory.prediction.held_out import (
+    Terms,
+    independent_draws,
+    mean_limits,
+    stated,
+    unanswered,
+    weighted_mean,
+)
+from margin.theory.prediction.residuals import Interval, residuals_of
 
 SEED = 2021
 DRAWS = 200
@@ -33,6 +52,12 @@ NAMED = 10
 
 MOST_LISTED = 1000
 """Suspects whose rows and classes are among the curves of a finding."""
+
+FEWEST = 40
+"""Held-out examples without which no half can choose a segment and the other judge it."""
+
+MOST_FEATURES, FEW_VALUES = 200, 6
+"""Features among which a segment is looked for, and values of one that are segments themselves."""
 
 COLUMNS = ("row", "given", "likely", "probability of given", "probability of likely")
 
@@ -164,6 +189,208 @@ def _named(subject: Subject, curves: dict[str, Tensor]) -> Iterator[str]:
             f"Held-out example {row}: labeled {name_of(subject, given)!r}, of probability {of_given:.2g}; "
             f"{name_of(subject, likely)!r} has {of_likely:.2g}."
         )
+
+
+class Segment(NamedTuple):
+    """The examples of one value of a feature, or of a range of it.
+
+    Args:
+        feature: Its position among the features.
+        low: What the feature exceeds; where it is ``high``, the value that it has.
+        high: What it is at most.
+    """
+
+    feature: int
+    low: float
+    high: float
+
+    def holds(self, X: Float[Tensor, "n features"]) -> Bool[Tensor, " n"]:
+        """Which rows lie in it."""
+        x = X[:, self.feature]
+        return x == self.high if self.low == self.high else (x > self.low) & (x <= self.high)
+
+    def words(self, names: Sequence[str]) -> str:
+        """The feature and its range, in the user's units: ``age > 61``."""
+        name = names[self.feature] if self.feature < len(names) else f"feature {self.feature}"
+        if self.low == self.high:
+            # A category is a feature that is 1: its name says both.
+            return name if "=" in name and self.high == 1 else f"{name} = {self.high:.4g}"
+        if self.low == -math.inf:
+            return f"{name} <= {self.high:.4g}"
+        return f"{name} > {self.low:.4g}" + ("" if self.high == math.inf else f", <= {self.high:.4g}")
+
+
+def segments_of(X: Float[Tensor, "n features"]) -> list[Segment]:
+    """The quarters of each feature, between its quartiles, or its values where these are at most six."""
+    found = []
+    for feature, x in enumerate(X.T):
+        values = x.unique()
+        if len(values) <= FEW_VALUES:
+            found += [Segment(feature, v, v) for v in values.tolist() if len(values) > 1]
+            continue
+        quartiles = x.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=x.dtype)).unique().tolist()
+        ends = [-math.inf, *quartiles, math.inf]
+        found += [Segment(feature, low, high) for low, high in itertools.pairwise(ends)]
+    return found
+
+
+def worst_segment(X: Float[Tensor, "n features"], errors: Float[Tensor, " n"]) -> Segment:
+    r"""The segment whose mean error stands out most, in standard errors of a segment like any other.
+
+    .. math:: z = \frac{\bar e_S - \bar e_{\bar S}}{s \sqrt{1 / n_S + 1 / n_{\bar S}}}
+
+    with s the deviation of all errors. Segments of less than 1/20 of the examples, or of ten, are left out,
+    and so are those that leave out no more.
+
+    Raises:
+        NotAsked: All errors are equal, or no feature divides the examples.
+    """
+    n, s = len(errors), float(errors.std())
+    if not s > 0:
+        raise NotAsked("the errors of the examples are all equal: no segment can have more of them")
+    least, best = max(10.0, n / 20), None
+    for segment in segments_of(X):
+        inside = segment.holds(X)
+        count = int(inside.sum())
+        if least <= count <= n - least:
+            apart = float(errors[inside].mean() - errors[~inside].mean())
+            z = apart / (s * math.sqrt(1 / count + 1 / (n - count)))
+            best = max(best or (z, segment), (z, segment), key=lambda pair: pair[0])
+    if best is None:
+        raise NotAsked("no feature divides the held-out examples in parts of ten or more")
+    return best[1]
+
+
+def segments(subject: Subject) -> Finding:
+    """The segment of a feature with the most errors, and how many more it has than all other examples.
+
+    A segment is a quarter of a numeric feature, or a value of one that has few. It is chosen on one random
+    half of the held-out examples and measured on the other, so that the interval is not of the worst of
+    many. The error is the share of wrong predictions, or the mean distance of values. Where the interval of
+    the difference holds 0, no segment stands out.
+
+    Args:
+        subject: A model of classes or of real values on one input of at most 200 features.
+
+    Raises:
+        NotAsked: There are fewer than 40 held-out examples, all errors are equal, or no feature divides them.
+
+    Reference: Newcombe 1998, Section 2 (difference of independent proportions); Cox 1975 (one half chooses,
+    the
+        other judges).
+    """
+    X, terms, failure = _errors(subject)
+    classes = has_labels(subject)
+    measure: Callable[[float], list[Interval]] = lambda level: [Interval(*(math.nan,) * 3)] * 3
+    words, counts = "the segment", [0, 0]
+    remarks: tuple[str, ...] = ()
+    if not failure:
+        chooses, judges = halves(terms.example)
+        segment = worst_segment(X[chooses], terms.values[chooses])
+        inside = segment.holds(X[judges])
+        parts = [Terms(*(x[judges][side] for x in terms)) for side in (inside, ~inside)]
+        counts = [len(part.example.unique()) for part in parts]
+        if min(counts) < 2:
+            raise NotAsked("the segment that stands out in one half has no two examples in the other")
+        measure = lambda level: _apart(parts, level, classes)
+        words, remarks = segment.words(subject.feature_names), _by_confidence(subject, chooses, judges)
+    return Finding(
+        statement=("The share of wrong predictions" if classes else "The mean absolute error")
+        + f" on {counts[0]:,} held-out examples of {words}, on {counts[1]:,} others, and the difference; "
+        "the segment was chosen on another half of the examples.",
+        unit="1" if classes else "target",
+        range=(-1.0, 1.0) if classes else (-math.inf, math.inf),
+        premises=(independent_draws(subject),),
+        kind="estimate",
+        sample="" if failure else f"half of the held-out examples, {sum(counts):,}",
+        failure=failure,
+        labels=(words, "all others", "difference"),
+        remarks=remarks,
+        **at_both_levels(measure)._asdict(),
+    )
+
+
+def has_features(subject: Subject) -> bool:
+    """Whether an example is one row of real features, not so many that they mean nothing one by one."""
+    if not has_real_input(subject):
+        return False
+    batch = subject.test[0]
+    return batch.divisible and batch.inputs[0].ndim == 2 and batch.inputs[0].shape[1] <= MOST_FEATURES
+
+
+def halves(example: Int[Tensor, " n"]) -> tuple[Tensor, Tensor]:
+    """The terms of two random halves of the examples.
+
+    Raises:
+        NotAsked: There are fewer than 40 examples.
+    """
+    ids, position = example.unique(return_inverse=True)
+    if len(ids) < FEWEST:
+        raise NotAsked(f"a half that chooses and one that judges need {FEWEST} examples: got {len(ids)}")
+    order = torch.randperm(len(ids), generator=Generator().manual_seed(SEED))
+    first = torch.zeros(len(ids), dtype=torch.bool)
+    first[order[: len(ids) // 2]] = True
+    return first[position].nonzero().flatten(), (~first)[position].nonzero().flatten()
+
+
+def _errors(subject: Subject) -> tuple[Tensor, Terms, str]:
+    """The features and the error of each held-out term, and why there are none."""
+    if has_labels(subject):
+        found, failure = classified(subject)
+        terms = Terms((found.predicted != found.labels).double(), found.weight, found.example)
+    else:
+        _, residuals = residuals_of(subject)
+        terms = residuals._replace(values=residuals.values.abs())
+        failure = unanswered(terms.values, "the residual")
+    X = torch.cat([batch.inputs[0].detach().cpu().double() for batch in subject.test])
+    return X[rows_of(subject)], terms, failure
+
+
+def _apart(parts: list[Terms], level: float, classes: bool) -> list[Interval]:
+    """The mean error in both parts, and the difference, with limits of proportions or of means."""
+    both = []
+    for part in parts:
+        mean, _, worth = weighted_mean(part)
+        m = min(float(mean), 1.0) if classes else float(mean)
+        ends = share_limits(m, worth, level=level)[1:] if classes else mean_limits(part, level=level)
+        both.append(Interval(m, *ends))
+    return [*both, independent_difference(*both)]
+
+
+def _by_confidence(subject: Subject, chooses: Tensor, judges: Tensor) -> tuple[str, ...]:
+    """How often the least sure quarter is wrong, where probabilities are stated."""
+    if not has_probabilities(subject):
+        return ()
+    confidence, right = forecasts(subject).top_label
+    cut = confidence[chooses].quantile(0.25)
+    unsure, wrong = confidence[judges] <= cut, 1 - right[judges]
+    if not 0 < int(unsure.sum()) < len(unsure):
+        return ()
+    return (
+        f"By confidence: at {cut:.2g} or below {wrong[unsure].mean():.1%} are wrong, above it "
+        f"{wrong[~unsure].mean():.1%}.",
+    )
+
+
+def segments_demo() -> Subject:
+    """Two features, the first from 0 to 1: above 3/4 every other prediction is wrong, elsewhere none."""
+    x = torch.stack((torch.arange(400) / 400, torch.arange(400) % 7), 1).double()
+    labels = torch.arange(400) % 2
+    wrong = (x[:, 0] >= 0.75) & (torch.arange(400) % 4 < 2)
+    subject = stated(nn.functional.one_hot(labels ^ wrong.long(), 2).double(), labels, task=CLASSES)
+    (batch,) = subject.test
+    # The model reads its answers, which stand behind the features.
+    given = torch.cat((x, batch.inputs[0]), 1)
+    model = LastTwo()
+    return dataclasses.replace(subject, model=model, test=[batch._replace(inputs=(given,))])
+
+
+class LastTwo(nn.Module):
+    """The last two features of each row, as scores."""
+
+    def forward(self, x: Float[Tensor, "batch features"]) -> Float[Tensor, "batch 2"]:
+        """Both scores of each row."""
+        return x[:, -2:]
 
 
 def mislabeled_demo() -> Subject:
