@@ -287,6 +287,7 @@ class Subject:
         independent: Whether an example's output is independent of the others of its batch.
         assumed: What was inferred rather than stated; printed first.
         class_names: Names of the classes, in the order of the labels.
+        feature_names: Names of the features of an example that is a row of them, where they are known.
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
@@ -304,6 +305,7 @@ class Subject:
     independent: bool = True
     assumed: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
     reference_model: nn.Module | None = None

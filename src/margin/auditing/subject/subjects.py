@@ -24,6 +24,7 @@ from margin.core.findings import Subject
 from margin.core.tasks import VALUES, Task
 from margin.core.types import Batch, Domain, shortest
 from margin.data.examples import Data, held_out_part
+from margin.data.source import is_frame
 from margin.engine.evaluation import Kept, eval_mode, same_bits
 from margin.engine.loop import risk
 
@@ -63,6 +64,7 @@ def subject_of(
         ValueError: The data are empty or do not fit the model or the task.
     """
     assumed: list[str] = []
+    feature_names = _columns(data)
     if isinstance(data, Data):
         assumed += [*data.notes, *_without(data)]
         train = data.splits.get("train") if train is None else train
@@ -97,7 +99,25 @@ def subject_of(
         independent=independent,
         assumed=tuple(assumed),
         class_names=tuple(class_names),
+        feature_names=feature_names,
     )
+
+
+def feature_names_of(encoding: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the features of a table, by the record of how it was read."""
+    if encoding.get("format") != "table":
+        return ()
+    from margin.data.formats.tables.columns import feature_names
+
+    return tuple(feature_names(encoding["columns"]))
+
+
+def _columns(data: Any) -> tuple[str, ...]:
+    """The names of the features, of a Data or of a data frame that the inputs are."""
+    if isinstance(data, Data):
+        return feature_names_of(data.encoding)
+    x: Any = data[0] if isinstance(data, tuple | list) and len(data) == 2 else None
+    return tuple(map(str, x.columns)) if is_frame(x) else ()
 
 
 def _without(data: Data) -> list[str]:
