@@ -18,6 +18,7 @@ from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES, VALUES, class_accuracy
 from margin.math.probability.inequalities import chebyshev_bound
 from margin.math.probability.information import entropy, mutual_information
+from margin.theory.evidence.shift import same_distribution
 from margin.theory.prediction.confusion import classified, confusion_matrix
 from margin.theory.prediction.held_out import (
     described,
@@ -161,7 +162,7 @@ def gap(subject: Subject) -> Finding:
         value=risk.mean - empirical.mean,
         unit="loss",
         range=(-torch.inf, torch.inf),
-        premises=(independent_draws(subject),),
+        premises=(independent_draws(subject), same_distribution(subject)),
         kind="estimate",
         stderr=risk.stderr,
         printed=(low - empirical.mean, high - empirical.mean),
