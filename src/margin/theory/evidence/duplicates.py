@@ -21,6 +21,7 @@ from margin.math.seeds import mix
 from margin.math.two_samples.distances import CHUNK, distances
 from margin.theory.evidence.rows import (
     drawn,
+    flat,
     has_rows,
     kept_data,
     listed,
@@ -40,6 +41,9 @@ DEVIATIONS = 4.0
 
 PARTLY = 0.01
 """Pairs of rows that agree in one half of their features alone, for each equal pair: fewer are no chance."""
+
+KINDS = 3
+"""Rows for each different one, beyond which rows are of few kinds."""
 
 RISK = 0.01
 """Chance of naming any near duplicate at all in data without one."""
@@ -103,8 +107,9 @@ def overlap(subject: Subject) -> Overlap:
     A random split of a file that holds its records twice passes this. So equal rows are put down to chance
     only where rows that agree in a random half of their features, and not in the other, are at least one in
     a hundred of the equal ones, for either half: where values are coarse (iris, in tenths of a centimeter;
-    three binary features) or mostly 0, agreement comes by parts; a copy agrees in all or nothing. Of a single
-    feature there are no halves: chance is then not ruled out.
+    three binary features) or mostly 0, agreement comes by parts; a copy agrees in all or nothing. Chance is
+    not ruled out either where there is a single feature, which has no halves, or where the rows are of few
+    kinds: less than one for every three rows.
 
     Args:
         subject: Its batches have rows.
@@ -179,7 +184,7 @@ def _pairs(sizes: Tensor) -> int:
 def _by_chance(subject: Subject, sizes: Tensor) -> bool:
     """Whether rows that agree in one half of their features alone are not far rarer than equal rows."""
     width = sum(x[:1].numel() for x in subject.test[0].inputs)
-    if width < 2:
+    if width < 2 or KINDS * int((sizes > 0).sum()) < int(sizes.sum()):
         return True
     chosen = torch.randperm(width, generator=Generator().manual_seed(mix(0, 17))) < width // 2
     for half in (chosen, ~chosen):
@@ -190,7 +195,7 @@ def _by_chance(subject: Subject, sizes: Tensor) -> bool:
 
 
 def _half(batch: Batch, half: Tensor) -> list[Tensor]:
-    return [torch.cat([x.detach().cpu().reshape(len(x), -1).double() for x in batch.inputs], 1)[:, half]]
+    return [torch.cat([flat(x).double() for x in batch.inputs], 1)[:, half]]
 
 
 def unseen_draws(subject: Subject) -> str:

@@ -57,9 +57,14 @@ def rows_of_batches(batches: Sequence[Batch]) -> Iterator[tuple[int, Batch, Tens
         first += len(batch.inputs[0])
 
 
+def flat(x: Tensor) -> Tensor:
+    """The numbers of each row, on the CPU."""
+    return x.detach().cpu().reshape(len(x), -1)
+
+
 def digests(tensors: Sequence[Tensor]) -> list[bytes]:
     """A digest of the values of each row of several tensors together; -0 is 0."""
-    columns = [(x.detach().cpu().flatten(1) if x.ndim > 1 else x.detach().cpu()[:, None]) for x in tensors]
+    columns = [flat(x) for x in tensors]
     arrays = [(x.float() if x.dtype == torch.bfloat16 else x).add(0).contiguous().numpy() for x in columns]
     found = []
     for rows in zip(*arrays, strict=True):
@@ -125,7 +130,7 @@ def drawn(subject: Subject) -> tuple[Drawn, Drawn]:
                 found.append(Drawn(torch.zeros(0, width, dtype=torch.float64), None, "no training examples"))
                 continue
             sample = drawn_rows(batches, limit)
-            inputs = torch.cat([batch.inputs[0].detach().cpu().flatten(1) for batch in sample.batches])
+            inputs = torch.cat([flat(batch.inputs[0]) for batch in sample.batches])
             given = [batch.targets.detach().cpu() for batch in sample.batches if batch.targets is not None]
             targets = torch.cat(given) if given else None
             found.append(Drawn(inputs.double(), targets, sample.words(kind)))
