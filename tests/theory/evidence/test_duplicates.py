@@ -106,6 +106,8 @@ def test_three_binary_features_always_repeat(seed: int) -> None:
     assert counted(subject)["rows whose equals have another label"] == 400
     rare = (rng.random((400, 15)) < 0.02).astype(float)  # most rows are 0
     assert unseen_draws(split((rare, rng.integers(0, 2, 400)), seed)) == ""
+    sexes = np.eye(2)[rng.integers(0, 2, 400)]  # two features, each of which tells the other
+    assert unseen_draws(split((sexes, rng.integers(0, 2, 400)), seed)) == ""
     one_hot = np.eye(5)[rng.integers(0, 5, (400, 3))].reshape(400, 15)  # correlated features
     assert unseen_draws(split((one_hot, rng.integers(0, 2, 400)), seed)) == ""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
@@ -36,7 +36,9 @@ def kept_data(subject: Subject, name: str, compute: Callable[[], T]) -> T:
 
 
 def has_rows(subject: Subject) -> bool:
-    """Whether each example has a row of its own in each input."""
+    """Whether each example has a row of its own in each input: predictions without inputs have none."""
+    if isinstance(subject.model, nn.Identity):
+        return False
     parts = [part[0] for part in (subject.test, subject.train) if len(part)]
     return bool(parts) and all(
         batch.divisible and all(x.layout == torch.strided for x in batch.inputs) for batch in parts
