@@ -155,13 +155,14 @@ def gap(subject: Subject) -> Finding:
     train = held_out_terms(subject.model, subject.train, subject.objective)
     risk, empirical = weighted_mean(test), weighted_mean(train)
     low, high = limits_of(test)
+    negative = bool((torch.cat((test.values, train.values)) < 0).any())
     failure = unanswered(test.values, "the held-out loss") or unanswered(train.values, "the training loss")
     return Finding(
         statement=f"The mean loss on held-out examples ({risk.mean.item():.4g}) exceeds that on the "
         f"training examples ({empirical.mean.item():.4g}) by this much.",
         value=risk.mean - empirical.mean,
         unit="loss",
-        range=(-torch.inf, torch.inf),
+        range=(-torch.inf if negative or failure else -float(empirical.mean), torch.inf),
         premises=(independent_draws(subject), same_distribution(subject)),
         kind="estimate",
         stderr=risk.stderr,
