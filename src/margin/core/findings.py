@@ -152,6 +152,15 @@ class Finding:
         """The ends of the interval that is printed, of 95 %, element by element."""
         return self._ended(self.printed or self.interval, PRINTED)
 
+    @cached_property
+    def leaves_open(self) -> bool:
+        """Whether each element may lie anywhere in its range, and nothing is promised of it."""
+        if self.kind == "exact" or self.sandwich is not None or self.verdict is not Verdict.MEASURED:
+            return False
+        below, above = self.shown
+        least, most = self.range
+        return bool(((below <= least) & (above >= most)).all())
+
     def _ended(self, ends: tuple[Tensor, Tensor] | None, errors: float) -> tuple[Tensor, Tensor]:
         """An interval, stated or of so many standard errors, with its rounding, cut at the range."""
         value = self.value.double()
@@ -248,8 +257,15 @@ class Finding:
 
 
 def finding_of(claim: Claim, subject: "Subject") -> Finding:
-    """What a claim answers of a subject; its row's reference fills the finding's where that is empty."""
+    """What a claim answers of a subject; its row's reference fills the finding's where that is empty.
+
+    Raises:
+        NotAsked: The claim raised it, or its answer is no more than the range of the quantity.
+    """
     found: Finding = resolve(claim.ask)(subject)
+    if found.leaves_open:
+        least, most = found.range
+        raise NotAsked(f"the answer tells nothing: all of [{least:g}, {most:g}] is possible")
     return found if found.reference else replace(found, reference=claim.reference)
 
 

@@ -25,6 +25,8 @@ from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, expand_weight
 from margin.engine.loop import risk
+from margin.theory.evidence.duplicates import unseen_draws
+from margin.theory.evidence.groups import new_examples
 
 
 class Terms(NamedTuple):
@@ -226,8 +228,15 @@ def output_of_one(subject: Subject) -> object:
 
 
 def independent_draws(subject: Subject) -> Premise:
-    """The hypothesis of every error over examples: they are independent draws from one distribution."""
+    """The hypothesis of every error over examples: they are independent draws from one distribution.
+
+    The data refute it where held-out rows are copies of training rows, or of each other, or windows of one
+    series with them, or of their groups: see :mod:`margin.theory.evidence`.
+    """
     text = "the held-out examples are independent draws from one distribution"
+    seen = unseen_draws(subject) or new_examples(subject)
+    if subject.independent and seen:
+        return Premise(text, "refuted", seen)
     if subject.groups and subject.independent:
         text = f"the held-out groups of {subject.groups!r} are independent draws from one distribution"
         return Premise(
