@@ -1,7 +1,6 @@
 """``margin audit RUN | pkg.module:build [DATA]``."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,7 @@ def audit_model(
     reference: str = "",
     claims: str = "*",
     require: list[str] | None = None,
-    minutes: float = math.inf,
+    minutes: float = 2.0,
     task: Literal["classes", "binary", "logits", "probabilities", "halfspace", "values"] | None = None,
     target: str = "",
     train: str = "",
@@ -48,7 +47,8 @@ def audit_model(
             file of weights.
         claims: Claims to check: names or patterns, separated by commas.
         require: Requirement on the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
-        minutes: Time budget in minutes: the cheapest claims come first, those that do not fit are listed.
+        minutes: Time budget in minutes: the most telling claims come first, then the cheapest; dear ones are
+            asked of fewer examples, and those that do not fit are listed.
         task: Task: how the module's outputs are read; inferred if not given. Outputs in [0,1] are
             logits or probabilities.
         target: Target column of a table.
