@@ -1,7 +1,6 @@
 """``margin audit RUN | pkg.module:build [DATA]``."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ def audit_model(
     require: list[str] | None = None,
     fail_on: str = "violated,failed",
     junit: str = "",
-    minutes: float = math.inf,
+    minutes: float = 2.0,
     task: Literal["classes", "binary", "logits", "probabilities", "halfspace", "values"] | None = None,
     target: str = "",
     train: str = "",
@@ -54,7 +53,8 @@ def audit_model(
         fail_on: Verdicts that make the exit status 1, beside a requirement that is not met, separated by
             commas; none for requirements alone.
         junit: JUnit XML file to write, for continuous integration.
-        minutes: Time budget in minutes: the cheapest claims come first, those that do not fit are listed.
+        minutes: Time budget in minutes: the most telling claims come first, then the cheapest; dear ones are
+            asked of fewer examples, and those that do not fit are listed.
         task: Task: how the module's outputs are read; inferred if not given. Outputs in [0,1] are
             logits or probabilities.
         target: Target column of a table.

@@ -179,11 +179,18 @@ class Cost:
         passes: How often the model is evaluated on each example, about.
         part: The examples: test, or train where they are known.
         limit: Examples at most, 0 for all.
+        drawn: Whether fewer examples may be drawn, by ``Subject.at_most``, where there is less time.
     """
 
     passes: float = 1.0
     part: Literal["test", "train"] = "test"
     limit: int = 0
+    drawn: bool = False
+
+
+def drawn(passes: float, limit: int = 1024) -> Cost:
+    """The cost of a question about training examples that it draws: of fewer, where there is less time."""
+    return Cost(passes, "train", limit, drawn=True)
 
 
 @dataclass(frozen=True, slots=True)

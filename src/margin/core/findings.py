@@ -308,6 +308,7 @@ class Subject:
         initial: The model with the weights that the training began with, where they are known.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
         reference_model: The reference model: a second one of the same kind, for claims that compare two.
+        most: Examples at most that a question of many passes draws; None: as many as it says itself.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
     """
@@ -326,7 +327,21 @@ class Subject:
     initial: nn.Module | None = None
     reference_model: nn.Module | None = None
     groups: str = ""
+    most: int | None = None
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def drawing(self, most: int | None) -> "Subject":
+        """The same subject, of which a question of many passes draws at most so many examples.
+
+        What was kept of the one is kept of the other.
+        """
+        made = replace(self, most=most)
+        object.__setattr__(made, "kept", self.kept)
+        return made
+
+    def at_most(self, examples: int | None) -> int | None:
+        """How many examples a question draws that would draw so many; None: all."""
+        return min((n for n in (self.most, examples) if n is not None), default=None)
 
 
 def without_loss(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:

@@ -1,6 +1,6 @@
 """``margin.audit``: theoretical guarantees and measurements of a model, a run's or anybody's, compared."""
 
-import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,9 @@ from margin.core.findings import Subject, Verdict
 from margin.core.types import Domain
 from margin.engine.runs import Run
 
+MINUTES = 2.0
+"""What an audit may take, where nothing else is said."""
+
 
 # 12 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
@@ -33,7 +36,7 @@ def audit(
     reference: nn.Module | Run | str | Path | None = None,
     require: Sequence[str] = (),
     fail_on: Sequence[str] = FAIL_ON,
-    minutes: float = math.inf,
+    minutes: float = MINUTES,
     progress: Progress | None = None,
 ) -> Audit:
     """Put every claim that applies to a model, and collect the findings.
@@ -53,7 +56,9 @@ def audit(
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
             that this names are asked too.
         fail_on: The verdicts by which ``audit.failed``, beside a requirement that is not met.
-        minutes: What the questions may take: what does not fit is left out and listed.
+        minutes: What the audit may take, the reading of the model and the report counted: the most telling
+            and the cheapest claims come first, dear ones are asked of fewer examples, which their findings
+            say, and what does not fit is listed as not asked. inf for any time.
         progress: Called before each claim is asked.
 
     Returns:
@@ -64,6 +69,7 @@ def audit(
         ValueError: The data do not fit the model, no claim has such a name, or a requirement is about a claim
             that does not apply.
     """
+    began = time.perf_counter()
     requirements = [requirement_of(text) for text in ([require] if isinstance(require, str) else require)]
     named = claims_named([claims] if isinstance(claims, str) else claims)
     required = [requirement.claim for requirement in requirements]
@@ -75,6 +81,7 @@ def audit(
         requirements=requirements,
         fail_on=verdicts_named(fail_on),
         minutes=minutes,
+        began=began,
         everything=claims != "*" and list(claims) != ["*"],
     )
     if isinstance(model, Estimator):

@@ -24,9 +24,9 @@ from margin.theory.prediction.held_out import (
     described,
     held_out_answers,
     held_out_losses,
-    held_out_terms,
     independent_draws,
     limits_of,
+    losses_of,
     stated,
     unanswered,
     weighted_mean,
@@ -152,7 +152,7 @@ def gap(subject: Subject) -> Finding:
         subject: A model whose training examples are known.
     """
     test = held_out_losses(subject)
-    train = held_out_terms(subject.model, subject.train, subject.objective)
+    train = losses_of(subject, "train")
     risk, empirical = weighted_mean(test), weighted_mean(train)
     low, high = limits_of(test)
     negative = bool((torch.cat((test.values, train.values)) < 0).any())
