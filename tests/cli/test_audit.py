@@ -319,6 +319,23 @@ def test_a_binary_logit_in_a_column_is_audited(here: Path, capsys: pytest.Captur
     assert any("read as one number" in text for text in document["assumed"])
 
 
+def test_the_part_of_the_output_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "parts.py").write_text(
+        "from torch import nn\n"
+        "class Two(nn.Module):\n"
+        "    def forward(self, x): return {'teacher': 2 * x[:, :3], 'student': -x[:, :3]}\n"
+    )
+    assert "student" in line(capsys, "audit", "parts:Two", "held.npz")
+    words = ("audit", "parts:Two", "held.npz", "--claims", "risk.accuracy", "--json", "--output")
+    data = np.load(here / "held.npz")
+    for name, sign in (("teacher", 1), ("student", -1)):
+        assert main([*words, name]) == 0
+        (answer,) = json.loads(capsys.readouterr().out)["answers"]
+        share = float(((sign * data["x"][:, :3]).argmax(1) == data["y"]).mean())
+        assert math.isclose(answer["finding"]["value"], share, rel_tol=1e-6)
+    assert "got 'nobody' of a dict of teacher, student" in line(capsys, *words, "nobody")
+
+
 def test_audits_are_compared_with_their_requirements(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for out, bound in (("a", "0.01"), ("b", "0.999")):
         main([*STRANGER, "--require", f"accuracy>={bound}", "--out", out])

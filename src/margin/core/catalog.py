@@ -264,6 +264,7 @@ LONG = "it takes long"
 """Why a claim is asked only where it is named."""
 
 LABELS = Need("class labels", "margin.core.findings:has_labels")
+ONE_LABEL = Need("one class label an example", "margin.core.findings:has_one_label")
 PROBABILITIES = Need("class probabilities", "margin.core.findings:has_probabilities")
 LOSS = Need("a loss", "margin.core.findings:has_loss")
 TWO_EXAMPLES = Need("two held-out examples", "margin.core.findings:has_two_examples")

@@ -304,6 +304,7 @@ class Subject:
         assumed: What was inferred rather than stated; printed first.
         class_names: Names of the classes, in the order of the labels.
         feature_names: Names of the features of an example that is a row of them, where they are known.
+        label_names: Names of several labels that an example may have at once, in their order.
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
@@ -323,6 +324,7 @@ class Subject:
     assumed: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
     reference_model: nn.Module | None = None
@@ -361,6 +363,12 @@ def has_loss(subject: Subject) -> bool:
 def has_labels(subject: Subject) -> bool:
     """Whether the targets are classes."""
     return subject.task.classes is not None and has_targets(subject)
+
+
+def has_one_label(subject: Subject) -> bool:
+    """Whether the targets are classes, one an example."""
+    first = subject.test[0].targets if has_labels(subject) else None
+    return first is not None and first.ndim == 1
 
 
 def has_probabilities(subject: Subject) -> bool:

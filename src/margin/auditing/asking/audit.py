@@ -12,7 +12,7 @@ from torch import nn
 from margin.auditing.asking.answers import FAIL_ON, Audit, Progress, ask
 from margin.auditing.asking.budget import claims_named
 from margin.auditing.asking.requirements import requirement_of
-from margin.auditing.subject.subjects import subject_of
+from margin.auditing.subject.subjects import alike, subject_of
 from margin.auditing.subject.trained import Estimator, is_held_out, subject_of_estimator, subject_of_run
 from margin.core import catalog
 from margin.core.findings import Subject, Verdict
@@ -33,6 +33,7 @@ def audit(
     train: Any = None,
     domain: Domain | tuple[float, float] | None = None,
     class_names: Sequence[str] = (),
+    output: str | int | None = None,
     reference: nn.Module | Run | str | Path | None = None,
     require: Sequence[str] = (),
     fail_on: Sequence[str] = FAIL_ON,
@@ -46,11 +47,14 @@ def audit(
         data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
         claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
             those whose answer is known before or takes long, which are listed.
-        task: How a module's outputs are read: classes, binary, logits, probabilities, halfspace or values;
-            inferred if not given, and refused where it cannot be told.
+        task: How a module's outputs are read: classes, binary, multilabel, terms (a class at each place),
+            logits, probabilities, halfspace or values; inferred if not given, and refused where it cannot be
+            told.
         train: The examples that a module was trained on, for the claims that need them.
         domain: Where one input of a module may lie, in the data's units.
         class_names: Names of a module's classes, in the order of its outputs; text targets need them.
+        output: Which part of what a module returns is its outputs, an index, a key or an attribute, where it
+            returns several things; if not given a tensor, the first of a tuple, ``logits``, or the only one.
         reference: Reference model: a second one of the same kind, a run for a run or a module for a module,
             for claims that compare two.
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
@@ -121,8 +125,10 @@ def audit(
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
     if not (reference is None or isinstance(reference, nn.Module)):
         raise ValueError("reference must be a module where the model is one: got a run")
-    subject = subject_of(model, data, task=task, train=train, domain=domain, class_names=tuple(class_names))
-    return put(replace(subject, reference_model=_second(model, reference)))
+    names = tuple(class_names)
+    subject = subject_of(model, data, task=task, train=train, domain=domain, class_names=names, output=output)
+    second = _second(model, reference)
+    return put(replace(subject, reference_model=None if second is None else alike(subject.model, second)))
 
 
 def verdicts_named(names: str | Sequence[str]) -> tuple[Verdict, ...]:

@@ -20,6 +20,8 @@ from margin.core.catalog import (
 TWO_CLASSES = Need("the probabilities of exactly two classes",
     "margin.theory.prediction.calibration:has_two_classes")
 MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking:has_many_classes")
+SEVERAL_LABELS = Need("several labels an example",
+    "margin.theory.prediction.multilabel:has_several_labels")
 REAL_VALUES = Need("predictions of real values", "margin.theory.prediction.residuals:has_values")
 FEATURES = Need("one row of at most 200 real features an example",
     "margin.theory.prediction.failures:has_features")
@@ -110,6 +112,12 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/ranking.auroc_by_class", ".ranking:area_by_class", ".ranking:many_demo",
         "Area under the ROC curve by class: how often does a class's example score above one of the rest?",
         DELONG, needs=(LABELS, MANY_CLASSES, TWO_LABELS), question="fails"),
+    Claim("theory/multilabel.by_label", ".multilabel:by_label", ".multilabel:demo",
+        "Accuracy by label: how often is each of several labels told rightly?", WILSON,
+        needs=(SEVERAL_LABELS,), question="fails"),
+    Claim("theory/multilabel.subset", ".multilabel:subset", ".multilabel:demo",
+        "Subset accuracy: how often are all labels of an example told rightly?",
+        f"Zhang and Zhou 2014, Section 2.2.2; {CLOPPER_1934}", needs=(SEVERAL_LABELS,), question="right"),
     Claim("theory/residuals.mae", ".residuals:mae", ".residuals:demo",
         "Mean absolute error: how far do predictions lie from the targets, in the mean?",
         RATIO, needs=(REAL_VALUES, TWO_EXAMPLES), question="right"),
