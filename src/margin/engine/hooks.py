@@ -295,9 +295,10 @@ def check_stops(training: Training, before: Training, plan: Plan, trial: Callabl
 def check_metric(metric: str, metrics: Metrics) -> None:
     """Refuse a name that no metric of a step has."""
     if metric not in metrics:
-        near = ", ".join(nearest(metric, metrics)) or "none"
+        near = ", ".join(nearest(metric, metrics))
+        said = f"; nearest: {near};" if near else ","
         raise ValueError(
-            f"until names a metric of the step: got {metric!r}; nearest: {near}; it has {', '.join(metrics)}"
+            f"until names a metric of the step: got {metric!r}{said} it has {', '.join(metrics)}"
         )
 
 
