@@ -272,7 +272,8 @@ def with_groups(
             f"{raw.name}: groups must be whole numbers or names, of shape ({len(raw.targets)},): got "
             f"{found.dtype} of shape {found.shape}"
         )
-    if len(empty := np.flatnonzero(found == "") if found.dtype.kind == "U" else ()):
+    empty = np.flatnonzero(found == "") if found.dtype.kind == "U" else np.zeros(0, dtype=np.int64)
+    if len(empty):
         raise ValueError(
             f"{raw.name}: every example needs its group: the name at index {empty[0]} of {called!r} is empty "
             f"({len(empty)} in all); fill it in, or give each such example a group of its own"

@@ -163,10 +163,8 @@ def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular) 
     clock = since.dt.total_microseconds().to_numpy() / 1e6 if dated else since.cast(pl.Float64).to_numpy()
     values = np.diff(clock)
     _check_order(table, name, values, times)
-    unit, size = "", 1.0
-    if dated:
-        unit, size, clock = _counted(times.cast(pl.Date).to_numpy(), clock)
-        values = np.diff(clock)
+    unit, size, clock = _counted(times.cast(pl.Date).to_numpy(), clock) if dated else ("", 1.0, clock)
+    values = np.diff(clock)
     usual = usual_step(values)
     calendar = dated and not unit and usual > 20 * 86_400  # dates that only nearly are a month apart
     step = TimeStep(usual * size, dated, unit == "business day")
@@ -238,8 +236,8 @@ MONDAY = 4
 def _stamps(since: NDArray[Any], times: pl.Series, unit: str) -> tuple[str, ...]:
     """The times so long after the first: as dates, ``since`` in seconds or a unit, or as numbers."""
     if unit == "month":
-        first = pl.repeat(times[0], len(since), eager=True)
-        return tuple(map(str, first.dt.offset_by(pl.Series([f"{k:.0f}mo" for k in since]))))
+        starts = pl.repeat(times[0], len(since), eager=True)
+        return tuple(map(str, starts.dt.offset_by(pl.Series([f"{k:.0f}mo" for k in since]))))
     if unit == "business day":
         first = np.datetime64(times.cast(pl.Date)[0])
         since = (np.busday_offset(first, since.astype(int)) - first).astype(int) * 86_400
