@@ -25,6 +25,7 @@ from margin.data.formats.series.clock import (
 from margin.data.formats.series.step import TimeStep
 from margin.data.formats.tables.columns import Column, Remedies, as_kind, missing_cell, no_column, understand
 from margin.data.formats.tables.delimited import Table, load_table
+from margin.data.formats.tables.table_parts import grouped_note
 
 Missing = Literal["error", "last"]
 
@@ -102,6 +103,7 @@ def load_steps(
         as_kind(table, name, "number") if wanted is not None else _number(table, name) for name in used
     ]
     filled = [_filled(table, column, time_column, missing) for column in columns]
+    notes += [grouped_note(column) for column in columns if column.grouped]
     gaps = sum(column.values.null_count() for column in columns)
     if gaps:
         notes.append(f"{gaps} missing cells get the last value before them")

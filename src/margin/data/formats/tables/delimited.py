@@ -40,6 +40,7 @@ class Writing:
         header: Whether the first row names the columns; "none" calls them column_1, column_2, ...
         separator: What divides cells; None finds it out.
         decimal: The decimal mark; None finds it out.
+        usual: The decimal mark where a file does not tell.
         missing: Cells that mean a missing value; None: :data:`MARKERS`, and none where columns have types.
         text: Columns that stay text as it stands; None is all, () none of which every cell is a number.
     """
@@ -47,6 +48,7 @@ class Writing:
     header: Header = "first"
     separator: str | None = None
     decimal: Decimal | None = None
+    usual: Decimal = "."
     missing: tuple[str, ...] | None = None
     text: tuple[str, ...] | None = None
 
@@ -119,7 +121,7 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
     raw, found = _bytes(path)
     start = raw[: 1 << 20].decode(errors="ignore")
     separator = writing.separator or separator_of(start)
-    decimal = writing.decimal or decimal_of(start, separator)
+    decimal, doubt = (writing.decimal, "") if writing.decimal else decimal_of(start, separator, writing.usual)
     if separator == decimal:
         raise ValueError(f"{path}: cells are divided by commas: a decimal mark must be a point")
     markers = MARKERS if writing.missing is None else ("", *writing.missing)
@@ -130,6 +132,8 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
         raise ValueError(f"{path}: the file has a header but no rows")
     form_notes = [f"cells are divided by {NAMES.get(separator, repr(separator))}"] * (separator != ",")
     form_notes += ["numbers are written with a decimal comma"] * (decimal == ",")
+    if doubt and writing.usual == decimal == ".":
+        form_notes += [f"{doubt} is no thousand: if its point divides thousands, set --data.decimal ','"]
     return Table(
         str(path),
         frame,

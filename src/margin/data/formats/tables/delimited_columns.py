@@ -96,7 +96,8 @@ def _as_written(frame: pl.DataFrame) -> pl.DataFrame:
 def _typed(read: Callable[..., pl.DataFrame | None], names: Sequence[str], form: Form) -> pl.DataFrame | None:
     """The columns with the types that polars finds, numbers and text; None where it finds none."""
     missing = list(form.missing)
-    frame = read(infer_schema_length=1000, null_values=missing)
+    # what it takes for decimal commas from the first rows, it reads with decimal points in later ones
+    frame = read(infer_schema_length=1000, null_values=missing) if form.decimal == "." else None
     if frame is None:
         frame = read(infer_schema_length=None, null_values=missing)
     if frame is None:

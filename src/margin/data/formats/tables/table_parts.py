@@ -186,6 +186,7 @@ def notes_of(
         for column in columns
         if column.zeros
     ]
+    notes += [grouped_note(column) for column in columns if column.grouped]
     notes += [
         f"column {column.name!r} holds whole numbers of 2^53 and more, which are rounded to a float64"
         for column in columns
@@ -202,6 +203,13 @@ def notes_of(
             "the domain covers the 0/1 features of categories too: they may be moved between 0 and 1"
         )
     return notes
+
+
+def grouped_note(column: Column) -> str:
+    """What is said of numbers whose thousands are divided by a mark."""
+    mark = next(c for c in column.grouped if c in ".,")
+    what = "points" if mark == "." else "commas"
+    return f"column {column.name!r}: the {what} of {column.grouped} divide thousands"
 
 
 def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.int64]) -> dict[str, Any]:

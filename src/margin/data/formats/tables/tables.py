@@ -285,7 +285,7 @@ def _encoding(
         "ignored": [other for other in table.frame.columns if other not in taken],
         "header": writing.header,
         "separator": writing.separator,
-        "decimal": writing.decimal,
+        "decimal": table.decimal,
         "missing_values": list(table.missing),
     }
 
