@@ -1,7 +1,6 @@
 """``margin audit RUN | pkg.module:build [DATA]``."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ def run(words: Sequence[str]) -> Output:
     )
 
 
-# 16 parameters: each is an option of the command
+# 17 parameters: each is an option of the command
 def audit_model(
     model: str,
     data: str = "",
@@ -32,8 +31,12 @@ def audit_model(
     require: list[str] | None = None,
     fail_on: str = "violated,failed",
     junit: str = "",
-    minutes: float = math.inf,
-    task: Literal["classes", "binary", "logits", "probabilities", "halfspace", "values"] | None = None,
+    minutes: float = 2.0,
+    task: Literal[
+        "classes", "binary", "multilabel", "terms", "logits", "probabilities", "halfspace", "values"
+    ]
+    | None = None,
+    output: str = "",
     target: str = "",
     train: str = "",
     class_names: str = "",
@@ -54,9 +57,12 @@ def audit_model(
         fail_on: Verdicts that make the exit status 1, beside a requirement that is not met, separated by
             commas; none for requirements alone.
         junit: JUnit XML file to write, for continuous integration.
-        minutes: Time budget in minutes: the cheapest claims come first, those that do not fit are listed.
+        minutes: Time budget in minutes: the most telling claims come first, then the cheapest; dear ones are
+            asked of fewer examples, and those that do not fit are listed.
         task: Task: how the module's outputs are read; inferred if not given. Outputs in [0,1] are
-            logits or probabilities.
+            logits or probabilities; multilabel is several labels of 0 and 1, terms a class at each place.
+        output: Output part of a module that returns several things: a key, an attribute or an index, as
+            logits or 0; the obvious one if not given.
         target: Target column of a table.
         train: Training data of the module, for the claims that need them.
         class_names: Class names in the order of the module's outputs, separated by commas.
@@ -64,23 +70,20 @@ def audit_model(
         out: Output directory of findings.json and report.html; RUN/audit or ./audit if not given.
         force: Whether findings and report in that directory are overwritten.
     """
-    from margin.auditing.asking.answers import Interrupted
+    from margin.auditing.asking.answers import Interrupted, check_free
     from margin.auditing.asking.audit import audit
 
     patterns = [pattern for pattern in claims.split(",") if pattern]
     is_run = ":" not in model
     directory = Path(out) if out else Path(model) / "audit" if is_run else Path("audit")
-    if directory.exists() and not directory.is_dir():
-        raise FileExistsError(f"{directory} is a file: choose another --out")
-    if out and (directory / "findings.json").exists() and not force:
-        raise FileExistsError(f"{directory} holds an audit: choose another --out, or --force to replace it")
-    if is_run and (weights or task or domain or train or class_names):
+    check_free(directory, force=force or not out)  # before anything is asked, and again when it is saved
+    if is_run and (weights or task or domain or train or class_names or output):
         raise ValueError(
             "a run knows its weights, task, domain, training data and classes: "
-            "leave out --weights, --task, --domain, --train, --class-names"
+            "leave out --weights, --task, --domain, --train, --class-names, --output"
         )
     named = tuple(name.strip() for name in class_names.split(",")) if class_names else ()
-    given = Given(data, train, target, named, task, domain)
+    given = Given(data, train, target, named, task, domain, output or None)
     asked = model if is_run else stranger(model, given, (weights, reference))
     held_out = data or None if is_run else None
     try:
@@ -97,13 +100,13 @@ def audit_model(
             progress=tell,
         )
     except Interrupted as stopped:
-        return kept(stopped.audit, directory, junit)
-    return kept(found, directory, junit)
+        return kept(stopped.audit, directory, force=force or not out, junit=junit)
+    return kept(found, directory, force=force or not out, junit=junit)
 
 
-def kept(found: Any, directory: Path, junit: str = "") -> Output:
+def kept(found: Any, directory: Path, *, force: bool, junit: str = "") -> Output:
     """Write findings and report, and answer with both; what was interrupted has status 130 and says so."""
-    report = found.save(directory)
+    report = found.save(directory, force=force)
     if junit:
         write_whole(Path(junit), found.junit())
     if found.interrupted:
@@ -123,11 +126,12 @@ class Given(NamedTuple):
     class_names: tuple[str, ...]
     task: str | None
     domain: list[float] | None
+    output: str | None
 
 
 def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     """The subject of a module that a function of the user's builds, with every example of a file."""
-    from margin.auditing.subject.subjects import subject_of
+    from margin.auditing.subject.subjects import alike, subject_of
     from margin.auditing.subject.user_modules import load_builder
     from margin.engine.transfer import load_weights
 
@@ -144,8 +148,16 @@ def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     examples, box, names = examples_of(given.data, given, "test")
     train = examples_of(given.train, given, "train", names)[0] if given.train else None
     box = tuple(given.domain) if given.domain else box
-    subject = subject_of(module, examples, task=given.task, train=train, domain=box, class_names=names)
-    return replace(subject, reference_model=second)
+    subject = subject_of(
+        module,
+        examples,
+        task=given.task,
+        train=train,
+        domain=box,
+        class_names=names,
+        output=given.output,
+    )
+    return replace(subject, reference_model=None if second is None else alike(subject.model, second))
 
 
 def noted(text: str) -> None:

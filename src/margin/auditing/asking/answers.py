@@ -171,21 +171,23 @@ class Audit:
 
     # what renders an audit reads it: it is named, not imported
 
-    def save(self, directory: str | Path) -> Path:
-        """Write ``findings.json`` and ``report.html``, one file that needs no network; replaces those there.
+    def save(self, directory: str | Path, *, force: bool = False) -> Path:
+        """Write ``findings.json`` and ``report.html``, one file that needs no network.
 
         What each held-out example came to is written beside them, for comparisons in pairs.
 
         Args:
             directory: Where; it is made if it does not exist.
+            force: Whether an audit that is there is replaced.
 
         Returns:
             The report.
 
         Raises:
-            FileExistsError: There is a file of that name.
+            FileExistsError: There is a file of that name, or an audit that is not to be replaced.
         """
         place = Path(directory)
+        check_free(place, force=force)
         place.mkdir(parents=True, exist_ok=True)
         document = json.dumps(self.as_json(), indent=1, allow_nan=False)
         (place / FILE).unlink(missing_ok=True)
@@ -209,6 +211,20 @@ class Audit:
 
     def __str__(self) -> str:
         return str(resolve("margin.auditing.report.terminal:plain")(self))
+
+
+def check_free(directory: Path, *, force: bool) -> None:
+    """Refuse a directory that an audit cannot be written to.
+
+    Raises:
+        FileExistsError: It is a file, or holds an audit that is not to be replaced.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise FileExistsError(f"{directory} is a file: choose another directory (--out)")
+    if not force and (directory / "findings.json").exists():
+        raise FileExistsError(
+            f"{directory} holds an audit: choose another directory (--out), or replace it (force, --force)"
+        )
 
 
 def row_verdicts(found: Finding) -> list[Verdict]:
@@ -237,6 +253,7 @@ def ask(
     requirements: Sequence[Requirement] = (),
     fail_on: Sequence[Verdict] = FAIL_ON,
     minutes: float = math.inf,
+    began: float | None = None,
     everything: bool = True,
 ) -> Audit:
     """Put every claim to the subject that it applies to; none may leave a trace.
@@ -250,8 +267,9 @@ def ask(
         progress: Called before each claim is asked.
         requirements: What the user requires; each is of one of the claims.
         fail_on: The verdicts by which the audit fails.
-        minutes: What the audit may take: the cheapest claims are asked first, and one that is not expected
-            to fit into what remains is left out and listed.
+        minutes: What the audit may take: the most telling and the cheapest claims are asked first, of fewer
+            examples where that saves time; one that does not fit into what remains is listed as not asked.
+        began: When that time began, by ``time.perf_counter``; now, if not given.
         everything: Whether claims are asked that should be named; a required one always is.
 
     Returns:
@@ -265,20 +283,22 @@ def ask(
         ValueError: A requirement is about a claim that does not apply, or an element that is not there.
     """
     claims = list(claims)
-    plan = Budget(subject, minutes)
+    plan = Budget(subject, minutes, began=began, named=len(claims) if everything else 0)
     check_required(subject, claims, requirements)
     known = {**facts_of(subject), **(facts or {})}
     answers: dict[str, Answer] = {}
     required = [requirement.claim for requirement in requirements]
     interrupted, hard, came_to = False, None, {}
     try:
+        before = Snapshot.of(subject)
         for position, claim in enumerate(plan.order(claims, required), 1):
             if progress is not None:
                 progress(claim, position, len(claims))
             left = "" if everything or claim in required else claim.by_name
-            answers[claim.name] = _answer(subject, claim, plan, f"{left}{BY_NAME}" if left else "")
+            answers[claim.name] = _answer(subject, claim, plan, before, f"{left}{BY_NAME}" if left else "")
             _judgments(requirements, answers)  # a label that means no element is told at once
-        hard, came_to = worst_examples(subject), outcomes(subject)
+        if plan.has_time_for_outputs:
+            hard, came_to = worst_examples(subject), outcomes(subject)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -331,7 +351,7 @@ def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer
     return tuple(made)
 
 
-def _answer(subject: Subject, claim: Claim, plan: Budget, unwanted: str) -> Answer:
+def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwanted: str) -> Answer:
     try:
         refusal = claim.refusal(subject)
     except Exception as error:  # whether it applies is found out by asking the model, which may be odd
@@ -339,20 +359,20 @@ def _answer(subject: Subject, claim: Claim, plan: Budget, unwanted: str) -> Answ
         return Answer(claim, None, "", 0.0, lacks, "" if lacks else traceback.format_exc())
     if refusal:
         return Answer(claim, None, refusal, 0.0)
-    if skipped := unwanted or plan.lacking(claim):
+    most = None if unwanted else plan.drawn(claim)
+    if skipped := unwanted or plan.lacking(claim, most):
         return Answer(claim, None, "", 0.0, skipped)
-    before = Snapshot.of(subject)
     start = time.perf_counter()
     finding, skipped, broken = None, "", ""
     try:
         with warnings.catch_warnings():
             # vmap of torch's recurrent layers is slow, which is no news to who reads the audit
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-            finding = finding_of(claim, subject)
+            finding = finding_of(claim, subject.drawing(most))
     except Exception as error:
         skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
         broken = "" if skipped else traceback.format_exc()
-    plan.took(claim, seconds := time.perf_counter() - start)
+    plan.took(claim, seconds := time.perf_counter() - start, most)
     if difference := before.difference(subject):
         raise RuntimeError(
             f"asking must leave no trace: claim {claim.name} was asked and {difference}\n{broken}"

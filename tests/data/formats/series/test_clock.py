@@ -73,11 +73,11 @@ def test_the_rows_of_a_grid_are_those_of_brute_force() -> None:
 
 
 def test_gaps_of_whole_steps_stay_a_note_with_their_row(tmp_path) -> None:
-    business = [1440 * day for day in range(60) if day % 7 < 5]
-    steps = load_steps(stamped(tmp_path / "a.csv", business))
+    open_days = [1440 * day for day in range(60) if day % 7 < 6]
+    steps = load_steps(stamped(tmp_path / "a.csv", open_days))
     (note,) = steps.notes
     assert "gaps in time" in note
-    assert "2024-01-05 00:00:00 to 2024-01-08 00:00:00 (row 7)" in note
+    assert "2024-01-06 00:00:00 to 2024-01-08 00:00:00 (row 8)" in note
 
 
 def test_clocks_that_are_not_exact_are_on_the_grid() -> None:
@@ -119,7 +119,7 @@ def test_honest_calendars_are_read_and_their_gaps_said(tmp_path, name) -> None:
     steps = load_steps(stamped(tmp_path / "a.csv", HONEST[name]))
     assert len(steps.values) == len(HONEST[name])
     assert any("gaps in time" in note for note in steps.notes) == (
-        "month" not in name and "summer" not in name
+        name not in {"weekdays", "last days of months", "last weekdays of months"} and "summer" not in name
     )
 
 
@@ -258,3 +258,57 @@ def test_the_hour_that_daylight_saving_repeats_is_said(tmp_path, refused) -> Non
     with pytest.raises(ValueError, match="comes twice") as july:
         load_steps(path)
     assert "in UTC" not in str(july.value)
+
+
+def written(path: Path, dates: list[str]) -> Path:
+    path.write_text("\n".join(["date,x", *(f"{date},{k}" for k, date in enumerate(dates))]))
+    return path
+
+
+MONTHS = [f"{2019 + k // 12}-{k % 12 + 1:02d}" for k in range(48)]
+
+
+@pytest.mark.parametrize(
+    ("dates", "words"),
+    [
+        ([f"{month}-01" for month in MONTHS], "1 month"),
+        ([f"{month}-15" for month in MONTHS[1:]], "1 month"),
+        (MONTHS, "1 month"),
+        ([str(DATES[k]) for k in LAST_DAYS[:40]], "1 month"),
+        ([str(DATES[k]) for k in LAST_WEEKDAYS[:40]], "1 month"),
+        ([f"{month}-01" for month in MONTHS[::3]], "1 quarter"),
+        ([f"{2000 + k // 4}-{('03-31', '06-30', '09-30', '12-31')[k % 4]}" for k in range(20)], "1 quarter"),
+        ([f"{month}-01" for month in MONTHS[::2]], "2 months"),
+        ([f"{year}-02-28" for year in range(2010, 2024)], "1 year"),
+        ([str(DATES[k]) for k in WEEKDAYS[:90]], "1 business day"),
+        ([str(DATES[k]) for k in range(0, 280, 28)], "28 days"),
+        ([str(DATES[k]) for k in range(0, 910, 91)], "91 days"),
+        ([str(DATES[k]) for k in range(0, 70, 7)], "7 days"),
+        ([str(DATES[k]) for k in range(9)], "1 day"),
+    ],
+)
+def test_steps_of_the_calendar_are_its_own_and_no_gaps(dates: list[str], words: str, tmp_path) -> None:
+    steps = load_steps(written(tmp_path / "a.csv", [date.split(" ")[0] for date in dates]))
+    assert steps.spacing.endswith(f", {words} a row")
+    assert steps.notes == ()
+
+
+def test_gaps_are_counted_by_the_calendar(tmp_path, refused) -> None:
+    """A lost February is a gap though it has 28 days; the grid fills it in on the day of its month."""
+    lost = [f"{month}-01" for month in MONTHS if month != "2021-02"]
+    steps = load_steps(written(tmp_path / "a.csv", lost))
+    assert steps.spacing.endswith(", 1 month a row, 1 gap")
+    assert "2021-01-01 to 2021-03-01 (row 27)" in steps.notes[0]
+    filled = load_steps(tmp_path / "a.csv", clock=Clock(irregular="last"))
+    assert len(filled.values) == 48
+    assert filled.times[25].startswith("2021-02-01")
+    assert filled.values[24:27, 0].tolist() == [24, 24, 25]
+    days = [str(DATES[k]).split(" ")[0] for k in WEEKDAYS[:60]]
+    steps = load_steps(written(tmp_path / "b.csv", [*days[:20], *days[22:]]))
+    assert steps.spacing.endswith(", 1 business day a row, 1 gap")
+    filled = load_steps(tmp_path / "b.csv", clock=Clock(irregular="last"))
+    assert [time.split(" ")[0] for time in filled.times] == days
+    with refused(
+        "2022-12-01 is off the grid of times, 2 months after the row before, where 1 quarter is usual"
+    ):
+        load_steps(written(tmp_path / "c.csv", [*(f"{m}-01" for m in MONTHS[::3]), "2022-12-01"]))

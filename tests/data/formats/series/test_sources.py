@@ -143,7 +143,7 @@ def test_months_are_one_step_whatever_their_days(tmp_path):
         return tmp_path / name
 
     record = read_series(monthly("x.csv", "2000-01", 60), context=2, horizon=1).encoding
-    assert record["step"] == [31 * 86_400.0, True]
+    assert record["step"] == [365.2425 / 12 * 86_400, True]
     assert encode_series(monthly("february.csv", "2021-02", 2), record).targets is None  # 28 days
 
 

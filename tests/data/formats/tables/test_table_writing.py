@@ -142,11 +142,88 @@ def test_tabs_are_recognized_and_the_form_can_be_said(csv, refused) -> None:
         ("a;b\n1.5;1,5\n", ";", "."),
         ("a;b\n1,500;x\n", ";", "."),  # thousands or thousandths: nothing tells
         ("a\tb\n1,5\t2\n", "\t", ","),
+        ("a;b\n1.234,5;x\n", ";", ","),  # both marks in one number
+        ("a;b\n1.234.567;x\n", ";", ","),  # two points
+        ("a;b\n1,234.5;x\n", ";", "."),
+        ("a;b\n1.234;x\n", ";", "."),
+        ("a;b\n1.234,5;1.5\n", ";", "."),  # of two that contradict each other the other is refused
     ],
 )
 def test_separator_and_decimal_mark(text: str, separator: str, decimal: str) -> None:
     assert separator_of(text) == separator
-    assert decimal_of(text, separator) == decimal
+    assert decimal_of(text, separator)[0] == decimal
+
+
+def column_of(path, **options) -> tuple[list[float], tuple[str, ...]]:
+    """A column a, in the order of the file, and the notes."""
+    data = read_table(path, target="y", **options)
+    return encode(path, data.encoding).inputs[0][:, 0].tolist(), data.notes
+
+
+def amounts(cells: list[str], mark: str = ";") -> str:
+    return f"a{mark}y\n" + "".join(f"{cell}{mark}{'pq'[k % 2]}\n" for k, cell in enumerate(cells * 10))
+
+
+@pytest.mark.parametrize(
+    ("cells", "mark", "read", "said"),
+    [
+        (
+            ["1.234,5", "999,25", "-2.345.678,5", "7"],
+            ";",
+            [1234.5, 999.25, -2345678.5, 7],
+            "points of 1.234,5",
+        ),
+        (["1.234.567", "1.000", "12"], ";", [1234567, 1000, 12], "points of 1.234.567"),
+        (['"1,234.5"', "999.25", '"1,000"'], ",", [1234.5, 999.25, 1000], "commas of 1,234.5"),
+        (["1,234.5", "999.25", "1,000"], ";", [1234.5, 999.25, 1000], "commas of 1,234.5"),
+    ],
+)
+def test_marks_that_divide_thousands(cells: list[str], mark: str, read: list[float], said: str, csv) -> None:
+    """In Germany 1.234,5 is what 1,234.5 is in England (CLDR); as a category it would be a name."""
+    found, notes = column_of(csv(amounts(cells, mark)))
+    assert found[: len(cells)] == read
+    assert f"column 'a': the {said} divide thousands" in notes
+
+
+def test_one_point_before_three_digits_is_said_and_never_a_thousand_by_itself(csv) -> None:
+    path = csv(amounts(["1.234", "2.345"]))
+    found, notes = column_of(path)
+    assert found[:2] == pytest.approx([1.234, 2.345])
+    assert any(
+        "1.234 is no thousand: if its point divides thousands, set --data.decimal ','" in n for n in notes
+    )
+    found, notes = column_of(path, decimal=",")
+    assert found[:2] == [1234, 2345]
+    assert "column 'a': the points of 1.234 divide thousands" in notes
+    for sure in (amounts(["1.234", "0.345"]), amounts(["1.234", "2.5"]), amounts(["1.234", "7"], ",")):
+        assert not any("thousand" in note for note in column_of(csv(sure))[1])
+
+
+def test_numbers_written_in_two_ways_are_refused(csv, refused) -> None:
+    with refused("row 2, column 'a'", "written with a point", "got '1.234,5'", "set --data.decimal ','"):
+        read_table(csv(amounts(["1.234,5", "12.5"])))
+    with refused("row 3, column 'a'", "written with a comma", "got '12.5'", "set --data.decimal '.'"):
+        read_table(csv(amounts(["1.234,5", "12.5"])), decimal=",")
+    with refused("row 2, column 'a'", "written with a point", "got '1.234,5'"):
+        read_table(csv(amounts(['"1.234,5"', '"12,5"'], ",")))
+    with refused("row 2, column 'a'", "written with a point", "got '1,234'"):
+        read_table(csv(amounts(['"1,234"', "7"], ",")))
+
+
+def test_a_thousand_far_below_decimal_commas_is_one(csv) -> None:
+    """After a thousand rows of decimal commas polars takes 1.234 for a fraction."""
+    rows = "".join(f"{k % 900},5;{'pq'[k % 2]}\n" for k in range(1500))
+    path = csv("a;y\n" + rows + "1.234;p\n")
+    assert column_of(path)[0][-1] == 1234
+
+
+def test_new_rows_that_do_not_tell_their_mark_are_read_as_the_runs(csv) -> None:
+    data = read_table(csv(amounts(["1.234,5", "999,25"])))
+    new = [
+        encode(csv(f"a;y\n{cell};p\n", "new.csv"), data.encoding).inputs[0].item()
+        for cell in ("1.234", "1,500", "12.5", "12,5")
+    ]
+    assert new == [1234, 1.5, 12.5, 12.5]
 
 
 WORDS = ["NA", "None", "null", "?"]

@@ -206,7 +206,7 @@ def test_the_record_is_json_and_says_everything(csv) -> None:
         "ignored": ["id"],
         "header": "first",
         "separator": None,
-        "decimal": None,
+        "decimal": ".",
         "missing_values": ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"],
     }
     assert data.name == "file.csv"

@@ -8,7 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from margin.data.files.reading import check_unpacked
-from margin.data.formats.series.step import OFF, Irregular, TimeStep, off_grid, on_grid, usual_step
+from margin.data.formats.series.step import MONTH, OFF, Irregular, TimeStep, off_grid, on_grid, usual_step
 from margin.data.formats.tables.columns import no_column
 from margin.data.formats.tables.delimited import Table
 
@@ -163,13 +163,16 @@ def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular) 
     clock = since.dt.total_microseconds().to_numpy() / 1e6 if dated else since.cast(pl.Float64).to_numpy()
     values = np.diff(clock)
     _check_order(table, name, values, times)
+    unit, size, clock = _counted(times.cast(pl.Date).to_numpy(), clock) if dated else ("", 1.0, clock)
+    values = np.diff(clock)
     usual = usual_step(values)
-    calendar = dated and usual > 20 * 86_400  # months and years differ in length
-    step = TimeStep(usual, dated)
+    calendar = dated and not unit and usual > 20 * 86_400  # dates that only nearly are a month apart
+    step = TimeStep(usual * size, dated, unit == "business day")
     text, notes = f"{shown[0]} to {shown[len(shown) - 1]}, {step} a row", list[str]()
     if off := off_grid(values, usual, calendar=calendar):
         where = f"{table.at(off[0] + 1, name)}: {shown[off[0] + 1]} {off[1]}"
-        where += f", {TimeStep(float(values[off[0]]), dated)} after the row before, where {step} is usual"
+        apart = step._replace(length=float(values[off[0]]) * size)
+        where += f", {apart} after the row before, where {step} is usual"
         if irregular == "error" or (irregular == "last" and calendar):
             raise ValueError(f"{where}; {_OPTIONS[calendar]}")
         notes.append(f"rows are not evenly spaced in time, and {_DONE[irregular]}: {where}")
@@ -178,7 +181,7 @@ def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular) 
         wanted = int(8 * clock[-1] / usual)
         check_unpacked(table.name, 8 * len(clock), wanted, f"correct the times of column {name!r}")
         rows = on_grid(clock, usual)
-        said = _stamps(usual * np.arange(len(rows)), times)
+        said = _stamps(usual * np.arange(len(rows)), times, unit)
         notes.append(
             f"brought to {step} a row, each the last row before its time: {len(rows)} rows of {len(clock)}"
         )
@@ -201,8 +204,43 @@ _OPTIONS = {
 _DONE = {"read": "are read one after another", "last": "are brought onto a grid"}
 
 
-def _stamps(since: NDArray[Any], times: pl.Series) -> tuple[str, ...]:
-    """The times so long after the first: as dates, ``since`` in seconds, or as numbers."""
+def _counted(days: NDArray[Any], clock: NDArray[np.float64]) -> tuple[str, float, NDArray[np.float64]]:
+    """Dates counted by the calendar: by months, by days without weekends, else by the seconds of the clock.
+
+    They are by the month where each is the same day of its month (the last where that is too short), or the
+    last weekday. They are business days where a day is the usual step and a weekend, always, none.
+
+    Returns:
+        The unit, its seconds, and the units from the first date to each.
+    """
+    dates, seconds = days.astype("datetime64[D]"), np.diff(clock)
+    usual = float(np.median(seconds)) / 86_400
+    if usual > 20:
+        months = dates.astype("datetime64[M]")
+        starts, ends = months.astype("datetime64[D]"), (months + 1).astype("datetime64[D]") - 1
+        place, last = (dates - starts).astype(int), (ends - starts).astype(int)
+        same = bool((place == np.minimum(place.max(), last)).all())
+        if same or (dates == np.busday_offset(ends, 0, roll="backward")).all():
+            return "month", MONTH, (months - months[0]).astype(float)
+    weekends = (np.diff(dates).astype(int) == 3) & (dates[1:].astype(int) % 7 == MONDAY)
+    hour = bool((seconds % 86_400 == 0).all())
+    if usual == 1 and hour and weekends.any() and np.is_busday(dates).all():
+        return "business day", 86_400.0, np.busday_count(dates[0], dates).astype(float)
+    return "", 1.0, clock
+
+
+MONDAY = 4
+"""What is left of the days since 1 January 1970, a Thursday, divided by 7."""
+
+
+def _stamps(since: NDArray[Any], times: pl.Series, unit: str) -> tuple[str, ...]:
+    """The times so long after the first: as dates, ``since`` in seconds or a unit, or as numbers."""
+    if unit == "month":
+        starts = pl.repeat(times[0], len(since), eager=True)
+        return tuple(map(str, starts.dt.offset_by(pl.Series([f"{k:.0f}mo" for k in since]))))
+    if unit == "business day":
+        first = np.datetime64(times.cast(pl.Date)[0])
+        since = (np.busday_offset(first, since.astype(int)) - first).astype(int) * 86_400
     if not times.dtype.is_temporal():
         return tuple(f"{times[0] + one:g}" for one in since)
     later = pl.Series((since * 1e6).round().astype(np.int64)).cast(pl.Duration("us"))

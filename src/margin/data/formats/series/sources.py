@@ -345,7 +345,7 @@ def _encoding(
         "horizon": window.horizon,
         "stride": window.stride,
         "time_column": steps.time_column,
-        "step": None if steps.step is None else list(steps.step),
+        "step": None if steps.step is None else list(steps.step[:2]),
         "missing": steps.missing,
         "clock": list(steps.clock),
         "about": _about(steps, ends, window, targets),

@@ -21,7 +21,13 @@ CHANCE = 1e-4
 BURST = 0.1
 """Share of one length of gap that is granted everywhere: rows are lost in bursts."""
 
+MONTH = 2_629_746.0
+"""Seconds of a mean month of the Gregorian calendar: a twelfth of 365.2425 days."""
+
 UNITS = (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0), ("second", 1.0))
+
+
+CALENDAR = ((12, "year"), (3, "quarter"), (1, "month"))
 
 
 class TimeStep(NamedTuple):
@@ -30,14 +36,24 @@ class TimeStep(NamedTuple):
     Args:
         length: Seconds between dates, or the difference of numbers that count the rows; positive.
         dated: Whether the times are dates.
+        business: Whether it is a day of a calendar without weekends.
     """
 
     length: float
     dated: bool
+    business: bool = False
 
     def __str__(self) -> str:
         if not self.dated:
             return f"{self.length:g}"
+        if self.business:
+            return f"{(days := self.length / 86_400):g} business day{'s' * (days != 1)}"
+        if self.length % MONTH == 0:  # only steps of the calendar are whole mean months
+            months = self.length / MONTH
+            count, unit = next(
+                (months / n, u) for n, u in CALENDAR if months % n == 0 and (n != 3 or months == 3)
+            )
+            return f"{count:g} {unit}{'s' * (count != 1)}"
         for unit, seconds in UNITS:
             if self.length >= seconds:
                 count = self.length / seconds

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from margin.data.files.reading import check_unpacked
+from margin.data.files.reading import check_unpacked, plain
 from margin.data.formats.series.clock import (
     CLOCK,
     TIMES,
@@ -25,6 +25,7 @@ from margin.data.formats.series.clock import (
 from margin.data.formats.series.step import TimeStep
 from margin.data.formats.tables.columns import Column, Remedies, as_kind, missing_cell, no_column, understand
 from margin.data.formats.tables.delimited import Table, load_table
+from margin.data.formats.tables.table_parts import grouped_note
 
 Missing = Literal["error", "last"]
 
@@ -102,6 +103,7 @@ def load_steps(
         as_kind(table, name, "number") if wanted is not None else _number(table, name) for name in used
     ]
     filled = [_filled(table, column, time_column, missing) for column in columns]
+    notes += [grouped_note(column) for column in columns if column.grouped]
     gaps = sum(column.values.null_count() for column in columns)
     if gaps:
         notes.append(f"{gaps} missing cells get the last value before them")
@@ -133,7 +135,7 @@ def columns_of(steps: Steps, target: Sequence[str] | str | None) -> tuple[int, .
     if target is None:
         return tuple(range(len(steps.columns)))
     if isinstance(target, str):
-        target = [target] if target in steps.columns else [name.strip() for name in target.split(",")]
+        target = [target] if target in steps.columns else [*map(plain, target.split(","))]
     for name in target:
         if name not in steps.columns:
             raise ValueError(f"{steps.name}: no column {name!r}; it has: {', '.join(steps.columns)}")
@@ -157,7 +159,7 @@ def _listed(ignore: Sequence[str] | str, names: Sequence[str]) -> Sequence[str]:
     """Names of columns: a sequence, or one text with commas between."""
     if not isinstance(ignore, str):
         return ignore
-    return [ignore] if ignore in names else [name.strip() for name in ignore.split(",")]
+    return [ignore] if ignore in names else [*map(plain, ignore.split(","))]
 
 
 def _number(table: Table, name: str) -> Column:

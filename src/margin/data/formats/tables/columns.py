@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from margin.core.catalog import nearest
 from margin.data.formats.tables.delimited import Table
+from margin.data.formats.tables.delimited_form import SURE, THOUSANDS
 
 Kind = Literal["number", "category", "boolean"]
 Missing = Literal["error", "drop", "mean", "median", "mode"]
@@ -52,6 +53,7 @@ class Column:
         whole: Whether a number column was written in whole numbers.
         mixed: Whether a category column holds some numbers too.
         zeros: Whether a category column holds whole numbers, of which one begins with a 0.
+        grouped: The first number of a column whose thousands are divided by a mark, as it is written.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Column:
     whole: bool = False
     mixed: bool = False
     zeros: bool = False
+    grouped: str = ""
 
 
 def understand(table: Table, name: str, remedies: Remedies | None = None) -> Column:
@@ -112,7 +115,11 @@ def as_kind(table: Table, name: str, kind: Kind) -> Column:
     wanted = pl.Float64 if kind == "number" else pl.Boolean
     if series.dtype == pl.String:
         series = _blanked(series, table.missing)
-        values = _parse(series, table.decimal) if kind == "number" else _booleans(series)
+        values = (
+            _parse(_ungrouped(series, table.decimal)[0], table.decimal)
+            if kind == "number"
+            else _booleans(series)
+        )
     elif kind == "number" and series.dtype.is_numeric():
         values = _floats(series, table)
     elif series.dtype in (wanted, pl.Null):
@@ -227,7 +234,8 @@ def categories_of(table: Table, column: Column) -> list[str]:
 
 def _from_text(table: Table, name: str, text: pl.Series, remedies: Remedies) -> Column:
     present = len(text) - text.null_count()
-    numbers = _parse(text, table.decimal)
+    plain, grouped = _ungrouped(text, table.decimal)
+    numbers = _parse(plain, table.decimal)
     good = len(numbers) - numbers.null_count()
     if present and good >= NUMBERS_FROM * present:
         if good < present:
@@ -237,18 +245,18 @@ def _from_text(table: Table, name: str, text: pl.Series, remedies: Remedies) -> 
                 f"values are; correct the cell, leave it empty and {remedies.missing}, or "
                 + remedies.ignore.format(column=name)
             )
-        whole = text.str.contains(r"^[+-]?\d+$").all(ignore_nulls=True)
-        if whole and text.str.contains(r"^[+-]?0\d").any(ignore_nulls=True):
+        whole = plain.str.contains(r"^[+-]?\d+$").all(ignore_nulls=True)
+        if whole and plain.str.contains(r"^[+-]?0\d").any(ignore_nulls=True):
             return Column(name, "category", text, zeros=True)
-        return Column(name, "number", numbers, whole=whole)
+        return Column(name, "number", numbers, whole=whole, grouped=grouped)
     booleans = _booleans(text)
     if booleans.null_count() == text.null_count():
         return Column(name, "boolean", booleans)
     other, mark = (".", "comma") if table.decimal == "," else (",", "point")
-    commas = text.str.replace(other, table.decimal if other == "," else "", literal=True)
-    commas = _parse(commas, table.decimal)
-    if len(commas) - commas.null_count() >= NUMBERS_FROM * present:
-        row = (numbers.is_null() & commas.is_not_null()).arg_true()[0]
+    alike = _parse(_ungrouped(text, other)[0], other)
+    either = numbers.is_not_null() | alike.is_not_null()
+    if int(either.sum()) >= NUMBERS_FROM * present:
+        row = (numbers.is_null() & alike.is_not_null()).arg_true()[0]
         raise ValueError(
             f"{table.at(row, name)}: numbers must be written with a {mark} and no thousands separator: "
             f"got {text[row]!r}; set --data.decimal '{other}' if that is the decimal mark"
@@ -272,6 +280,19 @@ def _parse(text: pl.Series, decimal: str = ".") -> pl.Series:
     if decimal == ",":
         text = text.set(text.str.contains(".", literal=True), None).str.replace(",", ".", literal=True)
     return text.cast(pl.Float64, strict=False)
+
+
+def _ungrouped(text: pl.Series, decimal: str) -> tuple[pl.Series, str]:
+    """The cells without the marks that divide thousands, and the first that had one, "" where none has.
+
+    With a decimal comma a point can be nothing else. A comma alone may be a decimal mark: it divides
+    thousands where another number of the column has both marks, or the comma twice.
+    """
+    grouped = text.str.contains(THOUSANDS[decimal]).fill_null(value=False)
+    if not grouped.any() or (decimal == "." and not text.str.contains(SURE[decimal]).any()):
+        return text, ""
+    other = "." if decimal == "," else ","
+    return text.str.replace_all(other, "", literal=True).zip_with(grouped, text), text.filter(grouped)[0]
 
 
 def _booleans(text: pl.Series) -> pl.Series:

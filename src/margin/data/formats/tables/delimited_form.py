@@ -21,9 +21,21 @@ SEEN = 100_000
 NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 """What messages call a separator."""
 
+THOUSANDS = {
+    mark: rf"^[+-]?\d{{1,3}}(?:\{other}\d{{3}})+(?:\{mark}\d+)?$" for mark, other in ((".", ","), (",", "."))
+}
+"""By the decimal mark: numbers whose thousands the other mark divides."""
+
+SURE = {
+    mark: rf"^[+-]?\d{{1,3}}(?:\{other}\d{{3}})+(?:\{mark}\d+|\{other}\d{{3}})$"
+    for mark, other in ((".", ","), (",", "."))
+}
+"""Those that cannot be read otherwise: with both marks, or with the other one twice."""
+
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+")
 _POINT = re.compile(r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?")
+_LONE = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 
 
 def separator_of(text: str) -> str:
@@ -48,19 +60,27 @@ def separator_of(text: str) -> str:
     return next((mark for mark in others if _divides_numbers(_cells(lines, mark))), best)
 
 
-def decimal_of(text: str, separator: str) -> Decimal:
-    """The decimal mark of the numbers in the first lines; a point where nothing tells.
+def decimal_of(text: str, separator: str, usual: Decimal = ".") -> tuple[Decimal, str]:
+    """The decimal mark of the numbers in the first lines, ``usual`` where nothing tells.
 
-    One comma before three digits may divide thousands: by itself it tells nothing.
+    One mark before three digits may divide thousands: by itself it tells nothing.
+
+    Returns:
+        The mark, and the first number with one point that might divide thousands, "" where there is none.
     """
     if separator == ",":
-        return "."
-    lines = _lines(text)
-    cells = [cell.strip() for record in _cells(lines, separator) for cell in record]
+        return ".", ""
+    cells = [cell.strip() for record in _cells(_lines(text), separator) for cell in record]
+    points = [cell for cell in cells if _POINT.fullmatch(cell)]
+    lone = [cell for cell in points if _LONE.fullmatch(cell)]
+    if len(points) > len(lone) or any(re.match(SURE["."], cell) for cell in cells):
+        return ".", ""
+    if any(re.match(SURE[","], cell) for cell in cells):
+        return ",", ""
+    if lone:
+        return usual, lone[0]
     commas = [cell for cell in cells if _COMMA.fullmatch(cell)]
-    if any(_POINT.fullmatch(cell) for cell in cells):
-        return "."
-    return "," if any(not _GROUPED.fullmatch(cell) for cell in commas) else "."
+    return "," if any(not _GROUPED.fullmatch(cell) for cell in commas) else usual, ""
 
 
 def check_form(separator: str | None, decimal: str | None) -> None:

@@ -32,7 +32,7 @@ def encode_file(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> 
 
 
 def writing_of(encoding: Mapping[str, Any]) -> Writing:
-    """How new files of a run are read: as its own was, as far as that was said; the text of categories stays.
+    """How new files of a run are read: as its own was, where they do not tell; the text of categories stays.
 
     What a missing cell is in a file without types, one of a run of typed columns included, the run decides.
     """
@@ -41,7 +41,7 @@ def writing_of(encoding: Mapping[str, Any]) -> Writing:
     return Writing(
         header=encoding["header"],
         separator=encoding.get("separator"),
-        decimal=encoding.get("decimal"),
+        usual=encoding.get("decimal") or ".",
         missing=tuple(encoding.get("missing_values", MARKERS)),
         text=tuple(r["name"] for r in (*records, group) if r is not None and r["kind"] != "number"),
     )
