@@ -24,3 +24,12 @@ def test_the_interval_of_a_difference_is_that_of_a_paired_t_test(terms: int) -> 
     assert found["stderr"] == pytest.approx(a.std(ddof=1) / 3, rel=1e-9)
     assert found["difference"] == pytest.approx(np.mean(a - b), rel=1e-9)
     assert (found["low"], found["high"]) == pytest.approx((interval.low, interval.high), rel=1e-9)
+
+
+def test_two_that_are_right_on_the_same_examples_may_still_differ() -> None:
+    """Without an example that tells them apart the score test keeps all |d| <= z^2 / (n + z^2)."""
+    right = Terms(*(torch.ones(20, dtype=torch.float64),) * 2, torch.arange(20))
+    found = paired(right, right)
+    widest = 1.959964**2 / (20 + 1.959964**2)
+    assert found["difference"] == 0
+    assert (found["low"], found["high"]) == pytest.approx((-widest, widest), rel=1e-5)
