@@ -97,7 +97,7 @@ def test_an_answer_that_is_not_finite_fails_and_names_the_part(broken):
 
 
 def test_it_needs_the_training_examples():
-    claim = claims()["theory/memorization.excess"]
+    claim = claims()["theory/memorization.accuracy"]
     assert claim.refusal(dataclasses.replace(demo(), train=())) == "needs the training examples"
     assert claim.refusal(values_demo()) == "" and claim.question == "memorized"
     assert VALUES.classes is None

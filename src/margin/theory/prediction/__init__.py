@@ -73,7 +73,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Hastie, Tibshirani and Friedman 2009, Sections 3.4.1 and 4.4; Tango 1998, Section 2 (the interval)",
         needs=(RIGHT_ANSWERS, TRAINING, MOVABLE, TWO_EXAMPLES), cost=Cost(2.0, "train", 20_000),
         question="right"),
-    Claim("theory/memorization.excess", ".memorization:accuracy", ".memorization:demo",
+    Claim("theory/memorization.accuracy", ".memorization:accuracy", ".memorization:demo",
         "Memorization: by how much is the accuracy on the training examples above that on held-out ones?",
         "Newcombe 1998, Section 2 (Method 10: its interval); Zhang, Bengio, Hardt, Recht and Vinyals 2017",
         needs=(RIGHT_ANSWERS, TRAINING, TWO_EXAMPLES), cost=Cost(1.0, "train", 10_000),
