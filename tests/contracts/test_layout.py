@@ -44,10 +44,9 @@ CROWDED = {"margin": 22}
 """Folders with more than 15 entries, and how many they have."""
 
 THIN = {
-    "classic": 2,
+    "classic": 1,
     "data": 1,
     "generative": 1,
-    "nn": 1,
     "optim": 1,
     "sequence": 1,
     "vision": 1,
