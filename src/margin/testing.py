@@ -30,7 +30,7 @@ from margin.engine.plan import objective_of
 from margin.engine.runs import MEASURED, Run, load
 from margin.figures.svg import drawing
 from margin.nn.preprocessed import dtype_of
-from margin.runs.training import finish, prepare, reopen, train
+from margin.runs.training import Job, finish, prepare, reopen
 
 REFERENCE = re.compile(
     r"[A-Z][\w'’.-]+.*\b(1[5-9]|20)\d\d\b.*"
@@ -74,7 +74,7 @@ def check_row(row: Entry | Rule | Part | Claim) -> None:
 
 
 def check_entry(entry: Entry, directory: Path) -> None:
-    """Every contract of an entry.
+    """Every contract of an entry; three of them look at the same training.
 
     Args:
         entry: The row.
@@ -82,9 +82,10 @@ def check_entry(entry: Entry, directory: Path) -> None:
     """
     check_row(entry)
     check_constructor(entry)
-    check_resuming(entry, directory)
-    check_loading(entry, directory)
-    check_evaluations_leave_no_trace(entry, directory)
+    whole = trained(entry, directory / "whole")
+    check_resuming(entry, directory, whole)
+    check_loading(entry, whole)
+    check_evaluations_leave_no_trace(entry, directory, whole)
     check_float64(entry)
     check_batch_independence(entry)
     if entry.optimizers:
@@ -97,12 +98,12 @@ def tiny_data(entry: Entry) -> Data:
     return rescaled(data, Training().over(entry.defaults).scale)
 
 
-def built(entry: Entry, data: Data, seed: int = 0, options: Mapping[str, Any] | None = None) -> nn.Module:
-    """The entry's model as the data dictate, with the default options but for those that are given."""
+def built(entry: Entry, data: Data, seed: int = 0) -> nn.Module:
+    """The entry's model as the data dictate, with the default options."""
     build = resolve(entry.build)
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        module: nn.Module = call_with(build, data.spec, options or {}, entry.name)
+        module: nn.Module = call_with(build, data.spec, {}, entry.name)
     return module
 
 
@@ -137,9 +138,18 @@ def check_constructor(entry: Entry) -> None:
     raise AssertionError(f"{entry.name} accepts an option that it does not have")
 
 
-def short(steps: int) -> Training:
-    """A training of a few steps that evaluates at every second."""
-    return Training(max_steps=steps, evaluate_every=2, seed=1)
+def prepared(entry: Entry, directory: Path, *, evaluate_every: int = 2) -> Job:
+    """A training of a few steps on the entry's smallest data."""
+    arguments: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}
+    training = Training(max_steps=STEPS_BEFORE + STEPS_AFTER, evaluate_every=evaluate_every, seed=1)
+    return prepare(entry.name, tiny_data(entry), arguments, training, directory)
+
+
+def trained(entry: Entry, directory: Path, *, evaluate_every: int = 2) -> Job:
+    """The same, finished."""
+    job = prepared(entry, directory, evaluate_every=evaluate_every)
+    finish(job)
+    return job
 
 
 def stop_after(steps: int) -> Hook:
@@ -151,16 +161,13 @@ def stop_after(steps: int) -> Hook:
     return hook
 
 
-def check_resuming(entry: Entry, directory: Path) -> None:
+def check_resuming(entry: Entry, directory: Path, whole: Job | None = None) -> None:
     """What k + m steps leave is, to the byte, what k steps, a stop, a resumption and m steps leave."""
-    data, total = tiny_data(entry), STEPS_BEFORE + STEPS_AFTER
-    arguments: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}
-    whole = finish(prepare(entry.name, data, arguments, short(total), directory / "whole"))
-    job = prepare(entry.name, data, arguments, short(total), directory / "stopped")
+    straight = whole or trained(entry, directory / "whole")
+    job = prepared(entry, directory / "stopped")
     with contextlib.suppress(KeyboardInterrupt):
         finish(job, hooks=[stop_after(STEPS_BEFORE)])
-    stopped = finish(reopen(job.run.path, data, Training()))
-    check_same_run(whole, stopped)
+    check_same_run(straight.run, finish(reopen(job.run.path, tiny_data(entry), Training())))
 
 
 def check_same_run(one: Run, other: Run) -> None:
@@ -178,31 +185,19 @@ def check_same_run(one: Run, other: Run) -> None:
     _require(rows[0] == rows[1], f"the histories differ: {rows[0]} and {rows[1]}")
 
 
-def check_loading(entry: Entry, directory: Path) -> None:
+def check_loading(entry: Entry, whole: Job) -> None:
     """The module that ``load`` gives is, to the bit, the one that was trained."""
-    data = tiny_data(entry)
-    arguments: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}
-    job = prepare(entry.name, data, arguments, short(2), directory / "loaded")
-    loaded = load(finish(job), "last").state_dict()
-    trained = job.state.usable.state_dict()
-    _require(list(loaded) == list(trained), f"{entry.name}: other tensors are loaded than were trained")
-    different = [name for name in trained if not torch.equal(loaded[name], trained[name])]
+    loaded, kept = load(whole.run, "last").state_dict(), whole.state.usable.state_dict()
+    _require(list(loaded) == list(kept), f"{entry.name}: other tensors are loaded than were trained")
+    different = [name for name in kept if not torch.equal(loaded[name], kept[name])]
     _require(not different, f"{entry.name}: {different} are loaded differently from what was trained")
 
 
-def check_evaluations_leave_no_trace(entry: Entry, directory: Path) -> None:
+def check_evaluations_leave_no_trace(entry: Entry, directory: Path, whole: Job | None = None) -> None:
     """How often a training evaluates does not change its weights."""
-    data = tiny_data(entry)
-    runs = [
-        train(
-            entry.name,
-            data,
-            training=Training(max_steps=4, evaluate_every=every),
-            out=directory / f"every-{every}",
-        )
-        for every in (1, 4)
-    ]
-    one, other = (load(run, "last").state_dict() for run in runs)
+    often = whole or trained(entry, directory / "whole")
+    seldom = trained(entry, directory / "seldom", evaluate_every=STEPS_BEFORE + STEPS_AFTER)
+    one, other = (load(job.run, "last").state_dict() for job in (often, seldom))
     different = [name for name in one if not torch.equal(one[name], other[name])]
     _require(not different, f"{entry.name}: an evaluation changed {different}")
 
@@ -210,7 +205,8 @@ def check_evaluations_leave_no_trace(entry: Entry, directory: Path) -> None:
 def check_float64(entry: Entry) -> None:
     """A model cast to float64 answers in float64."""
     data = tiny_data(entry)
-    outputs = built(entry, data).double().eval()(*first_batch(entry, data, torch.float64).inputs)
+    model = built(entry, data).double().eval()
+    outputs = model(*first_batch(entry, data, torch.float64).inputs)
     _require(dtype_of_output(outputs) == torch.float64, f"{entry.name} leaves float64")
 
 

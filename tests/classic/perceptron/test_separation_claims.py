@@ -11,6 +11,7 @@ from margin.classic.perceptron import PERCEPTRON, separation_claims
 from margin.classic.perceptron import claims as perceptron_claims
 from margin.classic.perceptron.averaged_perceptron import AveragedPerceptron
 from margin.classic.perceptron.claims import (
+    has_rows,
     is_halfspace,
     lemmas,
     long_demo,
@@ -21,6 +22,7 @@ from margin.classic.perceptron.claims import (
     signed_examples,
     span,
     trained_demo,
+    training_rows,
     wide_demo,
 )
 from margin.classic.perceptron.cover import count, cover_count, transition
@@ -35,7 +37,6 @@ from margin.classic.perceptron.separation_claims import (
     version_space_demo,
     xor_demo,
 )
-from margin.classic.perceptron.training_rows import has_rows, training_rows
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE
 from margin.core.types import Batch

@@ -8,7 +8,7 @@ HALFSPACE = Need(
     "a perceptron or a maximum-margin separator", "margin.classic.perceptron.claims:is_halfspace", of="model"
 )
 
-ROWS = Need("one real input and one label an example", "margin.classic.perceptron.training_rows:has_rows")
+ROWS = Need("one real input and one label an example", "margin.classic.perceptron.claims:has_rows")
 UNTIL_RIGHT = {"epochs": 100, "batch_size": "all", "until": {"mistakes": 0}}
 COVER_1965 = "Cover 1965, Theorem 1"
 COVER_1965_A = "Cover 1965, Section III"

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from margin.classic.perceptron.claims import training_rows
 from margin.classic.perceptron.model import Perceptron
 from margin.classic.perceptron.separation import dependent_subset, separate
-from margin.classic.perceptron.training_rows import training_rows
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch

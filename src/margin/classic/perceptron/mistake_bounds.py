@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.classic.perceptron.claims import signed_examples
+from margin.classic.perceptron.claims import signed_examples, training_rows
 from margin.classic.perceptron.kernel_perceptron import KernelPerceptron, dual_mistakes_of_pass
 from margin.classic.perceptron.multiclass_perceptron import (
     MulticlassPerceptron,
@@ -16,7 +16,6 @@ from margin.classic.perceptron.multiclass_perceptron import (
     multiclass_mistakes_of_pass,
 )
 from margin.classic.perceptron.separation import MOST_ENTRIES, Separation, separate
-from margin.classic.perceptron.training_rows import training_rows
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import HALFSPACE, SCORES
 from margin.core.types import Batch

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from margin.classic.perceptron.claims import signed_examples
+from margin.classic.perceptron.claims import signed_examples, training_rows
 from margin.classic.perceptron.cover import separable_share
 from margin.classic.perceptron.max_margin import MaximumMargin, maximum_margin
 from margin.classic.perceptron.model import Perceptron
@@ -21,7 +21,6 @@ from margin.classic.perceptron.separation import (
     version_space_counts,
     xor,
 )
-from margin.classic.perceptron.training_rows import training_rows
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch

@@ -43,9 +43,9 @@ from margin.geometric.graphs.node_net import (
     GraphLayer,
     NodeNet,
     Rows,
+    keeping,
 )
 from margin.geometric.graphs.sparsity import Pattern, bag, inner, product, turned_bag
-from margin.nn.dropping import keeping
 
 Heads = Float[Tensor, "nodes heads"]
 Vectors = Float[Tensor, "nodes heads width"]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from margin.geometric.graphs.message_passing import How as Pool
 from margin.geometric.graphs.node_net import (
+    Dropout,
     EdgeAttr,
     EdgeIndex,
     FeatureMap,
@@ -20,7 +21,6 @@ from margin.geometric.graphs.node_net import (
     Rows,
 )
 from margin.geometric.graphs.sparsity import EdgeWeight, Pattern, coupled, product
-from margin.nn.dropping import Dropout
 
 
 class GCNLayer(GraphLayer):

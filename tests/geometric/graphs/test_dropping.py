@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from margin.nn.dropping import Dropout, dropped
+from margin.geometric.graphs.node_net import Dropout, dropped
 
 
 def test_the_share_that_stays_and_the_mean() -> None:
