@@ -43,6 +43,7 @@ def required(text, found):
         ("sandwich@10% of the range<1", "robust/linf.sandwich", "10% of the range", "<", 1),
         ("ece<.05", "theory/calibration.ece", "", "<", 0.05),
         ("f1>=.5", "theory/confusion.macro_f1", "", ">=", 0.5),
+        ("memorization.accuracy@gap<.1", "theory/memorization.accuracy", "gap", "<", 0.1),
     ],
 )
 def test_a_requirement_is_read(text, claim, label, relation, bound):

@@ -65,6 +65,7 @@ def test_a_hand_case_and_what_is_stated():
     assert found.verdict is Verdict.MEASURED
     ends = [e for pair in (found.printed, found.interval) for e in pair]
     assert all(0 < float(end[0]) < math.inf and 0 <= float(end[2]) <= 1 for end in ends)
+    assert found.printed[0][3].item() > 0 and found.shown[0][3].item() == 0  # no -1e-17 by rounding
 
 
 @pytest.mark.parametrize("sharper", [0.4, 1.0, 3.0])

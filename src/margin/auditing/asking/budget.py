@@ -252,6 +252,9 @@ def claims_named(patterns: Sequence[str]) -> list[Claim]:
 def claim_named(name: str) -> Claim:
     """The one claim of that name: in full, by what follows its last ``/`` or ``.``, or as the only match.
 
+    Of several that end alike the one is meant that asks whether the model is right: ``accuracy`` is that on
+    held-out examples.
+
     Raises:
         UnknownName: No claim has that name, or several do.
     """
@@ -260,6 +263,9 @@ def claim_named(name: str) -> Claim:
         return table[name]
     short = [full for full in table if name in (full.rpartition("/")[2], full.rpartition(".")[2])]
     found = short or [full for full in table if _matches(full, name)]
+    right = [full for full in short if table[full].question == "right"]
+    if len(right) == 1:
+        return table[right[0]]
     if len(found) > 1:
         raise UnknownName(f"claim {name!r} could be {', '.join(found)}: give the full name")
     if not found:
@@ -268,7 +274,8 @@ def claim_named(name: str) -> Claim:
 
 
 def _see(name: str) -> str:
-    forms = {full.rpartition(".")[2]: full for full in catalog.claims()}
+    # of those that end alike the first
+    forms = {full.rpartition(".")[2]: full for full in reversed(list(catalog.claims()))}
     near = list(dict.fromkeys([*(forms[n] for n in nearest(name, forms)), *nearest(name, catalog.claims())]))
     return f"nearest: {', '.join(near[:3]) or 'none'}; see margin list --kind claim"
 

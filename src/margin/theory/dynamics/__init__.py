@@ -32,6 +32,7 @@ REPEATABLE = Need("a training at a constant rate, short enough to be repeated st
     "margin.theory.dynamics.training_rates:is_repeatable")
 ENOUGH_ROWS = Need("a history of at least 8 evaluations with a positive training loss",
     "margin.theory.dynamics.training_rates:has_enough_rows")
+LOSSES = Need("a history of at least 8 losses", "margin.theory.dynamics.finished:has_losses")
 NESTEROV_2018 = "Nesterov 2018, Section 1.2.3"
 POLYAK_1963 = "Polyak 1963; Karimi, Nutini and Schmidt 2016, Theorem 1"
 SU_2016 = "Su, Boyd and Candes 2016, Equation 2; Beck and Teboulle 2009, Theorem 4.4"
@@ -191,6 +192,10 @@ CLAIMS: tuple[Claim, ...] = (
         "Cohen, Kaur, Li, Kolter and Talwalkar 2021, Section 3; Cohen et al. 2022, Section 2", needs=(EDGE,),
         cost=Cost(0), covers=("opt.curvature_diagnostic",),
         figure="margin.theory.curvature.figures:landscape", question="trained"),
+    Claim("theory/finished.falling", ".finished:falling", ".finished:demo",
+        "Slope of the loss: was it still falling when the training ended?",
+        "Davidson and MacKinnon 1999, Section 2 (a simulated t statistic); Kendall 1954 (its correlation)",
+        needs=(HISTORY, LOSSES), cost=Cost(0), question="trained"),
     Claim("theory/range_test", ".lr_range:range_test", ".lr_range:demo",
         "Learning-rate range test: at which rates does the loss fall fastest, go lowest, and diverge?",
         SMITH_2017, needs=(TRAINING, PARAMETERS), cost=drawn(30, 8192),

@@ -20,6 +20,7 @@ SURE = math.erf(STANDARD_ERRORS / math.sqrt(2))
 """The level of the interval that a verdict rests on: a normal error beyond it is 1 in 16,000."""
 
 PRINTED_LEVEL = 0.95
+LEVELS = (SURE, PRINTED_LEVEL)
 HALVINGS = 60
 """Halvings of an interval in which a limit lies: as many as a float64 has digits."""
 
@@ -38,10 +39,12 @@ def at_both_levels(measure: Callable[[float], list[Interval]]) -> Levels:
     Args:
         measure: ``level -> intervals``, of the same values at every level.
     """
-    wide, printed = (
-        torch.tensor(measure(level), dtype=torch.float64).reshape(-1, 3).T for level in (SURE, PRINTED_LEVEL)
-    )
-    return Levels(printed[0], (wide[1], wide[2]), (printed[1], printed[2]))
+    found = [torch.tensor(measure(level), dtype=torch.float64).reshape(-1, 3).T for level in LEVELS]
+    value = found[1][0]
+    # A finding widens its intervals by the rounding of its value: an end at 0 is to stay there.
+    rounding = torch.finfo(torch.float64).eps * value.abs()
+    wide, printed = ((low + rounding, high - rounding) for _, low, high in found)
+    return Levels(value, wide, printed)
 
 
 def scalar(levels: Levels) -> Levels:
