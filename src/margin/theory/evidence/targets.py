@@ -1,9 +1,8 @@
 """The targets of the data: features each of which alone tells them, and classes with few examples or none.
 
 A rule of one feature cuts its values into intervals of about equal counts and answers, in each, what is most
-frequent there, or the mean (Holte 1993). Where that is as good as right, the feature gives the target away, as
-an identifier or a later measurement does: either the task is that simple, or the feature would not be there
-when the model is used.
+frequent there, or the mean (Holte 1993). Where that is as good as right, the feature gives the target away,
+as do an identifier and a later measurement: the task is that simple, or the feature is not there when needed.
 
 Of a class with n held-out examples the 95 % interval of its recall is at least 1 / (1 + n / 3.84) wide, the
 width that Wilson's has where all were right: .28 for 10 examples.
