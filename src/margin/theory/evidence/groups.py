@@ -191,10 +191,16 @@ def demo() -> Subject:
     series = torch.randn(211, generator=generator, dtype=torch.float64).cumsum(0)
     windows = series.unfold(0, 10, 1)
     chosen = torch.randperm(len(windows), generator=generator).sort().indices < len(windows) // 4
-    model = nn.Sequential(nn.Linear(10, 1, dtype=torch.float64), nn.Flatten(0))
+    last = nn.Linear(10, 1, dtype=torch.float64)
     with torch.no_grad():
-        model[0].weight.copy_(torch.eye(10)[-1:])
-        model[0].bias.zero_()
+        last.weight.copy_(torch.eye(10)[-1:])
+        last.bias.zero_()
     ahead = torch.cat((series[10:], series[-1:]))
     parts = [[Batch((windows[kept],), ahead[kept])] for kept in (chosen, ~chosen)]
-    return Subject(model=model, test=parts[0], train=parts[1], task=REAL, objective=risk(REAL))
+    return Subject(
+        model=nn.Sequential(last, nn.Flatten(0)),
+        test=parts[0],
+        train=parts[1],
+        task=REAL,
+        objective=risk(REAL),
+    )
