@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 
 from benchmarks.record import record
 from margin.core.catalog import claims
-from margin.core.findings import Finding, Subject, finding_of
+from margin.core.findings import Finding, NotAsked, Subject, finding_of
 from margin.core.tasks import VALUES
 from margin.theory.prediction.calibration import expected_calibration_error, forecasts
 from margin.theory.prediction.held_out import stated
@@ -108,7 +108,10 @@ def coverage(name: str, draw: Draw, truth: dict[str, float], n: int) -> dict[str
         targets = subject.test[0].targets
         if classes and targets is not None and len(targets.unique()) < classes:
             continue
-        found = finding_of(claims()[f"theory/{name}"], subject)
+        try:
+            found = finding_of(claims()[f"theory/{name}"], subject)
+        except NotAsked:  # the interval would be all of the range
+            continue
         low, high = (labeled(found, end) for end in found.shown)
         for label, (held, asked) in counted.items():
             if not found.failure and label in low and label in high:

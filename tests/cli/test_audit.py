@@ -103,6 +103,8 @@ def test_a_model_that_returns_nan_fails(here: Path, capsys: pytest.CaptureFixtur
     assert main(["audit", "stranger:Broken", "held.npz", "--domain", "[0,1]", "--json"]) == 1
     answers = json.loads(capsys.readouterr().out)["answers"]
     verdicts = {answer["claim"]: answer["finding"]["verdict"] for answer in answers if answer["finding"]}
+    of_the_data = {name: verdicts.pop(name) for name in list(verdicts) if "/evidence." in name}
+    assert set(of_the_data.values()) == {"measured"}
     assert len(verdicts) >= 6
     assert set(verdicts.values()) <= {"failed", "unfounded"}
     assert verdicts["theory/calibration.brier"] == "failed"

@@ -15,11 +15,10 @@ from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, InOrder
 from margin.engine.loop import risk
-from margin.theory.evidence.classes import classes
 from margin.theory.evidence.duplicates import leak
-from margin.theory.evidence.giveaway import class_rules, giveaway, rules, value_rules
 from margin.theory.evidence.groups import across, groups, new_examples
 from margin.theory.evidence.groups import demo as windows
+from margin.theory.evidence.targets import class_rules, classes, giveaway, rules, value_rules
 from margin.theory.prediction.held_out import independent_draws
 
 

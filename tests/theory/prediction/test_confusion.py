@@ -176,3 +176,13 @@ def test_what_cannot_be_read_fails_or_is_refused(claim):
 def test_signed_scores_have_two_classes():
     subject = stated(torch.tensor([1.0, -2.0, 3.0, -1.0]), torch.tensor([1, 0, 0, 0]), task=HALFSPACE)
     assert recall(subject).value.tolist() == pytest.approx([2 / 3, 1])
+
+
+@pytest.mark.parametrize(("few", "said"), [(9, True), (10, False)])
+def test_a_mean_over_classes_says_where_its_interval_is_too_narrow(few, said):
+    labels = torch.tensor([0] * 40 + [1] * few)
+    scores = torch.nn.functional.one_hot(torch.tensor([0] * 35 + [1] * (few + 5)), 2).double()
+    for claim in (balanced, f1):
+        remarks = claim(stated(scores, labels)).remarks
+        assert bool(remarks) is said
+        assert not said or "less than 95% of samples: a class has 9 examples" in remarks[0]

@@ -18,12 +18,12 @@ CLAIMS: tuple[Claim, ...] = (
         "Gretton, Borgwardt, Rasch, Schoelkopf and Smola 2012, Lemma 6; Holm 1979, Section 3; Rabanser, "
         "Guennemann and Lipton 2019, Section 3 (univariate and joint tests)",
         needs=(ROWS, MOVABLE, TRAINING), cost=Cost(0.5, "train", 5000), question="rests"),
-    Claim("theory/evidence.giveaway", ".giveaway:giveaway", ".giveaway:demo",
+    Claim("theory/evidence.giveaway", ".targets:giveaway", ".targets:demo",
         "Giveaway: does one feature alone tell the target?",
         "Kaufman, Rosset, Perlich and Stitelman 2012, Section 5 (leakage by one feature); Holte 1993, "
         "Section 2 (rules of one feature)", needs=(ROWS, MOVABLE, TRAINING, TARGETS, REAL_TARGETS),
         cost=Cost(0.5, "train", 5000), question="rests"),
-    Claim("theory/evidence.classes", ".classes:classes", ".classes:demo",
+    Claim("theory/evidence.classes", ".targets:classes", ".targets:classes_demo",
         "Classes: which have no example in a part, or too few to judge by?",
         "Brown, Cai and DasGupta 2001, Section 2 (a proportion of few)", needs=(LABELS, REAL_TARGETS),
         cost=Cost(0.1, "train"), question="rests"),

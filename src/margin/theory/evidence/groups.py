@@ -192,10 +192,15 @@ def demo() -> Subject:
     windows = series.unfold(0, 10, 1)
     chosen = torch.randperm(len(windows), generator=generator).sort().indices < len(windows) // 4
     last = nn.Linear(10, 1, dtype=torch.float64)
-    model = nn.Sequential(last, nn.Flatten(0))
     with torch.no_grad():
         last.weight.copy_(torch.eye(10)[-1:])
         last.bias.zero_()
     ahead = torch.cat((series[10:], series[-1:]))
     parts = [[Batch((windows[kept],), ahead[kept])] for kept in (chosen, ~chosen)]
-    return Subject(model=model, test=parts[0], train=parts[1], task=REAL, objective=risk(REAL))
+    return Subject(
+        model=nn.Sequential(last, nn.Flatten(0)),
+        test=parts[0],
+        train=parts[1],
+        task=REAL,
+        objective=risk(REAL),
+    )
