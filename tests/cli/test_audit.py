@@ -319,6 +319,19 @@ def test_a_binary_logit_in_a_column_is_audited(here: Path, capsys: pytest.Captur
     assert any("read as one number" in text for text in document["assumed"])
 
 
+def test_predictions_of_a_file_are_audited_without_their_model(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    p = np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.8, 0.2]])
+    np.savez(here / "p.npz", predictions=p, targets=np.array([0, 1, 0, 0]))
+    assert main(["audit", "p.npz", "--claims", QUICK, "--json"]) == 0
+    values = [answer["finding"]["value"] for answer in json.loads(capsys.readouterr().out)["answers"]]
+    assert math.isclose(values[0], 0.75)
+    assert math.isclose(values[1], 2 * (0.01 + 0.16 + 0.49 + 0.04) / 4)
+    assert "it has x, y, no predictions" in line(capsys, "audit", "held.npz")
+    assert "leave out DATA" in line(capsys, "audit", "p.npz", "held.npz")
+
+
 def test_the_part_of_the_output_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "parts.py").write_text(
         "from torch import nn\n"

@@ -290,6 +290,7 @@ class Subject:
         label_names: Names of several labels that an example may have at once, in their order.
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
+        lacks: What no claim may ask for, as a line says it: "has no gradient"; "" of a whole model.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
         reference_model: The reference model: a second one of the same kind, for claims that compare two.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
@@ -309,6 +310,7 @@ class Subject:
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
     reference_model: nn.Module | None = None
+    lacks: str = ""
     groups: str = ""
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -352,6 +354,21 @@ def has_real_input(subject: Subject) -> bool:
     """Whether there is one input, of real numbers, which is then a point that can be moved."""
     inputs = subject.test[0].inputs if subject.test else ()
     return len(inputs) == 1 and inputs[0].is_floating_point()
+
+
+def why_not_movable(subject: Subject) -> str:
+    """Why no input is a point that can be moved, in a line; "" where nothing more can be said."""
+    if subject.lacks:
+        return subject.lacks
+    inputs = subject.test[0].inputs if subject.test else ()
+    if len(inputs) > 1:
+        return f"has {len(inputs)} inputs: it needs one input of real numbers"
+    return "inputs are tokens" if inputs and not inputs[0].is_floating_point() else ""
+
+
+def what_lacks(subject: Subject) -> str:
+    """What no claim may ask of the subject, in a line; ""."""
+    return subject.lacks
 
 
 def has_domain(subject: Subject) -> bool:

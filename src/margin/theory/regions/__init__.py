@@ -1,14 +1,15 @@
 """The linear regions of a piecewise-linear network."""
 
-from margin.core.catalog import KNOWN, TWO_EXAMPLES, Claim, Cost, Need, Part
+from margin.core.catalog import KNOWN, NOT_MOVABLE, TWO_EXAMPLES, Claim, Cost, Need, Part
 
 # fmt: off
 
-REAL_INPUT = Need("one input of real numbers", "margin.theory.regions.claims:has_real_inputs")
+REAL_INPUT = Need("one input of real numbers", "margin.theory.regions.claims:has_real_inputs",
+    why=NOT_MOVABLE)
 FOLLOWED = Need("models whose forward is made of known functions",
     "margin.theory.regions.claims:can_be_followed", of="model")
 PLANE = Need("three held-out examples that span a plane of real inputs",
-    "margin.theory.regions.claims:has_plane")
+    "margin.theory.regions.claims:has_plane", why=NOT_MOVABLE)
 HANIN_2019 = "Hanin and Rolnick 2019, Section 2"
 
 PARTS: tuple[Part, ...] = (
