@@ -29,6 +29,10 @@ PRINTED = 1.959964
 """Half-width of the interval that is printed, in standard errors: 1 normal error in 20 is larger."""
 
 
+NO_MODEL = "needs a model: predictions alone are given"
+"""What predictions lack that come without their model."""
+
+
 class NotAsked(Exception):
     """Why a claim cannot be put to a subject, in one line, which is no failure of either.
 
@@ -248,9 +252,10 @@ class Finding:
 
 
 def finding_of(claim: Claim, subject: "Subject") -> Finding:
-    """What a claim answers of a subject; its row's reference fills the finding's where that is empty."""
+    """What a claim answers of a subject, with the row's reference where it has none, and its remark."""
     found: Finding = resolve(claim.ask)(subject)
-    return found if found.reference else replace(found, reference=claim.reference)
+    remarks = (*found.remarks, *([subject.remark] if subject.remark else []))
+    return replace(found, reference=found.reference or claim.reference, remarks=remarks)
 
 
 def _bound(bound: Tensor | None, value: Tensor, missing: float) -> list[float]:
@@ -291,6 +296,8 @@ class Subject:
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
         lacks: What no claim may ask for, as a line says it: "has no gradient"; "" of a whole model.
+        remark: What every finding must say, as that the model draws at random; "" of one that is a function.
+        as_given: The module as it came, where the subject's handles it with care; None: the subject's own.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
         reference_model: The reference model: a second one of the same kind, for claims that compare two.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
@@ -311,6 +318,8 @@ class Subject:
     initial: nn.Module | None = None
     reference_model: nn.Module | None = None
     lacks: str = ""
+    remark: str = ""
+    as_given: nn.Module | None = None
     groups: str = ""
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 

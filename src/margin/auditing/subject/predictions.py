@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from margin.auditing.subject.subjects import subject_of
-from margin.core.findings import Subject
+from margin.core.findings import NO_MODEL, Subject
 from margin.data.source import is_frame
 
 NO_GRADIENT = "has no gradient"
-NO_MODEL = "needs a model: predictions alone are given"
 
 
 class Table(nn.Module):
@@ -170,7 +169,7 @@ MOST = 10
 
 def _otherwise(estimator: Any, reading: Reading, parts: Sequence[tuple[Any, Any]]) -> list[str]:
     """What must be said where ``predict`` is not the class of the largest probability."""
-    classes = getattr(estimator, "classes_", None)
+    classes: Any = getattr(estimator, "classes_", None)
     if reading.method != "predict_proba" or isinstance(classes, list):
         return []
     X = parts[0][0]

@@ -72,12 +72,20 @@ def with_one_output(
     return Read(model, path) if path else model
 
 
+DRAWS = "the model draws at random in evaluation mode: this is of one draw"
+
+
 class Probed(NamedTuple):
     """A model as it can be asked, what it returned, and by how much that moves when it is asked again."""
 
     model: nn.Module
     outputs: Tensor
     noise: Tensor
+
+    @property
+    def remark(self) -> str:
+        """What every finding must say of the model; ""."""
+        return DRAWS if bool(self.noise > 0) else ""
 
 
 @torch.no_grad()

@@ -79,6 +79,7 @@ def subject_of(
     model = eager(unwrapped(model, assumed), assumed)
     check_copyable(model)
     held_out = batches_of(handed[0], model)
+    as_given = model
     model = with_one_output(model, held_out[0], output, assumed)
     probed = _laid_out(probe(model, held_out[0], assumed), held_out[0], task, assumed)
     outputs, targets = _read(probed, held_out, task)
@@ -101,7 +102,10 @@ def subject_of(
         domain=_domain(domain, parts[0]),
         independent=independent_rows(probed, held_out[0], assumed),
         assumed=tuple(assumed),
-        **{"label_names" if chosen.name == MULTILABEL.name else "class_names": tuple(class_names)},
+        remark=probed.remark,
+        as_given=as_given,
+        class_names=() if chosen.name == MULTILABEL.name else tuple(class_names),
+        label_names=tuple(class_names) if chosen.name == MULTILABEL.name else (),
     )
 
 
