@@ -375,6 +375,11 @@ def why_not_movable(subject: Subject) -> str:
     return "inputs are tokens" if inputs and not inputs[0].is_floating_point() else ""
 
 
+def why_no_model(subject: Subject) -> str:
+    """Why there is no model that could be asked, in a line; "" where there is one."""
+    return NO_MODEL if subject.lacks == NO_MODEL else ""
+
+
 def what_lacks(subject: Subject) -> str:
     """What no claim may ask of the subject, in a line; ""."""
     return subject.lacks

@@ -264,8 +264,8 @@ REFUSED = {
         "labels must be one integer an example: got targets (N, 3); of one-hot rows give y.argmax(1), "
         "or state task multilabel"),
     "raises": (Raising(), (X, Y), {},
-        "the model must accept the data: given (30, 4) float32, it raised RuntimeError: "
-        "mat1 and mat2 shapes cannot be multiplied"),
+        "the model must accept the data: given (30, 4) float32, the model itself (Raising) raised "
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
     "no tensor": (Words(), (X, Y), {},
         "the model must return one tensor with a row per example: given (30, 4) float32, got list"),
     "empty": (nn.Linear(4, 3), (X[:0], Y[:0]), {},

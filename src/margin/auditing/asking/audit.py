@@ -19,6 +19,7 @@ from margin.auditing.subject.predictions import (
 )
 from margin.auditing.subject.subjects import alike, subject_of
 from margin.auditing.subject.trained import Estimator, is_held_out, subject_of_estimator, subject_of_run
+from margin.auditing.subject.user_modules import is_exported
 from margin.core import catalog
 from margin.core.findings import Subject
 from margin.core.types import Domain
@@ -143,7 +144,7 @@ def audit(
 
 
 def _check_kind(model: Any) -> None:
-    if not isinstance(model, nn.Module | Run | Subject | str | Path):
+    if not isinstance(model, nn.Module | Run | Subject | str | Path) and not is_exported(model):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
         remedy = "; wrap its scores in one: forward(x) returns a tensor of a row an example"
         if isinstance(model, type) and issubclass(model, nn.Module):
@@ -158,7 +159,7 @@ def _path(run: Run | str | Path) -> str | Path:
     return run.path if isinstance(run, Run) else run
 
 
-def _second(model: nn.Module, reference: nn.Module | None) -> nn.Module | None:
+def _second(model: Any, reference: nn.Module | None) -> nn.Module | None:
     if reference is None:
         return None
     own, other = ({name: tuple(p.shape) for name, p in m.named_parameters()} for m in (model, reference))

@@ -4,7 +4,8 @@ from margin.core.catalog import ONE_LABEL, TARGETS, TWO_LABELS, Claim, Cost, Nee
 
 # fmt: off
 
-MODEL = Need("a model", "margin.theory.behavior.claims:has_model", why="margin.core.findings:what_lacks")
+MODEL = Need("a model whose outputs a loss judges", "margin.theory.behavior.claims:has_model",
+    why="margin.core.findings:why_no_model")
 ROWS = Need("a batch of two examples or more, a row each", "margin.theory.behavior.claims:has_rows")
 PASZKE_2019 = "Paszke et al. 2019, Section 4 (a layer is a function of its inputs, written as a program)"
 

@@ -39,8 +39,11 @@ class Seen(NamedTuple):
 
 
 def has_model(subject: Subject) -> bool:
-    """Whether there is a model: predictions alone have no behavior."""
-    return subject.lacks != NO_MODEL and len(subject.test) > 0
+    """Whether there is a model that answers examples: predictions alone have no behavior.
+
+    What is judged by no loss of its outputs, as a density or a chain of a thousand steps, is asked by others.
+    """
+    return subject.lacks != NO_MODEL and subject.task.loss is not None and len(subject.test) > 0
 
 
 def has_rows(subject: Subject) -> bool:
@@ -91,8 +94,17 @@ def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Seen]:
     return seen
 
 
-def moved(a: Tensor, b: Tensor) -> Tensor:
-    """Whether each row differs by more than rounding; a NaN is where a NaN is."""
+EIGHT_BITS = 2.0**-4
+"""What rounding to eight bits may move, as a share of the largest number: some steps of 1/127."""
+
+
+def rounds_by_batch(model: nn.Module) -> bool:
+    """Whether a layer is quantized dynamically: it rounds by the largest number of its batch."""
+    return any("quantized.dynamic" in type(module).__module__ for module in model.modules())
+
+
+def moved(a: Tensor, b: Tensor, tolerance: float = 0.0) -> Tensor:
+    """Whether each row differs by more than rounding, or a share of the largest number; NaN is as NaN."""
     if a.shape != b.shape:
         return torch.ones(len(a), dtype=torch.bool)
     if not (a.is_floating_point() or a.is_complex()):
@@ -100,7 +112,8 @@ def moved(a: Tensor, b: Tensor) -> Tensor:
     size = torch.where(a.isfinite(), a, 0).abs().max() if a.numel() else 0
     same = (a == b) | (a.isnan() & b.isnan())
     apart = torch.where(same, 0, a - b).abs().nan_to_num(torch.inf)
-    return (apart > torch.finfo(a.dtype).eps ** 0.5 * size).reshape(len(a), -1).any(1).cpu()
+    share = max(tolerance, torch.finfo(a.dtype).eps ** 0.5)
+    return (apart > share * size).reshape(len(a), -1).any(1).cpu()
 
 
 def differ(a: Sequence[Tensor], b: Sequence[Tensor], rows: int) -> bool:
@@ -121,7 +134,7 @@ def culprit(before: Sequence[Seen], after: Sequence[Seen]) -> str:
     return before[-1].place
 
 
-def moved_rows(before: Sequence[Seen], after: Sequence[Seen]) -> Tensor:
+def moved_rows(before: Sequence[Seen], after: Sequence[Seen], tolerance: float = 0.0) -> Tensor:
     """Whether the model answers each example otherwise that it was asked again.
 
     Raises:
@@ -132,7 +145,11 @@ def moved_rows(before: Sequence[Seen], after: Sequence[Seen]) -> Tensor:
         (len(calls[-1].inputs[0]) for calls in (before, after)),
     )
     pairs = zip(asked.outputs, again.outputs, strict=False)
-    rows = [moved(a[:few], b) for a, b in pairs if a.ndim and b.ndim and len(a) == every and len(b) == few]
+    rows = [
+        moved(a[:few], b, tolerance)
+        for a, b in pairs
+        if a.ndim and b.ndim and len(a) == every and len(b) == few
+    ]
     if not rows:
         raise NotAsked("the model returns no tensor with a row per example")
     return torch.stack(rows).any(0)
@@ -196,10 +213,13 @@ def mates(subject: Subject) -> Finding:
     few = max(1, len(inputs[0]) // 2)
     with eval_mode(model):
         alone = watched(model, copies(tuple(x[:few] for x in inputs)))
+    rounded = rounds_by_batch(model)
+    said = "layers are quantized dynamically: the batch decides how they round, which counts as rounding"
     return compared(
         "The share of examples that the model answers otherwise without the rest of their batch",
-        moved_rows(first, alone),
+        moved_rows(first, alone, EIGHT_BITS if rounded else 0.0),
         lambda: culprit(first, alone),
+        (said,) if rounded else (),
     )
 
 
