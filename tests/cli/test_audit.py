@@ -106,7 +106,10 @@ def test_a_model_that_returns_nan_fails(here: Path, capsys: pytest.CaptureFixtur
     of_the_data = {name: verdicts.pop(name) for name in list(verdicts) if "/evidence." in name}
     assert set(of_the_data.values()) == {"measured"}
     assert len(verdicts) >= 6
-    assert set(verdicts.values()) <= {"failed", "unfounded"}
+    assert verdicts.pop("theory/behavior.finite") == "violated"
+    behavior = {n for n in verdicts if n.startswith("theory/behavior.") and not n.endswith("label_order")}
+    assert {verdicts[n] for n in behavior} <= {"holds", "measured"}
+    assert {verdicts[n] for n in verdicts.keys() - behavior} <= {"failed", "unfounded"}
     assert verdicts["theory/calibration.brier"] == "failed"
 
 
@@ -135,6 +138,105 @@ def test_a_mistake_gets_one_line(
     words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in line(capsys, *words)
+
+
+BAD = {
+    "another shape": (
+        {"x": np.zeros((9, 5), np.float32), "y": np.arange(9) % 3}, (),
+        "given (9, 5) float32, layer '0' (Linear) raised RuntimeError",
+    ),
+    "whole numbers": (
+        {"x": np.zeros((9, 4), np.uint8), "y": np.arange(9) % 3}, (),
+        "if it takes real numbers, give x.float(): got uint8",
+    ),
+    "another range": (
+        {"x": np.full((9, 4), 255, np.float32), "y": np.arange(9) % 3}, ("--domain", "[0,1]"),
+        "inputs must lie in the domain: held-out example 0 has 255",
+    ),
+    "more classes": (
+        {"x": np.zeros((9, 4), np.float32), "y": np.arange(9) % 4}, (),
+        "labels must lie in 0 .. 2: got label 3 with 3 outputs (held-out example 3)",
+    ),
+    "labels from 1": (
+        {"x": np.zeros((9, 4), np.float32), "y": 1 + np.arange(9) % 3}, (),
+        "of labels that begin at 1 give y - 1",
+    ),
+    "missing values": (
+        {"x": np.full((9, 4), np.nan, np.float32), "y": np.arange(9) % 3}, (),
+        "inputs must be finite: held-out example 0 has nan",
+    ),
+    "no examples": (
+        {"x": np.zeros((0, 4), np.float32), "y": np.zeros(0, int)}, (), "must have at least one example",
+    ),
+    "lengths": (
+        {"x": np.zeros((9, 4), np.float32), "y": np.zeros(8, int)}, (), "must have one length",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_data_that_do_not_fit_get_one_line(here: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
+    arrays, words, message = BAD[case]
+    np.savez(here / "bad.npz", **arrays)
+    assert message in line(capsys, "audit", "stranger:build", "bad.npz", *words)
+
+
+def test_models_that_cannot_be_asked_get_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "odd.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def sized(width, depth): return nn.Linear(width, depth)\n"
+        "def nowhere():\n"
+        "    with torch.device('meta'): return nn.Linear(4, 3)\n"
+    )
+    message = line(capsys, "audit", "odd:sized", "held.npz")
+    assert "it needs width, depth; write a function that calls it" in message
+    assert "must be materialized: weight is on the device meta" in line(
+        capsys, "audit", "odd:nowhere", "held.npz"
+    )
+
+
+def test_labels_in_another_order_are_found_and_the_order_is_named(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "first.py").write_text(
+        "from torch import nn\nclass First(nn.Module):\n    def forward(self, x): return 4 * x[:, :3]\n"
+    )
+    x = np.random.default_rng(0).random((90, 4), dtype=np.float32)
+    np.savez(here / "turned.npz", x=x, y=(x[:, :3].argmax(1) + 1) % 3)
+    words = ("--claims", "behavior.label_order", "--class-names", "a,b,c", "--json")
+    assert main(["audit", "first:First", "turned.npz", *words]) == 1
+    (answer,) = json.loads(capsys.readouterr().out)["answers"]
+    assert answer["finding"]["verdict"] == "violated" and answer["finding"]["value"] == 1
+    assert "the model's a for b, b for c, c for a" in answer["finding"]["statement"]
+
+
+def test_one_example_and_no_training_part_say_what_they_lack(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(here / "one.npz", x=np.ones((1, 4), np.float32), y=np.zeros(1, int))
+    words = ("--claims", "risk.*,behavior.mates,range_test", "--json")
+    assert main(["audit", "stranger:build", "one.npz", *words]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    said = {answer["claim"].rpartition("/")[2]: answer["refusal"] for answer in answers}
+    assert said["risk.loss"] == "needs two held-out examples"
+    assert said["risk.gap"] == "needs the training examples and two held-out examples"
+    assert said["behavior.mates"] == "needs a batch of two examples or more, a row each"
+    assert said["range_test"] == "needs the training examples"
+    assert said["risk.accuracy"] == ""
+
+
+def test_another_type_is_the_models_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "wide.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def build():\n    torch.manual_seed(0)\n    return nn.Linear(4, 3).double()\n"
+        "def half(): return build().bfloat16()\n"
+    )
+    values = []
+    for name in ("build", "half"):
+        words = ("--claims", "risk.accuracy", "--json")
+        assert main(["audit", f"wide:{name}", "held.npz", *words]) == 0
+        values.append(json.loads(capsys.readouterr().out)["answers"][0]["finding"]["value"])
+    assert abs(values[0] - values[1]) < 0.1
 
 
 def test_wrong_weights_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,6 +421,19 @@ def test_a_binary_logit_in_a_column_is_audited(here: Path, capsys: pytest.Captur
     found = {a["claim"] for a in document["answers"] if a["finding"]}
     assert {"theory/ranking.auroc", "theory/calibration.nll", "theory/calibration.binary_ece"} <= found
     assert any("read as one number" in text for text in document["assumed"])
+
+
+def test_predictions_of_a_file_are_audited_without_their_model(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    p = np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.8, 0.2]])
+    np.savez(here / "p.npz", predictions=p, targets=np.array([0, 1, 0, 0]))
+    assert main(["audit", "p.npz", "--claims", QUICK, "--json"]) == 0
+    values = [answer["finding"]["value"] for answer in json.loads(capsys.readouterr().out)["answers"]]
+    assert math.isclose(values[0], 0.75)
+    assert math.isclose(values[1], 2 * (0.01 + 0.16 + 0.49 + 0.04) / 4)
+    assert "it has x, y, no predictions" in line(capsys, "audit", "held.npz")
+    assert "leave out DATA" in line(capsys, "audit", "p.npz", "held.npz")
 
 
 def test_the_part_of_the_output_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

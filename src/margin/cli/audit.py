@@ -33,7 +33,7 @@ def audit_model(
     junit: str = "",
     minutes: float = 2.0,
     task: Literal[
-        "classes", "binary", "multilabel", "terms", "logits", "probabilities", "halfspace", "values"
+        "classes", "binary", "multilabel", "terms", "logits", "probabilities", "scores", "halfspace", "values"
     ]
     | None = None,
     output: str = "",
@@ -47,7 +47,8 @@ def audit_model(
     """Compare theoretical guarantees with measurements of a model.
 
     Args:
-        model: Model: a run's directory, or pkg.module:build, a function that returns a module.
+        model: Model: a run's directory, or pkg.module:build, a function that returns a module; or, without
+            a model, an .npz file of its arrays predictions and targets.
         data: Held-out data, a name or a file; a run has its own.
         weights: Weights of the module: a .safetensors file, or a .pt file of tensors alone.
         reference: Reference model for claims that compare two: a second run of the same model, or a second
@@ -74,7 +75,8 @@ def audit_model(
     from margin.auditing.asking.audit import audit
 
     patterns = [pattern for pattern in claims.split(",") if pattern]
-    is_run = ":" not in model
+    numbers = model.endswith(".npz")
+    is_run = ":" not in model and not numbers
     directory = Path(out) if out else Path(model) / "audit" if is_run else Path("audit")
     check_free(directory, force=force or not out)  # before anything is asked, and again when it is saved
     if is_run and (weights or task or domain or train or class_names or output):
@@ -84,7 +86,10 @@ def audit_model(
         )
     named = tuple(name.strip() for name in class_names.split(",")) if class_names else ()
     given = Given(data, train, target, named, task, domain, output or None)
-    asked = model if is_run else stranger(model, given, (weights, reference))
+    if numbers:
+        asked = numbers_of(Path(model), given, (weights, reference))
+    else:
+        asked = model if is_run else stranger(model, given, (weights, reference))
     held_out = data or None if is_run else None
     try:
         found = audit(
@@ -158,6 +163,33 @@ def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
         output=given.output,
     )
     return replace(subject, reference_model=None if second is None else alike(subject.model, second))
+
+
+def numbers_of(path: Path, given: Given, weights: tuple[str, str]) -> Any:
+    """The subject of predictions in a file, without their model."""
+    from zipfile import BadZipFile
+
+    import numpy as np
+
+    from margin.auditing.subject.predictions import subject_of_predictions
+
+    if given.data or given.train or given.domain or given.output or any(weights):
+        raise ValueError(
+            "predictions stand in place of a model and data: leave out DATA, --train, --domain, --output, "
+            "--weights and --reference"
+        )
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise ValueError(f"{path} must be an .npz file of arrays of numbers or text: {error}") from error
+    if missing := [name for name in ("predictions", "targets") if name not in arrays]:
+        raise ValueError(
+            f"{path} must hold predictions and targets: it has {', '.join(arrays)}, no {missing[0]}"
+        )
+    return subject_of_predictions(
+        arrays["predictions"], arrays["targets"], task=given.task, class_names=given.class_names
+    )
 
 
 def noted(text: str) -> None:

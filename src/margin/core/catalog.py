@@ -157,12 +157,14 @@ class Need:
         met: Path of ``(subject) -> bool``.
         of: Whether it is asked of the subject as a whole, or of the kind of its model.
         model: In place of ``met``, the path of a class: the model must be one.
+        why: Path of ``(subject) -> a line`` that says why it is not met, in place of the text; "": the text.
     """
 
     text: str
     met: str = ""
     of: Literal["subject", "model"] = "subject"
     model: str = ""
+    why: str = ""
 
     def is_met(self, subject: Any) -> bool:
         """Whether a subject has what is needed."""
@@ -233,15 +235,20 @@ class Claim:
         """
         kinds = [need for need in self.needs if need.model or need.of == "model"]
         others = [need for need in self.needs if need not in kinds]
-        if lacking := _unmet(kinds, subject):
+        if lacking := _texts(need for need in kinds if not need.is_met(subject)):
             return f"{OTHER_MODELS} {lacking}"
         # a claim about a kind of model knows what it may ask of it
-        lacking = _unmet(others if kinds else [*others, LOSS], subject)
+        needs = others if kinds else [*others, LOSS]
+        unmet = [need for need in needs if not need.is_met(subject)]
+        reasons = (resolve(need.why)(subject) for need in unmet if need.why)
+        if reason := next(filter(None, reasons), ""):
+            return str(reason)
+        lacking = _texts(unmet)
         return f"needs {lacking}" if lacking else ""
 
 
-def _unmet(needs: Iterable[Need], subject: Any) -> str:
-    return " and ".join(need.text for need in needs if not need.is_met(subject))
+def _texts(needs: Iterable[Need]) -> str:
+    return " and ".join(need.text for need in needs)
 
 
 QUESTIONS = {
@@ -270,10 +277,19 @@ LOSS = Need("a loss", "margin.core.findings:has_loss")
 TWO_EXAMPLES = Need("two held-out examples", "margin.core.findings:has_two_examples")
 TWO_LABELS = Need("held-out examples of two classes", "margin.core.findings:has_two_labels")
 TARGETS = Need("targets", "margin.core.findings:has_targets")
-MOVABLE = Need("one input of real numbers", "margin.core.findings:has_real_input")
-DOMAIN = Need("a domain (where one input may be moved)", "margin.core.findings:has_domain")
+NOT_MOVABLE = "margin.core.findings:why_not_movable"
+MOVABLE = Need("one input of real numbers", "margin.core.findings:has_real_input", why=NOT_MOVABLE)
+DOMAIN = Need(
+    "a domain (where one input may be moved)",
+    "margin.core.findings:has_domain",
+    why="margin.core.findings:what_lacks",
+)
 TRAINING = Need("the training examples", "margin.core.findings:has_training_batches")
-PARAMETERS = Need("real parameters that require a gradient", "margin.core.findings:has_parameters")
+PARAMETERS = Need(
+    "real parameters that require a gradient",
+    "margin.core.findings:has_parameters",
+    why="margin.core.findings:what_lacks",
+)
 HISTORY = Need("the history of a training", "margin.core.findings:has_history")
 INITIAL = Need("the weights that the training began with", "margin.core.findings:has_initial")
 REFERENCE_MODEL = Need(

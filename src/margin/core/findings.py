@@ -29,6 +29,10 @@ PRINTED = 1.959964
 """Half-width of the interval that is printed, in standard errors: 1 normal error in 20 is larger."""
 
 
+NO_MODEL = "needs a model: predictions alone are given"
+"""What predictions lack that come without their model."""
+
+
 class NotAsked(Exception):
     """Why a claim cannot be put to a subject, in one line, which is no failure of either.
 
@@ -257,7 +261,7 @@ class Finding:
 
 
 def finding_of(claim: Claim, subject: "Subject") -> Finding:
-    """What a claim answers of a subject; its row's reference fills the finding's where that is empty.
+    """What a claim answers of a subject, with the row's reference where it has none, and its remark.
 
     Raises:
         NotAsked: The claim raised it, or its answer is no more than the range of the quantity.
@@ -266,7 +270,8 @@ def finding_of(claim: Claim, subject: "Subject") -> Finding:
     if found.leaves_open:
         least, most = found.range
         raise NotAsked(f"the answer tells nothing: all of [{least:g}, {most:g}] is possible")
-    return found if found.reference else replace(found, reference=claim.reference)
+    remarks = (*found.remarks, *([subject.remark] if subject.remark else []))
+    return replace(found, reference=found.reference or claim.reference, remarks=remarks)
 
 
 def _bound(bound: Tensor | None, value: Tensor, missing: float) -> list[float]:
@@ -307,6 +312,9 @@ class Subject:
         label_names: Names of several labels that an example may have at once, in their order.
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
+        lacks: What no claim may ask for, as a line says it: "has no gradient"; "" of a whole model.
+        remark: What every finding must say, as that the model draws at random; "" of one that is a function.
+        as_given: The module as it came, where the subject's handles it with care; None: the subject's own.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
         reference_model: The reference model: a second one of the same kind, for claims that compare two.
         most: Examples at most that a question of many passes draws; None: as many as it says itself.
@@ -328,6 +336,9 @@ class Subject:
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
     reference_model: nn.Module | None = None
+    lacks: str = ""
+    remark: str = ""
+    as_given: nn.Module | None = None
     groups: str = ""
     most: int | None = None
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
@@ -385,6 +396,26 @@ def has_real_input(subject: Subject) -> bool:
     """Whether there is one input, of real numbers, which is then a point that can be moved."""
     inputs = subject.test[0].inputs if subject.test else ()
     return len(inputs) == 1 and inputs[0].is_floating_point()
+
+
+def why_not_movable(subject: Subject) -> str:
+    """Why no input is a point that can be moved, in a line; "" where nothing more can be said."""
+    if subject.lacks:
+        return subject.lacks
+    inputs = subject.test[0].inputs if subject.test else ()
+    if len(inputs) > 1:
+        return f"has {len(inputs)} inputs: it needs one input of real numbers"
+    return "inputs are tokens" if inputs and not inputs[0].is_floating_point() else ""
+
+
+def why_no_model(subject: Subject) -> str:
+    """Why there is no model that could be asked, in a line; "" where there is one."""
+    return NO_MODEL if subject.lacks == NO_MODEL else ""
+
+
+def what_lacks(subject: Subject) -> str:
+    """What no claim may ask of the subject, in a line; ""."""
+    return subject.lacks
 
 
 def has_domain(subject: Subject) -> bool:

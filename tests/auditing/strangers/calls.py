@@ -151,8 +151,65 @@ def frozen() -> Stranger:
     return Stranger(model=_net().requires_grad_(False), data=_held(), options=BOX)
 
 
+def _exported(as_module: bool) -> Stranger:
+    net = _net()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(net, (torch.rand(3, 64),), dynamic_shapes=({0: torch.export.Dim("n")},))
+    return Stranger(
+        model=program.module() if as_module else program, data=_held(), options=BOX,
+        says=("a program of torch.export",), own=net,
+    )  # fmt: skip
+
+
+def exported_program() -> Stranger:
+    return _exported(as_module=False)
+
+
+def exported_module() -> Stranger:
+    return _exported(as_module=True)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm, self.out = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.lstm(x.view(-1, 8, 8))[1][0][-1])
+
+
+def lstm() -> Stranger:
+    x, y, _, _ = digits()
+    return Stranger(
+        model=trained(Recurrent(), x, y, steps=30), data=_held(), options=BOX,
+        claims=(*PREDICTION, "regions.*"),
+        lacks={"regions.in_plane": "layer 'lstm' (LSTM) is not piecewise linear: tanh or gates"},
+    )  # fmt: skip
+
+
+def quantized_by_batch() -> Stranger:
+    x, y = _held()
+    x = torch.cat((x, 2 * x[:1]))  # the largest number of a batch decides how it rounds
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = torch.ao.quantization.quantize_dynamic(_net(), {nn.Linear}, torch.qint8)
+    return Stranger(model=model, data=(x, torch.cat((y, y[:1]))), measured=True)
+
+
+def tokens() -> Stranger:
+    x = torch.randint(20, (60, 5), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(20, 3)).eval()
+    return Stranger(
+        model=model, data=(x, x[:, 0] % 3), claims=(*PREDICTION, "regions.*", "robust/*"),
+        lacks=dict.fromkeys(("regions.in_plane", "linf.fgsm", "linf.sandwich"), "inputs are tokens"),
+    )  # fmt: skip
+
+
 CALLS = (
     keeps_its_state, shifts_by_a_buffer, complex_weights, answers_in_float64, scripted, data_parallel,
     depends_on_the_gradient_mode, without_gradients, in_inference_mode, a_class_ruled_out, weight_norm,
-    frozen,
+    frozen, exported_program, exported_module, lstm, quantized_by_batch, tokens,
 )  # fmt: skip

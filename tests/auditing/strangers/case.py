@@ -35,10 +35,13 @@ class Stranger:
         says: Parts of sentences that must be among what was assumed.
         status: The exit status.
         cannot: Parts of the reasons for which claims could not be asked.
+        lacks: Claims that do not apply, by the end of their name, and why.
+        measured: Whether no premise of a finding may be refuted.
+        own: A module that answers as the model does, where it cannot be called in evaluation mode.
         rtol: How far numbers may differ, coarser where the outputs are of a coarse type.
     """
 
-    model: nn.Module
+    model: Any
     data: Any
     options: Mapping[str, Any] = field(default_factory=dict)
     read: Callable[[Any], Tensor] = lambda returned: returned
@@ -49,6 +52,9 @@ class Stranger:
     says: tuple[str, ...] = ()
     status: int = 0
     cannot: tuple[str, ...] = ()
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    measured: bool = False
+    own: nn.Module | None = None
     rtol: float = 1e-5
 
 

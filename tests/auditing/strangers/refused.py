@@ -73,6 +73,13 @@ def a_place_out_of_range() -> Refused:
     return Refused(model=nn.Conv2d(1, 3, 1), data=(_data()[0].view(-1, 1, 8, 8), labels), way=way)
 
 
+def without_weights() -> Refused:
+    with torch.device("meta"):
+        model = mlp(64, 8, 10)
+    way = "must be materialized: 0.weight is on the device meta; build the model on the CPU, or load"
+    return Refused(model=model, data=_data(), way=way)
+
+
 def one_hot() -> Refused:
     x, y = _data()
     return Refused(model=mlp(64, 8, 10), data=(x, nn.functional.one_hot(y)), way="give y.argmax(1)")
@@ -138,7 +145,8 @@ def logits_as_probabilities() -> Refused:
 REFUSED = (
     returns_complex_numbers, returns_a_nested_tensor, returns_a_sparse_tensor, returns_a_row_for_each,
     returns_a_dict_of_two, an_output_that_is_not_there, several_labels_of_sigmoids, classes_on_either_axis,
-    a_place_out_of_range, one_hot, labels_in_a_column, real_labels, real_labels_of_one_logit, ignored_labels,
+    a_place_out_of_range, without_weights, one_hot,
+    labels_in_a_column, real_labels, real_labels_of_one_logit, ignored_labels,
     labels_from_1, one_logit_untold, sigmoid_as_a_logit, sigmoids_as_logits, sigmoid_as_a_halfspace,
     logits_as_probabilities,
 )  # fmt: skip

@@ -24,15 +24,16 @@ STRANGERS = (*HEADS, *BEHAVIOR, *LAYERS, *CALLS, *RETURNED)
 def answers_of(stranger: Stranger) -> tuple[Tensor, Tensor]:
     """What the model itself answers in evaluation mode, and the truth."""
     x, y = stranger.data
-    dtype = next((t.dtype for t in stranger.model.parameters() if t.is_floating_point()), torch.float32)
+    model = stranger.own or stranger.model
+    dtype = next((t.dtype for t in model.parameters() if t.is_floating_point()), torch.float32)
     inputs = [torch.as_tensor(part) for part in (x if isinstance(x, tuple) else (x,))]
     inputs = [part.clone().to(dtype) if part.is_floating_point() else part for part in inputs]
-    flags = [(module, module.training) for module in stranger.model.modules()]
-    stranger.model.eval()
+    flags = [(module, module.training) for module in model.modules()]
+    model.eval()
     # in pieces of 256, as it is audited: what a batch holds may matter
     count = range(0, len(inputs[0]), 256)
     with torch.no_grad():
-        returned = [stranger.model(*(part[i : i + 256] for part in inputs)) for i in count]
+        returned = [model(*(part[i : i + 256] for part in inputs)) for i in count]
         outputs = torch.cat([stranger.read(part) for part in returned])
     for module, flag in flags:
         module.training = flag
@@ -81,7 +82,8 @@ def expected_of(stranger: Stranger) -> dict[str, float]:
 def test_a_stranger_is_audited_rightly(build) -> None:
     stranger = build()
     expected = expected_of(build())  # of a model that was not asked before, nor is again
-    weights = [p.detach().clone() for p in stranger.model.parameters()]
+    own = stranger.own or stranger.model
+    weights = [p.detach().clone() for p in own.parameters()]
     audit = margin.audit(
         stranger.model, stranger.data, claims=list(stranger.claims) or "*", **stranger.options
     )
@@ -99,8 +101,13 @@ def test_a_stranger_is_audited_rightly(build) -> None:
         else:
             assert answer.refusal or answer.skipped or stranger.status, answer.absence
             assert build not in RETURNED, answer.absence
-    for parameter, kept in zip(stranger.model.parameters(), weights, strict=True):
+    for parameter, kept in zip(own.parameters(), weights, strict=True):
         assert torch.equal(parameter, kept)
+    for name, why in stranger.lacks.items():
+        (answer,) = [a for a in audit.answers if a.claim.name.endswith(name)]
+        assert answer.absence == f"does not apply: {why}"
+    if stranger.measured:
+        assert not [n for n, f in audit.findings.items() if f.verdict is Verdict.UNFOUNDED]
     text = str(audit)
     assert "[nan, nan]" not in text and "[-inf, inf]" not in text
 

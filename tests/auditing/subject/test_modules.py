@@ -52,7 +52,8 @@ def test_a_builder_in_the_current_directory_is_called(here):
         ),
         (
             "strangers_net:build_sized",
-            "strangers_net:build_sized must be callable without arguments: it needs width",
+            "strangers_net:build_sized must be callable without arguments: it needs width; "
+            "write a function that calls it, def build(): return build_sized(width=...), and name that",
         ),
     ],
 )

@@ -237,9 +237,9 @@ class Raising(nn.Module):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied\nsecond line")
 
 
-class Pair(nn.Module):
+class Words(nn.Module):
     def forward(self, x):
-        return x, x
+        return ["yes"] * len(x)
 
 
 WORDS = np.array(["cat"] * 30)
@@ -264,11 +264,10 @@ REFUSED = {
         "labels must be one integer an example: got targets (N, 3); of one-hot rows give y.argmax(1), "
         "or state task multilabel"),
     "raises": (Raising(), (X, Y), {},
-        "the model must accept the data: given (30, 4) float32, it raised RuntimeError: "
-        "mat1 and mat2 shapes cannot be multiplied"),
-    "no tensor": (Pair(), (X, Y), {},
-        "the model must return one tensor with a row per example: given (30, 4) float32, got tuple of "
-        "[0], [1]; audit a module whose forward returns model(x)[0]"),
+        "the model must accept the data: given (30, 4) float32, the model itself (Raising) raised "
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+    "no tensor": (Words(), (X, Y), {},
+        "the model must return one tensor with a row per example: given (30, 4) float32, got list"),
     "empty": (nn.Linear(4, 3), (X[:0], Y[:0]), {},
         "the held-out data must have at least one example: they are empty"),
     "no batches": (nn.Linear(4, 3), [], {},
@@ -285,8 +284,8 @@ REFUSED = {
     "text inputs": (nn.Linear(4, 3), (WORDS, Y), {},
         "x of the held-out data must be numbers: got an array of type <U3"),
     "task": (nn.Linear(4, 3), (X, Y), {"task": "regression"},
-        "task must be one of classes, binary, multilabel, terms, logits, probabilities, halfspace, values: "
-        "got 'regression'"),
+        "task must be one of classes, binary, multilabel, terms, logits, probabilities, scores, halfspace, "
+        "values: got 'regression'"),
     "no targets": (nn.Linear(4, 3), (X, None), {}, "state the task: without targets it cannot be inferred"),
     "nan input": (nn.Linear(4, 3), (changed(X, (5, 1), float("nan")), Y), {},
         "inputs must be finite: held-out example 5 has nan"),
@@ -367,7 +366,7 @@ def test_two_inputs_with_a_domain_are_told_the_true_reason():
 
     subject = subject_of(Both(), ((X, X), Y % 2), domain=DOMAIN)
     assert ask(subject, [claims()["robust/linf.fgsm"]]).answers[0].absence == (
-        "does not apply: needs one input of real numbers"
+        "does not apply: has 2 inputs: it needs one input of real numbers"
     )
 
 

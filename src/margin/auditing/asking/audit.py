@@ -12,8 +12,14 @@ from torch import nn
 from margin.auditing.asking.answers import FAIL_ON, Audit, Progress, ask
 from margin.auditing.asking.budget import claims_named
 from margin.auditing.asking.requirements import requirement_of
+from margin.auditing.subject.predictions import (
+    is_estimator,
+    subject_of_predictions,
+    subject_of_predictor,
+)
 from margin.auditing.subject.subjects import alike, subject_of
 from margin.auditing.subject.trained import Estimator, is_held_out, subject_of_estimator, subject_of_run
+from margin.auditing.subject.user_modules import is_exported
 from margin.core import catalog
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Domain
@@ -23,9 +29,9 @@ MINUTES = 2.0
 """What an audit may take, where nothing else is said."""
 
 
-# 12 parameters: the model, its data and how both are read; what is asked, required and allowed
+# 14 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
-    model: nn.Module | Run | Subject | Estimator | str | Path,
+    model: Any = None,
     data: Any = None,
     *,
     claims: str | Sequence[str] = "*",
@@ -34,6 +40,8 @@ def audit(
     domain: Domain | tuple[float, float] | None = None,
     class_names: Sequence[str] = (),
     output: str | int | None = None,
+    predictions: Any = None,
+    targets: Any = None,
     reference: nn.Module | Run | str | Path | None = None,
     require: Sequence[str] = (),
     fail_on: Sequence[str] = FAIL_ON,
@@ -43,7 +51,8 @@ def audit(
     """Put every claim that applies to a model, and collect the findings.
 
     Args:
-        model: Any module, a run or its directory, a fitted estimator of margin's, or a subject.
+        model: Any module, a run or its directory, a fitted estimator of margin's or of scikit-learn's kind,
+            or a subject.
         data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
         claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
             those whose answer is known before or takes long, which are listed.
@@ -53,8 +62,11 @@ def audit(
         train: The examples that a module was trained on, for the claims that need them.
         domain: Where one input of a module may lie, in the data's units.
         class_names: Names of a module's classes, in the order of its outputs; text targets need them.
-        output: Which part of what a module returns is its outputs, an index, a key or an attribute, where it
+        output: Which part of what a module returns is its outputs, an index, a key or an attribute, if it
             returns several things; if not given a tensor, the first of a tuple, ``logits``, or the only one.
+        predictions: In place of a model and data, its predictions: a row of probabilities, logits or values
+            per example, or the predicted classes; what can be asked of numbers alone is asked.
+        targets: The truth of the predictions.
         reference: Reference model: a second one of the same kind, a run for a run or a module for a module,
             for claims that compare two.
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
@@ -88,12 +100,22 @@ def audit(
         began=began,
         everything=claims != "*" and list(claims) != ["*"],
     )
+    if predictions is not None or targets is not None:
+        if model is not None or data is not None:
+            raise ValueError("predictions stand in place of a model and data: leave out both")
+        numbers = subject_of_predictions(predictions, targets, task=task, class_names=tuple(class_names))
+        return put(numbers, title="predictions")
     if isinstance(model, Estimator):
         if task or reference is not None:
             raise ValueError(
                 "an estimator knows its task and has no reference model: leave out task and reference"
             )
         return put(subject_of_estimator(model, data, train=train, domain=domain), title=type(model).__name__)
+    if is_estimator(model) and not isinstance(model, Run | Subject):
+        if task or reference is not None or output is not None:
+            raise ValueError("an estimator knows its task and its outputs: leave out task, reference, output")
+        asked = subject_of_predictor(model, data, train=train, domain=domain, class_names=class_names)
+        return put(asked, title=type(model).__name__)
     _check_kind(model)
     if isinstance(model, str | Path):
         model = Run(model)
@@ -144,7 +166,7 @@ def verdicts_named(names: str | Sequence[str]) -> tuple[Verdict, ...]:
 
 
 def _check_kind(model: Any) -> None:
-    if not isinstance(model, nn.Module | Run | Subject | str | Path):
+    if not isinstance(model, nn.Module | Run | Subject | str | Path) and not is_exported(model):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
         remedy = "; wrap its scores in one: forward(x) returns a tensor of a row an example"
         if isinstance(model, type) and issubclass(model, nn.Module):
@@ -159,7 +181,7 @@ def _path(run: Run | str | Path) -> str | Path:
     return run.path if isinstance(run, Run) else run
 
 
-def _second(model: nn.Module, reference: nn.Module | None) -> nn.Module | None:
+def _second(model: Any, reference: nn.Module | None) -> nn.Module | None:
     if reference is None:
         return None
     own, other = ({name: tuple(p.shape) for name, p in m.named_parameters()} for m in (model, reference))

@@ -16,13 +16,24 @@ from margin.core.tasks import (
     CLASSES,
     HALFSPACE,
     MULTILABEL,
+    SCORES,
     VALUES,
     Task,
     class_accuracy,
     halfspace_classes,
 )
 
-TASKS = ("classes", "binary", "multilabel", "terms", "logits", "probabilities", "halfspace", "values")
+TASKS = (
+    "classes",
+    "binary",
+    "multilabel",
+    "terms",
+    "logits",
+    "probabilities",
+    "scores",
+    "halfspace",
+    "values",
+)
 """What a user may state of a model's outputs."""
 
 SINGLE = (BINARY.name, HALFSPACE.name)
@@ -195,6 +206,8 @@ def task_of(name: str | None, outputs: Tensor, targets: Tensor | None, assumed: 
         if name is None:
             assumed.append("loss: squared error")
         return VALUES
+    if kind == SCORES.name:
+        return SCORES
     if kind == "probabilities":
         return _probabilities(outputs, form, assumed)
     if kind == "logits":

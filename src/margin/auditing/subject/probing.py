@@ -1,6 +1,7 @@
 """A stranger's module is asked its first batch a few times: what it does besides answering is said."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +11,8 @@ from margin.auditing.subject.output_part import Read, path_of
 from margin.auditing.subject.outputs import name_of
 from margin.auditing.subject.user_modules import Asked, described
 from margin.core.types import Batch
-from margin.engine.evaluation import Kept, eval_mode, same_bits
+from margin.engine.evaluation import Kept, eval_mode, place_of, running, same_bits
+from margin.theory.behavior.claims import EIGHT_BITS, rounds_by_batch
 
 NOISE = 10.0
 """By how many of the distances between two draws outputs may move where nothing but draws moves them."""
@@ -21,9 +23,22 @@ def _returned(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
         return model(*inputs)
     except Exception as error:
         reason = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+        whole = [name_of(x) for x in inputs if not x.is_floating_point()]
+        cure = f"; if it takes real numbers, give x.float(): got {whole[0]}" if whole else ""
         raise ValueError(
-            f"the model must accept the data: given {_passed(inputs)}, it raised {reason}"
+            f"the model must accept the data: given {_passed(inputs)}, {_place(model, inputs)} raised "
+            f"{reason}{cure}"
         ) from error
+
+
+def _place(model: nn.Module, inputs: tuple[Tensor, ...]) -> str:
+    """The layer in which the model raises, in words."""
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        return "it"
+    layers: list[tuple[str, str]] = []
+    with suppress(Exception), running(model, layers):
+        model(*(x.clone() for x in inputs))
+    return place_of(layers)
 
 
 def _passed(inputs: tuple[Tensor, ...]) -> str:
@@ -72,12 +87,20 @@ def with_one_output(
     return Read(model, path) if path else model
 
 
+DRAWS = "the model draws at random in evaluation mode: this is of one draw"
+
+
 class Probed(NamedTuple):
     """A model as it can be asked, what it returned, and by how much that moves when it is asked again."""
 
     model: nn.Module
     outputs: Tensor
     noise: Tensor
+
+    @property
+    def remark(self) -> str:
+        """What every finding must say of the model; ""."""
+        return DRAWS if bool(self.noise > 0) else ""
 
 
 @torch.no_grad()
@@ -133,8 +156,11 @@ def _moves_in(flags: Mapping[nn.Module, bool], model: nn.Module, batch: Batch, o
 
 def _rounding(outputs: Tensor) -> Tensor:
     """By how much outputs may move that are computed in another order."""
-    scale = torch.where(outputs.isfinite(), outputs, 0).abs().max().double()
-    return torch.finfo(outputs.dtype).eps ** 0.5 * scale
+    return torch.finfo(outputs.dtype).eps ** 0.5 * _size(outputs)
+
+
+def _size(outputs: Tensor) -> Tensor:
+    return torch.where(outputs.isfinite(), outputs, 0).abs().max().double()
 
 
 def _apart(a: Tensor, b: Tensor) -> Tensor:
@@ -158,7 +184,8 @@ def independent_rows(probed: Probed, batch: Batch, assumed: list[str]) -> bool:
         alone = run(model, tuple(x[:few] for x in batch.inputs))
     gap = _apart(alone, outputs[:few])
     # of a model that draws, other draws alone move the outputs
-    if gap > _rounding(outputs) + NOISE * noise:
+    eight = _size(outputs) * EIGHT_BITS if rounds_by_batch(model) else 0.0
+    if gap > max(_rounding(outputs), eight) + NOISE * noise:
         assumed.append(
             f"the examples of a batch read each other: without the rest, outputs move by {gap:.2g}"
         )

@@ -24,7 +24,14 @@ from margin.auditing.subject.outputs import (
 )
 from margin.auditing.subject.probing import Probed, independent_rows, probe, run, with_one_output
 from margin.auditing.subject.user_data import batches_of, read, retyped
-from margin.auditing.subject.user_modules import Asked, check_copyable, eager, unwrapped
+from margin.auditing.subject.user_modules import (
+    Asked,
+    check_copyable,
+    check_materialized,
+    eager,
+    from_export,
+    unwrapped,
+)
 from margin.core.findings import Subject
 from margin.core.tasks import MULTILABEL, VALUES, Task
 from margin.core.types import Batch, Domain, shortest
@@ -36,7 +43,7 @@ from margin.engine.loop import risk
 
 # 8 parameters: the model, its data and how both are read
 def subject_of(
-    model: nn.Module,
+    model: Any,
     data: Any,
     *,
     task: str | None = None,
@@ -48,8 +55,9 @@ def subject_of(
     """The subject of an audit: any module, with the data it is judged on.
 
     Args:
-        model: Maps a batch of inputs to one tensor with a row per example; left as it is. Of a compiled one
-            what was compiled is taken; one that overwrites its inputs is given copies.
+        model: A module, or a program of torch.export, that maps a batch of inputs to outputs with a row per
+            example; left as it is. Of a compiled one what was compiled is taken; one that overwrites its
+            inputs is given copies.
         data: Held-out examples: ``(x, y)`` arrays or tensors (x may be a tuple of inputs), batches, Examples,
             or Data, of which the test part is taken, else the validation part. Real numbers are given
             to the model in its own type, on its own device.
@@ -78,9 +86,11 @@ def subject_of(
     handed = [read(data, class_names, "the held-out data")]
     if train is not None:
         handed.append(read(train, class_names, "the training data"))
-    model = eager(unwrapped(model, assumed), assumed)
+    model = eager(unwrapped(from_export(model, assumed), assumed), assumed)
+    check_materialized(model)
     check_copyable(model)
     held_out = batches_of(handed[0], model)
+    as_given = model
     model = with_one_output(model, held_out[0], output, assumed)
     probed = _laid_out(probe(model, held_out[0], assumed), held_out[0], task, assumed)
     outputs, targets = _read(probed, held_out, task)
@@ -105,6 +115,8 @@ def subject_of(
         independent=independent_rows(probed, held_out[0], assumed),
         assumed=tuple(assumed),
         feature_names=feature_names,
+        remark=probed.remark,
+        as_given=as_given,
         class_names=() if several else tuple(class_names),
         label_names=tuple(class_names) if several else (),
     )

@@ -109,7 +109,11 @@ def _built(builder: Any, path: str) -> nn.Module:
         if not callable(builder):
             raise ValueError(f"{path} must build a torch module: it is of type {type(builder).__name__}")
         if required := _required(builder):
-            raise ValueError(f"{path} must be callable without arguments: it needs {', '.join(required)}")
+            name = path.rpartition(":")[2]
+            raise ValueError(
+                f"{path} must be callable without arguments: it needs {', '.join(required)}; write a "
+                f"function that calls it, def build(): return {name}({required[0]}=...), and name that"
+            )
         with _reported(path):
             builder = builder()
     if not isinstance(builder, nn.Module):
@@ -157,6 +161,20 @@ def check_copyable(model: nn.Module) -> None:
                 )
 
 
+def check_materialized(model: nn.Module) -> None:
+    """Refuse a model without numbers in its weights.
+
+    Raises:
+        ValueError: A weight is on the device meta; the message names it.
+    """
+    named = (*model.named_parameters(), *model.named_buffers())
+    if name := next((name for name, tensor in named if tensor.is_meta), ""):
+        raise ValueError(
+            f"the weights of the model must be materialized: {name} is on the device meta; build the model "
+            "on the CPU, or load its weights by load_state_dict(weights, assign=True)"
+        )
+
+
 class Asked(nn.Module):
     """A module that is asked with care.
 
@@ -197,6 +215,25 @@ def _copy_buffers(model: nn.Module) -> None:
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 module._buffers[name] = buffer.clone()
+
+
+def is_exported(model: Any) -> bool:
+    """Whether it is a program of torch.export."""
+    export = sys.modules.get("torch.export")
+    return export is not None and isinstance(model, export.ExportedProgram)
+
+
+def from_export(model: Any, assumed: list[str]) -> Any:
+    """A module of an exported program, which knows no modes: its graph, that can be asked in eval()."""
+    program = is_exported(model)
+    if program:
+        model = model.module()
+    if not (isinstance(model, torch.fx.GraphModule) and {"train", "eval"} & vars(model).keys()):
+        return model
+    assumed.append(
+        "the model is a program of torch.export: it is audited as its graph, in the mode of its export"
+    )
+    return torch.fx.GraphModule(model, model.graph)
 
 
 def unwrapped(model: nn.Module, assumed: list[str]) -> nn.Module:

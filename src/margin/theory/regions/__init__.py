@@ -1,14 +1,17 @@
 """The linear regions of a piecewise-linear network."""
 
-from margin.core.catalog import KNOWN, TWO_EXAMPLES, Claim, Cost, Need, Part
+from margin.core.catalog import KNOWN, NOT_MOVABLE, TWO_EXAMPLES, Claim, Cost, Need, Part
 
 # fmt: off
 
-REAL_INPUT = Need("one input of real numbers", "margin.theory.regions.claims:has_real_inputs")
+REAL_INPUT = Need("one input of real numbers", "margin.theory.regions.claims:has_real_inputs",
+    why=NOT_MOVABLE)
 FOLLOWED = Need("models whose forward is made of known functions",
     "margin.theory.regions.claims:can_be_followed", of="model")
+PIECEWISE = Need("a piecewise linear network", "margin.theory.regions.claims:is_piecewise_linear",
+    why="margin.theory.regions.claims:not_piecewise_linear")
 PLANE = Need("three held-out examples that span a plane of real inputs",
-    "margin.theory.regions.claims:has_plane")
+    "margin.theory.regions.claims:has_plane", why=NOT_MOVABLE)
 HANIN_2019 = "Hanin and Rolnick 2019, Section 2"
 
 PARTS: tuple[Part, ...] = (
@@ -46,17 +49,17 @@ CLAIMS: tuple[Claim, ...] = (
         "Linear regions: into how many does the network cut a plane through three examples?",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound); Hanin and Rolnick 2019, Section "
         "2 (both kinds of regions)", by_name=KNOWN,
-        needs=(PLANE, FOLLOWED), cost=Cost(8000, "test", 3),
+        needs=(PLANE, FOLLOWED, PIECEWISE), cost=Cost(8000, "test", 3),
         covers=("relu.activation_pattern", "relu.zaslavsky"), figure=".figures:regions"),
     Claim("theory/regions.possible", ".claims:possible", ".claims:demo",
         "Montufar's bound: how many linear regions has some network of this depth and width?",
         "Montufar, Pascanu, Cho and Bengio 2014, Theorem 5 (some weights reach it)", by_name=KNOWN,
-        needs=(PLANE,), cost=Cost(20_000.0, "test", 3), covers=("relu.montufar",)),
+        needs=(PLANE, PIECEWISE), cost=Cost(20_000.0, "test", 3), covers=("relu.montufar",)),
     Claim("theory/regions.on_segments", ".claims:on_segments", ".claims:segments_demo",
         "Breakpoints: at how many points does the network bend between two examples, now and initially?",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound, for n = 1); Hanin and Rolnick "
         "2019, Section 3 (the growth)", by_name=KNOWN,
-        needs=(REAL_INPUT, FOLLOWED, TWO_EXAMPLES),
+        needs=(REAL_INPUT, FOLLOWED, PIECEWISE, TWO_EXAMPLES),
         cost=Cost(1000.0, "test", 32), covers=("relu.activation_pattern",)),
 )
 # fmt: on

@@ -84,6 +84,27 @@ def can_be_followed(subject: Subject) -> bool:
     return True
 
 
+@torch.no_grad()
+def not_piecewise_linear(subject: Subject) -> str:
+    """Which layer is not piecewise linear, and why, in a line; "" where none is known not to be."""
+    if not has_real_inputs(subject):
+        return ""
+    point = subject.test[0].inputs[0][:1].double().cpu()
+    try:
+        with exact(subject.model) as model:
+            follow(model, torch.cat((point, point)), Chains(1))
+    except NotPiecewiseLinear as error:
+        return str(error)
+    except (CannotFollow, ArithmeticError):
+        return ""
+    return ""
+
+
+def is_piecewise_linear(subject: Subject) -> bool:
+    """Whether no layer is known not to be piecewise linear."""
+    return not not_piecewise_linear(subject)
+
+
 @contextmanager
 def exact(model: nn.Module) -> Iterator[nn.Module]:
     """A copy of the model in float64 on the CPU, in evaluation mode.
