@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from margin.core import catalog
 from margin.core.catalog import Claim, UnknownName, nearest
@@ -35,6 +35,9 @@ that remains, the second where they fit at all."""
 
 PROBE = 0.02
 """Seconds of a pass that are enough to time it by."""
+
+COLD = 1.0
+"""Seconds below which a pass is timed twice: a library warms up, another program may have the processor."""
 
 FARTHEST = 30.0
 """By how much, at most, what was measured corrects what is expected."""
@@ -194,25 +197,28 @@ def seconds_per_example(subject: Subject) -> tuple[float, float]:
     batch = subject.test[0]
     length = len(batch.inputs[0])
     size = 1 if subject.independent and batch.divisible else length
-    weights = [p for p in subject.model.parameters() if p.requires_grad]
-    own = has_loss(subject) and not isinstance(subject.objective, Risk)
     with eval_mode(subject.model) as generator:
         while True:
             part = rows_of(batch, torch.arange(size)) if size < length else batch
-            with torch.set_grad_enabled(len(weights) > 0):
-                seconds = [time.perf_counter()]
-                found = (
-                    subject.objective(subject.model, part, generator) if own else subject.model(*part.inputs)
-                )
-                seconds.append(_now(batch))
-                if isinstance(found, Tensor) and found.requires_grad:
-                    torch.autograd.grad(found.sum(), weights, allow_unused=True)
-                seconds.append(_now(batch))
-            forward, both = seconds[1] - seconds[0], seconds[2] - seconds[0]
-            del found
+            forward, both = _timed(subject, part, generator)
+            if both < COLD:
+                forward, both = map(min, zip((forward, both), _timed(subject, part, generator), strict=True))
             if both > PROBE or size >= length:
-                return forward / max(size, 1), max(both, forward) / max(size, 1)
+                return forward / max(size, 1), both / max(size, 1)
             size = min(4 * size, length)
+
+
+def _timed(subject: Subject, batch: Batch, generator: Generator) -> tuple[float, float]:
+    """Seconds of a forward pass, and of both passes."""
+    weights = [p for p in subject.model.parameters() if p.requires_grad]
+    own = has_loss(subject) and not isinstance(subject.objective, Risk)
+    with torch.set_grad_enabled(len(weights) > 0):
+        start = _now(batch)
+        found = subject.objective(subject.model, batch, generator) if own else subject.model(*batch.inputs)
+        forward = _now(batch) - start
+        if isinstance(found, Tensor) and found.requires_grad:
+            torch.autograd.grad(found.sum(), weights, allow_unused=True)
+        return forward, _now(batch) - start
 
 
 def _now(batch: Batch) -> float:
