@@ -226,22 +226,31 @@ class Claim:
     figure: str = ""
     covers: tuple[str, ...] = ()
 
-    def refusal(self, subject: Any) -> str:
+    def refusal(self, subject: Any, known: dict[Need, bool] | None = None) -> str:
         """Why the question makes no sense for this subject, or "".
 
         The kind of model comes first: what else is needed may be a question to that kind alone.
+
+        Args:
+            subject: The model under audit.
+            known: What is known of it already, by need; what is found out is added.
         """
+        known = {} if known is None else known
         kinds = [need for need in self.needs if need.model or need.of == "model"]
         others = [need for need in self.needs if need not in kinds]
-        if lacking := _unmet(kinds, subject):
+        if lacking := _unmet(kinds, subject, known):
             return f"{OTHER_MODELS} {lacking}"
         # a claim about a kind of model knows what it may ask of it
-        lacking = _unmet(others if kinds else [*others, LOSS], subject)
+        lacking = _unmet(others if kinds else [*others, LOSS], subject, known)
         return f"needs {lacking}" if lacking else ""
 
 
-def _unmet(needs: Iterable[Need], subject: Any) -> str:
-    return " and ".join(need.text for need in needs if not need.is_met(subject))
+def _unmet(needs: Iterable[Need], subject: Any, known: dict[Need, bool]) -> str:
+    needs = list(needs)
+    for need in needs:
+        if need not in known:  # some are found out by asking the model
+            known[need] = need.is_met(subject)
+    return " and ".join(need.text for need in needs if not known[need])
 
 
 QUESTIONS = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from margin.auditing.asking.answers import Interrupted, ask
-from margin.auditing.asking.budget import LEAST, Budget, count, duration
+from margin.auditing.asking.budget import LEAST, Budget, claims_named, count, duration
 from margin.auditing.asking.requirements import Requirement, Status
 from margin.auditing.report.terminal import plain
 from margin.core.catalog import Cost, drawn
@@ -314,3 +314,19 @@ def test_a_loss_of_its_own_is_timed_in_place_of_a_forward_without_end(subject, c
         subject, model=Bound(), objective=lambda model, batch, generator: model.one_step(*batch.inputs)
     )
     assert Budget(own, 1.0).seconds(claim_of(lambda s: finding())) < LEAST + 0.1
+
+
+def test_held_out_examples_that_take_too_long_are_drawn_and_each_finding_says_so(
+    subject, finding, monkeypatch
+):
+    """3,000 of 10 ms are 30 s: in a quarter of 24 s the model answers 600."""
+    monkeypatch.setattr("margin.auditing.asking.budget.seconds_per_example", lambda subject: (0.01, 0.01))
+    large = replace(subject, test=[Batch((torch.randn(3000, 4),), torch.arange(3000) % 3)])
+    audit = ask(large, claims_named(["risk.accuracy"]), minutes=24 / 60)
+    (accuracy,) = audit.findings.values()
+    assert accuracy.sample == "600 of 3,000 drawn"
+    assert "600 held-out examples" in accuracy.statement
+    assert audit.facts["held-out examples"] == 3000
+    assert audit.worst_examples is None  # of those that were drawn no row of the file can be named
+    for whole in (replace(large, independent=False), replace(large, groups="site")):
+        assert Budget(whole, 24 / 60).within(whole) is whole

@@ -5,16 +5,17 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 import torch
 from torch import Generator, Tensor
 
 from margin.core import catalog
-from margin.core.catalog import Claim, UnknownName, nearest
+from margin.core.catalog import Claim, Need, UnknownName, nearest
 from margin.core.findings import Subject, has_loss
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode, rows_of
+from margin.engine.evaluation import eval_mode, rows_of, sample_examples
 from margin.engine.loop import Risk
 
 LONG = "needs about"
@@ -88,9 +89,29 @@ class Budget:
         self._alike: dict[str, list[float]] = {}  # of the claims of one package, which ask in one way
         self._passes: dict[str, float] = {}  # of the dearest claim of each package that draws examples
         self._most: dict[str, int] = {}  # examples that they draw
+        self._total = total
+        self.drawn_of_test = ""  # which held-out examples are asked, where not all
+        self._sizes = {
+            part: count(batches) for part, batches in (("test", subject.test), ("train", subject.train))
+        }
+        self.needs: dict[Need, bool] = {}  # which are met, as far as was found out
         self._forward = self._gradient = 0.0
         if self._limited:
             self._forward, self._gradient = seconds_per_example(subject)
+
+    def within(self, subject: Subject) -> Subject:
+        """The subject with as many held-out examples as the model answers in a quarter of the time.
+
+        All of them, where they fit, read each other or stand in groups; else drawn at random, at least 128.
+        """
+        fits = self._total / 4 / self._forward if self._forward > 0 else math.inf
+        if subject.groups or not subject.independent or self._sizes["test"] <= max(fits, FEW[0]):
+            return subject
+        found = sample_examples(subject.test, max(int(fits), FEW[0]))
+        self._subject = replace(subject, test=list(found.batches))
+        self._sizes["test"] = found.taken
+        self.drawn_of_test = f"{found.taken:,} of {found.among:,} drawn"
+        return self._subject
 
     def seconds(self, claim: Claim, most: int | None = None) -> float:
         """What a question is expected to take, by the median of what others took beside what was expected.
@@ -128,7 +149,7 @@ class Budget:
 
     def _examples(self, claim: Claim) -> int:
         cost = claim.cost
-        examples = count(self._subject.train if cost.part == "train" else ()) or count(self._subject.test)
+        examples = self._sizes[cost.part] or self._sizes["test"]
         return min(examples, cost.limit) if cost.limit else examples
 
     def _per_pass(self, claim: Claim) -> float:
@@ -163,13 +184,14 @@ class Budget:
             each = self._passes.get(kind, claim.cost.passes) * self._per_pass(claim) * self._correction(claim)
             fits = self._part / each if each > 0 else math.inf
             self._most[kind] = 2 ** int(math.log2(max(fits, FEW[0]))) if math.isfinite(fits) else sys.maxsize
-        return max(examples, count(self._subject.train)) if self._most[kind] >= examples else self._most[kind]
+        return max(examples, self._sizes["train"]) if self._most[kind] >= examples else self._most[kind]
 
     @property
-    def has_time_for_outputs(self) -> bool:
-        """Whether the outputs on the held-out examples are known, or their passes fit."""
-        passes = 2 * self._forward * count(self._subject.test)
-        return "outputs on test" in self._subject.kept or passes <= self._end - time.perf_counter()
+    def can_name_the_worst(self) -> bool:
+        """Whether the outputs on all held-out examples are known, or their passes fit."""
+        passes = 2 * self._forward * self._sizes["test"]
+        fits = "outputs on test" in self._subject.kept or passes <= self._end - time.perf_counter()
+        return fits and not self.drawn_of_test
 
     def lacking(self, claim: Claim, most: int | None = None) -> str:
         """Why a question is not asked ("needs about 3 min of the 1 min that remain"), or ""."""
