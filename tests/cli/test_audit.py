@@ -376,7 +376,8 @@ def test_what_does_not_fit_into_the_minutes_is_listed(here: Path, capsys: pytest
     assert document["requirements"][0]["why"].startswith("not asked: needs about")
 
 
-def test_ctrl_c_keeps_the_findings_and_says_so(here: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
+def test_what_is_stopped_keeps_the_findings_and_says_so(here: Path, sent: signal.Signals) -> None:
     (here / "slow.py").write_text(
         "import time\nfrom torch import nn\n"
         "class Slow(nn.Module):\n"
@@ -393,7 +394,7 @@ def test_ctrl_c_keeps_the_findings_and_says_so(here: Path) -> None:
         while len(asked) < 3:
             asked.append(process.stderr.readline())  # a claim is announced before it is asked
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err

@@ -1,7 +1,10 @@
 """``margin audit RUN | pkg.module:build [DATA]``."""
 
 import json
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -92,21 +95,39 @@ def audit_model(
         asked = model if is_run else stranger(model, given, (weights, reference))
     held_out = data or None if is_run else None
     try:
-        found = audit(
-            asked,
-            held_out,
-            claims=patterns,
-            reference=reference or None if is_run else None,
-            require=require or [],
-            fail_on=[]
-            if fail_on == "none"
-            else [name.strip() for name in fail_on.split(",") if name.strip()],
-            minutes=minutes,
-            progress=tell,
-        )
+        with terminated_as_by_ctrl_c():
+            found = audit(
+                asked,
+                held_out,
+                claims=patterns,
+                reference=reference or None if is_run else None,
+                require=require or [],
+                fail_on=[]
+                if fail_on == "none"
+                else [name.strip() for name in fail_on.split(",") if name.strip()],
+                minutes=minutes,
+                progress=tell,
+            )
     except Interrupted as stopped:
         return kept(stopped.audit, directory, force=force or not out, junit=junit)
     return kept(found, directory, force=force or not out, junit=junit)
+
+
+@contextmanager
+def terminated_as_by_ctrl_c() -> Iterator[None]:
+    """Meanwhile SIGTERM, which a scheduler or a container sends, does what Ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # another thread cannot say what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def kept(found: Any, directory: Path, *, force: bool, junit: str = "") -> Output:

@@ -228,23 +228,38 @@ class Claim:
     figure: str = ""
     covers: tuple[str, ...] = ()
 
-    def refusal(self, subject: Any) -> str:
+    def refusal(self, subject: Any, known: dict[Need, bool] | None = None) -> str:
         """Why the question makes no sense for this subject, or "".
 
         The kind of model comes first: what else is needed may be a question to that kind alone.
+
+        Args:
+            subject: The model under audit.
+            known: What is known of it already, by need; what is found out is added.
         """
+        known = {} if known is None else known
         kinds = [need for need in self.needs if need.model or need.of == "model"]
         others = [need for need in self.needs if need not in kinds]
-        if lacking := _texts(need for need in kinds if not need.is_met(subject)):
+        if lacking := _texts(_unmet(kinds, subject, known)):
             return f"{OTHER_MODELS} {lacking}"
         # a claim about a kind of model knows what it may ask of it
-        needs = others if kinds else [*others, LOSS]
-        unmet = [need for need in needs if not need.is_met(subject)]
+        unmet = _unmet(others if kinds else [*others, LOSS], subject, known)
         reasons = (resolve(need.why)(subject) for need in unmet if need.why)
         if reason := next(filter(None, reasons), ""):
             return str(reason)
         lacking = _texts(unmet)
         return f"needs {lacking}" if lacking else ""
+
+
+def _unmet(needs: Iterable[Need], subject: Any, known: dict[Need, bool]) -> list[Need]:
+    """The needs that a subject does not meet; each is found out once, some by asking the model."""
+    unmet = []
+    for need in needs:
+        if need not in known:
+            known[need] = need.is_met(subject)
+        if not known[need]:
+            unmet.append(need)
+    return unmet
 
 
 def _texts(needs: Iterable[Need]) -> str:

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from margin.auditing.asking.answers import Interrupted, ask
-from margin.auditing.asking.budget import LEAST, Budget, count, duration
+from margin.auditing.asking.budget import LEAST, Budget, claims_named, count, duration
 from margin.auditing.asking.requirements import Requirement, Status
 from margin.auditing.report.terminal import plain
-from margin.core.catalog import Cost
+from margin.core.catalog import Cost, drawn
 from margin.core.types import Batch
+from margin.engine.evaluation import sample_examples
+from margin.theory.prediction.held_out import outputs_of
 
 
 class Slow(torch.nn.Module):
@@ -39,16 +41,18 @@ def claims_of(claim_of, finding, costs):
     ]
 
 
-def test_a_claim_costs_its_passes_over_its_examples(slow, claim_of, finding):
+def test_a_claim_costs_its_passes_over_its_examples(slow, claim_of, finding, monkeypatch):
     plan = Budget(slow, 1.0)
     claim = claim_of(lambda s: finding())
     pass_ = plan.seconds(claim) - LEAST
     assert 0.02 <= pass_ <= 0.06  # 20 examples of 1 ms
     assert plan.seconds(replace(claim, cost=Cost(50))) - LEAST == pytest.approx(50 * pass_)
     assert plan.seconds(replace(claim, cost=Cost(50, limit=5))) - LEAST == pytest.approx(12.5 * pass_)
+    monkeypatch.setattr("margin.auditing.asking.budget.seconds_per_example", lambda subject: (0.001, 0.001))
+    plan, pass_ = Budget(slow, 1.0), 0.02
     train = replace(slow, train=[*slow.test] * 3)
     ratio = (Budget(train, 1.0).seconds(replace(claim, cost=Cost(1, "train"))) - LEAST) / pass_
-    assert 2 < ratio < 4.5
+    assert ratio == pytest.approx(3.4)  # batches are counted as if all but the last were as long as the first
     assert plan.seconds(replace(claim, cost=Cost(1, "train"))) - LEAST == pytest.approx(pass_)
 
 
@@ -126,7 +130,7 @@ def test_a_long_forward_is_run_on_one_example_to_time_it(subject, claim_of, find
             return self.linear(x)
 
     plan = Budget(replace(subject, model=Long()), 1.0)
-    assert seen == [1]
+    assert seen == [1, 1]  # timed twice
     assert plan.seconds(claim_of(lambda s: finding())) - LEAST == pytest.approx(2.0, rel=0.3)
 
 
@@ -179,3 +183,150 @@ def test_questions_of_one_kind_correct_each_other_more_than_others(slow, claim_o
     plan.took(curvature, LEAST + 4 * expected)
     assert plan.seconds(another) - LEAST == pytest.approx(3.25 * expected)  # between 2.5 and 4
     assert plan.seconds(risk) - LEAST == pytest.approx(2.5 * expected)  # between 1 and 4
+
+
+class Passes:
+    """A question of so many passes over training examples that it draws: it runs the model as often."""
+
+    def __init__(self, finding, passes):
+        self.finding, self.passes, self.seen = finding, passes, []
+
+    def __call__(self, subject):
+        batches = sample_examples(subject.train, subject.at_most(1024)).batches
+        self.seen.append(sum(len(b.inputs[0]) for b in batches))
+        for _ in range(self.passes):
+            for batch in batches:
+                subject.model(*batch.inputs)
+        return self.finding()
+
+
+@pytest.fixture
+def many(slow, monkeypatch):
+    """A thousand training examples, of 1 ms each."""
+    monkeypatch.setattr("margin.auditing.asking.budget.seconds_per_example", lambda subject: (0.001, 0.001))
+    batch = slow.test[0]
+    rows = torch.arange(1000) % len(batch.inputs[0])
+    return replace(slow, train=[Batch((batch.inputs[0][rows],), batch.targets[rows])])
+
+
+def test_a_question_that_would_not_fit_is_asked_of_fewer_examples(many, claim_of, finding):
+    """20 passes over 1,000 examples of 1 ms are 20 s: over 128 they are 2.6 s of the 12."""
+    asked = Passes(finding, 20)
+    claim = replace(claim_of(asked, "room/topic.dear"), cost=drawn(20))
+    start = time.perf_counter()
+    audit = ask(many, [claim], minutes=12 / 60, everything=False)
+    assert asked.seen == [128]
+    assert len(audit.findings) == 1
+    assert time.perf_counter() - start <= 12
+    ask(many, [claim], minutes=6 / 60, everything=False)  # more than a quarter of what remains: over 32
+    assert asked.seen == [128, 32]
+    audit = ask(many, [claim], minutes=0.5 / 60, everything=False)
+    assert "on 32 examples of the" in audit.answers[0].skipped and len(asked.seen) == 2
+
+
+def test_what_is_asked_by_name_shares_the_time(many, claim_of, finding):
+    """One question that is named may take all of 8 s: 512 examples; of an audit of all, a fortieth."""
+    named, one_of_many = Passes(finding, 10), Passes(finding, 10)
+    for question, everything in ((named, True), (one_of_many, False)):
+        claim = replace(claim_of(question), cost=drawn(10))
+        ask(many, [claim], minutes=8 / 60, everything=everything)
+    assert named.seen == [512] and one_of_many.seen == [128]
+
+
+def test_questions_of_one_kind_draw_as_many_examples_as_the_dearest_of_them(many, claim_of, finding):
+    own = claim_of(lambda s: finding())
+    cheap = replace(own, name="a/b.cheap", ask="margin.theory.curvature.x:y", cost=drawn(6))
+    dear = replace(cheap, name="a/b.dear", cost=drawn(12))
+    other = replace(cheap, name="a/b.other", ask="margin.theory.dynamics.x:y")
+    plan = Budget(many, 2.0)
+    plan._part = 2.0  # seconds: 128 to 166 examples of 12 ms, 256 to 333 of 6 ms
+    plan.order([cheap, dear, other])
+    assert plan.drawn(cheap) == plan.drawn(dear) == 128
+    assert plan.drawn(other) == 256
+    assert Budget(many).drawn(dear) is None  # without a limit each takes what it says
+
+
+def test_telling_questions_come_first_then_the_cheap(slow, claim_of, finding):
+    own = claim_of(lambda s: finding())
+    claims = [
+        replace(own, name="a/b.cheap", cost=Cost(0)),
+        replace(own, name="a/b.trained", cost=Cost(0), question="trained"),
+        replace(own, name="a/b.moves", cost=Cost(9), question="moves"),
+        replace(own, name="a/b.dear", cost=Cost(90), question="right"),
+        replace(own, name="a/b.right", cost=Cost(5), question="right"),
+    ]
+    order = [claim.name.partition(".")[2] for claim in Budget(slow, 1.0).order(claims)]
+    assert order == ["right", "dear", "moves", "cheap", "trained"]
+
+
+def test_outputs_that_are_known_cost_nothing_more(slow, claim_of, finding):
+    plan = Budget(slow, 1.0)
+    accuracy, train = (
+        claim_of(lambda s: finding()),
+        replace(claim_of(lambda s: finding()), cost=Cost(1, "train")),
+    )
+    before = plan.seconds(accuracy)
+    outputs_of(slow, "test")
+    assert before > LEAST == plan.seconds(accuracy)
+    assert plan.seconds(train) > LEAST
+    assert plan.seconds(replace(accuracy, cost=Cost(2))) > LEAST
+
+
+def test_the_clock_runs_from_when_the_audit_began(slow, claim_of, finding):
+    claim = claim_of(lambda s: finding())
+    assert Budget(slow, 1.0).lacking(claim) == ""
+    assert Budget(slow, 1.0, began=time.perf_counter() - 59).lacking(claim).startswith("needs about")
+
+
+def test_a_backward_pass_that_is_dear_is_timed(slow, claim_of, finding):
+    class Back(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            time.sleep(0.005 * len(g))
+            return g
+
+    class Dear(Slow):
+        def forward(self, x):
+            return Back.apply(super().forward(x))
+
+    plan = Budget(replace(slow, model=Dear()), 1.0)
+    many, one = (replace(claim_of(lambda s: finding()), cost=Cost(n)) for n in (30, 1))
+    # a gradient is worth 3 passes and takes 6 ms: 2 ms a pass
+    ratio = (plan.seconds(many) - LEAST) / (plan.seconds(one) - LEAST)
+    assert ratio == pytest.approx(60, rel=0.3)
+
+
+def test_a_loss_of_its_own_is_timed_in_place_of_a_forward_without_end(subject, claim_of, finding):
+    """As of a diffusion, whose forward is a bound over a thousand steps and whose loss is of one."""
+
+    class Bound(Slow):
+        def forward(self, x):
+            raise AssertionError("the forward is not run to plan")
+
+        def one_step(self, x):
+            return self.linear(x).sum(1)
+
+    own = replace(
+        subject, model=Bound(), objective=lambda model, batch, generator: model.one_step(*batch.inputs)
+    )
+    assert Budget(own, 1.0).seconds(claim_of(lambda s: finding())) < LEAST + 0.1
+
+
+def test_held_out_examples_that_take_too_long_are_drawn_and_each_finding_says_so(
+    subject, finding, monkeypatch
+):
+    """3,000 of 10 ms are 30 s: in a quarter of 24 s the model answers 600."""
+    monkeypatch.setattr("margin.auditing.asking.budget.seconds_per_example", lambda subject: (0.01, 0.01))
+    large = replace(subject, test=[Batch((torch.randn(3000, 4),), torch.arange(3000) % 3)])
+    audit = ask(large, claims_named(["risk.accuracy"]), minutes=24 / 60)
+    (accuracy,) = audit.findings.values()
+    assert accuracy.sample == "600 of 3,000 drawn"
+    assert "600 held-out examples" in accuracy.statement
+    assert audit.facts["held-out examples"] == 3000
+    assert audit.worst_examples is None  # of those that were drawn no row of the file can be named
+    for whole in (replace(large, independent=False), replace(large, groups="site")):
+        assert Budget(whole, 24 / 60).within(whole) is whole

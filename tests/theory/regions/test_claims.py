@@ -269,3 +269,18 @@ def test_recurrence_and_attention_refute_the_premise(ask, layer, kind):
     found = ask(subject)
     assert found.verdict == Verdict.UNFOUNDED
     assert f"({kind}) is not piecewise linear" in found.premises[0].evidence
+
+
+def test_of_a_network_of_many_kinks_fewer_segments_are_followed_and_it_is_said(monkeypatch):
+    monkeypatch.setattr("margin.theory.regions.claims.MOST_VALUES", 1)
+    few, four = on_segments(subject_of()), on_segments(subject_of(), segments=4)
+    assert few.sample == "4 segments" and "between 4 pairs" in few.statement
+    assert not four.sample
+    counts = few.curves["breakpoints now"]
+    assert len(counts) == 4 and few.value.tolist() == [counts.mean().item(), counts.max().item()]
+
+
+def test_a_segment_that_does_not_fit_in_memory_is_not_asked(monkeypatch):
+    monkeypatch.setattr("margin.theory.regions.segments.MEMORY", 8)
+    with pytest.raises(NotAsked, match="do not fit in memory"):
+        on_segments(subject_of())

@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -289,6 +289,7 @@ def ask(
     answers: dict[str, Answer] = {}
     required = [requirement.claim for requirement in requirements]
     interrupted, hard, came_to = False, None, {}
+    subject = plan.within(subject)
     try:
         before = Snapshot.of(subject)
         for position, claim in enumerate(plan.order(claims, required), 1):
@@ -297,7 +298,7 @@ def ask(
             left = "" if everything or claim in required else claim.by_name
             answers[claim.name] = _answer(subject, claim, plan, before, f"{left}{BY_NAME}" if left else "")
             _judgments(requirements, answers)  # a label that means no element is told at once
-        if plan.has_time_for_outputs:
+        if plan.can_name_the_worst:
             hard, came_to = worst_examples(subject), outcomes(subject)
     except KeyboardInterrupt:
         interrupted = True
@@ -353,7 +354,7 @@ def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer
 
 def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwanted: str) -> Answer:
     try:
-        refusal = claim.refusal(subject)
+        refusal = claim.refusal(subject, plan.needs)
     except Exception as error:  # whether it applies is found out by asking the model, which may be odd
         lacks = lacking(error)
         return Answer(claim, None, "", 0.0, lacks, "" if lacks else traceback.format_exc())
@@ -369,6 +370,8 @@ def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwa
             # vmap of torch's recurrent layers is slow, which is no news to who reads the audit
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             finding = finding_of(claim, subject.drawing(most))
+        if plan.drawn_of_test and claim.cost.part == "test" and not finding.sample:
+            finding = replace(finding, sample=plan.drawn_of_test)
     except Exception as error:
         skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
         broken = "" if skipped else traceback.format_exc()

@@ -5,16 +5,17 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from margin.core import catalog
-from margin.core.catalog import Claim, UnknownName, nearest
+from margin.core.catalog import Claim, Need, UnknownName, nearest
 from margin.core.findings import Subject, has_loss
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode, rows_of
+from margin.engine.evaluation import eval_mode, rows_of, sample_examples
 from margin.engine.loop import Risk
 
 LONG = "needs about"
@@ -35,6 +36,9 @@ that remains, the second where they fit at all."""
 
 PROBE = 0.02
 """Seconds of a pass that are enough to time it by."""
+
+COLD = 1.0
+"""Seconds below which a pass is timed twice: a library warms up, another program may have the processor."""
 
 FARTHEST = 30.0
 """By how much, at most, what was measured corrects what is expected."""
@@ -85,9 +89,29 @@ class Budget:
         self._alike: dict[str, list[float]] = {}  # of the claims of one package, which ask in one way
         self._passes: dict[str, float] = {}  # of the dearest claim of each package that draws examples
         self._most: dict[str, int] = {}  # examples that they draw
+        self._total = total
+        self.drawn_of_test = ""  # which held-out examples are asked, where not all
+        self._sizes = {
+            part: count(batches) for part, batches in (("test", subject.test), ("train", subject.train))
+        }
+        self.needs: dict[Need, bool] = {}  # which are met, as far as was found out
         self._forward = self._gradient = 0.0
         if self._limited:
             self._forward, self._gradient = seconds_per_example(subject)
+
+    def within(self, subject: Subject) -> Subject:
+        """The subject with as many held-out examples as the model answers in a quarter of the time.
+
+        All of them, where they fit, read each other or stand in groups; else drawn at random, at least 128.
+        """
+        fits = self._total / 4 / self._forward if self._forward > 0 else math.inf
+        if subject.groups or not subject.independent or self._sizes["test"] <= max(fits, FEW[0]):
+            return subject
+        found = sample_examples(subject.test, max(int(fits), FEW[0]))
+        self._subject = replace(subject, test=list(found.batches))
+        self._sizes["test"] = found.taken
+        self.drawn_of_test = f"{found.taken:,} of {found.among:,} drawn"
+        return self._subject
 
     def seconds(self, claim: Claim, most: int | None = None) -> float:
         """What a question is expected to take, by the median of what others took beside what was expected.
@@ -125,7 +149,7 @@ class Budget:
 
     def _examples(self, claim: Claim) -> int:
         cost = claim.cost
-        examples = count(self._subject.train if cost.part == "train" else ()) or count(self._subject.test)
+        examples = self._sizes[cost.part] or self._sizes["test"]
         return min(examples, cost.limit) if cost.limit else examples
 
     def _per_pass(self, claim: Claim) -> float:
@@ -160,13 +184,14 @@ class Budget:
             each = self._passes.get(kind, claim.cost.passes) * self._per_pass(claim) * self._correction(claim)
             fits = self._part / each if each > 0 else math.inf
             self._most[kind] = 2 ** int(math.log2(max(fits, FEW[0]))) if math.isfinite(fits) else sys.maxsize
-        return max(examples, count(self._subject.train)) if self._most[kind] >= examples else self._most[kind]
+        return max(examples, self._sizes["train"]) if self._most[kind] >= examples else self._most[kind]
 
     @property
-    def has_time_for_outputs(self) -> bool:
-        """Whether the outputs on the held-out examples are known, or their passes fit."""
-        passes = 2 * self._forward * count(self._subject.test)
-        return "outputs on test" in self._subject.kept or passes <= self._end - time.perf_counter()
+    def can_name_the_worst(self) -> bool:
+        """Whether the outputs on all held-out examples are known, or their passes fit."""
+        passes = 2 * self._forward * self._sizes["test"]
+        fits = "outputs on test" in self._subject.kept or passes <= self._end - time.perf_counter()
+        return fits and not self.drawn_of_test
 
     def lacking(self, claim: Claim, most: int | None = None) -> str:
         """Why a question is not asked ("needs about 3 min of the 1 min that remain"), or ""."""
@@ -194,25 +219,28 @@ def seconds_per_example(subject: Subject) -> tuple[float, float]:
     batch = subject.test[0]
     length = len(batch.inputs[0])
     size = 1 if subject.independent and batch.divisible else length
-    weights = [p for p in subject.model.parameters() if p.requires_grad]
-    own = has_loss(subject) and not isinstance(subject.objective, Risk)
     with eval_mode(subject.model) as generator:
         while True:
             part = rows_of(batch, torch.arange(size)) if size < length else batch
-            with torch.set_grad_enabled(len(weights) > 0):
-                seconds = [time.perf_counter()]
-                found = (
-                    subject.objective(subject.model, part, generator) if own else subject.model(*part.inputs)
-                )
-                seconds.append(_now(batch))
-                if isinstance(found, Tensor) and found.requires_grad:
-                    torch.autograd.grad(found.sum(), weights, allow_unused=True)
-                seconds.append(_now(batch))
-            forward, both = seconds[1] - seconds[0], seconds[2] - seconds[0]
-            del found
+            forward, both = _timed(subject, part, generator)
+            if both < COLD:
+                forward, both = map(min, zip((forward, both), _timed(subject, part, generator), strict=True))
             if both > PROBE or size >= length:
-                return forward / max(size, 1), max(both, forward) / max(size, 1)
+                return forward / max(size, 1), both / max(size, 1)
             size = min(4 * size, length)
+
+
+def _timed(subject: Subject, batch: Batch, generator: Generator) -> tuple[float, float]:
+    """Seconds of a forward pass, and of both passes."""
+    weights = [p for p in subject.model.parameters() if p.requires_grad]
+    own = has_loss(subject) and not isinstance(subject.objective, Risk)
+    with torch.set_grad_enabled(len(weights) > 0):
+        start = _now(batch)
+        found = subject.objective(subject.model, batch, generator) if own else subject.model(*batch.inputs)
+        forward = _now(batch) - start
+        if isinstance(found, Tensor) and found.requires_grad:
+            torch.autograd.grad(found.sum(), weights, allow_unused=True)
+        return forward, _now(batch) - start
 
 
 def _now(batch: Batch) -> float:

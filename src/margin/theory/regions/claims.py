@@ -31,12 +31,16 @@ from margin.theory.regions.plane import (
     square_through,
 )
 from margin.theory.regions.polygons import TooManyCells
-from margin.theory.regions.segments import Breakpoints, Chains, breakpoints
+from margin.theory.regions.segments import Breakpoints, Chains, OutOfRoom, breakpoints
 
 BUDGET = 10_000
 """Regions beyond which a claim does not count them: about a second."""
 
 SEGMENTS = 32
+FEWEST_SEGMENTS = 4
+MOST_VALUES = 2**25
+"""Values at breakpoints, kinks by breakpoints of them, beyond which no more segments are followed."""
+
 SEED = 2019
 PIECEWISE = "the network is continuous and piecewise linear"
 WHOLE = 0.5
@@ -264,17 +268,21 @@ def on_segments(subject: Subject, *, segments: int = SEGMENTS) -> Finding:
 
     Args:
         subject: A model of one real input, continuous and piecewise linear.
-        segments: Pairs of held-out examples, drawn once.
+        segments: Pairs of held-out examples, drawn once; fewer where a network has so many kinks that a
+            handful takes about a second, at least 4.
+
+    Raises:
+        NotAsked: The values on a single segment do not fit in memory.
     """
     if segments < 1:
         raise ValueError(f"segments must be at least 1: got {segments}")
     labels: list[str] = []
     values: list[float] = []
     curves: dict[str, Tensor] = {}
-    high, neurons, words, failure = None, 0, "", ""
+    high, neurons, words, failure, taken = None, 0, "", "", segments
     try:
         for name, found in _followed_segments(subject, segments):
-            counts = (found.activation_regions - 1).double()
+            counts, taken = (found.activation_regions - 1).double(), len(found.activation_regions)
             labels += [f"mean, {name}", f"most, {name}"]
             values += [float(counts.mean()), float(counts.max())]
             curves |= {"share of segments": torch.linspace(0, 1, len(counts)).double()}
@@ -283,10 +291,12 @@ def on_segments(subject: Subject, *, segments: int = SEGMENTS) -> Finding:
             high = _real(product_bound(1, [count for _, count in found.layers]) - 1)
             words += _per_neuron(name, counts, found, neurons)
             premise = _followed(found.layers)
+    except OutOfRoom as error:
+        raise NotAsked(str(error)) from error
     except (NotPiecewiseLinear, CannotFollow, ArithmeticError) as error:
         premise, failure = _refused(error)
     return Finding(
-        statement=f"Breakpoints of the network on segments between {segments} pairs of held-out examples, of "
+        statement=f"Breakpoints of the network on segments between {taken} pairs of held-out examples, of "
         f"{neurons:,} kinks{words}. At initialization their number grows as that of the neurons, not as a "
         "power of the depth.",
         value=torch.tensor(values or [math.nan], dtype=torch.float64),
@@ -296,6 +306,7 @@ def on_segments(subject: Subject, *, segments: int = SEGMENTS) -> Finding:
         failure=failure,
         high=high,
         tolerance=WHOLE,
+        sample="" if taken == segments else f"{taken} segments",
         labels=tuple(labels),
         curves=curves,
     )
@@ -307,7 +318,14 @@ def _followed_segments(subject: Subject, segments: int) -> Iterator[tuple[str, B
     for name, model in (("now", subject.model), ("at initialization", subject.initial)):
         if model is not None:
             with exact(model) as twin:
-                yield name, breakpoints(twin, starts, ends)
+                found = breakpoints(twin, starts[:FEWEST_SEGMENTS], ends[:FEWEST_SEGMENTS])
+                if name == "now":
+                    values = len(found.position) * sum(kinks for _, kinks in found.layers)
+                    fit = FEWEST_SEGMENTS * MOST_VALUES // max(values, 1)
+                    starts, ends = (points[: max(fit, FEWEST_SEGMENTS)] for points in (starts, ends))
+                if len(starts) > FEWEST_SEGMENTS:
+                    found = breakpoints(twin, starts, ends)
+                yield name, found
 
 
 def _per_neuron(name: str, counts: Tensor, found: Breakpoints, neurons: int) -> str:

@@ -20,7 +20,7 @@ TOUCH = 1e-11
 or a polygon is not cut where it is only touched."""
 
 
-MEMORY = 2**30
+MEMORY = 2**27
 """Bytes that the values of one layer at all vertices may take."""
 
 

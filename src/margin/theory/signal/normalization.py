@@ -7,6 +7,7 @@ Kingma 2016, Section 2.2): the two are the same where S = I.
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import Call, capture, eval_mode
+from margin.engine.evaluation import Call, capture, eval_mode, sample_examples
 from margin.engine.loop import risk
 
 ROWS = 4096
@@ -64,7 +65,7 @@ def discrepancy(
     return weight.norm(dim=1) / (variance + eps).sqrt()
 
 
-def pairs_of(subject: Subject) -> list[Pair]:
+def pairs_of(subject: Subject, batches: Sequence[Batch] | None = None) -> list[Pair]:
     """The linear maps whose outputs go straight into a batch normalization, with their inputs.
 
     The model is asked in evaluation mode over the training examples where they are known, else the held-out
@@ -72,6 +73,7 @@ def pairs_of(subject: Subject) -> list[Pair]:
 
     Args:
         subject: Any model.
+        batches: Other examples to ask it of.
     """
     model = copy.deepcopy(subject.model)
     names = {module: name for name, module in model.named_modules()}
@@ -92,7 +94,7 @@ def pairs_of(subject: Subject) -> list[Pair]:
     layers = [module for module in model.modules() if isinstance(module, nn.Linear | _BatchNorm)]
     taken = 0
     with torch.no_grad(), eval_mode(model), capture(layers, normalized) as calls:
-        for batch in subject.train or subject.test:
+        for batch in batches or subject.train or subject.test:
             counted = _counted(batch)
             calls.clear()
             model(*batch.inputs)
@@ -112,7 +114,11 @@ def has_pairs(subject: Subject) -> bool:
     """Whether a linear map's outputs go straight into a batch normalization."""
     kinds = [type(module) for module in subject.model.modules()]
     some = any(issubclass(kind, _BatchNorm) for kind in kinds) and nn.Linear in kinds
-    return some and bool(subject.test) and bool(pairs_of(subject))
+    if not (some and subject.test):
+        return False
+    # a forward may be long
+    few = sample_examples(subject.train or subject.test, 2, whole_batches=not subject.independent)
+    return bool(pairs_of(subject, few.batches))
 
 
 def batch_as_weight_norm(subject: Subject) -> Finding:
