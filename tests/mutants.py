@@ -5,11 +5,12 @@ Run by hand, not by pytest::
     python tests/mutants.py             # all of them: exit status 1 if fewer than 95 % are killed
     python tests/mutants.py --only 3    # one
     python tests/mutants.py --from 20 --to 39
-    python tests/mutants.py --list
+    python tests/mutants.py --list      # without planting any; reports those that drifted
 
 A mutant is planted in a copy of the tree, never in the tree itself. It names no file of the source: its old
 text is searched for and must stand in exactly one place, so that files may be moved; a test file is named by
-the end of its path. Before the first mutant that a test file should kill, the file must pass without one.
+the end of its path. A mutant that the source has moved away from is reported as drifted, which fails. Before
+the first mutant that a test file should kill, the file must pass without one.
 """
 
 import argparse
@@ -64,8 +65,8 @@ MUTANTS = (
       "generator = Generator().manual_seed(11)\n    if whole_batches", "engine/test_chosen.py"),
     M("return lam * own + (1 - lam) * expand_weight(other, ratio.to(other)) * other",
       "return lam * own + (1 - lam) * other", "engine/test_mixing.py"),
-    M("found = chosen(batches, limit, admits=counts)",
-      "found = chosen(batches[:1], limit, admits=counts)", "contracts/test_every_batch.py"),
+    M("found = sample_examples(batches, limit, admits=counts)",
+      "found = sample_examples(batches[:1], limit, admits=counts)", "contracts/test_every_batch.py"),
     # math and optim
     M("return torch.stack((two / math.sqrt(dim), largest, two, one, two * math.sqrt(dim)), -1)",
       "return torch.stack((two / dim, largest, two, one, two * math.sqrt(dim)), -1)",
@@ -102,12 +103,12 @@ MUTANTS = (
     M("if words and all(beside):", "if words and any(beside):", "curvature/test_twice_differentiable.py"),
     M("if func is not torch._weight_norm:", "if True:", "curvature/test_twice_differentiable.py"),
     M("return forms.mean(), forms.std() / math.sqrt(probes), forms",
-      "return forms.mean(), forms.std(), forms", "curvature/test_trace.py"),
+      "return forms.mean(), forms.std(), forms", "curvature/test_hutchinson.py"),
     M("tol=tol / CLOSER, max_products", "tol=tol, max_products", "curvature/test_trained_weights.py"),
     M("        return total / float(weight)\n\n    def gradient",
       "        return total\n\n    def gradient", "curvature/test_trained_weights.py"),
     M("self.rounding = math.hypot(self.rounding, float((column[:k] - self.T[k, :k]).norm()))",
-      "self.rounding = 0.0", "curvature/test_leading.py"),
+      "self.rounding = 0.0", "curvature/test_eigenpairs.py"),
     M("out = found.residuals * torch.tensor([[1.0, 2.0], [2.0, 1.0]]",
       "out = found.residuals * torch.tensor([[0.0, 0.0], [0.0, 0.0]]", "curvature/test_trained_weights.py"),
     M("(examples - batch_size) / (examples - 1) if",
@@ -180,11 +181,15 @@ MUTANTS = (
 )  # fmt: skip
 
 
+class DriftedError(LookupError):
+    """A mutant's old text, or a test that should see it, is no longer there: the source moved on."""
+
+
 def place_of(mutant: Mutant) -> Path:
     """The one file of the source that holds the old text, once.
 
     Raises:
-        SystemExit: It is not there, or more than once.
+        DriftedError: It is not there, or more than once.
     """
     found = {
         path.relative_to(ROOT): text.count(mutant.old)
@@ -192,7 +197,8 @@ def place_of(mutant: Mutant) -> Path:
         if mutant.old in (text := path.read_text())
     }
     if sum(found.values()) != 1:
-        raise SystemExit(f"the old text must stand in the source once: got {found} for {mutant.old!r}")
+        places = ", ".join(f"{path} ({count})" for path, count in found.items()) or "nowhere"
+        raise DriftedError(f"the old text must stand in the source once: it stands {places}")
     return next(iter(found))
 
 
@@ -200,15 +206,24 @@ def tests_of(mutant: Mutant) -> list[str]:
     """The test files whose paths end so.
 
     Raises:
-        SystemExit: An end names none.
+        DriftedError: An end names none.
     """
     found = []
     for end in mutant.tests.split():
         files = [p for p in sorted((ROOT / "tests").rglob("test_*.py")) if str(p).endswith(f"/{end}")]
         if not files:
-            raise SystemExit(f"a mutant's test must be a file below tests/: got {end!r} for {mutant.old!r}")
+            raise DriftedError(f"its test must be a file below tests/: got {end!r}")
         found += [str(path.relative_to(ROOT)) for path in files]
     return found
+
+
+def drift_of(mutant: Mutant) -> str:
+    """Why a mutant cannot be planted any more, or ""."""
+    try:
+        place_of(mutant), tests_of(mutant)
+    except DriftedError as error:
+        return str(error)
+    return ""
 
 
 def copied(to: Path) -> None:
@@ -267,23 +282,28 @@ def main() -> int:
     asked = parser.parse_args()
     first, last = (asked.only, asked.only) if asked.only is not None else (asked.first, asked.last)
     chosen = list(enumerate(MUTANTS))[first : last + 1]
+    drifted = {number: drift for number, mutant in chosen if (drift := drift_of(mutant))}
+    for number, drift in drifted.items():
+        print(f"{number:3} DRIFTED  {drift}: {MUTANTS[number].old!r}", flush=True)
+    chosen = [(number, mutant) for number, mutant in chosen if number not in drifted]
     for number, mutant in chosen if asked.list else ():
         where, tests = place_of(mutant), " ".join(tests_of(mutant))
         print(f"{number:3} {where}\n    - {mutant.old}\n    + {mutant.new}\n    {tests}")
     if asked.list:
-        return 0
+        return int(bool(drifted))
     survived, sound = 0, dict[tuple[str, ...], bool]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder)
         copied(tree)
         for number, mutant in chosen:
             start = time.perf_counter()
-            dead = killed(tree, mutant, sound)
-            survived += not dead
-            took, word = time.perf_counter() - start, "killed" if dead else "SURVIVED"
+            seen = killed(tree, mutant, sound)
+            survived += not seen
+            took, word = time.perf_counter() - start, "killed" if seen else "SURVIVED"
             print(f"{number:3} {word:8} {took:4.0f} s  {mutant.old!r}", flush=True)
-    print(f"{len(chosen) - survived} of {len(chosen)} killed, {survived} survived")
-    return int(len(chosen) - survived < LEAST * len(chosen))
+    dead = len(chosen) - survived
+    print(f"{dead} of {len(chosen)} killed, {survived} survived, {len(drifted)} drifted")
+    return int(bool(drifted) or dead < LEAST * len(chosen))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from margin.cli import COMMANDS, main
 from margin.core import catalog
@@ -57,6 +58,18 @@ def run_command(line: str) -> None:
         subprocess.run(["bash", "-c", line], check=True, env=environment, timeout=120)
 
 
+def check_workflow(text: str) -> None:
+    """The steps of a workflow are read as YAML, and the options of margin's commands are theirs."""
+    for step in yaml.safe_load(text):
+        words = shlex.split(step.get("run", ""))
+        if words[:1] == ["margin"]:
+            told = io.StringIO()
+            with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+                main([words[1], "--help"])
+            unknown = [word for word in words if word.startswith("--") and word not in told.getvalue()]
+            assert not unknown, f"{step['run']}: {unknown}"
+
+
 def install(text: str, room: Path) -> None:
     """Stand for ``pip install``: the entry points of a block, as an installed package states them."""
     information = room / "example-1.0.dist-info"
@@ -83,6 +96,8 @@ def test_the_blocks_of_a_page_run(page: Path, room: Path) -> None:
                 run_command(line)
         elif kind == "toml":
             install(text, room)
+        elif kind == "yaml":
+            check_workflow(text)
         else:
             assert kind in ("text", "html"), f"{page.name} has a block of {kind} that nothing runs"
 

@@ -6,6 +6,7 @@ Importing this package imports no torch; a name is loaded when it is first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from margin import metrics as metrics
     from margin.auditing.asking.audit import audit as audit
     from margin.core.catalog import claims as claims
     from margin.core.catalog import models as models
@@ -34,6 +35,7 @@ _HOMES = {
     "claims": "margin.core.catalog",
     "export": "margin.runs.exporting",
     "load": "margin.engine.runs",
+    "metrics": "margin.metrics",
     "models": "margin.core.catalog",
     "open_source": "margin.runs.training",
     "parts": "margin.core.catalog",
@@ -53,6 +55,7 @@ __all__ = [
     "claims",
     "export",
     "load",
+    "metrics",
     "models",
     "open_source",
     "parts",
@@ -67,7 +70,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'margin' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOMES[name]), name)
+    home = import_module(_HOMES[name])
+    value = home if home.__name__ == f"margin.{name}" else getattr(home, name)
     globals()[name] = value
     return value
 

@@ -319,6 +319,23 @@ def test_a_binary_logit_in_a_column_is_audited(here: Path, capsys: pytest.Captur
     assert any("read as one number" in text for text in document["assumed"])
 
 
+def test_the_part_of_the_output_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "parts.py").write_text(
+        "from torch import nn\n"
+        "class Two(nn.Module):\n"
+        "    def forward(self, x): return {'teacher': 2 * x[:, :3], 'student': -x[:, :3]}\n"
+    )
+    assert "student" in line(capsys, "audit", "parts:Two", "held.npz")
+    words = ("audit", "parts:Two", "held.npz", "--claims", "risk.accuracy", "--json", "--output")
+    data = np.load(here / "held.npz")
+    for name, sign in (("teacher", 1), ("student", -1)):
+        assert main([*words, name]) == 0
+        (answer,) = json.loads(capsys.readouterr().out)["answers"]
+        share = float(((sign * data["x"][:, :3]).argmax(1) == data["y"]).mean())
+        assert math.isclose(answer["finding"]["value"], share, rel_tol=1e-6)
+    assert "got 'nobody' of a dict of teacher, student" in line(capsys, *words, "nobody")
+
+
 def test_audits_are_compared_with_their_requirements(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for out, bound in (("a", "0.01"), ("b", "0.999")):
         main([*STRANGER, "--require", f"accuracy>={bound}", "--out", out])
@@ -330,6 +347,9 @@ def test_audits_are_compared_with_their_requirements(here: Path, capsys: pytest.
     assert rows["required accuracy>=0.999"][2:] == ["-", "missed"]
 
 
+OWN = "class Own(BaseException): pass\n"
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
@@ -339,8 +359,14 @@ def test_audits_are_compared_with_their_requirements(here: Path, capsys: pytest.
             "import sys\nfrom torch import nn\nclass build(nn.Module):\n def forward(self, x): sys.exit(0)",
             "code that was called ended the program by sys.exit(0)",
         ),
+        (f"{OWN}def build(): raise Own('gone')", "gate:build raised Own: gone"),
+        ("def build(): raise GeneratorExit", "gate:build raised GeneratorExit"),
+        (
+            f"{OWN}from torch import nn\nclass build(nn.Module):\n def forward(self, x): raise Own('a\\nb')",
+            "code that was called raised Own: a: nothing is done",
+        ),
     ],
-    ids=["import", "build", "forward"],
+    ids=["import", "build", "forward", "own class", "generator's end", "own class in forward"],
 )
 def test_a_gate_is_not_passed_by_leaving(here: Path, text: str, rule: str) -> None:
     (here / "gate.py").write_text(text)

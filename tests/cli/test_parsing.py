@@ -1,5 +1,6 @@
 """Options of the command line: an unknown one is refused first, by its name, with the nearest that exist."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -72,3 +73,68 @@ def test_a_file_that_lacks_its_prefix_is_told_it(here: Path, capsys: pytest.Capt
     assert "name the target column" in line
     assert line.endswith("needs a series to forecast: read a file of them as series:s.csv")
     assert "series:" not in refusal(capsys, "train", "mlp", "s.csv")
+
+
+PATHS = (
+    ("train", "mlp", "iris", "--epochs", "0", "--out", "PATH"),
+    ("train", "mlp", "PATH.csv"),
+    ("train", "--config", "PATH"),
+    ("train", "--resume", "PATH"),
+    ("train", "mlp", "iris", "--init-from", "PATH", "--out", "r"),
+    ("train", "mlp", "iris", "--curriculum", "PATH", "--out", "r"),
+    ("predict", "PATH", "iris"),
+    ("export", "PATH"),
+    ("sample", "PATH"),
+    ("audit", "PATH"),
+    ("compare", "PATH", "other"),
+    ("data", "show", "PATH"),
+    ("data", "show", "digits", "--augment", "flip", "--out", "PATH.png"),
+    ("demo", "--out", "PATH"),
+)
+
+
+@pytest.mark.parametrize("words", PATHS, ids=lambda words: " ".join(words))
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("a\0b", r"must hold no null byte, which no path has: got 'a\x00b"),
+        ("x" * 300, "each name in it 255: got "),
+        ("a/" * 3000, "a path must be at most 4,095 bytes"),
+    ],
+    ids=["null", "name", "path"],
+)
+def test_a_path_that_no_file_has_is_one_short_line(
+    words: tuple[str, ...], path: str, says: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refusal(capsys, *(word.replace("PATH", path.rstrip("/")) for word in words))
+    assert says in line
+    assert len(line) < 200
+    assert [*here.iterdir()] == []
+
+
+@pytest.mark.parametrize("command", [(), ("models",), ("train",), ("train", "mlp", "iris"), ("sample",)])
+def test_help_that_is_misspelled_says_how_it_is_written(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refusal(capsys, *command, "--help=all")
+    assert line == "margin: --help takes its word after a space, as --help all: got --help=all"
+    for word in ("-help", "-epochs", "-lr=3"):
+        line = refusal(capsys, *command, word)
+        assert line.startswith("margin: an option of several letters has two hyphens")
+        assert f"got {word}; write -{word}" in line
+
+
+@pytest.mark.parametrize("ending", ["txt", "txt.gz"])
+def test_a_text_is_to_be_read_as_text_first(
+    ending: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its lines are no table, and as a rule no sequences of numbers; a model of both says both."""
+    text = b"la la la, a song\nand its refrain, la\n" * 90
+    (here / f"song.{ending}").write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    line = refusal(capsys, "train", "lstm", f"song.{ending}")
+    assert line.endswith(
+        f"sequence/lstm:tokens needs tokens: read a file of them as text:song.{ending}; "
+        f"sequence/lstm needs sequences: read a file of them as sequences:song.{ending}"
+    )
+    assert "text:" not in refusal(capsys, "train", "mlp", f"song.{ending}")
+    assert main(["train", "lstm", f"text:song.{ending}", "--max-steps", "1", "--out", "song"]) == 0

@@ -354,3 +354,84 @@ def test_a_word_in_place_of_a_list_is_no_list() -> None:
         "--until.loss",
         "3",
     ]
+
+
+def test_data_alone_beside_a_record_are_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "logistic_regression", "iris", "--epochs", "1", "--out", "one"]) == 0
+    for out, words in {
+        "after": ("wine", "--config", "one"),
+        "before": ("--config", "one", "wine"),
+        "both": ("--config=one", "logistic_regression", "wine"),
+        "model": ("logistic_regression", "--config", "one"),
+    }.items():
+        assert main(["train", *words, "--out", out]) == 0
+        source = Run(out).record["arguments"]["data"]["source"]
+        assert source == ("iris" if out == "model" else "wine")
+    assert "no such file: no.csv" in line(capsys, "train", "no.csv", "--config", "one")
+    assert "unknown model 'logistic'; nearest:" in line(capsys, "train", "logistic", "--config", "one")
+    message = line(capsys, "train", "--config", "one", "--epochs", "1", "wine")
+    assert "unexpected argument 'wine': words that are no options come before them" in message
+
+
+@pytest.mark.parametrize("words", [("iris", "mlp"), ("iris",), ("d.csv", "mlp"), ("series:d", "mlp")])
+def test_data_before_the_model_are_told_the_order(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = line(capsys, "train", *words)
+    assert message.startswith("margin: MODEL comes before DATA, margin train MODEL DATA")
+    assert message.endswith(f"got {words[0]}, which is data")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--until", "{los: 1}"), "a metric of the step: got 'los'; nearest: loss; it has loss, grad_norm"),
+        (("--until", "{val_loss: 1}"), "a metric of the step: got 'val_loss'; nearest: loss"),
+        (("--until", "{los: 1}", "--max-steps", "0"), "got 'los'; nearest: loss"),
+        (("--until", "{los: 1}", "--processes", "2"), "got 'los'; nearest: loss"),
+        (("--until", "{loss: .nan}"), "until must hold numbers: got nan of loss"),
+        (
+            ("--patience", "3", "--data.val", "0"),
+            "patience watches the validation loss: nothing is held out; leave out --patience",
+        ),
+    ],
+)
+def test_a_metric_that_is_never_measured_is_refused_before_anything_is_written(
+    options: tuple[str, ...], says: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "mlp", "iris", *options]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert says in told
+    assert [*here.iterdir()] == []
+
+
+def test_a_resumption_that_stops_at_no_metric_changes_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "mlp", "iris", "--until", "{loss: 0.9}", "--out", "r"]) == 0
+    assert Run("r").reason == "loss <= 0.9"
+    before = {path.name: path.read_bytes() for path in (here / "r").iterdir()}
+    capsys.readouterr()
+    assert main(["train", "--resume", "r", "--until", "{los: 0.5}"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "got 'los'; nearest: loss" in told
+    assert {path.name: path.read_bytes() for path in (here / "r").iterdir()} == before
+
+
+def test_a_record_older_than_an_option_says_what_it_is_taken_for(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Targets were in their own units before there was a choice, which today's default is not."""
+    assert (
+        main(["train", "mlp:values", "diabetes", "--epochs", "1", "--scale-targets", "none", "--out", "r"])
+        == 0
+    )
+    record = yaml.safe_load((here / "r" / "run.yaml").read_text())
+    del record["arguments"]["training"]["scale_targets"], record["digest"]
+    (here / "r" / "run.yaml").write_text(yaml.safe_dump(record))
+    said = "the record is older than the option scale_targets: it is taken as none, as it was then"
+    for words in (("--config", "r", "--out", "again"), ("--resume", "r", "--epochs", "2")):
+        capsys.readouterr()
+        assert main(["train", *words]) == 0
+        assert capsys.readouterr().err.splitlines()[0] == said
+    assert Run("again").record["arguments"]["training"]["scale_targets"] == "none"

@@ -23,7 +23,7 @@ from safetensors.torch import load
 
 from margin.cli import main
 from margin.engine.checkpoints import digest_of
-from margin.engine.schema import sealed
+from margin.engine.schema import LOADER, sealed
 
 FILES = ("run.yaml", "checkpoints.json", "history.jsonl", "metrics.json", "WEIGHTS")
 """The records of a run; WEIGHTS is one of its checkpoints."""
@@ -179,7 +179,7 @@ def edited(content: bytes, name: str, chance: random.Random) -> bytes:
     if name == "history.jsonl":
         rows = [json.loads(line) for line in content.decode().splitlines()]
     else:
-        rows = [yaml.safe_load(content)]
+        rows = [yaml.load(content, LOADER)]
     digest = [row.get("digest") for row in rows]
     place = chance.randrange(len(rows))
     row = rows[place] = altered(rows[place], chance)
@@ -219,7 +219,7 @@ def changed(content: bytes, name: str, kind: int, chance: random.Random) -> byte
 def fits(content: bytes) -> bool:
     """Whether a digest was made anew, or there is none: then a change may be taken for what it says."""
     try:
-        tree = yaml.safe_load(content)
+        tree = yaml.load(content, LOADER)
         return not isinstance(tree, dict) or tree.get("digest") in (None, sealed(tree)["digest"])
     except Exception:  # whatever it is, no digest fits it
         return False
@@ -371,7 +371,7 @@ OTHER = {
 
 
 def rewritten(path: Path, way: str, value: Any = None, *, gone: bool = False) -> None:
-    tree = yaml.safe_load(path.read_text())
+    tree = yaml.load(path.read_text(), LOADER)
     inner: Any = tree
     *front, last = (int(key) if key.isdigit() else key for key in way.split("."))
     for key in front:

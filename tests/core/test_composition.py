@@ -120,6 +120,20 @@ def test_an_option_may_be_left_out_and_keeps_its_default() -> None:
     assert "num_classes" not in (inspect.getdoc(build) or "")
 
 
+def test_what_is_no_option_keeps_its_default_or_the_value_given() -> None:
+    build = headed(body, head, "Fixed.", defaults={"hidden": 9}, without=("hidden", "bias"))
+    assert parameters_of(build) == "(width: int, num_classes: int, *, dropout: float = 0.0)"
+    inner, _, last = build(3, 2)
+    assert (inner[0].out_features, last.bias is not None) == (9, True)
+
+
+def test_an_option_of_the_head_alone_may_be_left_out() -> None:
+    build = headed(body, head, "Fixed.", without=("head.dropout",))
+    assert parameters_of(build).endswith("hidden: int = 8, dropout: float = 0.25, bias: bool = True)")
+    inner, outer, _ = build(3, 2, dropout=0.5)
+    assert (inner[1].p, outer.p) == (0.5, 0.0)
+
+
 def test_what_is_dictated_or_left_out_must_be_an_option() -> None:
     for wrong in ({"dictated": ("nothing",)}, {"without": ("nothing",)}):
         with pytest.raises(ValueError, match="options of body or head: got nothing"):

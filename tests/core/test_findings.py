@@ -282,3 +282,32 @@ def test_what_is_printed_is_95_percent_and_inside_the_range_and_the_verdicts_is_
     assert float(outside.shown[0]) == pytest.approx(-0.1)
     with pytest.raises(ValueError, match="printed interval goes with"):
         Finding(value=f64(0.5), range=(0.0, 1.0), printed=(f64(0.3), f64(0.4)), **common)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "ends", "limits", "told"),
+    [
+        ("lower", 0.0, None, (0.0, math.inf), False),
+        ("lower", 1e-9, None, (0.0, math.inf), True),
+        ("upper", 1.0, None, (0.0, 1.0), False),
+        ("upper", 0.5, None, (0.0, 1.0), True),
+        ("estimate", 0.1, (0.0, 1.0), (0.0, 1.0), False),
+        ("estimate", 0.1, (0.0, 0.99), (0.0, 1.0), True),
+        ("exact", 0.0, None, (0.0, 0.0), True),
+    ],
+)
+def test_an_answer_that_is_no_more_than_its_range_is_not_given(kind, value, ends, limits, told):
+    interval = None if ends is None else tuple(torch.tensor(end) for end in ends)
+    found = Finding(statement="s", value=torch.tensor(value), range=limits, kind=kind, interval=interval)
+    assert found.leaves_open is not told
+    failed = replace(found, failure="no number")
+    promised = replace(found, low=torch.tensor(0.5), high=torch.tensor(0.6))
+    assert not failed.leaves_open and not promised.leaves_open
+
+
+def test_one_element_that_tells_something_is_enough():
+    found = Finding(
+        statement="s", value=torch.tensor([0.0, 0.5]), range=(0.0, math.inf), kind="lower", labels=("a", "b")
+    )
+    assert not found.leaves_open
+    assert replace(found, value=torch.zeros(2)).leaves_open

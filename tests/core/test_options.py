@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from margin.core.options import HOUSE, Training
+from margin.core.options import FORMERLY, HOUSE, Training, newer_options
 
 LEAST = {
     "seed": 0,
@@ -69,3 +69,28 @@ def test_epochs_that_are_given_end_a_training_whose_default_are_steps() -> None:
     assert Training(epochs=2).over(defaults).max_steps is None
     assert Training(epochs=2, max_steps=7).over(defaults).max_steps == 7
     assert Training(max_steps=7).over({"epochs": 5}).max_steps == 7
+
+
+@pytest.mark.parametrize("name", sorted(set(HOUSE.as_json()) - set(FORMERLY)))
+def test_a_record_without_an_option_is_refused(name: str) -> None:
+    """Whatever today's default is, it is not what the run was trained with."""
+    record = HOUSE.as_json()
+    assert Training.recorded(record) == HOUSE
+    del record[name]
+    with pytest.raises(ValueError, match=f"the option {name} is missing"):
+        Training.recorded(record)
+
+
+def test_an_option_newer_than_the_record_is_as_it_was_before_it() -> None:
+    record = {name: value for name, value in HOUSE.as_json().items() if name != "scale_targets"}
+    assert HOUSE.scale_targets == "standard"
+    assert Training.recorded(record).scale_targets == "none"
+    assert newer_options(record) == (
+        "the record is older than the option scale_targets: it is taken as none, as it was then",
+    )
+    assert newer_options(HOUSE.as_json()) == ()
+
+
+def test_a_stopping_rule_holds_numbers() -> None:
+    with pytest.raises(ValueError, match="until must hold numbers: got nan of loss"):
+        Training(until={"loss": math.nan})

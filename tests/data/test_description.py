@@ -88,3 +88,20 @@ def test_a_range_is_written_in_digits_that_tell_its_ends_apart(tmp_path: Path) -
     assert abs(float(last) - float(train.max())) < 0.05
     mean = re.search(r"train: .*mean (\S+),", text).group(1)
     assert abs(float(mean) - float(train.double().mean())) < 0.05
+
+
+@pytest.mark.parametrize("ends", [(-0.1, 1.0000001), (1 / 3, 16777217.0), (0.0, 16.0), (-1e-9, 1e300)])
+def test_a_domain_reads_back_to_the_same_numbers(ends: tuple[float, float]) -> None:
+    text = next(line for line in lines({**SHOWN, "domain": list(ends)}) if line.startswith("domain"))
+    low, high = re.fullmatch(r"domain    \[(\S+), (\S+)\]: where an input may be moved", text).groups()
+    assert (float(low), float(high)) == ends
+    assert text.startswith("domain    [0, 16]") or ends != (0.0, 16.0)
+
+
+SHOWN = describe(open_data("iris", {}))
+
+
+def test_an_end_of_a_domain_that_is_nearly_its_input_is_told_from_it() -> None:
+    x = np.linspace(0, 1.0000002, 20, dtype=np.float32)[:, None]
+    with pytest.raises(ValueError, match=r"got \[0, 1\], .* in \[.*1\.000000"):
+        open_data((x, np.arange(20) % 2), {"domain": (0.0, 1.0)})

@@ -10,6 +10,7 @@ import torch
 
 from margin.data.description import describe, lines
 from margin.data.formats.arrays.sources import from_arrays, read_arrays
+from margin.data.formats.sequences.sources import from_sequences, read_sequences
 from margin.data.formats.tables.tables import read_frame, read_table
 from margin.data.open import encode
 from margin.data.splits import Split, group_parts
@@ -138,3 +139,57 @@ def test_arrays_by_groups(tmp_path, refused) -> None:
     tested = from_arrays(x, y, groups=groups, test_arrays=(x[:9], y[:9]))
     assert tested.splits["test"].groups is None
     assert any("groups of the official test part are not known" in note for note in tested.notes)
+
+
+def _sequences(groups: np.ndarray) -> dict[str, np.ndarray]:
+    x = np.repeat(np.arange(len(groups), dtype=float), 3).reshape(-1, 3)
+    return {"x": x, "y": np.arange(len(groups)) % 2, "groups": groups}
+
+
+def test_sequences_by_groups(tmp_path, refused) -> None:
+    names = np.array([f"p{k % 30}" for k in range(300)])
+    held = _sequences(names)
+    np.savez(tmp_path / "s.npz", **held)
+    np.savez(tmp_path / "t.npz", x=held["x"], y=held["y"], patient=names)
+    found = [from_sequences(held["x"], held["y"], groups=names), read_sequences(tmp_path / "s.npz")]
+    for data in (*found, read_sequences(tmp_path / "t.npz", group="patient")):
+        firsts = {name: part.ragged.padded(torch.arange(len(part)))[0] for name, part in data.splits.items()}
+        parts = {name: set((x[:, 0, 0].long() % 30).tolist()) for name, x in firsts.items()}
+        assert sorted(g for part in parts.values() for g in part) == list(range(30))  # none lies in two
+        assert data.encoding["group"]["counts"] == {name: len(part) for name, part in parts.items()}
+        test = firsts["test"][:, 0, 0].long() % 30
+        ours = data.splits["test"].groups
+        assert torch.equal(ours[:, None] == ours, test[:, None] == test)
+    assert data.encoding["group"]["column"] == "patient"
+    (tmp_path / "s.tsv").write_text("a\t1\t2\nb\t3\t4\n")
+    with refused("s.tsv: groups are read from an .npz: a text of sequences has no 'patient'"):
+        read_sequences(tmp_path / "s.tsv", group="patient")
+
+
+def test_the_array_of_groups_may_have_another_name(tmp_path, refused) -> None:
+    x, y, names = np.random.default_rng(0).normal(size=(80, 2)), np.arange(80) % 2, np.arange(80) // 4
+    np.savez(tmp_path / "a.npz", x=x, y=y, patient=names)
+    for key, array in (("b", x), ("b_y", y), ("b_patient", names)):
+        np.save(tmp_path / f"{key}.npy", array)
+    counts = [
+        read_arrays(tmp_path / name, group="patient").encoding["group"]["counts"]
+        for name in ("a.npz", "b.npy")
+    ]
+    assert counts[0] == counts[1]
+    assert sum(counts[0].values()) == 20
+    with refused("a.npz: --data.group must name the array", "as groups: got 'site', and the arrays x, y"):
+        read_arrays(tmp_path / "a.npz", group="site")
+    (note,) = read_arrays(tmp_path / "a.npz").notes
+    assert note.startswith("arrays not read: patient; those that are: classes, groups, x, x_test, y, y_test")
+
+
+def test_a_group_without_a_name_is_refused(tmp_path, refused) -> None:
+    """All examples without one would be one large group of which nobody knows anything."""
+    names = np.array([f"p{k}" for k in range(40)])
+    names[[7, 31]] = ["", " "]
+    held = _sequences(names)
+    np.savez(tmp_path / "a.npz", **held)
+    said = "every example needs its group: the name at index 7 of 'groups' is empty (2 in all); fill it in"
+    for read in (read_arrays, read_sequences):
+        with refused(f"a.npz: {said}"):
+            read(tmp_path / "a.npz")

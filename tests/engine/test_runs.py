@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from margin.core.catalog import models, resolve
@@ -12,7 +13,7 @@ from margin.core.options import Training
 from margin.engine import runs
 from margin.engine.checkpoints import load_state
 from margin.engine.loop import State
-from margin.engine.runs import Run
+from margin.engine.runs import Run, load
 from margin.runs.training import train
 
 
@@ -167,3 +168,19 @@ def test_a_state_that_is_restored_is_the_state_that_was_saved(run: Run) -> None:
     fresh = at(0)
     Run(run.path).restore(fresh)
     assert (fresh.step, fresh.seed, fresh.tally) == (3, 11, {"loss": torch.tensor(1.5), "steps": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [("options", "hidden"), ("options", "dropout"), ("step", "rho"), ("training", "lr")],
+)
+def test_a_record_without_an_option_takes_no_default_of_today(group: str, name: str, tmp_path: Path) -> None:
+    run = train("mlp", "iris", training=Training(epochs=0), rule="sam", out=tmp_path / "r")
+    file = run.path / "run.yaml"
+    record = yaml.safe_load(file.read_text())
+    del record["arguments"][group][name], record["digest"]
+    record["recipe"]["options"].pop(name, None)
+    file.write_text(yaml.safe_dump(record))
+    says = "for the option lr is missing" if group == "training" else f"arguments.{group}.{name} is missing"
+    with pytest.raises(ValueError, match=f"run.yaml: .*{says}: restore it or train anew"):
+        load(run.path)

@@ -57,9 +57,15 @@ def test_a_batch_and_a_subject_are_read_alike() -> None:
     weight = torch.tensor([1.0, 0.0, 3.0])
     rows = batch_rows(state, Batch((X,), Y, weight), learner="it")
     assert rows.places.tolist() == [0, 2]
+    images = torch.arange(12.0).reshape(3, 1, 2, 2)
+    assert batch_rows(state, Batch((images,)), learner="it", targets=False).x.tolist()[1] == [4, 5, 6, 7]
     found = training_rows(subject_of_rows([Batch((X,), Y, weight), Batch((X[:1],), Y[:1])]))
     assert found.places.tolist() == [0, 2, 3]
     assert found.weight.tolist() == [1.0, 3.0, 1.0]
+    fillers = Batch((X,), Y, torch.zeros(3))
+    assert training_rows(subject_of_rows([fillers, Batch((X,), Y, weight)])).places.tolist() == [3, 5]
+    with pytest.raises(ValueError, match="needs an example of weight above 0: got 6 of weight 0"):
+        training_rows(subject_of_rows([fillers, fillers]))
     with pytest.raises(ValueError, match="finite and at least 0: got nan in row 0"):
         training_rows(subject_of_rows([Batch((X,), Y, torch.full((3,), torch.nan))]))
     with pytest.raises(ValueError, match="it needs targets: the data have none"):

@@ -284,3 +284,20 @@ def test_a_training_needs_no_module_of_posix_alone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     plain = margin.train("logistic_regression", "iris", training=Training(epochs=2), out=tmp_path / "plain")
     assert Run(tmp_path / "r").metrics == plain.metrics
+
+
+def test_a_first_step_on_trial_leaves_no_trace(tmp_path: Path) -> None:
+    """Dropout and batch normalization would show it: they draw, and keep what they have seen."""
+    options, out = {"dropout": 0.5, "norm": "batch"}, tmp_path
+    torch.manual_seed(3)
+    plain = margin.train("mlp", "iris", options, Training(max_steps=6), out=out / "a")
+    drawn = torch.rand(2)
+    torch.manual_seed(3)
+    tried = margin.train("mlp", "iris", options, Training(max_steps=6, until={"loss": -1.0}), out=out / "b")
+    assert torch.equal(torch.rand(2), drawn)
+    for mark in ("initial", "last"):
+        assert plain.checkpoint(mark).name == tried.checkpoint(mark).name
+        first, second = load(plain, mark).state_dict(), load(tried, mark).state_dict()
+        assert all(torch.equal(first[name], second[name]) for name in first)
+    same = [[row["train_loss"] for row in run.history] for run in (plain, tried)]
+    assert same[0] == same[1]

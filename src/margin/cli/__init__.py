@@ -5,8 +5,10 @@ or a training met numbers that are not finite; 2 for the user's mistake, told in
 was interrupted and saved.
 """
 
+import errno
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -50,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         open_closed()
     except OSError as error:
         return _mistake(str(error))
+    if wrong := misspelled(words):
+        return _mistake(wrong)
     if not words or words[0] in ("-h", "--help"):
         print(usage())
         return 0
@@ -65,6 +69,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = ", ".join(nearest(name, COMMANDS)) or "none; see margin --help"
         return _mistake(f"unknown command {name!r}; nearest: {near}")
     return _guarded(name, rest)
+
+
+def misspelled(words: Sequence[str]) -> str:
+    """What is wrong with how a word is written, whatever the command; "" where nothing is."""
+    for word in words:
+        if "\0" in word:
+            return f"a word must hold no null byte, which no path has: got {word!r}"
+        if word.startswith("--help="):
+            return f"--help takes its word after a space, as --help all: got {word}"
+        if re.match("-[A-Za-z][A-Za-z_-]", word):
+            return (
+                f"an option of several letters has two hyphens: got {word}; write -{word}, "
+                f"or --option={word} where it is a value"
+            )
+    return ""
 
 
 def usage() -> str:
@@ -111,7 +130,24 @@ def _guarded(name: str, words: list[str]) -> int:
     except (ValueError, OSError) as error:
         if os.environ.get("MARGIN_TRACEBACK"):
             raise
-        return _mistake(str(error), getattr(error, "place", ""))
+        return _mistake(_reason(error), getattr(error, "place", ""))
+    except Exception:
+        raise  # a defect of ours: its traceback is wanted
+    except BaseException as error:  # of a class of the user's own
+        told = "".join(f": {line}" for line in str(error).splitlines()[:1])
+        return _mistake(f"code that was called raised {type(error).__name__}{told}: nothing is done")
+
+
+def _reason(error: Exception) -> str:
+    """What an error says; a path that is too long is cut, since the whole of it would hide the message."""
+    if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+        return str(error)
+    path = os.fsdecode(error.filename or "")
+    longest = max(len(os.fsencode(name)) for name in path.split("/"))
+    return (
+        "a path must be at most 4,095 bytes and each name in it 255: "
+        f"got {len(os.fsencode(path))} bytes, the longest name {longest}, in {path[:40]}..."
+    )
 
 
 def _mistake(message: str, place: str = "") -> int:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from margin.cli.output import Output, say
 from margin.cli.parsing import call, taken_out
 from margin.core.catalog import Claim
+from margin.data.files.writing import write_whole
 
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_FRAMES = 0.1
@@ -33,7 +34,7 @@ def switched(words: Sequence[str]) -> list[str]:
     return [part for word, bare in zip(words, alone, strict=True) for part in (word, "true")[: 1 + bare]]
 
 
-# 15 parameters: each is an option of the command
+# 18 parameters: each is an option of the command
 def audit_model(
     model: str,
     data: str = "",
@@ -42,8 +43,14 @@ def audit_model(
     reference: str = "",
     claims: str = "*",
     require: list[str] | None = None,
-    minutes: float = math.inf,
-    task: Literal["classes", "binary", "logits", "probabilities", "halfspace", "values"] | None = None,
+    fail_on: str = "violated,failed",
+    junit: str = "",
+    minutes: float = 2.0,
+    task: Literal[
+        "classes", "binary", "multilabel", "terms", "logits", "probabilities", "halfspace", "values"
+    ]
+    | None = None,
+    output: str = "",
     target: str = "",
     train: str = "",
     class_names: str = "",
@@ -62,9 +69,15 @@ def audit_model(
             file of weights.
         claims: Claims to check: names or patterns, separated by commas.
         require: Requirement on the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
-        minutes: Time budget in minutes: the cheapest claims come first, those that do not fit are listed.
+        fail_on: Verdicts that make the exit status 1, beside a requirement that is not met, separated by
+            commas; none for requirements alone.
+        junit: JUnit XML file to write, for continuous integration.
+        minutes: Time budget in minutes: the most telling claims come first, then the cheapest; dear ones are
+            asked of fewer examples, and those that do not fit are listed.
         task: Task: how the module's outputs are read; inferred if not given. Outputs in [0,1] are
-            logits or probabilities.
+            logits or probabilities; multilabel is several labels of 0 and 1, terms a class at each place.
+        output: Output part of a module that returns several things: a key, an attribute or an index, as
+            logits or 0; the obvious one if not given.
         target: Target column of a table.
         train: Training data of the module, for the claims that need them.
         class_names: Class names in the order of the module's outputs, separated by commas.
@@ -73,23 +86,20 @@ def audit_model(
         force: Whether findings and report in that directory are overwritten.
         all: Whether every finding is printed, by question, and what was left out.
     """
-    from margin.auditing.asking.answers import Interrupted
+    from margin.auditing.asking.answers import Interrupted, check_free
     from margin.auditing.asking.audit import audit
 
     patterns = [pattern for pattern in claims.split(",") if pattern]
     is_run = ":" not in model
     directory = Path(out) if out else Path(model) / "audit" if is_run else Path("audit")
-    if directory.exists() and not directory.is_dir():
-        raise FileExistsError(f"{directory} is a file: choose another --out")
-    if out and (directory / "findings.json").exists() and not force:
-        raise FileExistsError(f"{directory} holds an audit: choose another --out, or --force to replace it")
-    if is_run and (weights or task or domain or train or class_names):
+    check_free(directory, force=force or not out)  # before anything is asked, and again when it is saved
+    if is_run and (weights or task or domain or train or class_names or output):
         raise ValueError(
             "a run knows its weights, task, domain, training data and classes: "
-            "leave out --weights, --task, --domain, --train, --class-names"
+            "leave out --weights, --task, --domain, --train, --class-names, --output"
         )
     named = tuple(name.strip() for name in class_names.split(",")) if class_names else ()
-    given = Given(data, train, target, named, task, domain)
+    given = Given(data, train, target, named, task, domain, output or None)
     asked = model if is_run else stranger(model, given, (weights, reference))
     held_out = data or None if is_run else None
     shown = Shown()
@@ -100,6 +110,9 @@ def audit_model(
             claims=patterns,
             reference=reference or None if is_run else None,
             require=require or [],
+            fail_on=[]
+            if fail_on == "none"
+            else [name.strip() for name in fail_on.split(",") if name.strip()],
             minutes=minutes,
             progress=shown,
         )
@@ -107,20 +120,23 @@ def audit_model(
         found = stopped.audit
     finally:
         shown.clear()
-    return kept(found, directory, whole=all)
+    report = found.save(directory, force=force or not out)
+    if junit:
+        write_whole(Path(junit), found.junit())
+    return kept(found, directory, report, whole=all)
 
 
-def kept(found: Any, directory: Path, *, whole: bool) -> Output:
-    """Write findings and report, and answer with both; what was interrupted has status 130 and says so.
+def kept(found: Any, directory: Path, report: Path, *, whole: bool) -> Output:
+    """What is answered of an audit that was written; one that was interrupted has status 130 and says so.
 
     Args:
         found: The audit.
-        directory: Where it is written.
+        directory: Where it is.
+        report: The report there.
         whole: Whether every finding is printed, or the first screen.
     """
     from margin.auditing.report.screen import Screen
 
-    report = found.save(directory)
     if found.interrupted:
         answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
         say(f"margin: interrupted; {answered}; kept in {directory}")
@@ -139,11 +155,12 @@ class Given(NamedTuple):
     class_names: tuple[str, ...]
     task: str | None
     domain: list[float] | None
+    output: str | None
 
 
 def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     """The subject of a module that a function of the user's builds, with every example of a file."""
-    from margin.auditing.subject.subjects import subject_of
+    from margin.auditing.subject.subjects import alike, subject_of
     from margin.auditing.subject.user_modules import load_builder
     from margin.engine.transfer import load_weights
 
@@ -160,8 +177,16 @@ def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     examples, box, names = examples_of(given.data, given, "test")
     train = examples_of(given.train, given, "train", names)[0] if given.train else None
     box = tuple(given.domain) if given.domain else box
-    subject = subject_of(module, examples, task=given.task, train=train, domain=box, class_names=names)
-    return replace(subject, reference_model=second)
+    subject = subject_of(
+        module,
+        examples,
+        task=given.task,
+        train=train,
+        domain=box,
+        class_names=names,
+        output=given.output,
+    )
+    return replace(subject, reference_model=None if second is None else alike(subject.model, second))
 
 
 def noted(text: str) -> None:

@@ -47,10 +47,8 @@ def compare_runs(paths: Sequence[Path]) -> Output:
     rows = [("run", "model", "metric", "mean +- s.e.", "difference from the first [95 %]")]
     for row in document:
         for name, m in row["metrics"].items():
-            difference = (
-                "" if row is document[0] else f"{m['difference']:+.4g} [{m['low']:+.4g}, {m['high']:+.4g}]"
-            )
-            rows.append((row["run"], row["model"], name, f"{m['mean']:.4g} +- {m['stderr']:.2g}", difference))
+            apart = "" if row is document[0] else difference(m)
+            rows.append((row["run"], row["model"], name, f"{m['mean']:.4g} +- {m['stderr']:.2g}", apart))
     what = f"{held[0].examples:,} examples held out by each"
     if blocks := held[0].blocks:
         over = f"errors are over {blocks} blocks of neighbors" if blocks > 1 else "too few for an error"
@@ -110,8 +108,7 @@ def paired(own: Any, base: Any) -> dict[str, float]:
 
 def compare_audits(paths: Sequence[Path]) -> Output:
     """The values and verdicts of each claim, then what became of each requirement, a column an audit."""
-    read = [answers_in(path) for path in paths]
-    audits, required = [findings for findings, _ in read], [statuses for _, statuses in read]
+    audits, required, prints = zip(*map(answers_in, paths), strict=True)
     names = list(dict.fromkeys(name for audit in audits for name in audit))
     document = {name: [audit.get(name) for audit in audits] for name in names}
     rows = [("claim", *(str(path) for path in paths))]
@@ -119,7 +116,41 @@ def compare_audits(paths: Sequence[Path]) -> Output:
     texts = list(dict.fromkeys(text for statuses in required for text in statuses))
     rows += [(f"required {text}", *(statuses.get(text, "-") for statuses in required)) for text in texts]
     decided = {f"required {text}": [statuses.get(text) for statuses in required] for text in texts}
-    return Output({**document, **decided}, columns(rows))
+    pairs, told = paired_audits(paths, prints), columns(rows)
+    if any(pairs[1:]):
+        told += f"\n\n{columns(differences(paths, pairs))}\ndifferences are paired, example by example"
+    return Output({**document, **decided, "paired differences": pairs}, told)
+
+
+def paired_audits(paths: Sequence[Path], prints: Sequence[str]) -> list[dict[str, dict[str, float]]]:
+    """Of each audit the paired differences from the first; {} where it is of other held-out examples."""
+    from margin.auditing.asking.outcomes import FILE, read_outcomes
+
+    files = [(path if path.is_dir() else path.parent) / FILE for path in paths]
+    read = [read_outcomes(file) if file.is_file() else {} for file in files]
+    base = read[0]
+    return [
+        {
+            name: paired(terms, base[name])
+            for name, terms in own.items()
+            if name in base and mark == prints[0] and terms.example.equal(base[name].example)
+        }
+        for own, mark in zip(read, prints, strict=True)
+    ]
+
+
+def differences(paths: Sequence[Path], pairs: Sequence[dict[str, dict[str, float]]]) -> list[tuple[str, ...]]:
+    """The table of paired differences from the first audit."""
+    rows = [("mean", str(paths[0]), *(f"{path} - {paths[0]} [95 %]" for path in paths[1:]))]
+    for name, base in pairs[0].items():
+        others = [difference(pair.get(name)) for pair in pairs[1:]]
+        rows.append((name, f"{base['mean']:.4g} +- {base['stderr']:.2g}", *others))
+    return rows
+
+
+def difference(pair: dict[str, float] | None) -> str:
+    """A difference with its interval, "-" where there is none."""
+    return f"{pair['difference']:+.4g} [{pair['low']:+.4g}, {pair['high']:+.4g}]" if pair else "-"
 
 
 def finding(value: Any) -> str:
@@ -138,12 +169,15 @@ def finding(value: Any) -> str:
 AUDIT = {
     "answers": [{"claim": str, "finding": finding}],
     "requirements?": [{"requirement": str, "status": str}],
+    "facts?": {"held-out fingerprint?": str},
 }
 """What ``findings.json`` holds, as far as it is compared."""
 
 
-def answers_in(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def answers_in(path: Path) -> tuple[dict[str, Any], dict[str, str], str]:
     """What an audit's directory or findings.json holds: findings by claim, statuses by requirement.
+
+    The third is the fingerprint of the examples that were held out, "" where there is none.
 
     Raises:
         ValueError: The file is damaged.
@@ -157,7 +191,7 @@ def answers_in(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     check(document, AUDIT, "", file)
     findings = {answer["claim"]: answer["finding"] for answer in document["answers"] if answer["finding"]}
     statuses = {r["requirement"]: r["status"] for r in document.get("requirements", ())}
-    return findings, statuses
+    return findings, statuses, document.get("facts", {}).get("held-out fingerprint", "")
 
 
 def cell(finding: dict[str, Any] | None) -> str:

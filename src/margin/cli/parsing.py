@@ -206,7 +206,8 @@ def one_line(message: str, parser: Options) -> str:
     if unknown:
         option = next((word for word in unknown[1].split() if word.startswith("-")), "")
         if not option:
-            return f"unexpected argument {unknown[1].split()[0]!r}; see {parser.prog} --help"
+            what = "words that are no options come before them"
+            return f"unexpected argument {unknown[1].split()[0]!r}: {what}; see {parser.prog} --help"
         return _unknown(option.partition("=")[0], parser)
     wrong = re.search(r'Parser key "([^"]+)": .*?(?:Given value|Got value): (.*?)(?: - Expected|$)', text)
     if wrong:

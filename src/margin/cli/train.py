@@ -11,10 +11,19 @@ from margin.cli.help import Options
 from margin.cli.output import Output, fitted, progress, say
 from margin.cli.parsing import HELP, named, new_parser, parse, reader_options, recognized, taken_out
 from margin.core import options as core
-from margin.core.catalog import data_parameters, find, heads_of, models, resolve, rules
+from margin.core.catalog import (
+    UnknownName,
+    data_parameters,
+    find,
+    heads_of,
+    models,
+    resolve,
+    rules,
+    sources,
+)
 from margin.core.hints import flag
-from margin.core.options import Training
-from margin.data.source import Source
+from margin.core.options import Training, newer_options
+from margin.data.source import Source, prefixes
 
 USAGE = """usage: margin train MODEL DATA [options]
 
@@ -72,12 +81,9 @@ class Chosen(NamedTuple):
 def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed."""
     taken = take(words)
-    if taken.model:
-        named(
-            models(), taken.model, "model", "models"
-        )  # before any help: no option is of a model that is not there
     if taken.resume:
         return resumed(taken)
+    taken = placed(taken)
     base: dict[str, Any] = recorded(taken.config) if taken.config else {}
     own = base.get("model", "")
     heads = heads_of(find(models(), taken.model, "model")) if taken.model and not taken.data else ()
@@ -96,22 +102,50 @@ def run(words: Sequence[str]) -> Output:
     taken, data = (taken, None) if base else fitted_head(taken, source)
     parser = parser_of(taken.model, source, taken.rule)
     before = Training.recorded(base["training"]) if base else None
+    if base:
+        tell(newer_options(base["training"]))
     return trained(taken, source if data is None else data, options_of(parser, taken, base), before)
 
 
 def take(words: Sequence[str]) -> Words:
-    """Take MODEL and DATA, which come first, and the values of --rule, --config and --resume out.
+    """Take the values of --rule, --config and --resume out, and MODEL and DATA, first of what is left.
 
     Raises:
         ValueError: One of these options has no value.
     """
-    rest = list(words)
-    model, data = [rest.pop(0) if rest and not rest[0].startswith("-") else "" for _ in range(2)]
-    last = {}
+    rest, last = list(words), {}
     for name in ("rule", "config", "resume"):
         rest, values = taken_out(rest, f"--{name}")
         last[name] = values[-1] if values else ""
+    model, data = [rest.pop(0) if rest and not rest[0].startswith("-") else "" for _ in range(2)]
     return Words(model, data, **last, rest=tuple(rest))
+
+
+def placed(taken: Words) -> Words:
+    """The words where one that stands alone beside --config is the data, as a record has the model.
+
+    Before any help, since no option is of a model that is not there.
+
+    Raises:
+        ValueError: There is no such model; where the word is data, the message says in which order they come.
+    """
+    try:
+        if taken.model:
+            named(models(), taken.model, "model", "models")
+    except UnknownName as error:
+        if not is_data(taken.model):
+            raise
+        if taken.config and not taken.data:
+            return taken._replace(model="", data=taken.model)
+        order = "margin train MODEL DATA, or DATA alone with --config"
+        raise ValueError(f"MODEL comes before DATA, {order}: got {taken.model}, which is data") from error
+    return taken
+
+
+def is_data(word: str) -> bool:
+    """Whether a word is the name of a data set or looks like a file, which need not be there."""
+    is_name = word.removeprefix("data/") in sources()
+    return is_name or Path(word).exists() or bool(Path(word).suffix) or word.partition(":")[0] in prefixes()
 
 
 def check_names(taken: Words) -> None:

@@ -179,11 +179,18 @@ class Cost:
         passes: How often the model is evaluated on each example, about.
         part: The examples: test, or train where they are known.
         limit: Examples at most, 0 for all.
+        drawn: Whether fewer examples may be drawn, by ``Subject.at_most``, where there is less time.
     """
 
     passes: float = 1.0
     part: Literal["test", "train"] = "test"
     limit: int = 0
+    drawn: bool = False
+
+
+def drawn(passes: float, limit: int = 1024) -> Cost:
+    """The cost of a question about training examples that it draws: of fewer, where there is less time."""
+    return Cost(passes, "train", limit, drawn=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +264,7 @@ LONG = "it takes long"
 """Why a claim is asked only where it is named."""
 
 LABELS = Need("class labels", "margin.core.findings:has_labels")
+ONE_LABEL = Need("one class label an example", "margin.core.findings:has_one_label")
 PROBABILITIES = Need("class probabilities", "margin.core.findings:has_probabilities")
 LOSS = Need("a loss", "margin.core.findings:has_loss")
 TWO_EXAMPLES = Need("two held-out examples", "margin.core.findings:has_two_examples")
@@ -419,7 +427,7 @@ def _is(full: str, name: str) -> bool:
     return name in (full, full.rpartition("/")[2])
 
 
-def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
+def nearest(name: str, names: Iterable[str], count: int = 3, *, alike: float = 0.5) -> list[str]:
     """The names most like ``name``, by their whole or by the part after the last ``/``."""
     names = list(names)
     scores = {
@@ -429,7 +437,7 @@ def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
         )
         for full in names
     }
-    return [full for full in sorted(names, key=lambda full: -scores[full]) if scores[full] >= 0.5][:count]
+    return [full for full in sorted(names, key=lambda full: -scores[full]) if scores[full] >= alike][:count]
 
 
 def _likeness(name: str, form: str) -> float:

@@ -34,33 +34,36 @@ def headed(
         body: Positional parameters, the sizes of an input, and keyword-only options.
         head: The body first, then what the data dictate, then keyword-only options.
         summary: First sentence of its docstring.
-        defaults: Options whose default is another than body and head state.
+        defaults: Options whose default, or fixed value, is another than body and head state.
         body_size: Name of an option that is the body's one input size, as the length of token vectors, in
             place of a positional parameter.
         dictated: Options of either that the data dictate here, as ``num_classes`` of a conditional model:
             positional parameters, after the others.
-        without: Options of either that keep their default and cannot be chosen, as ``num_classes`` of a model
-            without classes.
+        without: Options that keep their default and cannot be chosen, as ``num_classes`` of a model without
+            classes; "head.dropout" is that of the head alone, where the body's is an option.
 
     Raises:
         ValueError: A default is of no option.
     """
     inner, outer = (_by_kind(function) for function in (body, head))
-    sizes, options = inner[0], {**inner[1], **outer[1]}
-    if unknown := {*(defaults or {}), *dictated, *without} - set(options) - {body_size}:
+    changed, of_head = dict(defaults or {}), {f"head.{name}": p for name, p in outer[1].items()}
+    if unknown := {*changed, *dictated, *without} - {*inner[1], *outer[1], *of_head, body_size}:
         raise ValueError(f"defaults must be of options of body or head: got {', '.join(sorted(unknown))}")
+    outer = outer[0], {p.name: p for name, p in of_head.items() if name not in without}
+    sizes, options = inner[0], {**inner[1], **outer[1]}
     given = [options.pop(name).replace(kind=POSITIONAL, default=REQUIRED) for name in dictated]
     options = {name: option for name, option in options.items() if name not in without}
     if body_size:
         (size,) = sizes
         options = {body_size: size.replace(name=body_size, kind=size.KEYWORD_ONLY), **options}
-    for name, value in (defaults or {}).items():
+    fixed = {name: changed.pop(name) for name in without if name in changed}
+    for name, value in changed.items():
         options[name] = options[name].replace(default=value)
 
     def _build(*values: Any, **chosen: Any) -> Any:
         bound = signature.bind(*values, **chosen)
         bound.apply_defaults()
-        value = bound.arguments
+        value = fixed | bound.arguments
         first = [value[body_size or size.name] for size in sizes]
         own, others = ({name: value[name] for name in kind[1] if name in value} for kind in (inner, outer))
         return head(body(*first, **own), *(value[p.name] for p in outer[0][1:]), **others)

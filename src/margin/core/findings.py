@@ -152,6 +152,15 @@ class Finding:
         """The ends of the interval that is printed, of 95 %, element by element."""
         return self._ended(self.printed or self.interval, PRINTED)
 
+    @cached_property
+    def leaves_open(self) -> bool:
+        """Whether each element may lie anywhere in its range, and nothing is promised of it."""
+        if self.kind == "exact" or self.sandwich is not None or self.verdict is not Verdict.MEASURED:
+            return False
+        below, above = self.shown
+        least, most = self.range
+        return bool(((below <= least) & (above >= most)).all())
+
     def _ended(self, ends: tuple[Tensor, Tensor] | None, errors: float) -> tuple[Tensor, Tensor]:
         """An interval, stated or of so many standard errors, with its rounding, cut at the range."""
         value = self.value.double()
@@ -248,8 +257,15 @@ class Finding:
 
 
 def finding_of(claim: Claim, subject: "Subject") -> Finding:
-    """What a claim answers of a subject; its row's reference fills the finding's where that is empty."""
+    """What a claim answers of a subject; its row's reference fills the finding's where that is empty.
+
+    Raises:
+        NotAsked: The claim raised it, or its answer is no more than the range of the quantity.
+    """
     found: Finding = resolve(claim.ask)(subject)
+    if found.leaves_open:
+        least, most = found.range
+        raise NotAsked(f"the answer tells nothing: all of [{least:g}, {most:g}] is possible")
     return found if found.reference else replace(found, reference=claim.reference)
 
 
@@ -287,10 +303,13 @@ class Subject:
         independent: Whether an example's output is independent of the others of its batch.
         assumed: What was inferred rather than stated; printed first.
         class_names: Names of the classes, in the order of the labels.
+        feature_names: Names of the features of an example that is a row of them, where they are known.
+        label_names: Names of several labels that an example may have at once, in their order.
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
         reference_model: The reference model: a second one of the same kind, for claims that compare two.
+        most: Examples at most that a question of many passes draws; None: as many as it says itself.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
     """
@@ -304,11 +323,27 @@ class Subject:
     independent: bool = True
     assumed: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
     reference_model: nn.Module | None = None
     groups: str = ""
+    most: int | None = None
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def drawing(self, most: int | None) -> "Subject":
+        """The same subject, of which a question of many passes draws at most so many examples.
+
+        What was kept of the one is kept of the other.
+        """
+        made = replace(self, most=most)
+        object.__setattr__(made, "kept", self.kept)
+        return made
+
+    def at_most(self, examples: int | None) -> int | None:
+        """How many examples a question draws that would draw so many; None: all."""
+        return min((n for n in (self.most, examples) if n is not None), default=None)
 
 
 def without_loss(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
@@ -328,6 +363,12 @@ def has_loss(subject: Subject) -> bool:
 def has_labels(subject: Subject) -> bool:
     """Whether the targets are classes."""
     return subject.task.classes is not None and has_targets(subject)
+
+
+def has_one_label(subject: Subject) -> bool:
+    """Whether the targets are classes, one an example."""
+    first = subject.test[0].targets if has_labels(subject) else None
+    return first is not None and first.ndim == 1
 
 
 def has_probabilities(subject: Subject) -> bool:

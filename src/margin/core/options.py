@@ -176,6 +176,9 @@ class Training:
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 <= value < 1:
                 raise ValueError(f"{name} must be in [0, 1): got {value}")
+        for name, bound in (self.until or {}).items():
+            if bound != bound:
+                raise ValueError(f"until must hold numbers: got {bound} of {name}")
         for name in ("layer_decay", "pacing_start", "pacing_end"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= 1:
@@ -204,29 +207,42 @@ class Training:
 
     @classmethod
     def recorded(cls, options: Mapping[str, Any]) -> "Training":
-        """The resolved options of a record, as they stand there.
+        """The resolved options of a record, as they stand there; no default is asked.
 
-        An option that is newer than the record is as it was before there was a choice.
+        An option that is newer than the record is as it was before there was a choice (:data:`FORMERLY`).
 
         Raises:
-            ValueError: An option is unknown, of another type, out of range, or null where it has a value.
+            ValueError: An option is unknown, missing, of another type, out of range, or null where it has a
+                value.
         """
         known = {f.name: f.type for f in fields(cls)}
         if unknown := [name for name in options if name not in known]:
             raise ValueError(f"there is no option {unknown[0]!r}")
+        if missing := [name for name in known if name not in options and name not in FORMERLY]:
+            raise ValueError(f"the option {missing[0]} is missing")
         for name, value in options.items():
             if not fits(value, known[name]) or (value is None and getattr(HOUSE, name) is not None):
                 shown = "null" if value is None else repr(value)
                 raise ValueError(f"{name} must be {describe_type(known[name])}: got {shown}")
-        return replace(HOUSE, **{**_BEFORE, **options})
+        return cls(**{**FORMERLY, **options})
 
     def as_json(self) -> dict[str, Any]:
         """The options as JSON values."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-_BEFORE = {"scale_targets": "none"}
-"""Options that had another value than the house's before there was a choice."""
+FORMERLY: Mapping[str, Any] = {"scale_targets": "none"}
+"""Options that are newer than some records, as they were before there was a choice."""
+
+
+def newer_options(recorded: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is said of the options that are newer than a record: as what each of them is taken."""
+    return tuple(
+        f"the record is older than the option {name}: it is taken as {value}, as it was then"
+        for name, value in FORMERLY.items()
+        if name not in recorded
+    )
+
 
 _LEAST = {
     "seed": 0,

@@ -1,4 +1,4 @@
-"""The tasks: how a model's outputs are read, as classes, as a signed score, as values, as codes.
+"""The tasks: how a model's outputs are read, as classes, several labels, a signed score, values, codes.
 
 A task turns outputs into the loss of each term, into scores, into the columns a user sees. It holds
 no parameter and no state.
@@ -89,23 +89,23 @@ def ranking_loss(scores: ClassScores, labels: Labels) -> PerExample:
     return F.relu(-class_margins(scores, labels))
 
 
-def halfspace_classes(score: PerExample) -> ClassScores:
+def halfspace_classes(score: Float[Tensor, "*terms"]) -> Float[Tensor, "*terms sides"]:
     """The scores (-z, z) / 2 of the two sides; their margin is y z."""
     return torch.stack((-score, score), -1) / 2
 
 
-def binary_loss(logit: PerExample, labels: Labels) -> PerExample:
-    """Cross-entropy -log sigmoid((2 label - 1) logit), in nats, of each example."""
+def binary_loss(logit: Float[Tensor, "*terms"], labels: Int[Tensor, "*terms"]) -> Float[Tensor, "*terms"]:
+    """Cross-entropy -log sigmoid((2 label - 1) logit), in nats, of each term."""
     return F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
 
 
-def binary_accuracy(logit: PerExample, labels: Labels) -> PerExample:
+def binary_accuracy(logit: Float[Tensor, "*terms"], labels: Int[Tensor, "*terms"]) -> Float[Tensor, "*terms"]:
     """1 where z > 0 and the label is 1, or neither: z = 0 is class 0, and a NaN is never right."""
     right = (logit > 0) == (labels == 1)
     return (right & ~logit.isnan()).to(logit.dtype)
 
 
-def binary_probabilities(logit: PerExample) -> ClassScores:
+def binary_probabilities(logit: Float[Tensor, "*terms"]) -> Float[Tensor, "*terms sides"]:
     """The probabilities (sigmoid(-z), sigmoid(z)) of the two classes."""
     return torch.stack((-logit, logit), -1).sigmoid()
 
@@ -165,6 +165,16 @@ BINARY = Task(
     probabilities=binary_probabilities,
 )
 """The logit of class 1, whose probability is its sigmoid; labels 0 and 1."""
+
+MULTILABEL = Task(
+    "multilabel",
+    binary_loss,
+    {"accuracy": binary_accuracy},
+    lambda logits: {"labels": (logits > 0).long(), "probability": logits.abs().sigmoid()},
+    classes=halfspace_classes,
+    probabilities=binary_probabilities,
+)
+"""The logit of each of several labels, 0 or 1, that an example may have at once; a term is a label."""
 
 VALUES = Task(
     "values",

@@ -74,6 +74,11 @@ TERMS = "terms"
 """What a step reports that knows it: the sum of the weights of the terms whose mean its loss is."""
 
 
+def shortest(value: float) -> str:
+    """The shortest text that reads back to the same number: an end of a domain that is rounded is another."""
+    return repr(float(value)).removesuffix(".0")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Domain:
     """The box in which one input may lie, in the user's units.

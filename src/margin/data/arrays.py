@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from margin.data.files.reading import plain, renamed
 from margin.data.splits import TaskName, check_classes
 
 Array = NDArray[Any] | Tensor | Sequence[Any]
@@ -59,8 +60,17 @@ def as_numpy(array: Any, name: str, what: str, *, copy: bool = True) -> NDArray[
         found = found.astype(str)
     if found.dtype.kind not in "buifU":
         raise ValueError(f"{name}: the {what} must be numbers or names: got type {found.dtype}")
-    plain = found.flags.writeable and found.flags.c_contiguous
-    return found.astype(found.dtype.newbyteorder("="), copy=copy or not plain)
+    if found.dtype.kind == "U" and found.size:
+        names, places = np.unique(found, return_inverse=True)
+        return np.array([plain(str(name)) for name in names])[places].reshape(found.shape)
+    usable = found.flags.writeable and found.flags.c_contiguous
+    return found.astype(found.dtype.newbyteorder("="), copy=copy or not usable)
+
+
+def renamed_in(names: Array) -> tuple[str, ...]:
+    """What is said of an array of names that are read in another form; nothing of numbers."""
+    array = None if isinstance(names, Tensor) else np.asarray(names)
+    return () if array is None or array.dtype.kind not in "UO" else renamed(map(str, np.unique(array)))
 
 
 def inputs_of(x: Array, name: str, *, copy: bool = True) -> Tensor:

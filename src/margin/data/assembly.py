@@ -10,20 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from margin.core.types import Domain
+from margin.core.types import Domain, shortest
 from margin.data.arrays import (
     Array,
     as_numpy,
     fit_shape,
     inputs_of,
     known_targets,
+    renamed_in,
     seen_as,
     targets_of,
     wide_of,
 )
 from margin.data.examples import PARTS_OF_DATA, Arrays, Data, fingerprint
+from margin.data.files.archives import GROUPS
 from margin.data.preprocess import fit_standardize
-from margin.data.splits import Split, TaskName, group_parts, grouped, parts_of
+from margin.data.splits import Split, TaskName, coded, group_parts, grouped, parts_of
 
 T = TypeVar("T")
 """What holds the inputs: a tensor, or rows of several lengths."""
@@ -86,6 +88,7 @@ def raw_arrays(
     seen = seen_as(inputs_of(x, name, copy=False))  # what is cut into parts is copied then
     inputs, notes = seen.inputs, list(seen.notes)
     targets, task, classes = targets_of(y, len(inputs), name, task, classes)
+    notes += renamed_in(y)
     wide, said = wide_of(inputs, targets, task)
     official = None
     if test_arrays is not None:
@@ -248,17 +251,18 @@ def raw_of_first(
         dtype=seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32,
         domain=seen.domain if domain is None else domain,
         encoding=seen.encoding if domain is None else {},
-        notes=seen.notes,
+        notes=(*seen.notes, *renamed_in(y)),
     )
 
 
 def with_groups(
-    raw: Raw[Tensor], groups: Array | None, split: Split
-) -> tuple[Raw[Tensor], dict[str, Tensor] | None]:
+    raw: Raw[T], groups: Array | None, split: Split, called: str = GROUPS
+) -> tuple[Raw[T], dict[str, Tensor] | None]:
     """The examples with their groups, and the parts that these allow; None where there are no groups.
 
     Raises:
-        ValueError: There is not one group for each example, or the groups are neither numbers nor names.
+        ValueError: There is not one group for each example, the groups are neither numbers nor names, or a
+            name is empty.
     """
     if groups is None:
         return raw, None
@@ -268,13 +272,18 @@ def with_groups(
             f"{raw.name}: groups must be whole numbers or names, of shape ({len(raw.targets)},): got "
             f"{found.dtype} of shape {found.shape}"
         )
+    if found.dtype.kind == "U" and len(empty := np.flatnonzero(found == "")):
+        raise ValueError(
+            f"{raw.name}: every example needs its group: the name at index {empty[0]} of {called!r} is empty "
+            f"({len(empty)} in all); fill it in, or give each such example a group of its own"
+        )
     codes = torch.from_numpy(np.unique(found, return_inverse=True)[1])
-    own, notes = {}, raw.notes
+    own, notes = {}, (*raw.notes, *renamed_in(groups))
     if raw.official is not None:
         own = {"test": None}
         notes += ("the groups of the official test part are not known: its examples count as independent",)
     parts, _ = cut(raw.name, raw.targets, raw.task, split, raw.classes, own=own, groups=codes)
-    encoding = {**raw.encoding, "group": grouped("groups", codes, parts)}
+    encoding = {**raw.encoding, "group": grouped(called, codes, parts)}
     return replace(raw, groups=codes, encoding=encoding, notes=notes), parts
 
 
@@ -296,12 +305,10 @@ def assemble(raw: Raw[Tensor], split: Split, parts: Mapping[str, Tensor] | None 
     own = {} if raw.official is None else {"test": None}
     if parts is None:
         parts, _ = cut(raw.name, raw.targets, raw.task, split, raw.classes, own=own, groups=raw.groups)
-    splits = {name: _arrays(raw, raw.inputs[index], raw.targets[index]) for name, index in parts.items()}
-    if raw.groups is not None:
-        splits = {
-            name: replace(part, groups=raw.groups[parts[name]].unique(return_inverse=True)[1])
-            for name, part in splits.items()
-        }
+    splits = {
+        name: replace(_arrays(raw, raw.inputs[index], raw.targets[index]), groups=coded(raw.groups, index))
+        for name, index in parts.items()
+    }
     if raw.official is not None:
         splits["test"] = _arrays(raw, *raw.official)
     train = splits["train"].inputs[0]
@@ -407,7 +414,7 @@ def domain_of(
     for where, (least, largest) in spans.items():
         if not (domain.low <= least and largest <= domain.high):
             raise ValueError(
-                f"{name}: domain must contain every input: got [{low:g}, {high:g}], "
-                f"{where} in [{least:g}, {largest:g}]"
+                f"{name}: domain must contain every input: got [{shortest(low)}, {shortest(high)}], "
+                f"{where} in [{shortest(least)}, {shortest(largest)}]"
             )
     return domain

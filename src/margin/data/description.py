@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from margin.core.types import shortest
 from margin.data.examples import Arrays, Data, InOrder
 
 TARGETS = {
@@ -99,7 +100,8 @@ def lines(description: Mapping[str, Any]) -> list[str]:
         *_input_lines(description),
     ]
     if description["domain"] is not None:
-        text.append(f"domain    {_span(description['domain'])}: where an input may be moved")
+        low, high = map(shortest, description["domain"])
+        text.append(f"domain    [{low}, {high}]: where an input may be moved")
     target = f" {description['target']!r}," if "target" in description else ""
     if description["task"] == "classes":
         text.append(f"target   {target} {len(description['classes'])} classes")

@@ -170,7 +170,7 @@ def standardize_levels(sums: Int[Tensor, "channel 2"], count: int) -> Standardiz
 
 def _moments(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation over ``axes`` in float64, in chunks so that memory stays bounded."""
-    count = x.numel() // max(1, x.amax(axes).numel())
+    count = math.prod(x.shape[axis] for axis in axes)
     rows = min(_CHUNK, max(1, _NUMBERS // max(1, x[:1].numel())))
     mean = torch.stack([chunk.double().sum(axes) for chunk in x.split(rows)]).sum(0) / count
     shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)][1:]

@@ -236,6 +236,11 @@ def grouped(name: str | None, groups: Tensor, parts: Mapping[str, Tensor]) -> di
     return {"column": name, "counts": {part: len(groups[index].unique()) for part, index in parts.items()}}
 
 
+def coded(groups: Tensor | None, index: Int[Tensor, " _part"]) -> Tensor | None:
+    """The groups of a part, counted from 0; None where there are none."""
+    return None if groups is None else groups[index].unique(return_inverse=True)[1]
+
+
 def _dealt(table: Tensor, shares: Sequence[float], seed: int) -> Int[Tensor, " groups"]:
     """The part of each group, from its count of every class."""
     count = len(table)

@@ -37,13 +37,24 @@ TARGETS = {
 
 
 def reading_of(entry: Entry, source: str) -> str:
-    """How a file is to be read that was taken for a table or for arrays; "" where an entry takes these."""
+    """How a file is to be read that was taken for a table or for arrays; "" where an entry takes these.
+
+    Of a text the way to read it as tokens comes first, where one of the body's heads takes them.
+    """
     known = inputs()
-    keys = [key for key in data_parameters(resolve(entry.build)) if known.get(key, ("", ""))[1]]
-    if not keys:
-        return ""
-    wanted, prefix = known["horizon" if "horizon" in keys else keys[0]]
-    return f"{entry.name} needs {wanted}: read a file of them as {prefix}{source}"
+
+    def _way(head: Entry) -> tuple[str, str]:
+        keys = [key for key in data_parameters(resolve(head.build)) if known.get(key, ("", ""))[1]]
+        if not keys:
+            return "", ""
+        wanted, prefix = known["horizon" if "horizon" in keys else keys[0]]
+        return prefix, f"{head.name} needs {wanted}: read a file of them as {prefix}{source}"
+
+    ways = dict([_way(entry)])
+    if str(source).lower().removesuffix(".gz").endswith(".txt"):
+        texts = dict(_way(head) for head in heads_of(entry))
+        ways = {prefix: way for prefix, way in texts.items() if prefix == "text:"} | ways
+    return "; ".join(way for way in ways.values() if way)
 
 
 def head_for(entry: Entry, data: Data) -> Entry:

@@ -21,16 +21,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from margin.core.catalog import find, rules
+from margin.core.catalog import find, nearest, rules
+from margin.core.options import Training
 from margin.core.types import TERMS, WARMING, Batch, Metrics
 from margin.data.files.writing import write_whole
-from margin.engine.loop import Hook, State, is_loss
+from margin.engine.loop import Hook, NonFiniteError, State, fit, is_loss
 from margin.engine.parallel.processes import summed, summed_later, world
 from margin.engine.plan import Plan, Taken
 from margin.engine.runs import Run
 from margin.nn.preprocessed import device_of
 
 INTERRUPTED = "interrupted"
+
+Trial = tuple[State, Plan]
+"""A state and its plan, made for one step and then left."""
 
 
 class EvaluationLeftError(Exception):
@@ -254,6 +258,49 @@ def patience(run: Run, metric: str, rows: int) -> Hook:
     return hook
 
 
+def check_stops(training: Training, before: Training, plan: Plan, trial: Callable[[], Trial]) -> None:
+    """Refuse a stopping rule that would watch what is never measured, before anything is written.
+
+    Args:
+        training: The resolved options.
+        before: Those that need no check: the entry's defaults, or those of a run that is resumed.
+        plan: The training's plan.
+        trial: Makes a state and a plan for a first step on trial: what a step reports, only a step says.
+
+    Raises:
+        ValueError: Nothing is held out for patience, or the step has no such metric.
+    """
+    watches = training.patience and training.patience != before.patience
+    if watches and ("val" not in plan.held or plan.objective is None):
+        lacking = "nothing is held out" if plan.objective else "the model has no loss"
+        raise ValueError(f"patience watches the validation loss: {lacking}; leave out --patience")
+    if not training.until or training.until == before.until:
+        return
+    state, tried = trial()
+    found: list[Metrics] = []
+    try:
+        fit(
+            state,
+            tried.batches,
+            tried.step,
+            max_steps=state.step + 1,
+            hooks=[lambda state, metrics: found.append(metrics)],
+        )
+    except NonFiniteError:
+        return  # which the training itself meets at its first step, and keeps
+    for metric in training.until:
+        check_metric(metric, found[0])
+
+
+def check_metric(metric: str, metrics: Metrics) -> None:
+    """Refuse a name that no metric of a step has."""
+    if metric not in metrics:
+        near = ", ".join(nearest(metric, metrics)) or "none"
+        raise ValueError(
+            f"until names a metric of the step: got {metric!r}; nearest: {near}; it has {', '.join(metrics)}"
+        )
+
+
 def until(metric: str, below: float) -> Hook:
     """Stop when a step's own metric is at most ``below``: a gap, the number of mistakes.
 
@@ -264,8 +311,7 @@ def until(metric: str, below: float) -> Hook:
     def hook(state: State, metrics: Metrics) -> str | None:
         if not metrics:
             return None  # no step was taken: a resumption makes up for an evaluation
-        if metric not in metrics:
-            raise ValueError(f"until names a metric of the step: got {metric!r}, it has {', '.join(metrics)}")
+        check_metric(metric, metrics)
         return f"{metric} <= {below:g}" if float(metrics[metric]) <= below else None
 
     return hook

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import yaml
 
-from margin.core.catalog import find, models, rules
+from margin.core.catalog import completed, find, models, resolve, rules
 from margin.core.hints import describe_type, fits
 from margin.core.options import Training
 from margin.data.formats.encodings import disagreement, extents, schemas_of, shown
@@ -34,26 +34,33 @@ def wrong(file: Path, key: str, what: str, remedy: str = REMEDY) -> ValueError:
     return ValueError(f"{file}: {key} {what}: {remedy}")
 
 
-class Plain(yaml.SafeLoader):
-    """YAML of a bounded depth, without aliases and tags."""
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The parser of libyaml, where PyYAML was built with it: the same values, an order of magnitude sooner."""
 
-    depth = 0
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """A node, where it is none of these."""
-        event = self.peek_event()
-        if (
-            isinstance(event, yaml.AliasEvent)
-            or getattr(event, "anchor", None)
-            or getattr(event, "tag", None)
-        ):
-            raise yaml.YAMLError(f"line {event.start_mark.line + 1} holds an alias, an anchor or a tag")
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise yaml.YAMLError(f"it is nested deeper than {DEEPEST} levels")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+def plain_yaml(text: str) -> Any:
+    """What a text of YAML of a bounded depth, without aliases and tags, holds.
+
+    Raises:
+        YAMLError: It is damaged, deeper, or has one of these; nothing was built of it.
+    """
+    depth, too_deep = 0, yaml.YAMLError(f"it is nested deeper than {DEEPEST} levels")
+    try:
+        for event in yaml.parse(text, LOADER):
+            if (
+                isinstance(event, yaml.AliasEvent)
+                or getattr(event, "anchor", None)
+                or getattr(event, "tag", None)
+            ):
+                raise yaml.YAMLError(f"line {event.start_mark.line + 1} holds an alias, an anchor or a tag")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth + isinstance(event, yaml.ScalarEvent) > DEEPEST:
+                raise too_deep
+    except yaml.MarkedYAMLError as error:
+        if error.context == "while increasing flow level":  # libyaml looks ahead, and has a bound of its own
+            raise too_deep from None
+        raise
+    return yaml.load(text, LOADER)
 
 
 def text_of(file: Path, largest: float = LARGEST) -> str:
@@ -177,7 +184,7 @@ def read_record(file: Path) -> dict[str, Any]:
         ValueError: It is damaged, or no record of a training.
     """
     try:
-        record = yaml.load(text_of(file), Plain)
+        record = plain_yaml(text_of(file))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"{file} is damaged: {str(error).splitlines()[0]}: {REMEDY}") from None
     if not isinstance(record, dict) or "recipe" not in record:
@@ -195,7 +202,18 @@ def read_record(file: Path) -> dict[str, Any]:
             raise wrong(
                 file, f"arguments.{key}", f"must be that of the recipe, {shown(record['recipe'][key])}"
             )
+    _check_complete(record["arguments"], file)
     return record
+
+
+def _check_complete(arguments: Mapping[str, Any], file: Path) -> None:
+    """Refuse a record without an option of its model or step, which would take today's default in silence."""
+    entry = find(models(), arguments["model"], "model")
+    row = find(rules(), arguments["rule"], "rule") if arguments["rule"] else entry
+    for group, path in (("options", entry.build), ("step", row.step)):
+        known = completed(resolve(path), {}) if path else {}
+        if lacking := [name for name in known if name not in arguments[group]]:
+            raise wrong(file, f"arguments.{group}.{lacking[0]}", "is missing")
 
 
 def _check_scaling(scaling: Any, key: str, file: Path) -> None:

@@ -4,11 +4,12 @@ An example of weight 2 counts as two, and one of weight 0, which is left out, as
 as in Seber and Lee (2003), Section 3.10.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
@@ -31,6 +32,10 @@ class WeightedRows(NamedTuple):
     targets: Tensor
     weight: Float[Tensor, " rows"]
     places: Int[Tensor, " rows"]
+
+    def double(self) -> "WeightedRows":
+        """The rows in float64, labels as numbers."""
+        return WeightedRows(self.x.double(), self.targets.double(), self.weight.double(), self.places)
 
 
 def weighted(
@@ -107,13 +112,36 @@ def training_rows(subject: Subject, *, targets: bool = True, most: int | None = 
         ValueError: There are no targets, a weight is negative or not finite, or all are 0.
         NonFiniteError: A feature or a target is not finite.
     """
+    batches = sample_examples(subject.train, most).batches
+    rows = rows_of_batches(subject.model, batches, learner="the question", targets=targets)
+    return WeightedRows(*(column.cpu() for column in rows))
+
+
+def rows_of_batches(
+    model: nn.Module, batches: Iterable[Batch], *, learner: str, targets: bool = True
+) -> WeightedRows:
+    """The rows of batches, as a model's core sees them, in order; a batch may hold fillers alone.
+
+    Args:
+        model: Whose preprocessing is applied.
+        batches: Of one real input.
+        learner: How a message calls what asks for them.
+        targets: Whether targets are asked for.
+
+    Raises:
+        ValueError: There are no targets, a weight is negative or not finite, or all are 0.
+        NonFiniteError: A feature or a target is not finite.
+    """
     parts, first = [], 0
-    with torch.no_grad(), eval_mode(subject.model):
-        for batch in sample_examples(subject.train, most).batches:
+    with torch.no_grad(), eval_mode(model):
+        for batch in batches:
             if targets and batch.targets is None:
-                raise ValueError("the question needs targets: the training examples have none")
-            x = features_of(subject.model, batch.inputs[0]).flatten(1)
-            rows = weighted(x, batch.targets if targets else None, batch.weight, "the question")
+                raise ValueError(f"{learner} needs targets: the examples have none")
+            x = features_of(model, batch.inputs[0]).flatten(1)
+            rows = weighted(x, batch.targets if targets else None, batch.weight, learner, least=0)
             parts.append(rows._replace(places=rows.places + first))
             first += len(x)
-    return WeightedRows(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
+    found = WeightedRows(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    if not len(found.places):
+        raise ValueError(f"{learner} needs an example of weight above 0: got {first} of weight 0")
+    return found

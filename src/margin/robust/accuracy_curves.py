@@ -116,7 +116,7 @@ def take(subject: Subject, domain: Domain, limit: int) -> Sample:
 
     for batch in subject.test:
         outside += int((counts(batch) & ~admits(batch).cpu()).sum())
-    found = sample_examples(subject.test, limit, admits=admits)
+    found = sample_examples(subject.test, subject.at_most(limit), admits=admits)
     chunks: list[Batch] = []
     for batch in found.batches:
         x, labels = batch.inputs[0], labels_of(batch)

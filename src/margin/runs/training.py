@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from margin.core.catalog import Entry, check_options, completed, find, models, resolve, rules, sources
-from margin.core.options import Training
+from margin.core.options import Training, newer_options
 from margin.data.examples import Data
 from margin.data.files.writing import going_on
 from margin.data.open import open_data
@@ -25,6 +25,7 @@ from margin.engine.hooks import (
     NOT_FINITE,
     asked_on,
     caught_up,
+    check_stops,
     ended,
     has_row,
     interruptible,
@@ -166,6 +167,9 @@ def begin(
     notes: list[str] = [*said, *scaled]
     state = initial_state(record, data, training, partial(taken_over, training=training, notes=notes))
     plan = plan_of(entry, data, record["arguments"], training, state)
+    take = partial(taken_over, training=training, notes=[])
+    trial = partial(_trial, entry, record, data, training, take)
+    check_stops(training, Training().over(entry.defaults), plan, trial)
     record["arguments"]["training"] = linked_runs(training.as_json())  # messages name a run as the user did
     record["others"] = digests(training)
     if "samples" in (training.log or ()):
@@ -180,6 +184,19 @@ def begin(
         shutil.rmtree(path, ignore_errors=True)  # without its first weights it is no run
         raise
     return Job(run, state, plan, None if data.origin else data, tuple(notes), lock)
+
+
+def _trial(
+    entry: Entry,
+    record: Mapping[str, Any],
+    data: Data,
+    training: Training,
+    change: Callable[[nn.Module], object],
+) -> tuple[State, Plan]:
+    """The first state of a training and its plan once more, in this process: both are functions of these."""
+    own = replace(training, processes=world().size, workers=0, compile=False)
+    state = initial_state(record, data, own, change)
+    return state, plan_of(entry, data, record["arguments"], own, state)
 
 
 def taken_over(model: nn.Module, training: Training, notes: list[str]) -> None:
@@ -224,12 +241,14 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
     check_counts(training)
     check_resumable(linked_runs(recorded.as_json()), training)
     check_same_others(record, training)
-    notes: list[str] = []
+    entry = find(models(), arguments["model"], "model")
+    notes = [*newer_options(arguments["training"])]
     if record.get("outcome"):
-        opened, _ = with_outcome(opened, find(models(), arguments["model"], "model"), training)
+        opened, _ = with_outcome(opened, entry, training)
     change = (lambda model: None) if run.begun else partial(taken_over, training=training, notes=notes)
     state = initial_state(record, opened, training, change, partial(rebuilt, run))
-    plan = plan_of(find(models(), arguments["model"], "model"), opened, arguments, training, state)
+    plan = plan_of(entry, opened, arguments, training, state)
+    check_stops(training, recorded, plan, partial(_trial, entry, record, opened, training, change))
     run.start(state)
     run.restore(state)
     before = recorded.as_json()

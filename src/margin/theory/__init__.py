@@ -2,7 +2,7 @@
 
 from margin.core.catalog import Need, Part
 
-FAMILIES = ("prediction", "curvature", "dynamics", "signal", "regions")
+FAMILIES = ("evidence", "prediction", "curvature", "dynamics", "signal", "regions")
 
 # fmt: off
 

@@ -417,7 +417,10 @@ def test_an_audit_is_saved_as_findings_and_report(audit, html, tmp_path):
     )
     assert sorted(p.name for p in report.parent.iterdir()) == ["findings.json", "report.html"]
     empty = Audit(title="empty", answers=())
-    assert empty.save(report.parent) == report  # replaces what was there
+    with pytest.raises(FileExistsError, match=r"place holds an audit: .*, or replace it \(force"):
+        empty.save(report.parent)
+    assert report.read_text(encoding="utf-8") == html
+    assert empty.save(report.parent, force=True) == report
     assert json.loads(report.with_name("findings.json").read_text())["title"] == "empty"
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError):

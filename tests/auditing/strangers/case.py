@@ -27,6 +27,7 @@ class Stranger:
         model: The module.
         data: Held-out examples, as they are handed over.
         options: What else ``margin.audit`` is told.
+        read: What the model returns -> its outputs, a row per label, by hand.
         predict: The model's outputs -> the labels, or the values, that it stands for; by hand.
         probabilities: The outputs -> a probability for each class, by hand; None where it states none.
         labels: The true labels or values, where the data hold them otherwise.
@@ -40,6 +41,7 @@ class Stranger:
     model: nn.Module
     data: Any
     options: Mapping[str, Any] = field(default_factory=dict)
+    read: Callable[[Any], Tensor] = lambda returned: returned
     predict: Callable[[Tensor], Tensor] = lambda outputs: outputs.argmax(1)
     probabilities: Callable[[Tensor], Tensor] | None = lambda outputs: outputs.double().softmax(1)
     labels: Tensor | None = None

@@ -112,6 +112,7 @@ def log_softmax() -> Stranger:
     return Stranger(
         model=nn.Sequential(_digits_mlp(), nn.LogSoftmax(1)), data=(x, y),
         probabilities=lambda z: z.double().exp() / z.double().exp().sum(1, keepdim=True),
+        says=("log-probabilities, because the exponentials of every row sum to 1",),
     )  # fmt: skip
 
 

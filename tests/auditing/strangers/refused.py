@@ -1,7 +1,5 @@
 """Strangers that are not audited as they are; the refusal names a way on."""
 
-from collections import OrderedDict
-
 import torch
 from torch import Tensor, nn
 
@@ -19,10 +17,6 @@ class Returning(Around):
 
     def forward(self, x: Tensor) -> object:
         return self.made(self.inner(x))
-
-
-class Output(OrderedDict):
-    """As Hugging Face's models answer."""
 
 
 def returns_complex_numbers() -> Refused:
@@ -46,39 +40,37 @@ def returns_a_row_for_each() -> Refused:
     return Refused(model=model, data=_data(), way="list of [0], [1], [2], [3], [4] and 145 more; ")
 
 
-def returns_a_tuple() -> Refused:
-    model = Returning(mlp(64, 8, 10), lambda z: (z, z.mean()))
-    return Refused(model=model, data=_data(), way="audit a module whose forward returns model(x)[0]")
-
-
-def returns_a_dict() -> Refused:
-    model = Returning(mlp(64, 8, 10), lambda z: {"hidden": z + 1, "logits": z})
-    return Refused(model=model, data=_data(), way="audit a module whose forward returns model(x)['logits']")
-
-
-def returns_an_output_object() -> Refused:
-    model = Returning(mlp(64, 8, 10), lambda z: Output(loss=z.mean(), logits=z))
-    return Refused(model=model, data=_data(), way="audit a module whose forward returns model(x)['logits']")
-
-
-def several_labels() -> Refused:
-    labels = (torch.rand(150, 10, generator=torch.Generator().manual_seed(0)) > 0.7).long()
-    way = "returns its output model(x)[:, k], with y[:, k].long() and task logits"
-    return Refused(model=mlp(64, 8, 10), data=(_data()[0], labels), way=way)
-
-
-def several_real_labels() -> Refused:
-    labels = (torch.rand(150, 10, generator=torch.Generator().manual_seed(0)) > 0.7).float()
-    way = "returns its output model(x)[:, k], with y[:, k].long() and task logits"
-    return Refused(model=mlp(64, 8, 10), data=(_data()[0], labels), way=way)
-
-
-def segmentation() -> Refused:
-    labels = torch.zeros(150, 8, 8, dtype=torch.long)
-    model = nn.Conv2d(1, 3, 1)
-    return Refused(
-        model=model, data=(_data()[0].view(-1, 1, 8, 8), labels), way="margin.core.tasks.POINT_CLASSES"
+def returns_a_dict_of_two() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: {"student": z + 1, "teacher": z})
+    way = (
+        "returns a dict of student, teacher, any of which may be its outputs: name one by output ('student')"
     )
+    return Refused(model=model, data=_data(), way=way)
+
+
+def an_output_that_is_not_there() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: {"hidden": z + 1, "logits": z})
+    way = "output must name a part of what the model returns: got 'logit' of a dict of hidden, logits"
+    return Refused(model=model, data=_data(), options={"output": "logit"}, way=way)
+
+
+def several_labels_of_sigmoids() -> Refused:
+    labels = (torch.rand(150, 10, generator=torch.Generator().manual_seed(0)) > 0.7).long()
+    model = nn.Sequential(mlp(64, 8, 10), nn.Sigmoid())
+    return Refused(model=model, data=(_data()[0], labels), way="state task probabilities, or audit the model")
+
+
+def classes_on_either_axis() -> Refused:
+    model = nn.Conv2d(1, 8, 1)
+    data = (_data()[0].view(-1, 1, 8, 8), torch.zeros(150, 8, 8, dtype=torch.long))
+    return Refused(model=model, data=data, way="state task terms for the last; for axis 1 audit a module")
+
+
+def a_place_out_of_range() -> Refused:
+    labels = torch.zeros(150, 8, 8, dtype=torch.long)
+    labels[7, 3, 2] = 3
+    way = "labels must lie in 0 .. 2, or be -100 where they are left out: got 3 (held-out example 7)"
+    return Refused(model=nn.Conv2d(1, 3, 1), data=(_data()[0].view(-1, 1, 8, 8), labels), way=way)
 
 
 def one_hot() -> Refused:
@@ -145,8 +137,8 @@ def logits_as_probabilities() -> Refused:
 
 REFUSED = (
     returns_complex_numbers, returns_a_nested_tensor, returns_a_sparse_tensor, returns_a_row_for_each,
-    returns_a_tuple, returns_a_dict, returns_an_output_object, several_labels, several_real_labels,
-    segmentation, one_hot, labels_in_a_column, real_labels, real_labels_of_one_logit, ignored_labels,
+    returns_a_dict_of_two, an_output_that_is_not_there, several_labels_of_sigmoids, classes_on_either_axis,
+    a_place_out_of_range, one_hot, labels_in_a_column, real_labels, real_labels_of_one_logit, ignored_labels,
     labels_from_1, one_logit_untold, sigmoid_as_a_logit, sigmoids_as_logits, sigmoid_as_a_halfspace,
     logits_as_probabilities,
 )  # fmt: skip

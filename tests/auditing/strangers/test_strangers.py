@@ -15,9 +15,10 @@ from auditing.strangers.case import Stranger
 from auditing.strangers.heads import HEADS
 from auditing.strangers.layers import LAYERS
 from auditing.strangers.refused import REFUSED
+from auditing.strangers.returned import RETURNED
 from margin.core.findings import Verdict
 
-STRANGERS = (*HEADS, *BEHAVIOR, *LAYERS, *CALLS)
+STRANGERS = (*HEADS, *BEHAVIOR, *LAYERS, *CALLS, *RETURNED)
 
 
 def answers_of(stranger: Stranger) -> tuple[Tensor, Tensor]:
@@ -31,7 +32,8 @@ def answers_of(stranger: Stranger) -> tuple[Tensor, Tensor]:
     # in pieces of 256, as it is audited: what a batch holds may matter
     count = range(0, len(inputs[0]), 256)
     with torch.no_grad():
-        outputs = torch.cat([stranger.model(*(part[i : i + 256] for part in inputs)) for i in count])
+        returned = [stranger.model(*(part[i : i + 256] for part in inputs)) for i in count]
+        outputs = torch.cat([stranger.read(part) for part in returned])
     for module, flag in flags:
         module.training = flag
     return outputs, stranger.labels if stranger.labels is not None else torch.as_tensor(y)
@@ -96,6 +98,7 @@ def test_a_stranger_is_audited_rightly(build) -> None:
             torch.testing.assert_close(answer.finding.value.item(), value, rtol=stranger.rtol, atol=1e-6)
         else:
             assert answer.refusal or answer.skipped or stranger.status, answer.absence
+            assert build not in RETURNED, answer.absence
     for parameter, kept in zip(stranger.model.parameters(), weights, strict=True):
         assert torch.equal(parameter, kept)
     text = str(audit)

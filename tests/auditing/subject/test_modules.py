@@ -179,6 +179,18 @@ BROKEN = {
         "strangers_leave:build ended the program by sys.exit(3)",
         3,
     ),
+    "strangers_own": (
+        "class Own(BaseException):\n    pass\ndef build():\n    raise Own('gone')\n",
+        "build",
+        "strangers_own:build raised Own: gone",
+        4,
+    ),
+    "strangers_generator": (
+        "def build():\n    raise GeneratorExit\n",
+        "build",
+        "strangers_generator:build raised GeneratorExit",
+        2,
+    ),
     "strangers_syntax": (
         "x = 1\ndef build(:\n",
         "build",
@@ -192,6 +204,12 @@ BROKEN = {
         5,  # the last frame of the user's file, not of torch's
     ),
 }
+
+
+def test_ctrl_c_in_code_of_the_users_stays_ctrl_c(here):
+    (here / "strangers_stop.py").write_text("def build():\n    raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        load_builder("strangers_stop:build")
 
 
 @pytest.mark.parametrize("name", BROKEN)

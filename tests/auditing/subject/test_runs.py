@@ -30,6 +30,7 @@ def test_a_run_is_judged_on_its_test_part(tmp_path: Path) -> None:
     assert torch.equal(inputs_of(subject.test), data.splits["test"].inputs[0])
     assert torch.equal(inputs_of(subject.train), data.splits["train"].inputs[0])
     assert subject.class_names == tuple(data.encoding["classes"])
+    assert subject.feature_names == tuple(column["name"] for column in data.encoding["columns"])
     assert not any("validation part" in text for text in subject.assumed)
     assert torch.equal(inputs_of(subject_of_run(Run(run.path), "iris").test), inputs_of(subject.test))
 

@@ -261,7 +261,8 @@ REFUSED = {
     "real labels": (nn.Linear(4, 3), (X, Y.float()), {"task": "classes"},
         "labels must be integers: got targets of type float32; give y.long()"),
     "one-hot": (nn.Linear(4, 3), (X, nn.functional.one_hot(Y)), {},
-        "labels must be one integer an example: got targets (N, 3); of one-hot rows give y.argmax(1)"),
+        "labels must be one integer an example: got targets (N, 3); of one-hot rows give y.argmax(1), "
+        "or state task multilabel"),
     "raises": (Raising(), (X, Y), {},
         "the model must accept the data: given (30, 4) float32, it raised RuntimeError: "
         "mat1 and mat2 shapes cannot be multiplied"),
@@ -284,7 +285,8 @@ REFUSED = {
     "text inputs": (nn.Linear(4, 3), (WORDS, Y), {},
         "x of the held-out data must be numbers: got an array of type <U3"),
     "task": (nn.Linear(4, 3), (X, Y), {"task": "regression"},
-        "task must be one of classes, binary, logits, probabilities, halfspace, values: got 'regression'"),
+        "task must be one of classes, binary, multilabel, terms, logits, probabilities, halfspace, values: "
+        "got 'regression'"),
     "no targets": (nn.Linear(4, 3), (X, None), {}, "state the task: without targets it cannot be inferred"),
     "nan input": (nn.Linear(4, 3), (changed(X, (5, 1), float("nan")), Y), {},
         "inputs must be finite: held-out example 5 has nan"),

@@ -41,6 +41,12 @@ def plain(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+def saved(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
 def npz(x: bytes, *, method: int = zipfile.ZIP_DEFLATED) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", method) as archive:
@@ -416,3 +422,38 @@ def test_a_broken_archive_of_a_named_set_is_one_line(tmp_path, monkeypatch, refu
     np.savez(path, audio=np.zeros(3, np.int16))
     with refused("fsdd.npz must hold audio, offsets", "missing offsets, digit"):
         open_data("fsdd", {})
+
+
+ARCHIVES = {
+    "arrays": ("{}", {"x": np.zeros((8, 2)), "y": np.arange(8) % 2}),
+    "sequences": ("sequences:{}", {"x": np.zeros((8, 3, 2)), "y": np.arange(8) % 2}),
+    "points": ("points:{}", {"x": np.zeros((8, 3, 2)), "y": np.arange(8) % 2}),
+    "graph": ("graph:{}", ring(y=np.arange(6) % 2)),
+}
+
+
+@pytest.mark.parametrize("form", ARCHIVES)
+def test_an_archive_with_a_name_twice_or_mistyped_is_refused(form: str, tmp_path: Path, refused) -> None:
+    """Of a member that comes twice a reader takes the last; a mistyped one would be left out."""
+    path = tmp_path / "a.npz"
+    source, held = ARCHIVES[form][0].format(path), ARCHIVES[form][1]
+    with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, array in (*held.items(), ("y", 1 - held["y"])):
+            archive.writestr(f"{name}.npy", saved(array))
+    with refused("a.npz: every array must come once: 'y' comes twice; save it anew"):
+        open_data(source, {})
+    np.savez(path, **held, clases=np.array(["a", "b"]))
+    with refused("a.npz: arrays must be called", "got 'clases', which is like 'classes'; rename it, or save"):
+        open_data(source, {})
+    mistyped = "group" if form in ("arrays", "sequences") else "groups"
+    remedy = "rename it" if form in ("arrays", "sequences") else "examples of this format are not split by"
+    np.savez(path, **held, **{mistyped: np.arange(8)})
+    with refused(f"got {mistyped!r}, which is like 'groups'; {remedy}"):
+        open_data(source, {})
+
+
+def test_an_archive_with_two_names_for_one_array_is_refused(tmp_path: Path, refused) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((8, 2)), X=np.ones((8, 2)), y=np.arange(8) % 2)
+    with refused("a.npz: every array must come once: 'x' comes twice, the second time as 'X'"):
+        open_data(tmp_path / "a.npz", {})

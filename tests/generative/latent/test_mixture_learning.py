@@ -189,9 +189,9 @@ def test_rows_that_are_not_finite_or_do_not_count_are_named() -> None:
     with pytest.raises(NonFiniteError, match="got nan in row 3 of the batch, feature 1"):
         step(state, Batch((x,)))
     step(state, Batch((x,), weight=(torch.arange(10) != 3).float()))
-    with pytest.raises(ValueError, match="at least 0, and one above: got from 0 to 0"):
+    with pytest.raises(ValueError, match="a mixture needs an example of weight above 0: got 10 of weight 0"):
         step(state, Batch((x,), weight=torch.zeros(10)))
-    with pytest.raises(ValueError, match="got from -1 to 1"):
+    with pytest.raises(ValueError, match="finite and at least 0: got -1 in row 9"):
         step(state, Batch((x,), weight=torch.tensor([1.0] * 9 + [-1.0])))
     options: Any
     for name in ("starts", "iterations"):

@@ -13,7 +13,7 @@ def test_a_readout_of_every_layer_is_the_sum_of_maps_of_pooled_rows() -> None:
     attr, sizes = torch.zeros(6, 0), torch.tensor([3, 4])
     torch.manual_seed(0)
     net = GCN(4, 5, hidden=6, dropout=0.0)
-    model = LayerReadout(net, (4, 6, 5), 2, pool="sum", dropout=0.5).eval()
+    model = LayerReadout(net, 2, pool="sum", dropout=0.5).eval()
     rows = [x, *net.embeddings(x, edges, attr)]
     expected = model.heads[0].bias + sum(
         torch.stack((each[:3].sum(0), each[3:].sum(0))) @ head.weight.T
@@ -28,10 +28,9 @@ def test_a_readout_of_every_layer_is_the_sum_of_maps_of_pooled_rows() -> None:
 def test_one_number_a_graph() -> None:
     net = GCN(4, 5, dropout=0.0)
     x, nothing = torch.ones(3, 4), torch.zeros(2, 0, dtype=torch.int64)
-    readout = LayerReadout(net, (4, 16, 5), 1, pool="mean", dropout=0.0)
-    found = LayerRegressor(readout)(x, nothing, torch.zeros(0, 0), torch.tensor([2, 1]))
+    found = LayerRegressor(net, pool="mean")(x, nothing, torch.zeros(0, 0), torch.tensor([2, 1]))
     assert found.shape == (2,)
     torch.testing.assert_close(found[0], found[1])  # a mean does not count
-    model = GraphReadout(net, 5, 1, pool="sum", dropout=0.0)
+    model = GraphReadout(net, 1, pool="sum", dropout=0.0)
     two = model(x, nothing, torch.zeros(0, 0), torch.tensor([2, 1]))[:, 0] - model.head.bias
     torch.testing.assert_close(two[0], 2 * two[1])

@@ -10,7 +10,7 @@ from torch import Generator
 
 from margin.sequence.convolution import tcn
 from margin.sequence.linear import linear_system, lru, mingru, minlstm
-from margin.sequence.recurrent import bidirectional, elman, gru, lstm, readouts
+from margin.sequence.recurrent import bidirectional, elman, gru, lstm
 from margin.sequence.recurrent.readouts import LanguageModel, SequenceClassifier, SequenceRegressor
 
 LENGTHS = torch.tensor([5, 2, 0])
@@ -173,12 +173,3 @@ def test_a_head_gives_a_body_its_options_and_no_others():
     assert (model.pool, model.dropout.p) == ("last", 0.25)
     with pytest.raises(TypeError, match="readout"):
         tcn.language(7, readout="tied")
-
-
-def test_what_is_no_option_keeps_its_default_or_the_value_given():
-    def body(size: int, *, a: int = 1, b: int = 2, c: int = 3) -> tuple[int, ...]:
-        return size, a, b, c
-
-    build = readouts.with_options(body, ("b",), {"c": 9})
-    assert str(inspect.signature(build)).startswith("(size: int, *, b: int = 2)")
-    assert build(5, b=7) == (5, 1, 7, 9)

@@ -232,3 +232,14 @@ def test_every_finding_survives_json():
     for claim, right in itertools.product((accuracy, loss), (0, 8)):
         subject: Subject = of(*logits_with(right, 8))
         assert claim(subject).as_json()["verdict"] == "measured"
+
+
+def test_a_gap_is_at_least_what_no_held_out_loss_leaves():
+    """Training losses of 1; two held-out losses, 0 and 4: the gap 1 lies above -1 in every interval."""
+    train = stated(torch.ones(4).double(), torch.zeros(4).double(), task=VALUES).test
+    subject = dataclasses.replace(
+        stated(torch.tensor([0.0, 2.0]).double(), torch.zeros(2).double(), task=VALUES), train=train
+    )
+    found = gap(subject)
+    assert found.value.item() == pytest.approx(1.0)
+    assert [float(ends[0]) for ends in (found.shown, found.verdict_interval)] == [-1.0, -1.0]

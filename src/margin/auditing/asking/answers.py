@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from margin.auditing.asking.budget import Budget
+from margin.auditing.asking.outcomes import FILE, outcomes, write_outcomes
 from margin.auditing.asking.requirements import Judgment, Requirement, Status, check_requirement
 from margin.auditing.asking.side_effects import Snapshot
 from margin.auditing.asking.worst_examples import WorstExamples, worst_examples
@@ -27,6 +28,7 @@ from margin.core.catalog import Claim, nearest, resolve
 from margin.core.findings import Finding, NotAsked, Subject, Verdict, finding_of
 from margin.data.files.writing import write_whole
 from margin.engine.evaluation import counts
+from margin.theory.prediction.held_out import Terms
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -40,6 +42,9 @@ BY_NAME = "; name it with --claims"
 
 MOST_ROWS = 24
 """Rows of one finding in a table, where nothing else is said."""
+
+FAIL_ON = (Verdict.VIOLATED, Verdict.FAILED)
+"""The verdicts by which an audit fails, where nothing else is said."""
 
 Fact = str | int | float
 Progress = Callable[[Claim, int, int], None]
@@ -102,6 +107,8 @@ class Audit:
         class_names: Names of the classes, in the order of the labels.
         span: The least and largest value of an input, by which pictures are scaled; None: their own.
         judgments: What became of each of the user's requirements.
+        fail_on: The verdicts by which the audit fails.
+        outcomes: What each held-out example came to, by name: its loss, whether it was right.
         interrupted: Whether it was stopped before every claim was asked.
     """
 
@@ -114,6 +121,8 @@ class Audit:
     class_names: tuple[str, ...] = ()
     span: tuple[float, float] | None = None
     judgments: tuple[Judgment, ...] = ()
+    fail_on: tuple[Verdict, ...] = FAIL_ON
+    outcomes: Mapping[str, Terms] = field(default_factory=dict)
     interrupted: bool = False
 
     @cached_property
@@ -133,10 +142,14 @@ class Audit:
 
     @property
     def failed(self) -> bool:
-        """Whether a finding is violated or failed, a requirement not met or a claim broken: exit status 1."""
+        """Whether a finding has a verdict of ``fail_on``, a requirement is not met or a claim is broken."""
         short = any(judgment.status is not Status.MET for judgment in self.judgments)
         broken = any(answer.broken for answer in self.answers)
-        return short or broken or bool(self.counts.keys() & {Verdict.VIOLATED, Verdict.FAILED})
+        return short or broken or any(map(self.failing, self.findings.values()))
+
+    def failing(self, finding: Finding) -> str:
+        """The gravest verdict of a finding by which the audit fails, or ""."""
+        return next((verdict for verdict in finding.counts if verdict in self.fail_on), "")
 
     def judgments_of(self, claim: str) -> list[Judgment]:
         """What became of the requirements about a claim."""
@@ -159,24 +172,36 @@ class Audit:
 
     # what renders an audit reads it: it is named, not imported
 
-    def save(self, directory: str | Path) -> Path:
-        """Write ``findings.json`` and ``report.html``, one file that needs no network; replaces those there.
+    def save(self, directory: str | Path, *, force: bool = False) -> Path:
+        """Write ``findings.json`` and ``report.html``, one file that needs no network.
+
+        What each held-out example came to is written beside them, for comparisons in pairs.
 
         Args:
             directory: Where; it is made if it does not exist.
+            force: Whether an audit that is there is replaced.
 
         Returns:
             The report.
 
         Raises:
-            FileExistsError: There is a file of that name.
+            FileExistsError: There is a file of that name, or an audit that is not to be replaced.
         """
         place = Path(directory)
+        check_free(place, force=force)
         place.mkdir(parents=True, exist_ok=True)
         document = json.dumps(self.as_json(), indent=1, allow_nan=False)
+        (place / FILE).unlink(missing_ok=True)
+        if self.outcomes:
+            write_outcomes(place / FILE, self.outcomes)
         write_whole(place / "findings.json", document.encode())
         resolve("margin.auditing.report.report:write_report")(self, place / "report.html")
         return place / "report.html"
+
+    def junit(self) -> bytes:
+        """The audit as JUnit's XML, for continuous integration: a test case an answer and a requirement."""
+        document: bytes = resolve("margin.auditing.report.junit:junit")(self)
+        return document
 
     def _repr_html_(self) -> str:
         return str(resolve("margin.auditing.report.report:fragment")(self))
@@ -221,6 +246,20 @@ class Audit:
         return made
 
 
+def check_free(directory: Path, *, force: bool) -> None:
+    """Refuse a directory that an audit cannot be written to.
+
+    Raises:
+        FileExistsError: It is a file, or holds an audit that is not to be replaced.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise FileExistsError(f"{directory} is a file: choose another directory (--out)")
+    if not force and (directory / "findings.json").exists():
+        raise FileExistsError(
+            f"{directory} holds an audit: choose another directory (--out), or replace it (force, --force)"
+        )
+
+
 def row_verdicts(found: Finding) -> list[Verdict]:
     """What a finding adds to the sum: the verdict of each row where they differ, else its own, once."""
     return found.verdicts if len(found.counts) > 1 and 0 < len(found.labels) <= MOST_ROWS else [found.verdict]
@@ -235,7 +274,7 @@ class Interrupted(KeyboardInterrupt):
         self.audit = audit
 
 
-# 9 parameters: what is asked of what, how far it may go, and what is shown beside the answers
+# 10 parameters: what is asked of what, how far it may go, and what is shown beside the answers
 def ask(
     subject: Subject,
     claims: Iterable[Claim],
@@ -245,7 +284,9 @@ def ask(
     history: Sequence[Mapping[str, Any]] = (),
     progress: Progress | None = None,
     requirements: Sequence[Requirement] = (),
+    fail_on: Sequence[Verdict] = FAIL_ON,
     minutes: float = math.inf,
+    began: float | None = None,
     everything: bool = True,
 ) -> Audit:
     """Put every claim to the subject that it applies to; none may leave a trace.
@@ -258,8 +299,10 @@ def ask(
         history: Rows of the training's history.
         progress: Called before each claim is asked.
         requirements: What the user requires; each is of one of the claims.
-        minutes: What the audit may take: the cheapest claims are asked first, and one that is not expected
-            to fit into what remains is left out and listed.
+        fail_on: The verdicts by which the audit fails.
+        minutes: What the audit may take: the most telling and the cheapest claims are asked first, of fewer
+            examples where that saves time; one that does not fit into what remains is listed as not asked.
+        began: When that time began, by ``time.perf_counter``; now, if not given.
         everything: Whether claims are asked that should be named; a required one always is.
 
     Returns:
@@ -273,20 +316,22 @@ def ask(
         ValueError: A requirement is about a claim that does not apply, or an element that is not there.
     """
     claims = list(claims)
-    plan = Budget(subject, minutes)
+    plan = Budget(subject, minutes, began=began, named=len(claims) if everything else 0)
     check_required(subject, claims, requirements)
     known = {**facts_of(subject), **(facts or {})}
     answers: dict[str, Answer] = {}
     required = [requirement.claim for requirement in requirements]
-    interrupted, hard = False, None
+    interrupted, hard, came_to = False, None, {}
     try:
+        before = Snapshot.of(subject)
         for position, claim in enumerate(plan.order(claims, required), 1):
             if progress is not None:
                 progress(claim, position, len(claims))
             left = "" if everything or claim in required else claim.by_name
-            answers[claim.name] = _answer(subject, claim, plan, f"{left}{BY_NAME}" if left else "")
+            answers[claim.name] = _answer(subject, claim, plan, before, f"{left}{BY_NAME}" if left else "")
             _judgments(requirements, answers)  # a label that means no element is told at once
-        hard = worst_examples(subject)
+        if plan.has_time_for_outputs:
+            hard, came_to = worst_examples(subject), outcomes(subject)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -303,6 +348,8 @@ def ask(
         class_names=subject.class_names,
         span=_span(subject),
         judgments=_judgments(requirements, answers),
+        fail_on=tuple(fail_on),
+        outcomes=came_to,
         interrupted=interrupted,
     )
     if interrupted:
@@ -337,7 +384,7 @@ def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer
     return tuple(made)
 
 
-def _answer(subject: Subject, claim: Claim, plan: Budget, unwanted: str) -> Answer:
+def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwanted: str) -> Answer:
     try:
         refusal = claim.refusal(subject)
     except Exception as error:  # whether it applies is found out by asking the model, which may be odd
@@ -345,20 +392,20 @@ def _answer(subject: Subject, claim: Claim, plan: Budget, unwanted: str) -> Answ
         return Answer(claim, None, "", 0.0, lacks, "" if lacks else traceback.format_exc())
     if refusal:
         return Answer(claim, None, refusal, 0.0)
-    if skipped := unwanted or plan.lacking(claim):
+    most = None if unwanted else plan.drawn(claim)
+    if skipped := unwanted or plan.lacking(claim, most):
         return Answer(claim, None, "", 0.0, skipped)
-    before = Snapshot.of(subject)
     start = time.perf_counter()
     finding, skipped, broken = None, "", ""
     try:
         with warnings.catch_warnings():
             # vmap of torch's recurrent layers is slow, which is no news to who reads the audit
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-            finding = finding_of(claim, subject)
+            finding = finding_of(claim, subject.drawing(most))
     except Exception as error:
         skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
         broken = "" if skipped else traceback.format_exc()
-    plan.took(claim, seconds := time.perf_counter() - start)
+    plan.took(claim, seconds := time.perf_counter() - start, most)
     if difference := before.difference(subject):
         raise RuntimeError(
             f"asking must leave no trace: claim {claim.name} was asked and {difference}\n{broken}"

@@ -1,6 +1,6 @@
 """``margin.audit``: theoretical guarantees and measurements of a model, a run's or anybody's, compared."""
 
-import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,18 +9,21 @@ from typing import Any
 
 from torch import nn
 
-from margin.auditing.asking.answers import Audit, Progress, ask
+from margin.auditing.asking.answers import FAIL_ON, Audit, Progress, ask
 from margin.auditing.asking.budget import claims_named
 from margin.auditing.asking.requirements import requirement_of
-from margin.auditing.subject.subjects import subject_of
+from margin.auditing.subject.subjects import alike, subject_of
 from margin.auditing.subject.trained import Estimator, is_held_out, subject_of_estimator, subject_of_run
 from margin.core import catalog
-from margin.core.findings import Subject
+from margin.core.findings import Subject, Verdict
 from margin.core.types import Domain
 from margin.engine.runs import Run
 
+MINUTES = 2.0
+"""What an audit may take, where nothing else is said."""
 
-# 11 parameters: the model, its data and how both are read; what is asked, required and allowed
+
+# 12 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
     model: nn.Module | Run | Subject | Estimator | str | Path,
     data: Any = None,
@@ -30,9 +33,11 @@ def audit(
     train: Any = None,
     domain: Domain | tuple[float, float] | None = None,
     class_names: Sequence[str] = (),
+    output: str | int | None = None,
     reference: nn.Module | Run | str | Path | None = None,
     require: Sequence[str] = (),
-    minutes: float = math.inf,
+    fail_on: Sequence[str] = FAIL_ON,
+    minutes: float = MINUTES,
     progress: Progress | None = None,
 ) -> Audit:
     """Put every claim that applies to a model, and collect the findings.
@@ -42,16 +47,22 @@ def audit(
         data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
         claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
             those whose answer is known before or takes long, which are listed.
-        task: How a module's outputs are read: classes, binary, logits, probabilities, halfspace or values;
-            inferred if not given, and refused where it cannot be told.
+        task: How a module's outputs are read: classes, binary, multilabel, terms (a class at each place),
+            logits, probabilities, halfspace or values; inferred if not given, and refused where it cannot be
+            told.
         train: The examples that a module was trained on, for the claims that need them.
         domain: Where one input of a module may lie, in the data's units.
         class_names: Names of a module's classes, in the order of its outputs; text targets need them.
+        output: Which part of what a module returns is its outputs, an index, a key or an attribute, where it
+            returns several things; if not given a tensor, the first of a tuple, ``logits``, or the only one.
         reference: Reference model: a second one of the same kind, a run for a run or a module for a module,
             for claims that compare two.
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
             that this names are asked too.
-        minutes: What the questions may take: what does not fit is left out and listed.
+        fail_on: The verdicts by which ``audit.failed``, beside a requirement that is not met.
+        minutes: What the audit may take, the reading of the model and the report counted: the most telling
+            and the cheapest claims come first, dear ones are asked of fewer examples, which their findings
+            say, and what does not fit is listed as not asked. inf for any time.
         progress: Called before each claim is asked.
 
     Returns:
@@ -62,6 +73,7 @@ def audit(
         ValueError: The data do not fit the model, no claim has such a name, or a requirement is about a claim
             that does not apply.
     """
+    began = time.perf_counter()
     requirements = [requirement_of(text) for text in ([require] if isinstance(require, str) else require)]
     named = claims_named([claims] if isinstance(claims, str) else claims)
     required = [requirement.claim for requirement in requirements]
@@ -71,7 +83,9 @@ def audit(
         claims=chosen,
         progress=progress,
         requirements=requirements,
+        fail_on=verdicts_named(fail_on),
         minutes=minutes,
+        began=began,
         everything=claims != "*" and list(claims) != ["*"],
     )
     if isinstance(model, Estimator):
@@ -111,8 +125,22 @@ def audit(
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
     if not (reference is None or isinstance(reference, nn.Module)):
         raise ValueError("reference must be a module where the model is one: got a run")
-    subject = subject_of(model, data, task=task, train=train, domain=domain, class_names=tuple(class_names))
-    return put(replace(subject, reference_model=_second(model, reference)))
+    names = tuple(class_names)
+    subject = subject_of(model, data, task=task, train=train, domain=domain, class_names=names, output=output)
+    second = _second(model, reference)
+    return put(replace(subject, reference_model=None if second is None else alike(subject.model, second)))
+
+
+def verdicts_named(names: str | Sequence[str]) -> tuple[Verdict, ...]:
+    """The verdicts of these names.
+
+    Raises:
+        ValueError: There is none of a name.
+    """
+    found = [names] if isinstance(names, str) else list(names)
+    if odd := [name for name in found if name not in list(Verdict)]:
+        raise ValueError(f"an audit fails by a verdict, one of {', '.join(Verdict)}: got {odd[0]!r}")
+    return tuple(map(Verdict, found))
 
 
 def _check_kind(model: Any) -> None:

@@ -2,17 +2,20 @@
 
 import fnmatch
 import math
+import sys
 import time
 from collections.abc import Sequence
 from statistics import median
 
 import torch
+from torch import Tensor
 
 from margin.core import catalog
 from margin.core.catalog import Claim, UnknownName, nearest
-from margin.core.findings import Subject
+from margin.core.findings import Subject, has_loss
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode
+from margin.engine.evaluation import eval_mode, rows_of
+from margin.engine.loop import Risk
 
 LONG = "needs about"
 """How the reason begins for which there was no time for a claim."""
@@ -20,15 +23,27 @@ LONG = "needs about"
 LEAST = 0.2
 """Seconds that a claim takes however small the model is: what it loads, resamples and counts."""
 
-HARDEST = 2.0
-"""Passes over the held-out examples that the audit itself needs at its end."""
+REPORT = (4.0, 1 / 30)
+"""Seconds, and at most which share of the budget, that are left for the findings and the report."""
 
+PART = 1 / 40
+"""The part of the budget that a question may take whose examples can be drawn, where it is one of many."""
+
+FEW = (128, 32)
+"""Examples that are drawn although they take more than that: so many where they take a quarter of the time
+that remains, the second where they fit at all."""
 
 PROBE = 0.02
-"""Seconds of a forward pass that are enough to time it by."""
+"""Seconds of a pass that are enough to time it by."""
 
 FARTHEST = 30.0
 """By how much, at most, what was measured corrects what is expected."""
+
+ONE = 1.2
+"""Passes, at most, of a question about the outputs alone, which are computed once for all."""
+
+TELLING = ("right", "probabilities", "fails", "memorized", "moves", "rests")
+"""The questions of a user that are answered first, in this order."""
 
 
 def _kind(claim: Claim) -> str:
@@ -39,94 +54,171 @@ def _kind(claim: Claim) -> str:
 class Budget:
     """The time that is left of an audit, and what each question is expected to take of it.
 
-    A question costs so many forward passes over so many examples; one pass is timed on the first of them, and
-    what the questions took corrects what the next are expected to. The clock starts with the plan, and runs
-    while it is made and while it is found which questions apply.
+    A question costs so many passes over so many examples; a forward and a backward pass are timed on the
+    first of them, and what the questions took corrects what the next are expected to. One that can draw its
+    examples draws so few that it takes its part of the time: the same number for all questions of a kind, so
+    that their answers are of the same examples.
 
     Args:
         subject: The model under audit.
         minutes: What the audit may take; inf for any time.
+        began: When it began, by ``time.perf_counter``; now, if not given.
+        named: How many questions were asked by name, which share the time; 0: all that apply.
 
     Raises:
         ValueError: The minutes are not above 0.
     """
 
-    def __init__(self, subject: Subject, minutes: float = math.inf) -> None:
+    def __init__(
+        self, subject: Subject, minutes: float = math.inf, *, began: float | None = None, named: int = 0
+    ) -> None:
         if not minutes > 0:
             raise ValueError(f"minutes must be above 0: got {minutes:g}")
-        self._end = time.perf_counter() + 60 * minutes
+        total = 60 * minutes
+        self._end = (
+            (time.perf_counter() if began is None else began) + total - min(REPORT[0], REPORT[1] * total)
+        )
+        self._part = total * max(PART, 1 / named if named else 0.0)
         self._limited = math.isfinite(minutes)
         self._subject = subject
         self._ratios = [1.0]  # one answer does not outweigh what is expected
         self._alike: dict[str, list[float]] = {}  # of the claims of one package, which ask in one way
-        self._per_example = seconds_per_example(subject) if self._limited else 0.0
+        self._passes: dict[str, float] = {}  # of the dearest claim of each package that draws examples
+        self._most: dict[str, int] = {}  # examples that they draw
+        self._forward = self._gradient = 0.0
         if self._limited:
-            self._end -= HARDEST * self._per_example * count(subject.test)
+            self._forward, self._gradient = seconds_per_example(subject)
 
-    def seconds(self, claim: Claim) -> float:
+    def seconds(self, claim: Claim, most: int | None = None) -> float:
         """What a question is expected to take, by the median of what others took beside what was expected.
 
         Of a model that is dear to differentiate the questions of curvature say so, not those of accuracy: the
         median is of the questions of its kind that were answered, and of that of all.
-        """
-        own = self._alike.get(_kind(claim), [])
-        return LEAST + self._expected(claim) * median([median(self._ratios), *own])
 
-    def took(self, claim: Claim, seconds: float) -> None:
+        Args:
+            claim: The question.
+            most: Examples that it draws at most, where it can; None: as many as it says.
+        """
+        return LEAST + self._expected(claim, most) * self._correction(claim)
+
+    def _correction(self, claim: Claim) -> float:
+        return median([median(self._ratios), *self._alike.get(_kind(claim), [])])
+
+    def took(self, claim: Claim, seconds: float, most: int | None = None) -> None:
         """Learn from the time of an answer; where hardly any was expected or taken, it tells nothing."""
-        expected = self._expected(claim)
+        expected = self._expected(claim, most)
         if self._limited and expected > 0 and max(expected, seconds) > LEAST:
             ratio = max(seconds - LEAST, 0.0) / expected
             ratio = min(max(ratio, 1 / FARTHEST), FARTHEST)
             self._ratios.append(ratio)
             self._alike.setdefault(_kind(claim), []).append(ratio)
 
-    def _expected(self, claim: Claim) -> float:
+    def _expected(self, claim: Claim, most: int | None = None) -> float:
         """The passes over examples, as one was timed."""
         cost = claim.cost
+        if cost.passes <= ONE and not cost.limit and f"outputs on {cost.part}" in self._subject.kept:
+            return 0.0
+        examples = self._examples(claim)
+        if most is not None and cost.drawn:
+            examples = min(examples, most)
+        return cost.passes * examples * self._per_pass(claim)
+
+    def _examples(self, claim: Claim) -> int:
+        cost = claim.cost
         examples = count(self._subject.train if cost.part == "train" else ()) or count(self._subject.test)
-        if cost.limit:
-            examples = min(examples, cost.limit)
-        return cost.passes * examples * self._per_example
+        return min(examples, cost.limit) if cost.limit else examples
+
+    def _per_pass(self, claim: Claim) -> float:
+        """Seconds of one of a question's passes over an example; of many, most are of a gradient, of 3."""
+        return max(self._forward, self._gradient / 3) if claim.cost.passes >= 3 else self._forward
 
     def order(self, claims: Sequence[Claim], first: Sequence[Claim] = ()) -> list[Claim]:
-        """What is required first, then the cheapest; in the given order where time is not limited."""
+        """What is required first, then what tells most, then the cheapest; as given without a limit."""
         required = [claim for claim in claims if claim in first]
         others = [claim for claim in claims if claim not in first]
-        return required + (sorted(others, key=self.seconds) if self._limited else others)
+        if not self._limited:
+            return required + others
+        for claim in claims:
+            if claim.cost.drawn and not claim.by_name:
+                kind = _kind(claim)
+                self._passes[kind] = max(self._passes.get(kind, 0.0), claim.cost.passes)
+        return required + sorted(others, key=lambda claim: (_rank(claim), self.seconds(claim, FEW[0])))
 
-    def lacking(self, claim: Claim) -> str:
+    def drawn(self, claim: Claim) -> int | None:
+        """How many examples a question draws at most, so that it takes its part; None: as many as it says."""
+        if not (self._limited and claim.cost.drawn):
+            return None
+        most, left = self._share(claim), self._end - time.perf_counter()
+        if most <= FEW[0] and self.seconds(claim, FEW[0]) > left / 4:
+            most = FEW[1]
+        return most
+
+    def _share(self, claim: Claim) -> int:
+        """The examples, a power of 2, on which the dearest question of its kind takes its part of time."""
+        kind, examples = _kind(claim), self._examples(claim)
+        if kind not in self._most:
+            each = self._passes.get(kind, claim.cost.passes) * self._per_pass(claim) * self._correction(claim)
+            fits = self._part / each if each > 0 else math.inf
+            self._most[kind] = 2 ** int(math.log2(max(fits, FEW[0]))) if math.isfinite(fits) else sys.maxsize
+        return max(examples, count(self._subject.train)) if self._most[kind] >= examples else self._most[kind]
+
+    @property
+    def has_time_for_outputs(self) -> bool:
+        """Whether the outputs on the held-out examples are known, or their passes fit."""
+        passes = 2 * self._forward * count(self._subject.test)
+        return "outputs on test" in self._subject.kept or passes <= self._end - time.perf_counter()
+
+    def lacking(self, claim: Claim, most: int | None = None) -> str:
         """Why a question is not asked ("needs about 3 min of the 1 min that remain"), or ""."""
         left = self._end - time.perf_counter()
-        needed = self.seconds(claim)
+        needed = self.seconds(claim, most)
         if not self._limited or needed <= left:
             return ""
-        return f"{LONG} {duration(needed)} of the {duration(max(left, 0.0))} that remain"
+        on = f" on {most} examples" if most is not None and most < self._examples(claim) else ""
+        return f"{LONG} {duration(needed)}{on} of the {duration(max(left, 0.0))} that remain"
 
 
-@torch.no_grad()
-def seconds_per_example(subject: Subject) -> float:
-    """The time of a forward pass by its examples: of one, then of more while they take next to nothing.
+def _rank(claim: Claim) -> int:
+    return TELLING.index(claim.question) if claim.question in TELLING else len(TELLING)
 
-    A batch is run whole only where its examples read each other: a forward may be long, as a bound that sums
-    over the thousand steps of a diffusion.
+
+def seconds_per_example(subject: Subject) -> tuple[float, float]:
+    """The time of a forward pass by its examples, and with a backward pass: of one, then of more.
+
+    A batch is run whole only where its examples read each other. Of a model whose loss is another than one of
+    its outputs the loss is timed: its forward may be long, as a bound that sums over the thousand steps of a
+    diffusion. Without a gradient both are the same.
     """
     if not len(subject.test):
-        return 0.0
+        return 0.0, 0.0
     batch = subject.test[0]
     length = len(batch.inputs[0])
     size = 1 if subject.independent and batch.divisible else length
-    with eval_mode(subject.model):
+    weights = [p for p in subject.model.parameters() if p.requires_grad]
+    own = has_loss(subject) and not isinstance(subject.objective, Risk)
+    with eval_mode(subject.model) as generator:
         while True:
-            inputs = tuple(x[:size] for x in batch.inputs) if size < length else batch.inputs
-            start = time.perf_counter()
-            subject.model(*inputs)
-            if batch.inputs[0].is_cuda:
-                torch.cuda.synchronize(batch.inputs[0].device)
-            seconds = time.perf_counter() - start
-            if seconds > PROBE or size >= length:
-                return seconds / max(size, 1)
+            part = rows_of(batch, torch.arange(size)) if size < length else batch
+            with torch.set_grad_enabled(len(weights) > 0):
+                seconds = [time.perf_counter()]
+                found = (
+                    subject.objective(subject.model, part, generator) if own else subject.model(*part.inputs)
+                )
+                seconds.append(_now(batch))
+                if isinstance(found, Tensor) and found.requires_grad:
+                    torch.autograd.grad(found.sum(), weights, allow_unused=True)
+                seconds.append(_now(batch))
+            forward, both = seconds[1] - seconds[0], seconds[2] - seconds[0]
+            del found
+            if both > PROBE or size >= length:
+                return forward / max(size, 1), max(both, forward) / max(size, 1)
             size = min(4 * size, length)
+
+
+def _now(batch: Batch) -> float:
+    if batch.inputs[0].is_cuda:
+        torch.cuda.synchronize(batch.inputs[0].device)
+    return time.perf_counter()
 
 
 def count(batches: Sequence[Batch]) -> int:

@@ -3,6 +3,7 @@
 What an average hides: a wrong label, a bad scan, a class that was never seen.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,9 @@ from torch.nn.functional import pad
 
 from margin.core.findings import Subject, has_loss, has_targets
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode, expand_weight
+from margin.engine.evaluation import counts, eval_mode, expand_weight
+from margin.engine.loop import Risk
+from margin.theory.prediction.held_out import losses_of, outputs_of
 from margin.theory.prediction.margins import output_margins
 
 
@@ -70,6 +73,8 @@ def worst_examples(subject: Subject, count: int = 12) -> WorstExamples | None:
         raise ValueError(f"count must be at least 1: got {count}")
     if not (has_loss(subject) and has_targets(subject)):
         return None
+    if (found := _of_outputs(subject, count)) is not None:
+        return found
     kept: WorstExamples | None = None
     position = 0
     with eval_mode(subject.model) as generator:
@@ -81,6 +86,38 @@ def worst_examples(subject: Subject, count: int = 12) -> WorstExamples | None:
             position += len(found)
             kept = _top(found if kept is None else _columns(_together, kept, found), count)
     return kept
+
+
+def _of_outputs(subject: Subject, count: int) -> WorstExamples | None:
+    """They by the outputs that the claims read, without another pass; None where a loss is of no example."""
+    if not isinstance(subject.objective, Risk) or any(
+        batch.targets is None or batch.targets.ndim != 1 for batch in subject.test
+    ):
+        return None
+    answers = outputs_of(subject, "test").answers
+    if answers is None or not len(answers.outputs):
+        return None
+    outputs, targets, losses = answers.outputs, answers.targets, losses_of(subject, "test").values
+    margins = None
+    if subject.task.classes is not None:
+        margins = output_margins(subject.task.classes(outputs), targets).double()
+    index = _hardest(losses, margins, count)
+    predictions = {name: column[index] for name, column in subject.task.predict(outputs).items()}
+    inputs = _inputs(subject, index)
+    return WorstExamples(
+        index, inputs, targets[index], predictions, losses[index], None if margins is None else margins[index]
+    )
+
+
+def _inputs(subject: Subject, index: Tensor) -> Tensor:
+    """The first inputs of the examples at these positions among those that count."""
+    wanted, found, first = set(index.tolist()), {}, 0
+    for batch in subject.test:
+        rows = counts(batch).nonzero().flatten()
+        for i in wanted.intersection(range(first, first + len(rows))):
+            found[i] = batch.inputs[0][rows[i - first]][None].cpu()
+        first += len(rows)
+    return functools.reduce(_together, [found[i] for i in index.tolist()])
 
 
 def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> WorstExamples | None:
@@ -148,9 +185,14 @@ def _together(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _top(h: WorstExamples, count: int) -> WorstExamples:
-    order = torch.arange(len(h))
-    if h.margins is not None:
-        order = order[h.margins.nan_to_num(-torch.inf).argsort(stable=True)]
-    losses = torch.where(h.losses.isnan(), torch.inf, h.losses)
-    order = order[losses[order].argsort(descending=True, stable=True)][:count]
+    order = _hardest(h.losses, h.margins, count)
     return _columns(lambda column: column[order], h)
+
+
+def _hardest(losses: Tensor, margins: Tensor | None, count: int) -> Tensor:
+    """Positions of the largest losses, NaN first, ties by the smallest margin."""
+    order = torch.arange(len(losses))
+    if margins is not None:
+        order = order[margins.nan_to_num(-torch.inf).argsort(stable=True)]
+    losses = torch.where(losses.isnan(), torch.inf, losses)
+    return order[losses[order].argsort(descending=True, stable=True)][:count]

@@ -6,17 +6,33 @@ What cannot be told from the outputs and targets alone is refused, in a sentence
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from margin.core.tasks import BINARY, CLASSES, HALFSPACE, VALUES, Task, class_accuracy, halfspace_classes
+from margin.core.tasks import (
+    BINARY,
+    CLASSES,
+    HALFSPACE,
+    MULTILABEL,
+    VALUES,
+    Task,
+    class_accuracy,
+    halfspace_classes,
+)
 
-TASKS = ("classes", "binary", "logits", "probabilities", "halfspace", "values")
+TASKS = ("classes", "binary", "multilabel", "terms", "logits", "probabilities", "halfspace", "values")
 """What a user may state of a model's outputs."""
 
 SINGLE = (BINARY.name, HALFSPACE.name)
 """The tasks of one output for two classes."""
+
+IGNORED = -100
+"""The label that torch's cross-entropy leaves out."""
+
+TERMS = "terms"
+"""How a user calls a class at each of several places of an example: pixels, tokens, points."""
 
 
 def shape_of(tensor: Tensor) -> str:
@@ -83,12 +99,86 @@ PROBABILITY = Task(
 """The probability of class 1, a sigmoid being the model's last layer; labels 0 and 1."""
 
 
+def _at_each_place(task: Task) -> Task:
+    """The same task at each of several places: outputs (..., classes), labels (...)."""
+
+    def flat(score: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda p, labels: score(p.flatten(0, -2), labels.flatten()).reshape(labels.shape)
+
+    loss = None if task.loss is None else flat(task.loss)
+    scores = {name: flat(score) for name, score in task.scores.items()}
+    return replace(task, name=TERMS, loss=loss, scores=scores)
+
+
+LABEL_PROBABILITIES = replace(
+    PROBABILITY,
+    name=MULTILABEL.name,
+    predict=lambda p: {"labels": (p > 0.5).long(), "probability": torch.maximum(p, 1 - p)},
+)
+"""The probability of each of several labels, a sigmoid being the model's last layer."""
+
+PLACE_CLASSES = _at_each_place(CLASSES)
+"""A logit for each class at each place: of a pixel, of a token, of what comes next."""
+
+PLACE_PROBABILITIES = _at_each_place(PROBABILITIES)
+"""A probability for each class at each place, a softmax being the model's last layer."""
+
+
+class Layout(NamedTuple):
+    """Where the scores of the classes stand in outputs of several places an example.
+
+    Args:
+        axis: Their axis.
+        single: Whether there is one score only.
+    """
+
+    axis: int
+    single: bool
+
+
+def layout_of(name: str | None, outputs: Tensor, targets: Tensor | None, assumed: list[str]) -> Layout | None:
+    """On which axis the classes stand of a model that answers at several places; None where it does not.
+
+    A segmentation answers (N, K, H, W) to labels (N, H, W), a tagging (N, T, K) or (N, K, T) to (N, T).
+
+    Args:
+        name: What the user states of the outputs; ``terms``: of two axes that fit the last one holds them.
+        outputs: What the model returned.
+        targets: The targets.
+        assumed: Where it is said.
+
+    Raises:
+        ValueError: The axis after the first and the last one both fit.
+    """
+    if targets is None or targets.is_floating_point() or targets.ndim < 2 or outputs.ndim != targets.ndim + 1:
+        return None
+    fits = [axis for axis in (1, outputs.ndim - 1) if _without(outputs, axis) == targets.shape]
+    if not fits:
+        return None
+    if len(fits) > 1 and name != TERMS:
+        raise ValueError(
+            f"the outputs {shape_of(outputs)} to labels {shape_of(targets)} may hold the classes on axis 1 "
+            "or on the last: state task terms for the last; for axis 1 audit a module whose forward returns "
+            "model(x).movedim(1, -1), and state task terms"
+        )
+    axis = fits[-1]
+    assumed.append(
+        f"task: a class at each place, because the targets are integers {shape_of(targets)} and the outputs "
+        f"{shape_of(outputs)}, the classes on axis {axis}; errors are over examples"
+    )
+    return Layout(axis, outputs.shape[axis] == 1)
+
+
+def _without(tensor: Tensor, axis: int) -> tuple[int, ...]:
+    return (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
+
+
 def task_of(name: str | None, outputs: Tensor, targets: Tensor | None, assumed: list[str]) -> Task:
     """The task that is stated, or that outputs and targets of the first batch leave no doubt about.
 
     Args:
         name: One of :data:`TASKS`; None: it is inferred.
-        outputs: What the model returned, a row per example.
+        outputs: What the model returned, a row per example; of several places the classes on the last axis.
         targets: The targets, None where there are none.
         assumed: Where an inference is said.
 
@@ -98,38 +188,83 @@ def task_of(name: str | None, outputs: Tensor, targets: Tensor | None, assumed: 
     if name is not None and name not in TASKS:
         raise ValueError(f"task must be one of {', '.join(TASKS)}: got {name!r}")
     kind = name or _inferred(outputs, targets, assumed)
-    one = outputs.ndim == 1 or outputs.shape[1:] == (1,)
+    form = _form(outputs, targets)
+    if kind in (MULTILABEL.name, TERMS) or (kind == CLASSES.name and form != TERMS):
+        form = kind
     if kind == "values":
         if name is None:
             assumed.append("loss: squared error")
         return VALUES
     if kind == "probabilities":
-        return _probabilities(outputs, one, assumed)
+        return _probabilities(outputs, form, assumed)
     if kind == "logits":
-        return _single(BINARY, outputs, assumed) if one else CLASSES
-    if _sums_to_1(outputs) and kind == "classes":
+        return _single(BINARY, outputs, assumed) if form == BINARY.name else _logits(form, assumed)
+    several = kind in (CLASSES.name, TERMS)
+    if _sums_to_1(outputs) and several:
         assumed.append("outputs: probabilities, because every row sums to 1; their logarithms are the scores")
-        return PROBABILITIES
+        return PROBABILITIES if form == CLASSES.name else PLACE_PROBABILITIES
     if in_unit(outputs):
-        sigmoid = "sigmoid" if one else "sigmoids (one against the rest)"
+        one = form == BINARY.name
+        sigmoid = "sigmoid" if one else "sigmoids" if form == MULTILABEL.name else ONE_AGAINST_THE_REST
         raise ValueError(
             "the outputs all lie in [0, 1], which may be probabilities or logits: "
             f"state task probabilities, or audit the model without its {sigmoid}, or state task logits"
         )
-    if kind != "classes":
+    if kind in SINGLE:
         return _single(BINARY if kind == BINARY.name else HALFSPACE, outputs, assumed)
-    if name is None:
-        assumed.append("outputs: logits of a softmax; loss: cross-entropy")
-    return CLASSES
+    if several and _are_logarithms(outputs):
+        assumed.append(
+            "outputs: log-probabilities, because the exponentials of every row sum to 1; loss: cross-entropy"
+        )
+        return CLASSES if form == CLASSES.name else PLACE_CLASSES
+    return _logits(form, assumed if name is None else [])
+
+
+ONE_AGAINST_THE_REST = "sigmoids (one against the rest)"
+
+
+def _logits(form: str, assumed: list[str]) -> Task:
+    """The task of logits, and its loss said."""
+    if form == MULTILABEL.name:
+        assumed.append("outputs: the logit of each label; loss: binary cross-entropy, the mean over labels")
+        return MULTILABEL
+    assumed.append("outputs: logits of a softmax; loss: cross-entropy")
+    return CLASSES if form == CLASSES.name else PLACE_CLASSES
+
+
+def _form(outputs: Tensor, targets: Tensor | None) -> str:
+    """How many classes and places outputs and targets have, by their shapes."""
+    if targets is not None and targets.shape[1:].numel() > 1:
+        if outputs.shape == targets.shape and _are_labels(targets) and not _are_one_hot(targets):
+            return MULTILABEL.name
+        if outputs.shape[:-1] == targets.shape:
+            return TERMS
+    return BINARY.name if outputs.ndim == 1 or outputs.shape[1:] == (1,) else CLASSES.name
+
+
+def _are_labels(targets: Tensor) -> bool:
+    """Whether all are 0 or 1, or left out."""
+    return bool(((targets == 0) | (targets == 1) | (targets == IGNORED)).all())
+
+
+def _are_one_hot(targets: Tensor) -> bool:
+    return targets.ndim == 2 and bool((targets.sum(1) == 1).all())
 
 
 def _inferred(outputs: Tensor, targets: Tensor | None, assumed: list[str]) -> str:
     if targets is None:
         raise ValueError("state the task: without targets it cannot be inferred")
+    form = _form(outputs, targets)
+    if form == MULTILABEL.name:
+        what = "several labels an example" if targets.ndim == 2 else "a label 0 or 1 at each place"
+        assumed.append(f"task: {what}, because the targets {shape_of(targets)} are 0 or 1 as the outputs are")
+        return form
     if targets.is_floating_point():
         _refuse_labels(outputs, targets)
         assumed.append(f"task: values, because the targets are real numbers of shape {shape_of(targets)}")
         return "values"
+    if form == TERMS:
+        return form
     check_label_shape(targets)
     if outputs.ndim == 2 and outputs.shape[1] > 1:
         assumed.append(f"task: classes, because the targets are integers and the outputs {shape_of(outputs)}")
@@ -145,19 +280,22 @@ def _inferred(outputs: Tensor, targets: Tensor | None, assumed: list[str]) -> st
     )
 
 
-def _probabilities(outputs: Tensor, one: bool, assumed: list[str]) -> Task:
+def _probabilities(outputs: Tensor, form: str, assumed: list[str]) -> Task:
     if not in_unit(outputs):
         low, high = outputs.min().item(), outputs.max().item()
         raise ValueError(f"probabilities must lie in [0, 1]: the outputs lie in [{low:.4g}, {high:.4g}]")
-    if one:
+    if form == BINARY.name:
         return _single(PROBABILITY, outputs, assumed)
+    if form == MULTILABEL.name:
+        assumed.append("loss: binary cross-entropy, the mean over labels")
+        return LABEL_PROBABILITIES
     if _sums_to_1(outputs):
-        return PROBABILITIES
+        return PROBABILITIES if form == CLASSES.name else PLACE_PROBABILITIES
     assumed.append(
         "outputs: probabilities of each class against the rest, because rows do not sum to 1; the loss is "
         "the sum of their cross-entropies, the probability of a class its share of the row"
     )
-    return ONE_VS_REST
+    return ONE_VS_REST if form == CLASSES.name else _at_each_place(ONE_VS_REST)
 
 
 def _single(task: Task, outputs: Tensor, assumed: list[str]) -> Task:
@@ -195,10 +333,18 @@ def in_unit(outputs: Tensor) -> bool:
 
 def _sums_to_1(outputs: Tensor) -> bool:
     """Whether each row whose outputs are numbers is a distribution of two classes or more, and some are."""
-    if outputs.ndim != 2 or outputs.shape[1] < 2 or not in_unit(outputs):
+    if outputs.ndim < 2 or outputs.shape[-1] < 2 or not in_unit(outputs):
         return False
-    rows = outputs[~outputs.isnan().any(1)].double()
+    rows = outputs.flatten(0, -2)
+    rows = rows[~rows.isnan().any(1)].double()
     return bool(((rows.sum(1) - 1).abs() < 1e-3).all()) and len(rows) > 0
+
+
+def _are_logarithms(outputs: Tensor) -> bool:
+    """Whether each row whose outputs are numbers holds the logarithms of a distribution, and some do."""
+    rows = outputs.flatten(0, -2).double()
+    rows = rows[~rows.isnan().any(1)]
+    return bool((rows.logsumexp(1).abs() < 1e-3).all()) and len(rows) > 0
 
 
 def _refuse_labels(outputs: Tensor, targets: Tensor) -> None:
@@ -209,7 +355,7 @@ def _refuse_labels(outputs: Tensor, targets: Tensor) -> None:
         raise ValueError(f"labels must be integers: got targets of type {name_of(targets)}; give y.long()")
     if targets.shape != outputs.shape or set(targets.unique().tolist()) != {0.0, 1.0}:
         return
-    if targets.shape[1:].numel() > 1:
+    if _are_one_hot(targets) and targets.shape[1] > 1:
         check_label_shape(targets)
     raise ValueError(
         "state the task: targets that are 0 or 1 may be labels (give y.long().flatten(), and the task logits "
@@ -227,17 +373,12 @@ def check_label_shape(labels: Tensor) -> None:
         return
     if labels.shape[1:].numel() == 1:
         cure = "give y.flatten()"
-    elif labels.ndim == 2 and bool(((labels == 0) | (labels == 1)).all()):
-        cure = (
-            "of one-hot rows give y.argmax(1)"
-            if bool((labels.sum(1) == 1).all())
-            else "of several classes an example audit one at a time: a module that returns its output "
-            "model(x)[:, k], with y[:, k].long() and task logits"
-        )
+    elif _are_one_hot(labels):
+        cure = "of one-hot rows give y.argmax(1), or state task multilabel"
     else:
         cure = (
-            "of a label at each place audit a margin.core.findings.Subject of the task "
-            "margin.core.tasks.POINT_CLASSES, its outputs (N, places, classes)"
+            "of a label at each place the outputs must be (N, classes, places) or (N, places, classes), of "
+            "several labels 0 or 1 an example (N, labels)"
         )
     raise ValueError(f"labels must be one integer an example: got targets {shape_of(labels)}; {cure}")
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from margin.auditing.subject.subjects import subject_of
+from margin.auditing.subject.subjects import feature_names_of, subject_of
 from margin.core.catalog import find, models, resolve
 from margin.core.findings import Subject, without_loss
 from margin.core.tasks import Task
@@ -72,6 +72,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
         independent=is_independent(test) and (not len(held) or held[0].divisible),
         assumed=tuple(assumed),
         class_names=tuple(str(name) for name in record["data"]["encoding"].get("classes", ())),
+        feature_names=feature_names_of(record["data"]["encoding"]),
         history=tuple(run.history),
         initial=load(run, "initial") if run.begun else None,
         reference_model=None if reference is None else _second(run, reference),

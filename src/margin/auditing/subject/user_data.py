@@ -3,18 +3,19 @@
 Nothing is guessed: text needs class names, and a pair is a pair ``(x, y)``.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from margin.core.types import Batch, Examples
 from margin.data.examples import Arrays, InOrder
 from margin.data.formats.objects.survey import batch_of, drawing
 from margin.data.source import converted, is_frame
+from margin.engine.evaluation import expand_weight
 
 BATCH_SIZE = 256
 
@@ -57,13 +58,45 @@ def batches_of(handed: UserData, model: nn.Module) -> Sequence[Batch]:
     return InOrder(handed, BATCH_SIZE, dtype=first.dtype, device=first.device)
 
 
-def retyped(handed: UserData, dtype: torch.dtype) -> UserData:
-    """The same with targets of another type; Examples of the user's own keep theirs."""
+def retyped(handed: UserData, dtype: torch.dtype, ignored: int | None = None) -> UserData:
+    """The same with targets of another type; Examples of the user's own keep theirs.
+
+    Args:
+        handed: Examples or batches.
+        dtype: The type.
+        ignored: The label that says that a term is left out: it weighs 0, and its label is 0.
+    """
+
+    def changed(batch: Batch) -> Batch:
+        if batch.targets is None:
+            return batch
+        if ignored is None:
+            return batch._replace(targets=batch.targets.to(dtype))
+        left_out = batch.targets == ignored
+        weight = expand_weight(torch.ones(left_out.shape), batch.weight).masked_fill(left_out, 0)
+        return batch._replace(targets=batch.targets.masked_fill(left_out, 0).to(dtype), weight=weight)
+
     if isinstance(handed, list):
-        return [b if b.targets is None else b._replace(targets=b.targets.to(dtype)) for b in handed]
-    if isinstance(handed, Arrays) and handed.targets is not None:
-        return replace(handed, targets=handed.targets.to(dtype))
-    return handed
+        return [changed(batch) for batch in handed]
+    if isinstance(handed, Arrays):
+        made = changed(Batch(handed.inputs, handed.targets, handed.weight))
+        return replace(handed, targets=made.targets, weight=made.weight)
+    return handed if ignored is None else Changed(handed, changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Examples of the user's own, each batch changed by a function."""
+
+    examples: Examples
+    change: Callable[[Batch], Batch]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def take(self, index: Tensor, generator: Generator) -> Batch:
+        """The examples at ``index``, changed."""
+        return self.change(self.examples.take(index, generator))
 
 
 def _loaded(data: Any, what: str) -> list[Batch]:

@@ -84,7 +84,9 @@ def _reported(what: str) -> Iterator[None]:
         raise  # perhaps the name itself is wrong
     except SystemExit as ended:
         raise BuilderError(f"{what} ended the program by sys.exit({ended.code})", _place(ended)) from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a class of the user's may derive from it, and is no reason to end
         kind, text = type(error).__name__, str(error).partition("\n")[0]
         raise BuilderError(f"{what} raised {kind}{f': {text}' if text else ''}", _place(error)) from error
 

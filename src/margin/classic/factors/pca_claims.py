@@ -64,7 +64,6 @@ def eckart_young(subject: Subject) -> Finding:
         high=least if isinstance(core, PCA) else None,
         tolerance=4 * size * (math.sqrt(m) * eps + 16 * torch.finfo(S.dtype).eps * math.sqrt(len(S))),
         labels=("root mean squared error", "worst direction"),
-        premises=(),
         reference="Eckart and Young 1936; Mirsky 1960, Theorem 2 (every unitarily invariant norm)",
         curves={"spectrum": S.square()} | _components(subject),
     )
@@ -104,8 +103,7 @@ def subspace(subject: Subject) -> Finding:
         value=sine.asin(),
         unit="radian",
         range=(0.0, math.pi / 2),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         scope="limit",
         tolerance=1e-3,
         premises=(Premise("the principal subspace is unique", "proved" if gap else "refuted", evidence),),
@@ -138,8 +136,6 @@ def likelihood(subject: Subject) -> Finding:
         range=(-math.inf, math.inf),
         high=most,
         tolerance=1e-9 * (1 + abs(float(most))) + eps * len(S),
-        premises=(),
-        reference="Tipping and Bishop 1999, Equations 7 and 8, Appendix A",
         curves={"spectrum": spectrum} | _components(subject),
     )
 

@@ -1,7 +1,7 @@
 """Affine maps, by a solve or by descent."""
 
 from margin.classic import SOLVE
-from margin.core.catalog import LABELS, PROBABILITIES, TRAINING, Claim, Cost, Entry, Need, Part
+from margin.core.catalog import KNOWN, LABELS, PROBABILITIES, TRAINING, Claim, Cost, Entry, Need, Part
 
 LEAST_SQUARES = Need("a linear regression", model="margin.classic.linear.regression:LinearRegression")
 
@@ -136,6 +136,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("classic/logistic_regression.surrogate",
         ".logistic_claims:surrogate", ".logistic_claims:surrogate_demo",
         "Is the error at most the cross-entropy in bits?", "Bartlett, Jordan and McAuliffe 2006, Section 1",
+        by_name=KNOWN,
         needs=(LABELS, PROBABILITIES), covers=("logistic.regression",)),
     Claim("classic/logistic_regression.max_margin",
         ".logistic_claims:max_margin", ".logistic_claims:separable_demo",

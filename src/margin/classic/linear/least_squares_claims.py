@@ -88,12 +88,9 @@ def normal_equations(subject: Subject) -> Finding:
         statement="The training residual is orthogonal to every feature and to the constant: the largest "
         "cosine, with the length of the targets in place of the residual's.",
         value=found.max(),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=(2 * eps + 64 * (len(w) + 1) * DOUBLE) * (1 + sensitivity(rows, w, b) / unit),
-        premises=(),
         reference="Gauss 1809; Hastie, Tibshirani and Friedman 2009, Equation 3.5 (the normal equations)",
     )
 
@@ -120,10 +117,8 @@ def minimum_norm(subject: Subject) -> Finding:
         statement=f"w has no part outside of the row space of the centered features (rank {len(kept)} of "
         f"{len(w)}), and their inverse X+, on {len(few):,} rows, satisfies Penrose's identities.",
         value=torch.stack((outside, *penrose(few))),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=2 * eps + 64 * max(X.shape) * DOUBLE * condition,
         labels=(
             "w outside",
@@ -132,8 +127,6 @@ def minimum_norm(subject: Subject) -> Finding:
             "X X+ symmetric",
             "X+ X symmetric",
         ),
-        premises=(),
-        reference="Penrose 1955, Theorem 1; Penrose 1956, Theorem (best approximate solution)",
         curves={"singular values": S},
     )
 
@@ -186,8 +179,7 @@ def _likelihood(
         value=value,
         unit="nats",
         range=(-math.inf, math.inf),
-        low=promise,
-        high=promise,
+        equals=promise,
         tolerance=tolerance,
         premises=premises,
         reference="Bishop 2006, Section 3.1.1, Equations 3.11 and 3.21",
@@ -228,7 +220,6 @@ def coefficients(subject: Subject, *, level: float = 0.95) -> Finding:
         interval=interval,
         labels=(*(f"feature {i + 1}" for i in range(len(w))), "intercept"),
         premises=(found, Premise(normal, "assumed", "residuals cannot show it in full")),
-        reference="Hastie, Tibshirani and Friedman 2009, Equations 3.8, 3.10 and 3.14",
     )
 
 

@@ -43,12 +43,10 @@ def surrogate(subject: Subject) -> Finding:
     return Finding(
         statement="The error on the held-out examples is at most their mean cross-entropy in bits.",
         value=error,
-        unit="1",
         range=(0.0, 1.0),
         high=bits,
         tolerance=1e-9,
         failure=unanswered(stated_probability, "a probability"),
-        premises=(),
         reference="Bartlett, Jordan and McAuliffe 2006, Section 1 (convex surrogates), Table 1",
     )
 
@@ -74,11 +72,9 @@ def stationarity(subject: Subject) -> Finding:
         value=slope,
         unit="nats",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=2 * core.tolerance + moved,
         premises=(Premise("the loss is convex", "proved", "log-sum-exp of affine maps, and a square"),),
-        reference="Hastie, Tibshirani and Friedman 2009, Equations 4.21 and 18.11",
     )
 
 
@@ -113,7 +109,6 @@ def max_margin(subject: Subject) -> Finding:
             Premise(text, status, found.evidence()),
             Premise("the loss is not penalized", "assumed", "the optimizer was not looked at"),
         ),
-        reference="Soudry, Hoffer, Nacson, Gunasekar and Srebro 2018, Theorem 3",
     )
 
 

@@ -78,12 +78,9 @@ def closure(subject: Subject) -> Finding:
         statement=f"The {len(weights)} layers compute one matrix: the largest difference of their outputs, "
         "relative to the product of the matrices' norms and the input's.",
         value=(gap / (size * rows.x.norm(dim=1)).clamp(min=1e-300)).max(),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=2 * terms * torch.finfo(dtype).eps,
-        premises=(),
         reference=f"{SAXE}, Section 1; Higham 2002, Equation 3.13 (its rounding)",
     )
 
@@ -102,11 +99,9 @@ def rank(subject: Subject) -> Finding:
     return Finding(
         statement=f"The rank of the product of layers of widths {widths} is at most the least of them.",
         value=(cut < S).sum(),
-        unit="1",
         range=(0.0, float(min(widths[0], widths[-1]) + 1)),
         low=torch.tensor(0),
         high=torch.tensor(min(widths)),
-        premises=(),
         reference="Baldi and Hornik 1989, Section 2; Horn and Johnson 2013, Section 0.4.5",
         curves={"singular values": S},
     )
@@ -139,13 +134,9 @@ def conservation(subject: Subject) -> Finding:
         statement="Gradient flow keeps W_{l+1}^T W_{l+1} - W_l W_l^T of adjacent layers: the largest change "
         f"over a time of {time:.2g}, relative to the squared norms (weights moved {float(moved[-1]):.2g}).",
         value=drift.max(),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=1e-6,
-        premises=(),
-        reference="Arora, Cohen and Hazan 2018, Theorem 1; Du, Hu and Lee 2018, Theorem 2.1",
         curves={"time": torch.linspace(0, time, len(path)), "drift": drift},
     )
 
@@ -191,10 +182,8 @@ def shallow_flow(subject: Subject) -> Finding:
         statement="Gradient flow of one matrix on the whitened training examples is exponential, at rate 2 "
         "in every mode: the largest difference from theory, relative to the distance at the start.",
         value=error.max() / distance[0].clamp(min=1e-300),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=1e-8,
         premises=(Premise("the inputs are white", "proved", "they were whitened for this question"),),
         reference=f"{SAXE}, Section 1",
@@ -227,10 +216,8 @@ def modes(subject: Subject) -> Finding:
         statement=f"The {count} strongest modes are learned along sigmoids, the strongest first: the largest "
         "difference of each strength from theory, relative to its singular value.",
         value=((measured - theory).abs() / S).amax(0),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=1e-4,
         labels=tuple(f"singular value {float(s):.4g}" for s in S),
         premises=(

@@ -50,12 +50,9 @@ def ridge_stationarity(subject: Subject) -> Finding:
         statement=f"The gradient of the penalized loss ({core.scaling}, penalty {core.penalty:g}) is 0 at "
         "the model's coefficients: the largest derivative, relative to its data part.",
         value=relative.max(),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=(2 * eps + 64 * (len(w) + 1) * DOUBLE) * (reach + float(penalized.max())),
-        premises=(),
         reference="Hoerl and Kennard 1970, Equation 2.1; Hastie, Tibshirani and Friedman 2009, Equation 3.44",
     )
 
@@ -85,12 +82,9 @@ def lasso_conditions(subject: Subject) -> Finding:
         statement=f"At penalty {core.penalty:g} every coefficient satisfies the lasso's condition of "
         f"optimality ({int((w != 0).sum())} of {len(w)} are not 0): the largest violation over the penalty.",
         value=violation(problem, w, core.penalty).max() / core.penalty,
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.tensor(0.0),
-        high=torch.tensor(0.0),
+        equals=0.0,
         tolerance=allowed / core.penalty,
-        premises=(),
         reference="Tibshirani 1996, Section 2; Hastie, Tibshirani and Wainwright 2015, Equation 2.6",
     )
 

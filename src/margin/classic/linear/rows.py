@@ -11,7 +11,7 @@ from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.engine import weighted_rows
 from margin.engine.loop import State
-from margin.engine.weighted_rows import WeightedRows, batch_rows
+from margin.engine.weighted_rows import batch_rows
 
 CHUNK = 2048
 """Rows that are centered at a time: they stay in the cache."""
@@ -36,16 +36,12 @@ class Rows(NamedTuple):
 
 def rows_of(state: State, batch: Batch, *, learner: str, targets: bool = True) -> Rows:
     """The rows of a batch whose weight is not 0, as :func:`batch_rows` reads them, in float64."""
-    return _in_double(batch_rows(state, batch, learner=learner, targets=targets))
+    return Rows(*batch_rows(state, batch, learner=learner, targets=targets).double()[:3])
 
 
 def training_rows(subject: Subject, *, targets: bool = True) -> Rows:
     """The training examples of a subject, as its core sees them, in float64."""
-    return _in_double(weighted_rows.training_rows(subject, targets=targets))
-
-
-def _in_double(rows: WeightedRows) -> Rows:
-    return Rows(rows.x.double(), rows.targets.double(), rows.weight.double())
+    return Rows(*weighted_rows.training_rows(subject, targets=targets).double()[:3])
 
 
 def centered(values: Float[Tensor, "rows ..."], weight: Vector | None = None) -> tuple[Tensor, Tensor]:

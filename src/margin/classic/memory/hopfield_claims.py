@@ -80,7 +80,6 @@ def falling_energy(subject: Subject) -> Finding:
         range=(-math.inf, math.inf),
         high=torch.tensor(0.0, dtype=torch.float64),
         premises=_weights(W),
-        reference="Hopfield 1982, Section 'Studies of the collective behaviors of the model'",
         curves={
             "step": points,
             "energy": energies[0][points] / units,
@@ -114,7 +113,6 @@ def crosstalk_criterion(subject: Subject) -> Finding:
         low=torch.tensor(0),
         high=torch.tensor(0),
         premises=(_hebbian(W, patterns),),
-        reference=LITERATURE,
     )
 
 
@@ -138,14 +136,11 @@ def exact_recall_limit(subject: Subject) -> Finding:
         statement=f"The share of {count} stored patterns that are fixed points of {units} units; the edge of "
         f"exact recall is n / (2 ln n) = {edge:.4g} patterns.",
         value=swept.settled.double().mean(),
-        unit="1",
         range=(0.0, 1.0),
-        low=limit,
-        high=limit,
+        equals=limit,
         scope="limit",
         tolerance=1e-12,
         premises=(_hebbian(W, patterns), _no_thresholds(b), _random(patterns)),
-        reference="McEliece, Posner, Rodemich and Venkatesh 1987, Section V",
     )
 
 
@@ -167,13 +162,10 @@ def unstable_bits(subject: Subject) -> Finding:
         statement=f"The share of bits of {count} stored patterns of {units} units that the network would "
         "flip, beside Q(sqrt(n / s)).",
         value=unstable.double().mean(),
-        unit="1",
         range=(0.0, 1.0),
-        low=limit,
-        high=limit,
+        equals=limit,
         scope="limit",
         premises=(_hebbian(W, patterns), _no_thresholds(b), _random(patterns)),
-        reference=LITERATURE,
     )
 
 
@@ -196,12 +188,10 @@ def unstable_bits_of_random_patterns(subject: Subject, *, nets: int = NETS) -> F
     return Finding(
         statement=f"The share of unstable bits in {nets} random nets of {units} units and {count} patterns.",
         value=shares.mean(),
-        unit="1",
         range=(0.0, 1.0),
         kind="estimate",
         stderr=shares.std() / math.sqrt(nets),
-        low=exact,
-        high=exact,
+        equals=exact,
         tolerance=max(1e-3, law / 10),  # what so many networks resolve
         premises=(
             Premise(

@@ -20,7 +20,6 @@ from margin.data.sets.tiny.tables import sides
 from margin.engine.loop import risk
 from margin.nn.preprocessed import core_of
 
-REFERENCE = "Novikoff 1962; Freund and Schapire 1999, Theorem 1"
 SCALES = (2.0**-20, 0.5, 2.0, 2.0**20)
 """Powers of 2, so that scaling itself rounds nothing."""
 
@@ -57,7 +56,6 @@ def novikoff(subject: Subject, *, passes: int = 1000) -> Finding:
             unit="mistakes",
             range=(0.0, math.inf),
             premises=(found.premise,),
-            reference=REFERENCE,
             failure="" if found.inseparable else found.evidence(),
         )
     course = run_rule(x, sign, found.weight, passes)
@@ -70,7 +68,6 @@ def novikoff(subject: Subject, *, passes: int = 1000) -> Finding:
         range=(0.0, math.inf),
         high=torch.tensor(bound),
         premises=(found.premise,),
-        reference=REFERENCE,
         failure="" if course.converged else f"the rule still errs after {passes} passes",
         curves={
             "mistake": torch.arange(1, course.mistakes + 1),
@@ -108,7 +105,6 @@ def lemmas(subject: Subject, *, passes: int = 1000) -> Finding:
     return Finding(
         statement="At every mistake t of the rule, w* . w is at least t gamma and |w| at most R sqrt(t).",
         value=value,
-        unit="1",
         range=(-math.inf, math.inf),
         low=low,
         high=high,
@@ -152,8 +148,7 @@ def span(subject: Subject, *, passes: int = 20) -> Finding:
         value=torch.tensor(values, dtype=torch.float64),
         unit="|w|",
         range=(0.0, math.inf),
-        low=torch.zeros(len(values)),
-        high=torch.zeros(len(values)),
+        equals=torch.zeros(len(values)),
         # the trained weights are sums rounded in their own type
         tolerance=100 * torch.finfo(next(core_of(subject.model).parameters()).dtype).eps,
         premises=(
@@ -189,8 +184,6 @@ def margin(subject: Subject) -> Finding:
         range=(-math.inf, math.inf),
         high=high,
         tolerance=1e-6 * float(x.norm(dim=1).max()),
-        premises=(),
-        reference="Cortes and Vapnik 1995, Section 2; Bennett and Bredensteiner 2000, Section 2",
         failure=failure,
         curves={"margins": margins.sort().values, **plane(x, sign, w, b)},
     )
@@ -211,12 +204,9 @@ def scale(subject: Subject) -> Finding:
     return Finding(
         statement="Multiplying w and b by a positive number changes no geometric margin, so no side.",
         value=torch.stack(moved).max() / distance.abs().max().clamp(min=1e-300),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.zeros(()),
-        high=torch.zeros(()),
+        equals=0.0,
         tolerance=1e-12,
-        premises=(),
         reference="Cortes and Vapnik 1995, Section 2 (the canonical hyperplane)",
         failure="" if bool(w.any()) else "w = 0: there is no hyperplane",
     )

@@ -112,7 +112,6 @@ def count(subject: Subject) -> Finding:
         low=promised,
         high=promised,
         premises=(general_position(points),),
-        reference="Cover 1965, Theorem 1",
         labels=tuple(f"s = {s}" for s in sizes),
     )
 

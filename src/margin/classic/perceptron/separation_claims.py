@@ -64,11 +64,9 @@ def separable(subject: Subject) -> Finding:
         statement=f"{_told(found, names)} of {words}; labels by coins would be with probability "
         f"{chance:.3g}, in general position (Cover). {_worst(found)}",
         value=torch.tensor([int(s.separable) for s in found]),
-        unit="1",
         range=(0.0, 1.0),
         low=torch.ones(len(found)) if free else None,
         premises=(premise,) if free else (),
-        reference="Gordan 1873; Minsky and Papert 1969, Section 12.1; Cover 1965, Theorem 1",
         failure=undecided if len(classes) > 1 else "the examples looked at are all of one class",
         labels=names,
     )
@@ -93,7 +91,6 @@ def version_space(subject: Subject) -> Finding:
         unit="directions",
         range=(-float(DIRECTIONS), float(DIRECTIONS)),
         high=torch.zeros(()),
-        premises=(),
         reference="Mitchell 1982, Section 3 (version spaces); Herbrich 2002, Section 2.1",
         curves={"examples": torch.arange(1, len(z) + 1), "share": counts / DIRECTIONS},
     )
@@ -194,10 +191,8 @@ def optimality(subject: Subject) -> Finding:
     return Finding(
         statement="w = sum a y x, sum a y = 0, every example at 1 or beyond, those of a > 0 exactly at 1.",
         value=value,
-        unit="1",
         range=(0.0, torch.inf),
-        low=torch.zeros(4),
-        high=torch.zeros(4),
+        equals=torch.zeros(4),
         tolerance=16 * eps * reach,
         premises=(
             Premise(

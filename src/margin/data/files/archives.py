@@ -6,15 +6,23 @@ there before an array is made. Nothing is unpickled.
 
 import math
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from margin.core.catalog import nearest
 from margin.data.files.reading import check_unpacked, reading, regular
+
+GROUPS = "groups"
+"""The array that says the group of each example."""
+
+TYPO = 0.75
+"""From this likeness on an unknown name is a known one mistyped."""
 
 _PLAIN = "save numbers or text with numpy.save or numpy.savez"
 _PARSERS = ("numpy", "zipfile")
@@ -42,41 +50,80 @@ def array_in(path: Path, *, mapped: bool = False) -> NDArray[Any]:
         return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
 
 
-def arrays_in(path: Path, wanted: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+def arrays_in(
+    path: Path,
+    known: Collection[str] | None = None,
+    same: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, NDArray[Any]]:
     """The arrays in an ``.npz`` archive by their names.
 
     Args:
         path: The file.
-        wanted: The names that are read, where they are there; None reads all.
+        known: The names that are read, where they are there; None reads all.
+        same: Other names of some of them.
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: It is no archive of plain arrays; a member is packed in a way that is not read, or is
-            larger than what is there can be.
+            larger than what is there can be; a name comes twice, or is a known one mistyped.
     """
+    members, strange = _members(path, known, same)
+    for name in strange:
+        if near := nearest(name, (*(known or ()), *same, GROUPS), 1, alike=TYPO):
+            there = near[0] in (*(known or ()), *same)
+            remedy = "rename it, or" if there else "examples of this format are not split by groups:"
+            raise ValueError(
+                f"{path}: arrays must be called {', '.join(sorted(known or ()))}: got {name!r}, which is "
+                f"like {near[0]!r}; {remedy} save the file without it"
+            )
+    with (
+        reading(path, "a file of plain arrays", _PLAIN, parsers=_PARSERS),
+        zipfile.ZipFile(path) as archive,
+    ):
+        return {name: _member(archive, info, path, name) for name, info in members.items()}
+
+
+def names_in(path: Path) -> list[str]:
+    """The names of the arrays in an ``.npz``, whatever they are."""
+    return [*_members(path, None, {})[0]]
+
+
+def unread_in(
+    path: Path, known: Collection[str], same: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, ...]:
+    """What is said of the arrays in an ``.npz`` that are not read; none of another file."""
+    strange = _members(path, known, same)[1] if path.suffix == ".npz" else []
+    if not strange:
+        return ()
+    return (f"arrays not read: {', '.join(strange)}; those that are: {', '.join(sorted(known))}",)
+
+
+def _members(
+    path: Path, known: Collection[str] | None, same: Mapping[str, str]
+) -> tuple[dict[str, zipfile.ZipInfo], list[str]]:
+    """The known members of an archive by their names, each of which comes once, and the names of others."""
     regular(path)
+    members: dict[str, zipfile.ZipInfo] = {}
+    strange: list[str] = []
     with reading(path, "a file of plain arrays", _PLAIN, parsers=_PARSERS):
         with path.open("rb") as file:
             if file.read(6) == npy.MAGIC_PREFIX:
                 raise ValueError(f"{path}: .npz is an archive, .npy one array: the ending is the wrong one")
         with zipfile.ZipFile(path) as archive:
-            members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
-            kept = [name for name in members if wanted is None or name in wanted]
-            return {name: _member(archive, members[name], path, name) for name in kept}
-
-
-def names_in(path: Path) -> list[str]:
-    """The names of the arrays in an ``.npz`` archive.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is no archive.
-    """
-    with (
-        reading(regular(path), "a file of plain arrays", _PLAIN, parsers=_PARSERS),
-        zipfile.ZipFile(path) as archive,
-    ):
-        return [name.removesuffix(".npy") for name in archive.namelist()]
+            for info in archive.infolist():
+                given = info.filename.removesuffix(".npy")
+                name = same.get(given, given)
+                if name in members or name in strange:
+                    raise ValueError(
+                        f"{path}: every array must come once: {name!r} comes twice"
+                        f"{f', the second time as {given!r}' if given != name else ''}; "
+                        "save it anew with numpy.savez"
+                    )
+                if known is None or name in known:
+                    members[name] = info
+                else:
+                    strange.append(name)
+    return members, strange
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, name: str) -> NDArray[Any]:

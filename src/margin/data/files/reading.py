@@ -8,9 +8,10 @@ import os
 import struct
 import sys
 import tempfile
+import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -241,3 +242,57 @@ def text_of(path: Path) -> str:
         line = 1 + text.count("\n", 0, text.index("\0"))
         raise ValueError(f"{path}, line {line}: text must hold no zero byte: got one; save it as UTF-8")
     return text
+
+
+# names: of classes, categories, groups, columns
+
+
+COMPOSED = "the text is read in Unicode's normal form C, where a letter and its accent are one character"
+"""What is said of a text that is written in another form."""
+
+
+def plain(name: str) -> str:
+    """A name as it is compared: in Unicode's normal form C (UAX 15), without blanks around.
+
+    In that form a letter and its accent are one character, however they were typed.
+    """
+    return unicodedata.normalize("NFC", name.strip())
+
+
+def renamed(names: Iterable[str]) -> tuple[str, ...]:
+    """What is said of names that :func:`plain` changes, the first of them by its characters."""
+    changed = next((str(name) for name in names if plain(str(name)) != name), None)
+    if changed is None:
+        return ()
+    return (
+        "names are read in Unicode's normal form C and without blanks around: "
+        f"{changed!a} is {plain(changed)!a}",
+    )
+
+
+def classes_of(names: Iterable[object], where: object) -> tuple[str, ...]:
+    """The names of classes, each once.
+
+    Raises:
+        ValueError: Two are one name.
+    """
+    given = [str(name) for name in names]
+    found = tuple(map(plain, given))
+    for k, name in enumerate(found):
+        if name in found[:k]:
+            first = given[found.index(name)]
+            raise ValueError(
+                f"{where}: every class must have a name of its own: {first!a} and {given[k]!a} "
+                "are one; rename one, or make them one class"
+            )
+    return found
+
+
+def classes_in(folders: Sequence[Path]) -> dict[Path, str]:
+    """The class of each class folder.
+
+    Raises:
+        ValueError: The names of two are one.
+    """
+    names = classes_of([folder.name for folder in folders], folders[0].parent) if folders else ()
+    return dict(zip(folders, names, strict=True))

@@ -338,7 +338,6 @@ def greedy_bound(subject: Subject) -> Finding:
         scope="exists",
         labels=tuple(f"m = {int(m)}" for m in sizes),
         premises=(_norm_premise(net, x[kept.to(x.device)]), _ball_premise(net, x[kept.to(x.device)])),
-        reference="Barron 1993, Theorem 1",
         curves={
             "units": torch.arange(1, net.units + 1),
             "mean squared error": error,

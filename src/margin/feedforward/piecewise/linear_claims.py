@@ -10,6 +10,7 @@ from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import State, risk
+from margin.engine.weighted_rows import training_rows
 from margin.feedforward.piecewise.linear import (
     PiecewiseLinearInterpolant,
     Points,
@@ -18,7 +19,7 @@ from margin.feedforward.piecewise.linear import (
     wanted_points,
 )
 from margin.feedforward.piecewise.pieces import KINKED, Pieces, chain_of, most_pieces, pieces_of, pieces_on
-from margin.nn.preprocessed import core_of, features_of
+from margin.nn.preprocessed import core_of
 
 DRAWN = 2048
 """Corners that are drawn: of more, the first."""
@@ -72,7 +73,6 @@ def pieces(subject: Subject) -> Finding:
         low=torch.tensor(1),
         high=torch.tensor(float(most_pieces(layers)), dtype=torch.float64),
         premises=() if found is None else (agreement(subject, found),),
-        reference="Serra, Tjandraatmadja and Ramalingam 2018, Theorem 1",
         failure=failure,
         curves={} if found is None or found.slopes.shape[1] > 1 else _drawn(found, low, high),
     )
@@ -100,8 +100,6 @@ def interpolates(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         high=torch.zeros(()),
         tolerance=_rounding(wanted, core),
-        premises=(),
-        reference="Lebesgue 1898; de Boor 2001, Chapter III, Section Broken line interpolation",
     )
 
 
@@ -164,17 +162,8 @@ def _inputs(subject: Subject) -> Tensor | None:
 
 
 def _training_points(subject: Subject, core: PiecewiseLinearInterpolant) -> Points:
-    columns: list[list[Tensor]] = [[], [], []]
-    with torch.no_grad(), eval_mode(subject.model):
-        for batch in subject.train:
-            if batch.targets is None:
-                raise ValueError("the question needs targets: the training examples have none")
-            weight = torch.ones_like(batch.targets) if batch.weight is None else batch.weight
-            x = features_of(subject.model, batch.inputs[0]).flatten(1)
-            for column, values in zip(columns, (x, batch.targets, weight), strict=True):
-                column.append(values.cpu())
-    x, y, weight = (torch.cat(column) for column in columns)
-    return wanted_points(core, x, y, weight)
+    rows = training_rows(subject)
+    return wanted_points(core, rows.x, rows.targets, rows.weight)
 
 
 def _rounding(wanted: Points, core: PiecewiseLinearInterpolant) -> float:

@@ -142,7 +142,6 @@ def count(subject: Subject) -> Finding:
         low=torch.tensor(2**depth),
         high=torch.tensor(2**depth),
         premises=() if found is None else (agreement(subject, found),),
-        reference="Telgarsky 2016, Theorem 1.1",
         failure=failure,
         curves={} if found is None else _drawn(found, teeth(depth), 0.0, 1.0),
     )
@@ -180,7 +179,6 @@ def separation(subject: Subject) -> Finding:
         low=torch.tensor(HALF, dtype=torch.float64),
         tolerance=1e-9,
         premises=() if found is None else (agreement(subject, found),),
-        reference="Telgarsky 2016, Theorem 1.1",
         failure=failure,
         curves={} if found is None else _drawn(found, teeth(depth, low, high), low, high),
     )

@@ -119,7 +119,6 @@ def reconstruction(subject: Subject) -> Finding:
         low=torch.tensor(least, dtype=torch.float64) if affine else None,
         tolerance=1e-5 if affine else 0.0,
         premises=(premise,) if affine else (),
-        reference="Hinton and Salakhutdinov 2006, Figure 2; Eckart and Young 1936, Section 3",
         failure="" if finite else "a reconstruction is not finite, or the inputs do not vary",
         curves={"originals": x[:SHOWN].cpu(), "reconstructions": restored[:SHOWN].cpu()},
     )
@@ -152,8 +151,6 @@ def traversal(subject: Subject) -> Finding:
         unit="model units",
         range=(0.0, math.inf),
         labels=tuple(f"code {i + 1}" for i in range(len(moves))),
-        premises=(),
-        reference="Kingma and Welling 2014, Figure 4; Higgins et al. 2017, Figure 1",
         failure="" if finite else "what is decoded is not finite",
         curves=curves,
     )
@@ -298,8 +295,6 @@ def gap(subject: Subject) -> Finding:
         kind="estimate",
         stderr=stderr,
         labels=("ELBO", "IWAE-16", f"IWAE-{DRAWS}", "gap"),
-        premises=(),
-        reference="Burda, Grosse and Salakhutdinov 2016, Equation 8 and Theorem 1",
         failure="" if bool(mean.isfinite().all()) else "a bound is not finite",
     )
 
@@ -331,8 +326,6 @@ def rate_distortion(subject: Subject) -> Finding:
         kind="estimate",
         stderr=stderr,
         labels=("rate", "distortion"),
-        premises=(),
-        reference="Alemi et al. 2018, Section 3; Higgins et al. 2017, Equation 4",
         failure="" if bool(mean.isfinite().all()) else "a term is not finite",
         curves={"nats of each coordinate": parts.sort(descending=True).values},
     )
@@ -361,8 +354,6 @@ def collapse(subject: Subject) -> Finding:
         value=torch.tensor(active / len(variance) if finite else math.nan, dtype=torch.float64),
         unit="share of coordinates",
         range=(0.0, 1.0),
-        premises=(),
-        reference="Burda, Grosse and Salakhutdinov 2016, Section 5.2",
         failure="" if finite else "a code is not finite",
         curves={"variance of each mean": variance.sort(descending=True).values},
     )
@@ -411,7 +402,6 @@ def linear_gap(subject: Subject) -> Finding:
         tolerance=0.01 + 0.05 * abs(float(low[0])),
         labels=("ELBO", *(f"IWAE-{k}" for k in SIZES[1:])),
         premises=(premise,),
-        reference="Burda et al. 2016, Theorem 1; Tipping and Bishop 1999, Equations 3 to 6",
         failure="" if finite else "the parameters are not finite",
     )
 

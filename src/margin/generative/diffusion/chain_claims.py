@@ -85,12 +85,9 @@ def conservation(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         kind="estimate",
         stderr=torch.stack(errors),
-        low=promised[times],
-        high=promised[times],
+        equals=promised[times],
         tolerance=0.1 * max(dim, float(square.mean())),
         labels=tuple(f"t = {t}" for t in times.tolist()),
-        premises=(),
-        reference="Ho, Jain and Abbeel 2020, Equation 2",
         curves={"t": times.double(), "measured": torch.stack(values), "promised": promised[times]},
     )
 
@@ -113,8 +110,6 @@ def end(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         kind="estimate",
         stderr=kept.std() / math.sqrt(len(kept)),
-        premises=(),
-        reference="Ho, Jain and Abbeel 2020, Section 4; Lin, Liu, Li and Yang 2024, Section 3.1",
     )
 
 
@@ -138,19 +133,14 @@ def posteriors(subject: Subject) -> Finding:
         size = mean.abs().max().clamp_min(1)
         gap = torch.maximum((mean - other).abs().max(), (mean - third).abs().max()) / size
         gaps.append(torch.maximum(gap, (variance - same).abs() / variance))
-    zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement="The law of x_(t-1) given x_t and x_0 is one Gaussian in three forms: the largest "
         "relative difference of their means and variances.",
         value=torch.stack(gaps),
-        unit="1",
         range=(0.0, math.inf),
-        low=zero,
-        high=zero,
+        equals=0.0,
         tolerance=1e-9,
         labels=tuple(f"t = {t}" for t in times),
-        premises=(),
-        reference="Ho, Jain and Abbeel 2020, Equations 6, 7 and 11",
     )
 
 
@@ -178,19 +168,14 @@ def divergences(subject: Subject) -> Finding:
         by_weight = added[t] + factor[t] * (y - output).flatten(1).square().sum(1)
         kl = divergence(core, x0.double(), eps.double(), output, t)
         values.append(((by_weight - kl).abs() / kl).max().cpu())
-    zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement="KL(q(x_(t-1) | x_t, x_0) | p(x_(t-1) | x_t)) is a constant and a weight times the "
         "squared error of what the network predicts: the largest relative difference.",
         value=torch.stack(values),
-        unit="1",
         range=(0.0, math.inf),
-        low=zero,
-        high=zero,
+        equals=0.0,
         tolerance=1e-6,
         labels=tuple(f"t = {t}" for t in times),
-        premises=(),
-        reference="Ho, Jain and Abbeel 2020, Equation 12",
     )
 
 
@@ -250,7 +235,6 @@ def entropy(subject: Subject) -> Finding:
                 f"it falls at {len(low)} steps, the first t = {low[0]}" if low else "at no step",
             ),
         ),
-        reference="Sohl-Dickstein, Weiss, Maheswaranathan and Ganguli 2015, Section 2.6",
         curves={"t": torch.arange(2, len(gap) + 2).double(), "back - forth": gap, "fall of entropy": -grown},
     )
 

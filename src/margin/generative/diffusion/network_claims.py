@@ -75,8 +75,6 @@ def bound(subject: Subject) -> Finding:
         kind="estimate",
         stderr=parts.std(1) / math.sqrt(len(x0)),
         labels=("bound", "L_T", "L_1 .. L_(T-1)", "L_0"),
-        premises=(),
-        reference="Ho, Jain and Abbeel 2020, Equation 5",
     )
 
 
@@ -105,7 +103,6 @@ def affine(subject: Subject) -> Finding:
         statement="The mean of what is to be predicted, given x_t, errs no more than the best affine map: "
         "the network's squared error over that of the affine map, by the time.",
         value=values,
-        unit="1",
         range=(0.0, math.inf),
         kind="estimate",
         stderr=torch.stack(errors),
@@ -113,8 +110,6 @@ def affine(subject: Subject) -> Finding:
         high=torch.ones((), dtype=torch.float64),
         scope="exists",
         labels=tuple(f"t = {t}" for t in times.tolist()),
-        premises=(),
-        reference="Efron 2011, Section 1; Vincent 2011, Section 4.2",
         curves={"t": times.double(), "error over that of the best affine map": values},
     )
 
@@ -182,17 +177,13 @@ def film(subject: Subject) -> Finding:
         statement=f"Back in {len(stops)} steps, the samples have the energy of noisy examples at each time: "
         "their ratio, which tends to 1 with the exact network and many steps.",
         value=square.mean(1) / forth,
-        unit="1",
         range=(0.0, math.inf),
         kind="estimate",
         stderr=square.std(1) / math.sqrt(FILMED) / forth,
-        low=torch.ones((), dtype=torch.float64),
-        high=torch.ones((), dtype=torch.float64),
+        equals=1.0,
         scope="limit",
         tolerance=0.5,
         labels=tuple(f"t = {t}" for t in times.tolist()),
-        premises=(),
-        reference="Ho, Jain and Abbeel 2020, Algorithm 2",
         failure="" if bool(shown.isfinite().all()) else "samples are not finite",
         curves={"film times": times.double(), "film": shown.cpu(), **_field(core, times, shown)},
     )
@@ -261,21 +252,16 @@ def recursion(subject: Subject) -> Finding:
         curves[sampler] = torch.stack(
             [_distance(core, sampler, data, stops_of(core, sampler, n)) for n in counts]
         )
-    zero = torch.zeros((), dtype=torch.float64)
     size = float(data.mean.abs().max() + data.variance.sqrt().max())
     return Finding(
         statement=f"For Gaussian data and the exact denoiser a sampler of {steps} steps is an affine map "
         "known in closed form, and noise: the largest difference, in model units. The curves are the "
         "distances (Wasserstein, order 2) of the samples' law from the data's.",
         value=torch.stack(gaps),
-        unit="1",
         range=(0.0, math.inf),
-        low=zero,
-        high=zero,
+        equals=0.0,
         tolerance=1e-8 * max(1.0, size),
         labels=tuple(SAMPLERS),
-        premises=(),
-        reference="Song, Meng and Ermon 2021, Equation 7; Ho, Jain and Abbeel 2020, Equation 7",
         failure="" if bool(torch.stack(gaps).isfinite().all()) else "a sample is not finite",
         curves={"steps": torch.tensor(counts).double(), **curves},
     )
@@ -320,23 +306,18 @@ def steps(subject: Subject) -> Finding:
         root = moved.mean().sqrt()
         values.append(root / scale)
         errors.append(moved.std() / math.sqrt(DRAWN) / (2 * root).clamp_min(1e-300) / scale)
-    zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement=f"From the same noise, samples of {count} steps tend with their number to those of the "
         f"probability flow, here {FINER} times as many of Heun's: the root mean square distance, in standard "
         "deviations of the examples.",
         value=torch.stack(values),
-        unit="1",
         range=(0.0, math.inf),
         kind="estimate",
         stderr=torch.stack(errors),
-        low=zero,
-        high=zero,
+        equals=0.0,
         scope="limit",
         tolerance=0.1,
         labels=PATHS,
-        premises=(),
-        reference="Song et al. 2021, Equation 13; Karras, Aittala, Aila and Laine 2022, Algorithm 1",
         failure="" if bool(fine.isfinite().all()) else "samples are not finite",
     )
 

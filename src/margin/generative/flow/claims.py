@@ -99,8 +99,7 @@ def inverse(subject: Subject) -> Finding:
         value=error.max(),
         unit="the model's units",
         range=(0.0, math.inf),
-        low=torch.zeros((), dtype=torch.float64),
-        high=torch.zeros((), dtype=torch.float64),
+        equals=0.0,
         tolerance=tolerance,
         premises=(
             Premise(
@@ -146,11 +145,8 @@ def log_det(subject: Subject) -> Finding:
         value=reported - torch.stack(exact),
         unit="nats",
         range=(-math.inf, math.inf),
-        low=torch.zeros((), dtype=torch.float64),
-        high=torch.zeros((), dtype=torch.float64),
+        equals=0.0,
         tolerance=1e-10 * numbers,
-        premises=(),
-        reference="Dinh, Sohl-Dickstein and Bengio 2017, Equations 3, 6 and 7",
     )
 
 
@@ -184,10 +180,7 @@ def radius(subject: Subject) -> Finding:
         value=value,
         interval=((value - error).clamp(0, 1), (value + error).clamp(0, 1)),
         kind="estimate",
-        unit="1",
         range=(0.0, 1.0),
-        premises=(),
-        reference="Papamakarios et al. 2021, Section 2.1; Massart 1990, Corollary 1",
         failure="" if bool(squares.isfinite().all()) else "the noise of a held-out example is not finite",
         curves={"radius quantile if right": steps[:: max(1, n // 200)], "held-out": u[:: max(1, n // 200)]},
     )
@@ -284,13 +277,10 @@ def mass(subject: Subject) -> Finding:
         value=torch.tensor(inside + count / DRAWN, dtype=torch.float64),
         interval=(ends[0], ends[1]),
         kind="estimate",
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.ones((), dtype=torch.float64),
-        high=torch.ones((), dtype=torch.float64),
+        equals=1.0,
         scope="probability",
         tolerance=0.01,
-        premises=(),
         reference="Dinh, Sohl-Dickstein and Bengio 2017, Equation 2 (the change of variables)",
         failure="" if math.isfinite(inside) else "the density of a cell is not finite",
         curves=curves,
@@ -341,8 +331,6 @@ def gain(subject: Subject) -> Finding:
         kind="estimate",
         unit="nats",
         range=(-math.inf, math.inf),
-        premises=(),
-        reference="Theis, van den Oord and Bethge 2016, Section 3.1",
         failure=failure,
     )
 
@@ -392,12 +380,8 @@ def causality(subject: Subject) -> Finding:
         f"largest derivative by itself or a later one, over {drawn.words()}. By an earlier one it is up to "
         f"{float(behind):.3g}.",
         value=ahead.double(),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.zeros((), dtype=torch.float64),
-        high=torch.zeros((), dtype=torch.float64),
-        premises=(),
-        reference="Germain, Gregor, Murray and Larochelle 2015, Section 3, Equations 10 to 14",
+        equals=0.0,
     )
 
 
@@ -417,13 +401,9 @@ def total(subject: Subject) -> Finding:
         statement=f"The probabilities of all {len(p):,} rows of {core.in_features} bits sum to 1; the "
         f"likeliest has {float(p.max()):.3g}.",
         value=p.sum(),
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.ones((), dtype=torch.float64),
-        high=torch.ones((), dtype=torch.float64),
+        equals=1.0,
         tolerance=1e-5 if weight.dtype == torch.float32 else 1e-10,
-        premises=(),
-        reference="Germain, Gregor, Murray and Larochelle 2015, Section 3, Equation 5",
     )
 
 

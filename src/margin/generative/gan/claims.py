@@ -112,7 +112,6 @@ def divergence(subject: Subject) -> Finding:
         kind="lower",
         stderr=(spread[0] + spread[1]).sqrt() / 2,
         premises=(Premise("the held-out examples are independent draws", "assumed", "not looked at"),),
-        reference="Goodfellow et al. 2014, Theorem 1",
         failure=unusable(real, false),
         curves={"critic: data": real.sort().values, "critic: samples": false.sort().values},
     )
@@ -170,7 +169,6 @@ def distance(subject: Subject) -> Finding:
                 f"{ALONG} points of each of {len(x)} segments",
             ),
         ),
-        reference="Arjovsky, Chintala and Bottou 2017, Equation 2; Gulrajani et al. 2017, Proposition 1",
         failure=failure,
     )
 
@@ -201,13 +199,9 @@ def saturation(subject: Subject) -> Finding:
         value=(minimax[moved].log() - other[moved].log())
         if bool(moved.any())
         else torch.full((1,), math.nan),
-        unit="1",
         range=(-math.inf, math.inf),
-        low=logits[moved] if bool(moved.any()) else None,
-        high=logits[moved] if bool(moved.any()) else None,
+        equals=logits[moved] if bool(moved.any()) else None,
         tolerance=1e-8,
-        premises=(),
-        reference="Goodfellow et al. 2014, Section 3",
         failure=failure,
     )
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,19 +12,18 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CODES, DENSITY
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
-from margin.engine.evaluation import eval_mode
 from margin.engine.objectives import negative_log_density
+from margin.engine.weighted_rows import rows_of_batches
 from margin.generative.latent.gplvm import GPLVM, negative_log_likelihood, principal_latents
 from margin.generative.latent.mixture import (
     GaussianMixture,
     Parts,
-    counting,
     em_iteration,
     mean_log_likelihood,
 )
 from margin.generative.latent.nmf import NMF, divergence, divergence_of, nonnegative, updated
 from margin.generative.latent.rbm import MOST, RBM, all_states, pseudo_likelihood
-from margin.nn.preprocessed import core_of, features_of
+from margin.nn.preprocessed import core_of
 
 MOST_SEEN = 14
 """Visible bits of a machine all of whose rows are enumerated."""
@@ -50,17 +50,10 @@ def is_linear_gplvm(subject: Subject) -> bool:
     return isinstance(core, GPLVM) and core.kernel == "linear" and bool(core.fitted)
 
 
-def counted_examples(subject: Subject, batches: Any) -> tuple[Tensor, Tensor]:
-    """Examples that count, as the core sees them, float64, and their weights.
-
-    Raises:
-        ValueError: A weight is negative or not finite, or all are 0.
-    """
-    with torch.no_grad(), eval_mode(subject.model):
-        x = torch.cat([features_of(subject.model, b.inputs[0]).flatten(1).double() for b in batches])
-    given = [torch.ones(len(b.inputs[0])) if b.weight is None else b.weight for b in batches]
-    weight = counting(x[:, 0], torch.cat([w.double().to(x.device) for w in given]))
-    return x[weight > 0], weight[weight > 0]
+def counted_examples(subject: Subject, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
+    """Examples that count, as the core sees them, float64, and their weights."""
+    rows = rows_of_batches(subject.model, batches, learner="the question", targets=False).double()
+    return rows.x, rows.weight
 
 
 @torch.no_grad()
@@ -143,7 +136,6 @@ def descent(subject: Subject) -> Finding:
                 f"parts: the least number is {low:.4g}",
             ),
         ),
-        reference="Lee and Seung 2001, Theorems 1 and 2",
     )
 
 
@@ -161,12 +153,9 @@ def total(subject: Subject) -> Finding:
         statement=f"The probabilities of all {len(p):,} rows of {len(core.visible)} bits sum to 1; the "
         f"likeliest has {float(p.max()):.3g}. The partition function is summed over the smaller layer.",
         value=p.sum(),
-        unit="1",
         range=(0.0, math.inf),
-        low=ZERO + 1,
-        high=ZERO + 1,
+        equals=1.0,
         tolerance=1e-4 if core.visible.dtype == torch.float32 else 1e-9,
-        premises=(),
         reference="Smolensky 1986, Section 2; Hinton 2012, Equation 4",
     )
 
@@ -193,7 +182,6 @@ def likelihood(subject: Subject) -> Finding:
         range=(-math.inf, 0.0),
         kind="estimate",
         stderr=(share.square() @ (logs - mean).square()).sqrt(),
-        premises=(),
         reference="Salakhutdinov and Murray 2008, Section 5; Besag 1975, Section 2",
     )
 

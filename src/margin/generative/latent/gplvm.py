@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
 from margin.engine.loop import GradientUpdate, State, Step
-from margin.generative.latent.mixture import weighted_rows
+from margin.engine.weighted_rows import batch_rows
 
 Latents = Float[Tensor, "rows code"]
 Examples = Float[Tensor, "rows dim"]
@@ -178,7 +178,8 @@ def codes_by_descent(descend: GradientUpdate) -> Step:
     def step(state: State, batch: Batch) -> Metrics:
         model: Any = state.core
         if not model.fitted:
-            _begin(model, *weighted_rows(state, batch))
+            rows = batch_rows(state, batch, learner="a GPLVM", targets=False).double()
+            _begin(model, rows.x, rows.weight)
         return descend(state, model.negative_log_likelihood() / len(model.rows))
 
     return step

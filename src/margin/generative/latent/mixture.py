@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics
-from margin.engine.loop import NonFiniteError, State, Step
+from margin.engine.loop import State, Step
+from margin.engine.weighted_rows import batch_rows
 
 Rows = Float[Tensor, "rows dim"]
 PerRow = Float[Tensor, " rows"]
@@ -114,39 +115,6 @@ class GaussianMixture(nn.Module):
     def forward(self, x: Float[Tensor, " batch *shape"]) -> PerRow:
         """The log-density of each row."""
         return self.log_prob(x)
-
-
-def weighted_rows(state: State, batch: Batch) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, " rows"]]:
-    """The examples whose weight is not 0, as the core sees them, in float64, and their weights.
-
-    Raises:
-        ValueError: A weight is negative or not finite, or all are 0.
-        NonFiniteError: A feature is not finite.
-    """
-    x = state.features(batch).flatten(1).double()
-    kept = counting(x[:, 0], batch.weight)
-    if bad := (~x.isfinite() & (kept > 0)[:, None]).nonzero().tolist():
-        row, column = bad[0]
-        raise NonFiniteError(
-            f"features must be finite: got {float(x[row, column])} in row {row} of the batch, "
-            f"feature {column}"
-        )
-    return x[kept > 0], kept[kept > 0]
-
-
-def counting(like: Float[Tensor, " rows"], weight: Tensor | None) -> Float[Tensor, " rows"]:
-    """The weights of rows in float64; all 1 where none are given.
-
-    Raises:
-        ValueError: A weight is negative or not finite, or all are 0.
-    """
-    found = torch.ones_like(like, dtype=torch.float64) if weight is None else weight.double()
-    if not bool((found.isfinite() & (found >= 0)).all()) or not bool(found.any()):
-        raise ValueError(
-            "weights of examples must be finite, at least 0, and one above: got from "
-            f"{float(found.min()):g} to {float(found.max()):g}"
-        )
-    return found
 
 
 Weights = Float[Tensor, " rows"]
@@ -319,7 +287,7 @@ def expectation_maximization(*, start: Start = "k-means++", starts: int = 5, ite
 
     @torch.no_grad()
     def step(state: State, batch: Batch) -> Metrics:
-        x, weight = weighted_rows(state, batch)
+        x, _, weight, _ = batch_rows(state, batch, learner="a mixture", targets=False).double()
         model: Any = state.core
         now = [Parts(model.log_weights.double(), model.means.double(), model.factors.double())]
         kind: dict[str, Any] = {"covariance": model.covariance, "floor": model.floor}

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Metrics, unseen
 from margin.engine.loop import State, Step
-from margin.generative.latent.mixture import weighted_rows
+from margin.engine.weighted_rows import batch_rows
 from margin.nn.preprocessed import core_of, features_of
 
 Rows = Float[Tensor, "batch dim"]
@@ -174,8 +174,8 @@ def multiplicative_updates(*, iterations: int = 50) -> Step:
 
     @torch.no_grad()
     def step(state: State, batch: Batch) -> Metrics:
-        x, weight = weighted_rows(state, batch)
-        x, model = nonnegative(x), core_of(state.model)
+        rows = batch_rows(state, batch, learner="a nonnegative factorization", targets=False).double()
+        x, weight, model = nonnegative(rows.x), rows.weight, core_of(state.model)
         if not model.fitted:  # the parts' mean becomes the rows'
             model.parts *= (weight @ x / weight.sum()).mean() / model.parts.mean()
         kept: Any = state.kept("codes", lambda: Kept(model.level(x).clone()))

@@ -89,8 +89,6 @@ def sliced(subject: Subject) -> Finding:
         kind="estimate",
         unit=found.unit,
         range=(0.0, math.inf),
-        premises=(),
-        reference="Bonneel, Rabin, Peyre and Pfister 2015; Kolouri et al. 2019, Section 2",
         failure=found.failure,
         curves=shown(found),
     )
@@ -122,10 +120,7 @@ def mmd(subject: Subject) -> Finding:
         value=value,
         stderr=stderr,
         kind="estimate",
-        unit="1",
         range=(-2.0, 2.0),
-        premises=(),
-        reference="Gretton, Borgwardt, Rasch, Schoelkopf and Smola 2012, Lemma 6",
         failure=found.failure,
     )
 
@@ -149,10 +144,7 @@ def two_sample(subject: Subject) -> Finding:
         value=value,
         interval=(low, high),
         kind="lower",
-        unit="1",
         range=(0.0, 1.0),
-        premises=(),
-        reference="Lopez-Paz and Oquab 2017, Section 3",
         failure=found.failure,
     )
 
@@ -209,11 +201,8 @@ def precision_recall(subject: Subject) -> Finding:
         value=value,
         interval=(low, high),
         kind="estimate",
-        unit="1",
         range=(0.0, math.inf),
         labels=("precision", "recall", "density", "coverage"),
-        premises=(),
-        reference="Kynkaanniemi et al. 2019, Equations 1 and 2; Naeem, Oh, Uh, Choi and Yoo 2020, Section 3",
         failure=found.failure,
     )
 
@@ -247,14 +236,12 @@ def memorization(subject: Subject) -> Finding:
         value=value,
         interval=(low, high),
         kind="estimate",
-        unit="1",
         range=(0.0, 1.0),
         premises=(
             Premise(
                 "held-out examples are independent of the training rows", "assumed", "as they were split"
             ),
         ),
-        reference="Meehan, Chaudhuri and Dasgupta 2020, Section 3",
         failure=found.failure,
         curves=curves,
     )
@@ -342,11 +329,9 @@ def modes(subject: Subject) -> Finding:
         value=value,
         interval=(low, high),
         kind="estimate",
-        unit="1",
         range=(0.0, 1.0),
         labels=("share of modes covered", "share of good samples"),
         premises=(_round(real.good, len(found.test), means.shape[1]),),
-        reference="Srivastava, Valkov, Russell, Gutmann and Sutton 2017, Section 5.1",
         failure=found.failure,
     )
 

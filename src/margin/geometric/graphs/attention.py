@@ -25,6 +25,7 @@ What attention layers of graphs share: loops, heads joined or averaged, attentio
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -276,7 +277,7 @@ class AttentionNet(NodeNet):
     """Attention layers one after another: heads joined, then ELU; those of the last layer are averaged.
 
     Args:
-        layer: ``(features, heads, width, merge) -> AttentionLayer``.
+        layer: ``(features, heads, width, merge=...) -> AttentionLayer``.
         node_features: Numbers of a node.
         outputs: Numbers of each output.
         hidden: c, numbers a head of every layer but the last.
@@ -290,7 +291,7 @@ class AttentionNet(NodeNet):
 
     def __init__(
         self,
-        layer: Callable[[int, int, int, Merge], AttentionLayer],
+        layer: Callable[..., AttentionLayer],
         node_features: int,
         outputs: int,
         *,
@@ -302,11 +303,11 @@ class AttentionNet(NodeNet):
         super().__init__()
         if layers < 1:
             raise ValueError(f"layers must be at least 1: got {layers}")
-        sizes = [node_features, *[heads * hidden] * (layers - 1)]
+        self.sizes = (node_features, *[heads * hidden] * (layers - 1), outputs)
         self.layers = nn.ModuleList(
             [
-                *(layer(size, heads, hidden, "concat") for size in sizes[:-1]),
-                layer(sizes[-1], last_heads, outputs, "mean"),
+                *(layer(size, heads, hidden, merge="concat") for size in self.sizes[:-2]),
+                layer(self.sizes[-2], last_heads, outputs, merge="mean"),
             ]
         )
 
@@ -377,58 +378,6 @@ class GATLayer(AttentionLayer):
         return left, right, edge
 
 
-# a constructor's parameters: they are the model's options
-def gat(
-    node_features: int,
-    edge_features: int,
-    num_classes: int,
-    *,
-    hidden: int = 8,
-    layers: int = 2,
-    heads: int = 8,
-    last_heads: int = 1,
-    dropout: float = 0.6,
-    attention_dropout: float = 0.6,
-    slope: float = 0.2,
-) -> AttentionNet:
-    """Class logits of every node, by layers of graph attention.
-
-    Args:
-        node_features: Numbers of a node.
-        edge_features: Numbers of an edge, which enter its scores.
-        num_classes: Number of logits.
-        hidden: Numbers a head of every layer but the last.
-        layers: Number of layers: a node's logits read the nodes so many edges away.
-        heads: Heads of every layer but the last, put side by side.
-        last_heads: Heads of the last layer, averaged.
-        dropout: Probability with which a number is dropped before each layer in training.
-        attention_dropout: Probability with which an attention weight is dropped in training.
-        slope: Of the LeakyReLU in the scores, below 0.
-    """
-
-    def layer(features: int, count: int, width: int, merge: Merge) -> GATLayer:
-        return GATLayer(
-            features,
-            count,
-            width,
-            edge_features=edge_features,
-            merge=merge,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            slope=slope,
-        )
-
-    return AttentionNet(
-        layer,
-        node_features,
-        num_classes,
-        hidden=hidden,
-        layers=layers,
-        heads=heads,
-        last_heads=last_heads,
-    )
-
-
 class GATv2Layer(AttentionLayer):
     r"""One layer of dynamic graph attention, h heads of width c, without its activation.
 
@@ -493,21 +442,29 @@ class GATv2Layer(AttentionLayer):
         return over_rows(scores, where)
 
 
-# a constructor's parameters: they are the model's options
-def gatv2(
-    node_features: int,
-    edge_features: int,
-    num_classes: int,
-    *,
-    hidden: int = 8,
-    layers: int = 2,
-    heads: int = 8,
-    last_heads: int = 1,
-    dropout: float = 0.6,
-    attention_dropout: float = 0.6,
-    slope: float = 0.2,
-) -> AttentionNet:
-    """Class logits of every node, by layers of dynamic graph attention.
+def _network(layer: Callable[..., AttentionLayer], summary: str) -> Callable[..., AttentionNet]:
+    """The constructor of a network of these layers."""
+
+    # a constructor's parameters: they are the model's options
+    def build(
+        node_features: int,
+        edge_features: int,
+        num_classes: int,
+        *,
+        hidden: int = 8,
+        layers: int = 2,
+        heads: int = 8,
+        last_heads: int = 1,
+        dropout: float = 0.6,
+        attention_dropout: float = 0.6,
+        slope: float = 0.2,
+    ) -> AttentionNet:
+        drops = {"dropout": dropout, "attention_dropout": attention_dropout}
+        each = partial(layer, edge_features=edge_features, slope=slope, **drops)
+        sizes = {"hidden": hidden, "layers": layers, "heads": heads, "last_heads": last_heads}
+        return AttentionNet(each, node_features, num_classes, **sizes)
+
+    build.__doc__ = f"""{summary}
 
     Args:
         node_features: Numbers of a node.
@@ -521,25 +478,8 @@ def gatv2(
         attention_dropout: Probability with which an attention weight is dropped in training.
         slope: Of the LeakyReLU in the scores, below 0.
     """
+    return build
 
-    def layer(features: int, count: int, width: int, merge: Merge) -> GATv2Layer:
-        return GATv2Layer(
-            features,
-            count,
-            width,
-            edge_features=edge_features,
-            merge=merge,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            slope=slope,
-        )
 
-    return AttentionNet(
-        layer,
-        node_features,
-        num_classes,
-        hidden=hidden,
-        layers=layers,
-        heads=heads,
-        last_heads=last_heads,
-    )
+gat = _network(GATLayer, "Class logits of every node, by layers of graph attention.")
+gatv2 = _network(GATv2Layer, "Class logits of every node, by layers of dynamic graph attention.")

@@ -45,8 +45,6 @@ EXACT = 1e-12
 TOLERANCE = 1e-8
 """Residual at which the Lanczos process stops on larger graphs."""
 
-ONE = torch.ones((), dtype=torch.float64)
-
 
 def is_gcn(subject: Subject) -> bool:
     """Whether the model reads graphs and holds layers of a graph convolutional network."""
@@ -129,10 +127,8 @@ def norm(subject: Subject) -> Finding:
         statement="The coupling matrix D^(-1/2) (A + I) D^(-1/2) has norm 1: no convolution enlarges the "
         "features of the nodes together, and the roots of the degrees it keeps.",
         value=torch.tensor(values or [math.nan], dtype=torch.float64),
-        unit="1",
         range=(0.0, math.inf),
-        low=ONE,
-        high=ONE,
+        equals=1.0,
         tolerance=EXACT + max(errors),
         labels=tuple(labels),
         failure="" if values else "the model does not call its convolutions with features and edges",
@@ -214,12 +210,9 @@ def share(subject: Subject) -> Finding:
         + "; ".join(f"{name}: {count:,} edges" for name, (_, count) in found.items())
         + ".",
         value=torch.tensor([alike / count for alike, count in found.values()], dtype=torch.float64),
-        unit="1",
         range=(0.0, 1.0),
         labels=tuple(found),
         failure="" if finite else "an output is not finite",
-        premises=(),
-        reference="Zhu et al. 2020, Definition 1",
         curves=curves,
     )
 
@@ -254,9 +247,6 @@ def demo() -> Subject:
     subject = small_gcn()
     batch = subject.test[0]
     return replace(subject, test=[batch._replace(weight=(torch.arange(12) % 2).float())])
-
-
-ZERO = torch.zeros((), dtype=torch.float64)
 
 
 def reach(found: CapturedLayers) -> int:
@@ -313,8 +303,7 @@ def dependence(subject: Subject) -> Finding:
         value=value.detach().cpu(),
         unit="output per input",
         range=(0.0, math.inf),
-        low=ZERO,
-        high=ZERO,
+        equals=0.0,
         failure=failure,
         premises=tuple(reads_neighbors(call, edge_index) for call in found.calls),
         reference="Alon and Yahav 2021, Section 1 (under-reaching)",

@@ -18,7 +18,7 @@ from margin.theory.prediction.held_out import held_out_answers
 ROUNDING = 1e-9
 """In float64, in parts of the largest output, or of 1."""
 
-ZERO, ONE = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64)
+ONE = torch.ones((), dtype=torch.float64)
 
 
 def colored(batches: Sequence[tuple[Tensor, ...]]) -> tuple[Coloring, Int[Tensor, " graphs"]]:
@@ -113,14 +113,11 @@ def bound(subject: Subject) -> Finding:
         "all alike, the model answers alike: the largest difference, in parts of the largest output or of 1. "
         f"A path and a star, which refinement tells apart, the model {tells} apart: {control:.3g}.",
         value=torch.tensor([apart(subject, pair) for pair in pairs], dtype=torch.float64),
-        unit="1",
         range=(0.0, math.inf),
-        low=ZERO,
-        high=ZERO,
+        equals=0.0,
         tolerance=ROUNDING,
         labels=tuple(pair.name for pair in pairs),
         premises=_local(subject),
-        reference="Xu et al. 2019, Lemma 2; Morris et al. 2019, Theorem 1",
     )
 
 
@@ -149,13 +146,11 @@ def classes(subject: Subject) -> Finding:
         statement=f"Of {len(outputs):,} {what}, in {found:,} classes of color refinement, the model gives "
         f"{different:,} different answers: their share of the classes.",
         value=torch.tensor(different / found if finite else math.nan, dtype=torch.float64),
-        unit="1",
         range=(0.0, float(max(len(outputs), 1))),
         high=ONE,
         tolerance=ROUNDING,
         failure="" if finite else "an output is not finite",
         premises=_local(subject),
-        reference="Xu et al. 2019, Lemma 2; Morris et al. 2019, Theorem 1",
     )
 
 
@@ -180,12 +175,10 @@ def ceiling(subject: Subject) -> Finding:
         statement=f"The accuracy, and the highest that any network that passes messages reaches on these "
         f"{int((weight > 0).sum()):,} examples, {len(counts):,} classes of color refinement.",
         value=(right * weight).sum() / weight.sum(),
-        unit="1",
         range=(0.0, 1.0),
         high=counts.amax(1).sum() / weight.sum(),
         tolerance=1e-12,
         premises=_local(subject),
-        reference="Xu et al. 2019, Lemma 2; Morris et al. 2019, Theorem 1",
     )
 
 

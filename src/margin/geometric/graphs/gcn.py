@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.geometric.graphs.gin import Pool
+from margin.geometric.graphs.message_passing import How as Pool
 from margin.geometric.graphs.node_net import (
     EdgeAttr,
     EdgeIndex,
@@ -92,10 +92,10 @@ class GCN(NodeNet):
         super().__init__()
         if layers < 1 or hidden < 1:
             raise ValueError(f"layers and hidden must be at least 1: got {layers}, {hidden}")
-        sizes = [node_features, *[hidden] * (layers - 1), num_classes]
+        self.sizes = (node_features, *[hidden] * (layers - 1), num_classes)
         self.layers = nn.ModuleList(
             GCNLayer(n, m, edge_weight=edge_weight, dropout=dropout if k == 0 else 0.0)
-            for k, (n, m) in enumerate(pairwise(sizes))
+            for k, (n, m) in enumerate(pairwise(self.sizes))
         )
         self.dropout = Dropout(dropout)
 
@@ -129,4 +129,4 @@ def classifier(
         dropout: Probability with which a number of a pooled row is dropped in training.
     """
     net = GCN(node_features, hidden, hidden=hidden, layers=layers, edge_weight=edge_weight, dropout=0.0)
-    return GraphReadout(net, hidden, num_classes, pool=pool, dropout=dropout)
+    return GraphReadout(net, num_classes, pool=pool, dropout=dropout)

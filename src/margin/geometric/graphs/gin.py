@@ -11,13 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.geometric.graphs.message_passing import How as Pool
+from margin.core.composition import headed
 from margin.geometric.graphs.node_net import (
     EdgeAttr,
     EdgeIndex,
     FeatureMap,
     GraphLayer,
-    GraphReadout,
     LayerReadout,
     LayerRegressor,
     NodeNet,
@@ -25,9 +24,6 @@ from margin.geometric.graphs.node_net import (
     arriving,
 )
 from margin.geometric.graphs.sparsity import Pattern, product
-
-__all__ = ["GraphReadout", "LayerReadout", "LayerRegressor", "Pool"]
-
 
 Eps = Literal["learned", "zero"]
 
@@ -79,7 +75,7 @@ class GINStack(NodeNet):
     Args:
         node_features: Numbers of a node.
         hidden: Numbers of a node after each layer.
-        layers: L, at least 1.
+        layers: Number of layers, at least 1.
         eps: Whether epsilon is learned.
         head: What follows the last layer's ReLU, each row by itself.
 
@@ -88,7 +84,13 @@ class GINStack(NodeNet):
     """
 
     def __init__(
-        self, node_features: int, *, hidden: int, layers: int, eps: Eps, head: nn.Module | None = None
+        self,
+        node_features: int,
+        *,
+        hidden: int = 64,
+        layers: int = 4,
+        eps: Eps = "learned",
+        head: nn.Module | None = None,
     ) -> None:
         super().__init__()
         if layers < 1 or hidden < 1:
@@ -127,49 +129,15 @@ def gin(
     return GINStack(node_features, hidden=hidden, layers=layers, eps=eps, head=head)
 
 
-def classifier(
-    node_features: int,
-    num_classes: int,
-    *,
-    hidden: int = 64,
-    layers: int = 4,
-    eps: Eps = "learned",
-    pool: Pool = "sum",
-    dropout: float = 0.5,
-) -> LayerReadout:
-    """Class logits of every graph, affine maps of its pooled rows after each GIN layer and before the first.
-
-    Args:
-        node_features: Numbers of a node.
-        num_classes: Number of logits.
-        hidden: Numbers of a node after each layer.
-        layers: Number of layers.
-        eps: Whether epsilon is learned.
-        pool: How the rows of a graph become one.
-        dropout: Probability with which a number of a pooled row is dropped in training.
-    """
-    net = GINStack(node_features, hidden=hidden, layers=layers, eps=eps)
-    return LayerReadout(net, net.sizes, num_classes, pool=pool, dropout=dropout)
-
-
-def regressor(
-    node_features: int,
-    *,
-    hidden: int = 64,
-    layers: int = 4,
-    eps: Eps = "learned",
-    pool: Pool = "sum",
-    dropout: float = 0.0,
-) -> LayerRegressor:
-    """One real number of every graph, by affine maps of its pooled rows after each GIN layer.
-
-    Args:
-        node_features: Numbers of a node.
-        hidden: Numbers of a node after each layer.
-        layers: Number of layers.
-        eps: Whether epsilon is learned.
-        pool: How the rows of a graph become one.
-        dropout: Probability with which a number of a pooled row is dropped in training.
-    """
-    net = GINStack(node_features, hidden=hidden, layers=layers, eps=eps)
-    return LayerRegressor(LayerReadout(net, net.sizes, 1, pool=pool, dropout=dropout))
+classifier = headed(
+    GINStack,
+    LayerReadout,
+    "Class logits of every graph, affine maps of its pooled rows after each GIN layer and before the first.",
+    without=("head",),
+)
+regressor = headed(
+    GINStack,
+    LayerRegressor,
+    "One real number of every graph, by affine maps of its pooled rows after each GIN layer.",
+    without=("head",),
+)

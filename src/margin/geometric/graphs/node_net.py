@@ -12,7 +12,6 @@ as large as a part's.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -129,9 +128,13 @@ class GraphLayer(nn.Module, ABC):
 
 
 class NodeNet(nn.Module, ABC):
-    """Graph layers one after another: from features of nodes to logits, or whatever the last layer gives."""
+    """Graph layers one after another: from features of nodes to logits, or whatever the last layer gives.
+
+    ``sizes`` are the numbers of a node before the first layer and after each.
+    """
 
     layers: nn.ModuleList
+    sizes: tuple[int, ...]
 
     @abstractmethod
     def after(self, k: int, z: Float[Tensor, "nodes width"]) -> Float[Tensor, "nodes outputs"]:
@@ -243,9 +246,8 @@ class GraphReadout(nn.Module):
     A graph without nodes has the pooled row 0.
 
     Args:
-        net: From features to the rows h, of ``width`` numbers.
-        width: Numbers of a row.
-        outputs: Numbers of an answer, as the logits of classes.
+        net: From features to the rows h.
+        num_classes: Number of logits.
         pool: How the rows of a graph become one; the sum alone knows how many nodes there are.
         dropout: Probability with which a number of a pooled row is dropped in training, in [0, 1).
 
@@ -256,11 +258,11 @@ class GraphReadout(nn.Module):
         Xu, Hu, Leskovec and Jegelka 2019, Equation 2.4 and Section 5.2.
     """
 
-    def __init__(self, net: NodeNet, width: int, outputs: int, *, pool: Pool, dropout: float) -> None:
+    def __init__(self, net: NodeNet, num_classes: int, *, pool: Pool = "mean", dropout: float = 0.5) -> None:
         super().__init__()
         self.net, self.pool = net, _checked(pool)
         self.dropout = Dropout(dropout)
-        self.head = nn.Linear(width, outputs)
+        self.head = nn.Linear(net.sizes[-1], num_classes)
 
     def forward(
         self, x: Nodes, edge_index: EdgeIndex, edge_attr: EdgeAttr, sizes: Sizes
@@ -277,8 +279,7 @@ class LayerReadout(nn.Module):
 
     Args:
         net: The layers.
-        sizes: Numbers of a node before the first layer and after each.
-        outputs: Numbers of an answer, as the logits of classes.
+        num_classes: Number of logits.
         pool: How the rows of a graph become one.
         dropout: Probability with which a number of a pooled row is dropped in training, in [0, 1).
 
@@ -290,13 +291,12 @@ class LayerReadout(nn.Module):
         pooled rows side by side: the same set of functions.
     """
 
-    def __init__(
-        self, net: NodeNet, sizes: Sequence[int], outputs: int, *, pool: Pool, dropout: float
-    ) -> None:
+    def __init__(self, net: NodeNet, num_classes: int, *, pool: Pool = "sum", dropout: float = 0.5) -> None:
         super().__init__()
         self.net, self.pool = net, _checked(pool)
         self.dropout = Dropout(dropout)
-        self.heads = nn.ModuleList(nn.Linear(size, outputs, bias=k == 0) for k, size in enumerate(sizes))
+        maps = (nn.Linear(size, num_classes, bias=k == 0) for k, size in enumerate(net.sizes))
+        self.heads = nn.ModuleList(maps)
 
     def forward(
         self, x: Nodes, edge_index: EdgeIndex, edge_attr: EdgeAttr, sizes: Sizes
@@ -312,15 +312,17 @@ class LayerReadout(nn.Module):
 
 
 class LayerRegressor(nn.Module):
-    """One real number of every graph, the one output of a readout.
+    """One real number of every graph, the one output of a :class:`LayerReadout`.
 
     Args:
-        readout: A readout of one output.
+        net: The layers.
+        pool: How the rows of a graph become one.
+        dropout: Probability with which a number of a pooled row is dropped in training, in [0, 1).
     """
 
-    def __init__(self, readout: LayerReadout) -> None:
+    def __init__(self, net: NodeNet, *, pool: Pool = "sum", dropout: float = 0.0) -> None:
         super().__init__()
-        self.readout = readout
+        self.readout = LayerReadout(net, 1, pool=pool, dropout=dropout)
 
     def forward(
         self, x: Nodes, edge_index: EdgeIndex, edge_attr: EdgeAttr, sizes: Sizes

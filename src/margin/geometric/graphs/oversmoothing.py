@@ -249,7 +249,6 @@ def contraction(subject: Subject, *, seed: int = 2018) -> Finding:
         labels=tuple(f"in {k}" for k in DEPTHS),
         failure=failure,
         premises=(premise,),
-        reference="Li, Han and Wu 2018, Theorem 1; Oono and Suzuki 2020, Section 3",
         curves=curves,
     )
 
@@ -309,7 +308,6 @@ def energy(subject: Subject) -> Finding:
         labels=tuple(labels),
         failure=failure,
         premises=(premise,),
-        reference="Cai and Wang 2020, Section 3",
         curves=curves,
     )
 

@@ -186,7 +186,6 @@ def jacobian(subject: Subject) -> Finding:
         labels=tuple(f"{k} steps" for k in shown),
         failure="" if finite else "a derivative is not finite",
         premises=premises,
-        reference="Topping, Di Giovanni, Chamberlain, Dong and Bronstein 2022, Lemma 1",
         curves={"steps": torch.tensor(shown).double(), "derivative": torch.stack(value)}
         | ({"bound": torch.stack(high)} if chain else {}),
     )

@@ -112,8 +112,9 @@ class GraphSAGE(NodeNet):
         if normalize not in ("none", "unit"):
             raise ValueError(f"normalize must be none or unit: got {normalize!r}")
         self.normalize = normalize
-        sizes = [node_features, *[hidden] * (layers - 1), num_classes]
-        self.layers = nn.ModuleList(SAGELayer(n, m, how=how, dropout=dropout) for n, m in pairwise(sizes))
+        self.sizes = (node_features, *[hidden] * (layers - 1), num_classes)
+        pairs = pairwise(self.sizes)
+        self.layers = nn.ModuleList(SAGELayer(n, m, how=how, dropout=dropout) for n, m in pairs)
 
     def after(self, k: int, z: Float[Tensor, "nodes width"]) -> Float[Tensor, "nodes width"]:
         """ReLU and the length 1 where it is wanted, but for the last layer."""

@@ -246,7 +246,6 @@ def collides(subject: Subject) -> Finding:
             break
     outputs = [model(one[None]).flatten() for one in (pair.first, pair.second)]
     size, k = pair.first.shape
-    zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement=f"Two sets of {size} elements have one code, of {width} numbers: how far apart their codes "
         "are, in parts of what moving elements as far at random does. The sets are "
@@ -254,14 +253,11 @@ def collides(subject: Subject) -> Finding:
         f"{float((outputs[0] - outputs[1]).abs().max()):.1g}: any rho errs by half of |f(X) - f(Y)| on one. "
         f"The largest of {len(found)} held-out sets has {max(map(len, found))} elements of {k} numbers.",
         value=torch.tensor(math.nan if stuck else pair.gap, dtype=torch.float64),
-        unit="1",
         range=(0.0, math.inf),
-        low=zero,
-        high=zero,
+        equals=0.0,
         scope="exists",
         tolerance=ROUNDING,
         premises=(continuity(core.phi),),
-        reference="Wagstaff, Fuchs, Engelcke, Posner and Osborne 2019, Theorem 4.3",
         failure="the search for a collision found no two different sets" if stuck else "",
     )
 
@@ -293,17 +289,13 @@ def inversion(subject: Subject) -> Finding:
         unit = (x - x.mean()) / half
         back = from_power_sums(power_sums(unit, len(unit)))
         worst = max(worst, float((back - unit).abs().max()))
-    zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement=f"M power sums determine M numbers: of {count} numbers in sets of at most {MOST}, how many "
         f"are read back wrongly. In float64 they are read back to {worst:.1g} of half their range.",
         value=torch.tensor(float(wrong), dtype=torch.float64),
         unit="numbers",
         range=(0.0, math.inf),
-        low=zero,
-        high=zero,
-        premises=(),
-        reference="Zaheer et al. 2017, Theorem 7; Macdonald 1995, Section I.2",
+        equals=0.0,
         failure="" if count else "no held-out set has elements",
     )
 
@@ -332,11 +324,8 @@ def twice(subject: Subject) -> Finding:
         value=torch.stack(changes).max().cpu(),
         unit="output units",
         range=(0.0, math.inf),
-        low=None if sums else zero,
-        high=None if sums else zero,
+        equals=None if sums else zero,
         tolerance=ROUNDING * scale,
-        premises=(),
-        reference="Xu, Hu, Leskovec and Jegelka 2019, Corollary 8; Qi et al. 2017, Theorem 2",
     )
 
 

@@ -38,8 +38,6 @@ COUNT = 3
 EXAMPLES = 512
 """Sets, or nodes, of the held-out batches that are reordered, about."""
 
-ZERO = torch.zeros((), dtype=torch.float64)
-
 
 def renumbered(pi: Int[Tensor, " nodes"], order: Int[Tensor, " graphs"], *, nodes: bool) -> Act:
     """Nodes get other places in the list, and graphs in the batch: node m is what pi(m) was.
@@ -131,14 +129,11 @@ def equivariance(subject: Subject, *, seed: int = 2017) -> Finding:
         f"difference over {COUNT} drawn orders of each kind of {where}, in parts of the largest output (or "
         "of 1).",
         value=torch.tensor(rows, dtype=torch.float64).amax(0),
-        unit="1",
         range=(0.0, math.inf),
-        low=ZERO,
-        high=ZERO,
+        equals=0.0,
         tolerance=ROUNDING,
         labels=tuple(acts),
         failure="" if finite else "an output is not finite",
-        premises=(),
         reference="Zaheer et al. 2017, Properties 1 and 2 of Section 2.1; Bronstein et al. 2021, Section 4.1",
     )
 
@@ -170,11 +165,8 @@ def group_axioms(subject: Subject, *, seed: int = 0) -> Finding:
         value=torch.tensor([float(sum(broken)), float(sum(wrong))], dtype=torch.float64),
         unit="axioms",
         range=(0.0, math.inf),
-        low=ZERO,
-        high=ZERO,
+        equals=0.0,
         labels=("group", "action"),
-        premises=(),
-        reference="Artin 2011, Sections 2.2 and 6.7",
     )
 
 

@@ -92,7 +92,6 @@ def critical_set(subject: Subject) -> Finding:
     curves = {"cloud points": first.cpu(), "cloud critical": kept.cpu()}
     if outputs.ndim == 3:
         curves["cloud classes"] = outputs[0].argmax(-1).cpu()
-    zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement="The points that attain a maximum decide alone: the largest change of an output where only "
         f"they are kept, and where half of the others are left out. They are {100 * min(shares):.3g} to "
@@ -100,12 +99,10 @@ def critical_set(subject: Subject) -> Finding:
         value=torch.stack(changes).amax(0).cpu(),
         unit="output units",
         range=(0.0, math.inf),
-        low=zero,
-        high=zero,
+        equals=0.0,
         tolerance=ROUNDING * scale,
         labels=("critical points alone", "half of the others left out"),
         premises=(alone(subject.model),),
-        reference="Qi, Su, Mo and Guibas 2017, Theorem 2",
         curves=curves,
     )
 
@@ -150,14 +147,11 @@ def orthogonality(subject: Subject) -> Finding:
         statement="How much each learned transform A stretches a vector, at least and at most, over the held-"
         f"out clouds: a turn has 1 and 1. ||I - A A^T||_F^2 is {far_text} in the mean.",
         value=torch.stack(values).cpu(),
-        unit="1",
         range=(0.0, math.inf),
         low=torch.stack(bounds)[:, 0].cpu(),
         high=torch.stack(bounds)[:, 1].cpu(),
         tolerance=ROUNDING * max(1.0, float(torch.stack(values).max())),
         labels=tuple(labels),
-        premises=(),
-        reference="Qi, Su, Mo and Guibas 2017, Equation 2; Horn and Johnson 2013, Theorem 4.3.1",
     )
 
 
@@ -205,13 +199,10 @@ def rotation(subject: Subject) -> Finding:
         statement=f"The share of {count} held-out clouds whose class changes where they are turned, about "
         f"the third axis and about any, {TURNS} times each: transforms undo what they have learned to.",
         value=shares.mean(1),
-        unit="1",
         range=(0.0, 1.0),
         kind="estimate",
         stderr=shares.std(1) / math.sqrt(count) if count > 1 else torch.full((2,), 1.0, dtype=torch.float64),
         labels=("about the third axis", "about any axis"),
-        premises=(),
-        reference="Qi, Su, Mo and Guibas 2017, Section 4.2",
     )
 
 

@@ -47,10 +47,8 @@ def spectral_form(subject: Subject) -> Finding:
     return Finding(
         statement=statement,
         value=torch.stack(errors).cpu(),
-        unit="1",
         range=(0.0, math.inf),
-        low=ZERO,
-        high=ZERO,
+        equals=0.0,
         tolerance=1e-8,
         labels=tuple(names),
         premises=(graph.premise,),
@@ -170,7 +168,6 @@ def rescaling(subject: Subject) -> Finding:
     return Finding(
         statement=statement,
         value=value,
-        unit="1",
         range=(-math.inf, math.inf),
         kind="estimate",
         interval=(value - error, value + error),
@@ -239,10 +236,8 @@ def heat(subject: Subject) -> Finding:
     return Finding(
         statement=statement,
         value=(found - expected).abs().max(),
-        unit="1",
         range=(0.0, math.inf),
-        low=ZERO,
-        high=ZERO,
+        equals=0.0,
         tolerance=1e-9,
         premises=(graph.premise,),
         reference=reference,

@@ -55,7 +55,6 @@ def unfounded(asked: Asked, statement: str, reference: str) -> Finding:
     return Finding(
         statement=statement,
         value=torch.full((), torch.nan, dtype=torch.float64),
-        unit="1",
         range=(0.0, float("inf")),
         premises=(asked.premise,),
         reference=reference,

@@ -42,8 +42,6 @@ ROUNDING = 1e-10
 NOISE = 64 * torch.finfo(torch.float64).eps
 """The rounding of one operation, in parts of the largest number that it yields."""
 
-ZERO = torch.zeros((), dtype=torch.float64)
-
 
 def cuts(time: int) -> list[int]:
     """At most :data:`CUTS` steps that have a later one, evenly spread from the first such to the last."""
@@ -141,14 +139,11 @@ def derivative(subject: Subject) -> Finding:
         "by one, in parts of that by its own input, and the largest change of the outputs up to a step where "
         "all later inputs are others, in parts of the outputs.",
         value=torch.stack(values) if values else torch.full((1,), math.nan, dtype=torch.float64),
-        unit="1",
         range=(0.0, math.inf),
-        low=ZERO,
-        high=ZERO,
+        equals=0.0,
         tolerance=ROUNDING,
         labels=tuple(f"{one.name}, {by}" for one in layers for by in ("derivative", "change")),
         premises=tuple(stated_causal(name, layer) for name, layer in outermost(subject.model)),
-        reference="van den Oord et al. 2016, Section 2.1",
         failure=failure,
     )
 
@@ -212,11 +207,8 @@ def replacement(subject: Subject) -> Finding:
         value=torch.stack(changes).amax(),
         unit="nats",
         range=(0.0, math.inf),
-        low=ZERO,
-        high=ZERO,
+        equals=0.0,
         tolerance=ROUNDING * largest,
-        premises=(),
-        reference="van den Oord et al. 2016, Equation 1",
         failure="" if vocab > 1 else "of a single token none can be replaced by another",
     )
 
@@ -326,7 +318,6 @@ def support(subject: Subject) -> Finding:
         high=torch.tensor(promised),
         labels=tuple(names),
         premises=tuple(stated_causal(name, layer) for name, layer, _ in bounded(subject)),
-        reference="van den Oord et al. 2016, Section 2.1; Bai, Kolter and Koltun 2018, Section 3.2",
         failure=failure,
         curves=curves,
     )
@@ -375,11 +366,8 @@ def cached(subject: Subject) -> Finding:
         value=gap,
         unit="nats",
         range=(0.0, math.inf),
-        low=ZERO,
-        high=ZERO,
+        equals=0.0,
         tolerance=ROUNDING * max(1.0, float(largest)),
-        premises=(),
-        reference="Paine et al. 2016, Section 2",
     )
 
 

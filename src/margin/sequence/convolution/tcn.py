@@ -108,17 +108,17 @@ class TCN(ConvolutionStack):
 
 
 classifier = readouts.classifier(
-    TCN, "Class logits of a sequence, from a TCN's last or mean output.", options=("pool",)
+    TCN, "Class logits of a sequence, from a TCN's last or mean output.", without=("head.dropout",)
 )
 regressor = readouts.regressor(
-    TCN, "One real number of a sequence, from a TCN's last or mean output.", options=("pool",)
+    TCN, "One real number of a sequence, from a TCN's last or mean output.", without=("head.dropout",)
 )
 language = readouts.language(
     TCN,
     "The distribution of the next token, from a TCN over token vectors.",
-    options=(),
     body_size="hidden",
     defaults={"hidden": 64, "layers": 5},
+    without=("readout", "head.dropout"),
 )
 forecaster = readouts.forecaster(
     TCN,

@@ -135,12 +135,10 @@ def decay(subject: Subject) -> Finding:
         statement="The factor a step by which a move of a state reaches the last one, "
         f"||dz_T / dz_(T-k)||^(1/k), over up to {longest} steps: below 1 gradients vanish, above 1 explode.",
         value=value.double(),
-        unit="1",
         range=(0.0, math.inf),
         kind="exact" if exact else "estimate",
         interval=None if exact else (value - error, value + error),
         labels=names,
-        premises=(),
         reference=REFERENCE,
         failure=_failure(names, found),
         curves=curves,
@@ -194,7 +192,6 @@ def bound(subject: Subject) -> Finding:
         f"largest factor a step, to a relative {ROUNDING:g}. "
         f"{'; '.join(_reading(one, part) for one, part, _ in each)}.",
         value=value.double(),
-        unit="1",
         range=(0.0, math.inf),
         kind="exact" if exact else "estimate",
         interval=None if exact else (value - error, value + error),
@@ -349,14 +346,11 @@ def product(subject: Subject) -> Finding:
         statement=f"The derivative of a state by the one k <= {LAGS} steps before it is the product of the k "
         "gates between: the largest relative difference.",
         value=torch.stack(errors) if found else NOTHING,
-        unit="1",
         range=(0.0, math.inf),
-        low=torch.zeros((), dtype=torch.float64),
-        high=torch.zeros((), dtype=torch.float64),
+        equals=0.0,
         tolerance=16 * LAGS * torch.finfo(torch.float64).eps,
         labels=tuple(one.name for one in found),
         premises=(bounded(found),),
-        reference="Hochreiter and Schmidhuber 1997, Section 3.1; Feng et al. 2024, Section 3.1",
         failure="" if found else NOT_WHOLE,
     )
 
@@ -397,8 +391,6 @@ def memory(subject: Subject) -> Finding:
         unit="steps",
         range=(0.0, math.inf),
         labels=tuple(f"{one.name}, {which}" for one in found for which in ("median", "longest")),
-        premises=(),
-        reference="Tallec and Ollivier 2018, Section 2",
         failure=failure if found else NOT_WHOLE,
         curves=curve,
     )

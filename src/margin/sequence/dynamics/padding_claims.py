@@ -114,11 +114,8 @@ def invariance(subject: Subject) -> Finding:
         value=changes.amax().cpu() if changes.numel() else torch.full((), math.nan),
         unit="output units",
         range=(0.0, math.inf),
-        low=zero,
-        high=zero,
+        equals=zero,
         tolerance=ROUNDING * largest,
-        premises=(),
-        reference="Goodfellow, Bengio and Courville 2016, Section 10.1",
         failure="" if changes.numel() else "no held-out sequence has a step",
     )
 

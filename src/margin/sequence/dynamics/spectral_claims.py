@@ -103,11 +103,8 @@ def eigenvalues(subject: Subject) -> Finding:
     return Finding(
         statement="The spectral radius of each recurrent matrix.",
         value=torch.stack([found.eigenvalues.abs().max() for found in now]),
-        unit="1",
         range=(0.0, math.inf),
         labels=tuple(found.name for found in now),
-        premises=(),
-        reference="Pascanu, Mikolov and Bengio 2013, Section 2.1",
         failure=_not_finite(now),
         curves=curves,
     )
@@ -142,13 +139,10 @@ def radius(subject: Subject) -> Finding:
         statement="The spectral radius of each recurrent matrix is at most its spectral norm, to a relative "
         f"{ROUNDING:g}.",
         value=torch.stack([found.eigenvalues.abs().max() for found in now]),
-        unit="1",
         range=(0.0, math.inf),
         low=torch.zeros_like(high),
         high=high,
         labels=tuple(found.name for found in now),
-        premises=(),
-        reference="Horn and Johnson 2013, Theorem 5.6.9",
         failure=failure,
     )
 
@@ -183,7 +177,6 @@ def powers(subject: Subject) -> Finding:
         statement=f"||A^k|| is at most kappa rho^k for k = 1 .. {POWERS}: the largest ratio of each "
         f"transition. Stability: {rules}.",
         value=torch.stack([ratios.max() for ratios, _ in looked]),
-        unit="1",
         range=(0.0, math.inf),
         low=torch.zeros((), dtype=torch.float64),
         high=torch.ones((), dtype=torch.float64),
@@ -198,7 +191,6 @@ def powers(subject: Subject) -> Finding:
                 else f"their conditions are {conditions}",
             ),
         ),
-        reference="Horn and Johnson 2013, Section 5.6",
         failure=f"the transition of {', '.join(bad)} is not finite" if bad else "",
         curves={name: ratios for name, (ratios, _) in zip(names, looked, strict=True)},
     )

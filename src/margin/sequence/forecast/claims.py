@@ -88,16 +88,13 @@ def coverage(subject: Subject) -> Finding:
         statement=f"Of what followed, the share between the quantiles {LEVELS[0]:g} and {LEVELS[-1]:g}, over "
         f"{len(truth):,} origins and {horizon} steps ahead, is what they promise.",
         value=each.mean(),
-        unit="1",
         range=(0.0, 1.0),
         kind="estimate",
         interval=interval,
-        low=torch.tensor(PROMISED, dtype=torch.float64),
-        high=torch.tensor(PROMISED, dtype=torch.float64),
+        equals=PROMISED,
         scope="limit",
         tolerance=ROOM,
         premises=tuple(premises),
-        reference="Koenker and Bassett 1978, Theorem 3.4",
         failure=failure,
         curves=_fan(outputs, truth, context) | {"coverage by step": inside.mean((0, 2))},
     )
@@ -157,12 +154,10 @@ def forecast_skill(subject: Subject) -> Finding:
         statement=f"Of the squared error of the forecast of no change, over {len(truth):,} origins and "
         f"{truth.shape[1]} steps ahead, this forecast saves this share.",
         value=torch.tensor(value, dtype=torch.float64),
-        unit="1",
         range=(-math.inf, 1.0),
         kind="estimate",
         stderr=stderr,
         premises=premises,
-        reference="Murphy 1988, Equation 4",
         failure=failure,
         curves={
             "steps ahead": torch.arange(1, truth.shape[1] + 1),

@@ -360,6 +360,6 @@ def recurrence(
 classifier = readouts.classifier(
     recurrence,
     "Blocks of dense linear systems, to class logits of a sequence: what the LRU is when not diagonal.",
-    options=("pool",),
     defaults={"pool": "mean"},
+    without=("head.dropout",),
 )

@@ -214,25 +214,26 @@ def recurrence(
 classifier = readouts.classifier(
     recurrence,
     "Blocks of linear recurrent units, to class logits of a sequence.",
-    options=("pool",),
     defaults={"pool": "mean"},
+    without=("head.dropout",),
 )
 regressor = readouts.regressor(
-    recurrence, "Blocks of linear recurrent units, to one real number of a sequence.", options=("pool",)
+    recurrence,
+    "Blocks of linear recurrent units, to one real number of a sequence.",
+    without=("head.dropout",),
 )
 language = readouts.language(
     recurrence,
     "Blocks of linear recurrent units over token vectors, to the logits of the next token.",
-    options=("dropout",),
     body_size="width",
     defaults={"width": 128, "states": 128, "r_min": 0.0, "r_max": 0.99},
+    without=("readout",),
 )
 forecaster = readouts.forecaster(
-    # memories of 1 to 100 rows at the beginning
-    readouts.with_options(
-        recurrence, ("width", "states", "layers", "dropout"), {"r_min": 0.5, "r_max": 0.99}
-    ),
+    recurrence,
     "The next values of each target by blocks of linear recurrent units that have read the context.",
+    defaults={"r_min": 0.5, "r_max": 0.99},  # memories of 1 to 100 rows at the beginning
+    without=("norm", "r_min", "r_max", "max_phase"),
 )
 
 

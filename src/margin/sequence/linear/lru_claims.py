@@ -92,14 +92,12 @@ def stability(subject: Subject) -> Finding:
         statement="Every eigenvalue lies inside the unit circle, whatever was learned: the largest modulus "
         f"of each layer. The longest memory is {longest:,.0f} steps to 1/e.",
         value=torch.stack([layer.eigenvalues.to(torch.complex128).abs().max() for layer in found.values()]),
-        unit="1",
         range=(0.0, math.inf),
         low=torch.zeros((), dtype=torch.float64),
         high=torch.ones((), dtype=torch.float64),
         tolerance=2.0**-51,  # of the sum value + rounding of the value, in float64
         labels=tuple(found),
         premises=(away_from_rounding(found),),
-        reference="Orvieto et al. 2023, Section 3.3",
         failure=not_finite(found),
     )
 
@@ -218,7 +216,6 @@ def variance(subject: Subject) -> Finding:
         f"over the states of each layer (to {NEAR:g}, sampled) and of its worst state (by impulses). "
         f"||B_i||^2 is {', '.join(f'{size:.3g}' for size in sizes)} in the mean (1 at the beginning).",
         value=torch.tensor(values, dtype=torch.float64).flatten(),
-        unit="1",
         range=(0.0, math.inf),
         kind="estimate",
         stderr=torch.tensor(errors, dtype=torch.float64).flatten(),
@@ -227,7 +224,6 @@ def variance(subject: Subject) -> Finding:
         tolerance=EXACT,
         labels=tuple(f"{name}, {which}" for name in found for which in ("mean", "worst state")),
         premises=(premise,),
-        reference="Orvieto et al. 2023, Section 3.4",
         failure=failure,
     )
 
@@ -271,14 +267,11 @@ def ring(subject: Subject) -> Finding:
         f"further than {high:.3f} with probability at most {FAILURE:g}; a law nearer than that is "
         "not told from it.",
         value=value if finite else torch.full_like(value, math.nan),
-        unit="1",
         range=(0.0, 1.0),
         low=torch.zeros((), dtype=torch.float64),
         high=torch.tensor(high, dtype=torch.float64),
         scope="probability",
         labels=("modulus squared", "phase"),
-        premises=(),
-        reference="Orvieto et al. 2023, Lemma 3.2; Massart 1990, Corollary 1",
         failure="" if finite else "the eigenvalues that training began with are not finite",
     )
 
@@ -366,13 +359,11 @@ def reading(subject: Subject) -> Finding:
         f"a relative error of at most T cond eps; the conditions are {conditions}. Half of the digits of "
         f"float64 remain up to {clear} steps.",
         value=torch.tensor([answer.error for answer in answers], dtype=torch.float64),
-        unit="1",
         range=(0.0, math.inf),
         low=torch.zeros_like(high),
         high=high,
         tolerance=16 * EPS,
         labels=tuple(found),
-        premises=(),
         reference="Orvieto, De, Gulcehre, Pascanu and Smith 2024, Section 3; Higham 2002, Theorem 20.1",
         failure=failure,
         curves={"steps": torch.arange(1.0, answers[0].steps + 1)}

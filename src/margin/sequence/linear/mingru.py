@@ -271,7 +271,8 @@ language = readouts.language(
     recurrence, "Minimal gated recurrent units to the distribution of the next token."
 )
 forecaster = readouts.forecaster(
-    readouts.with_options(recurrence, ("hidden", "layers", "dropout")),
+    recurrence,
     "The next values of each target by minimal gated recurrent units that have read the context.",
     defaults={"layers": 2},
+    without=("gate", "memory"),
 )

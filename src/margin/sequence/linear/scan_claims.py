@@ -174,7 +174,6 @@ def is_loop(subject: Subject) -> Finding:
         high=torch.tensor([most for _, most in measured], dtype=torch.float64) if found else None,
         labels=tuple(one.name for one in found),
         premises=(bounded(found),),
-        reference="Blelloch 1990, Section 1.4; Higham 2002, Section 3.1",
         failure="" if found else NOT_WHOLE,
     )
 
@@ -217,7 +216,6 @@ def associative(subject: Subject) -> Finding:
         high=torch.tensor([16.0 if one.b.is_complex() else 4.0 for one in found]) if found else None,
         labels=tuple(one.name for one in found),
         premises=(bounded(found),),
-        reference="Blelloch 1990, Section 1.4",
         failure="" if found else NOT_WHOLE,
     )
 
@@ -261,6 +259,5 @@ def depth(subject: Subject) -> Finding:
         tolerance=1e-9,
         labels=tuple(one.name for one in found),
         premises=(bounded(found),),
-        reference="Hillis and Steele 1986, Section All Partial Sums of an Array",
         failure="" if found else NOT_WHOLE,
     )

@@ -201,20 +201,15 @@ def equals_autograd(subject: Subject) -> Finding:
     values, failure = [torch.tensor(math.nan).double() for _ in layers], NONE_COUNTED
     if len(batch.inputs[0]):
         values, failure = compared(subject, model, batch)
-    zero = torch.zeros((), dtype=torch.float64)
     return Finding(
         statement="The recursion g_t = dl_t/dz_t + J_(t+1)^T g_(t+1) is autograd's gradient by the weights "
         "of each simple recurrent network: the largest difference, in parts of the largest entry, for the "
         f"mean loss of {len(batch.inputs[0])} held-out examples, the first that count.",
         value=torch.stack(values).cpu(),
-        unit="1",
         range=(0.0, math.inf),
-        low=zero,
-        high=zero,
+        equals=0.0,
         tolerance=ROUNDING,
         labels=tuple(name for name, _ in layers),
-        premises=(),
-        reference="Werbos 1990, Section III; Goodfellow, Bengio and Courville 2016, Section 10.2.2",
         failure=failure,
     )
 
@@ -318,7 +313,6 @@ def truncation_bias(subject: Subject) -> Finding:
         statement="The relative error of the gradient by the recurrences' parameters where no derivative "
         f"leaves a window of k of {time} steps, the mean over {len(errors)} groups of held-out examples.",
         value=value,
-        unit="1",
         range=(0.0, math.inf),
         kind="exact" if stderr is None else "estimate",
         stderr=stderr,
@@ -326,8 +320,6 @@ def truncation_bias(subject: Subject) -> Finding:
         high=free,
         tolerance=ROUNDING,
         labels=tuple(f"window {k}" for k in windows),
-        premises=(),
-        reference="Williams and Peng 1990, Section 3",
         failure=failure,
         curves={"window": torch.tensor(windows), "relative error of the gradient": value},
     )
@@ -443,20 +435,16 @@ def streaming(subject: Subject) -> Finding:
     answers = [answer(one) for one in layers]
     wrong = any(bool(value > ROUNDING) for value, _ in answers)
     failure = "" if wrong else "; ".join(why for _, why in answers if why)
-    zero = torch.zeros((), dtype=torch.float64)
     steps = max((one.x.shape[1] for one in layers), default=0)
     return Finding(
         statement=f"Over {steps} steps, outputs and last state of each recurrence are those of its step, one "
         "input at a time: the largest difference, in parts of the largest number of each.",
         value=torch.stack([value for value, _ in answers]) if layers else torch.full((1,), math.nan),
-        unit="1",
         range=(0.0, math.inf),
-        low=zero,
-        high=zero,
+        equals=0.0,
         tolerance=ROUNDING,
         labels=tuple(one.name.removeprefix("model.") for one in layers),
         premises=tuple(stated_causal(one.name, one.recurrence) for one in layers),
-        reference="Goodfellow, Bengio and Courville 2016, Section 10.1",
         failure=failure if layers else NOT_WHOLE,
     )
 

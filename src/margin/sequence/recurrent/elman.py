@@ -145,5 +145,5 @@ class DeepTransition(Recurrence):
 
 
 deep_transition = readouts.classifier(
-    DeepTransition, "A recurrence with a deep transition to class logits.", options=("pool",)
+    DeepTransition, "A recurrence with a deep transition to class logits.", without=("dropout",)
 )

@@ -165,16 +165,17 @@ def recurrence(
     return TorchRecurrence(layer)
 
 
-few_options = readouts.with_options(recurrence, ("hidden", "layers", "dropout"))
-
 classifier = readouts.classifier(recurrence, "A GRU to class logits.")
 regressor = readouts.regressor(recurrence, "A GRU to one real number.")
 language = readouts.language(recurrence, "A GRU to the distribution of the next token.")
 forecaster = readouts.forecaster(
-    few_options, "The next values of each target by gated recurrent units that have read the context."
+    recurrence,
+    "The next values of each target by gated recurrent units that have read the context.",
+    without=("reset", "gate", "recurrent_init"),
 )
 quantiles = readouts.forecaster(
-    few_options,
+    recurrence,
     "The quantiles .1, .5 and .9 of the next values of each target, by gated recurrent units.",
     outputs="quantiles",
+    without=("reset", "gate", "recurrent_init"),
 )

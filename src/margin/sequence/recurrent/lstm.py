@@ -204,6 +204,7 @@ classifier = readouts.classifier(recurrence, "An LSTM to class logits.")
 regressor = readouts.regressor(recurrence, "An LSTM to one real number.")
 language = readouts.language(recurrence, "An LSTM to the distribution of the next token.")
 forecaster = readouts.forecaster(
-    readouts.with_options(recurrence, ("hidden", "layers", "dropout")),
+    recurrence,
     "The next values of each target by a long short-term memory that has read the context.",
+    without=("output", "forget_bias", "memory", "recurrent_init"),
 )

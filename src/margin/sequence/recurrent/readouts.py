@@ -211,75 +211,48 @@ class LanguageModel(nn.Module):
 Constructor = Callable[..., Any]
 
 
-def with_options(
-    function: Constructor, options: Sequence[str], values: Mapping[str, Any] | None = None
-) -> Constructor:
-    """A constructor that has these options alone; the others stay at their default.
-
-    Args:
-        function: A body or a head.
-        options: Which of its keyword-only parameters are kept, in its own order.
-        values: Of options that are not kept, those that are to have another value than their default.
-    """
-    signature = inspect.signature(function)
-    kept = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY or p.name in options]
-
-    def _build(*given: Any, **chosen: Any) -> Any:
-        return function(*given, **{**(values or {}), **chosen})
-
-    _build.__doc__ = inspect.getdoc(function)
-    made = function if isinstance(function, type) else signature.return_annotation
-    _build.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=kept, return_annotation=made
-    )
-    return _build
-
-
 def classifier(
     body: Constructor,
     summary: str,
     *,
-    options: Sequence[str] = ("pool", "dropout"),
     defaults: Mapping[str, Any] | None = None,
+    without: Sequence[str] = (),
 ) -> Constructor:
     """The constructor of a :class:`SequenceClassifier` with this body, see :func:`headed`.
 
     Args:
         body: The constructor of a recurrence: its input size, and options.
         summary: First sentence of its docstring.
-        options: Those of the head that the model has.
         defaults: Options whose default is another than body and head state.
+        without: Options that cannot be chosen.
     """
-    return headed(body, with_options(SequenceClassifier, options), summary, defaults=defaults)
+    return headed(body, SequenceClassifier, summary, defaults=defaults, without=without)
 
 
-def regressor(
-    body: Constructor, summary: str, *, options: Sequence[str] = ("pool", "dropout")
-) -> Constructor:
+def regressor(body: Constructor, summary: str, *, without: Sequence[str] = ()) -> Constructor:
     """The constructor of a :class:`SequenceRegressor` with this body, see :func:`classifier`."""
-    return headed(body, with_options(SequenceRegressor, options), summary)
+    return headed(body, SequenceRegressor, summary, without=without)
 
 
 def language(
     body: Constructor,
     summary: str,
     *,
-    options: Sequence[str] = ("readout", "dropout"),
     body_size: str = "embedding",
     defaults: Mapping[str, Any] | None = None,
+    without: Sequence[str] = (),
 ) -> Constructor:
     """The constructor of a :class:`LanguageModel` with this body, see :func:`classifier`.
 
     Args:
         body: The constructor of a recurrence.
         summary: First sentence of its docstring.
-        options: Those of the head that the model has.
         body_size: The option that is the length of a token's vector: one of its own, or one of the body's.
         defaults: Options whose default is another than body and head state; None: vectors of 64, 128 units.
+        without: Options that cannot be chosen.
     """
     changed = {"embedding": 64, "hidden": 128} if defaults is None else defaults
-    head = with_options(LanguageModel, options)
-    return headed(body, head, summary, defaults=changed, body_size=body_size)
+    return headed(body, LanguageModel, summary, defaults=changed, body_size=body_size, without=without)
 
 
 def forecaster(
@@ -288,6 +261,7 @@ def forecaster(
     *,
     outputs: Literal["mean", "quantiles"] = "mean",
     defaults: Mapping[str, Any] | None = None,
+    without: Sequence[str] = (),
 ) -> Constructor:
     """The constructor of a :class:`~margin.sequence.forecast.forecasting.Forecaster` with this body.
 
@@ -298,6 +272,7 @@ def forecaster(
         summary: First sentence of its docstring.
         outputs: What is forecast of each value, its mean or its quantiles.
         defaults: Options whose default is another than body and head state.
+        without: Options that cannot be chosen.
     """
     signature = inspect.signature(body)
     reads = inspect.signature(Forecaster).parameters["reads"]
@@ -307,5 +282,5 @@ def forecaster(
 
     _reader.__doc__ = inspect.getdoc(body)
     _reader.__signature__ = signature.replace(parameters=[*signature.parameters.values(), reads])  # type: ignore[attr-defined]
-    head = with_options(Forecaster, ("reads", "normalize"), {"outputs": outputs})
-    return headed(_reader, head, summary, defaults=defaults)
+    changed = {"outputs": outputs, **(defaults or {})}
+    return headed(_reader, Forecaster, summary, defaults=changed, without=("outputs", *without))

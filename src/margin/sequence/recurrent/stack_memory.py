@@ -102,13 +102,13 @@ class StackMemory(Recurrence):
 
 
 classifier = readouts.classifier(
-    readouts.with_options(StackMemory, ("hidden", "stacks", "capacity")),
+    StackMemory,
     "A recurrence with stacks to class logits.",
-    options=("pool",),
+    without=("reads", "recurrent", "dropout"),
 )
 language = readouts.language(
-    readouts.with_options(StackMemory, ("hidden", "stacks", "capacity", "recurrent")),
+    StackMemory,
     "A recurrence with stacks to the distribution of the next token.",
-    options=(),
     defaults={"embedding": 16},
+    without=("reads", "readout", "dropout"),
 )

@@ -92,12 +92,9 @@ def rows(subject: Subject) -> Finding:
         statement=f"Over {drawn.words()}, of which {sum(n for _, n in found)} have a source with tokens, the "
         "weights of each target token on the source sum to 1, and none lies on padding.",
         value=torch.stack([off for off, _ in found]).amax(0),
-        unit="1",
         range=(0.0, math.inf),
         low=torch.zeros(2, dtype=torch.float64),
         high=torch.tensor([rounding, 0.0], dtype=torch.float64),
-        premises=(),
-        reference="Bahdanau, Cho and Bengio 2015, Equation 6",
         labels=("largest |sum - 1|", "largest weight on padding"),
     )
 
@@ -174,7 +171,6 @@ def alignment(subject: Subject) -> Finding:
         unit="share of target tokens",
         range=(0.0, 1.0),
         premises=(independent_draws(subject),),
-        reference="Bahdanau, Cho and Bengio 2015, Section 5.2.1 and Figure 3",
         labels=("same place", "same place from the end"),
         failure="" if bool(shares[0].stderr.isfinite()) else "no error from fewer than 2 pairs with tokens",
         curves={"alignment": _longest(parts)},
@@ -210,18 +206,13 @@ def normalization(subject: Subject) -> Finding:
         before = log_p[:, :n].gather(2, body[:, :, None])[:, :, 0].sum(1)
         after = log_p[:, n, END] if n < depth - 1 else log_p[:, n].logsumexp(1)
         total = total + (before + after).exp().sum().cpu()
-    one = torch.ones((), dtype=torch.float64)
     return Finding(
         statement=f"The probabilities of all targets that end within {depth} tokens, and of all beginnings "
         f"of {depth} tokens that do not, sum to 1 ({vocab:,} tokens; of one source, the first held-out one).",
         value=total,
-        unit="1",
         range=(0.0, math.inf),
-        low=one,
-        high=one,
+        equals=1.0,
         tolerance=ROUNDING,
-        premises=(),
-        reference="Sutskever, Vinyals and Le 2014, Section 2, Equation 1",
     )
 
 
@@ -257,7 +248,6 @@ def search(subject: Subject) -> Finding:
         low=ZERO if every else None,
         tolerance=level,
         premises=() if every else (independent_draws(subject),),
-        reference="Sutskever, Vinyals and Le 2014, Section 3.2",
         failure="" if len(gain) > 1 else f"fewer than 2 of {drawn.taken} translations end",
     )
 
@@ -303,7 +293,6 @@ def by_length(subject: Subject) -> Finding:
         unit="share of target tokens",
         range=(-1.0, 1.0),
         premises=(independent_draws(subject),),
-        reference="Bahdanau, Cho and Bengio 2015, Section 5.1 and Figure 2",
         failure=""
         if bool(low < high) and bool((short.stderr + long.stderr).isfinite())
         else "too few sources of different lengths",

@@ -14,7 +14,14 @@ from torch import Tensor, nn
 
 from margin.core.types import Batch, Objective
 from margin.theory.curvature.hessian import MEMORY, risk_hessian
-from margin.theory.curvature.lanczos import FEWEST, SEED, Product, extreme_eigenvalues, random_direction
+from margin.theory.curvature.lanczos import (
+    FEWEST,
+    SEED,
+    Product,
+    extreme_eigenvalues,
+    orthogonal_part,
+    random_direction,
+)
 
 Order = Literal["magnitude", "largest", "smallest"]
 """Which eigenvalues lead: those of largest magnitude, the largest, or the smallest."""
@@ -52,13 +59,8 @@ class _Projection:
 
     def take(self, image: Tensor) -> tuple[Tensor, float]:
         """The part of the newest vector's image outside of the space, and its norm."""
-        known, k = self.V[: self.size], self.size - 1
-        before = float(image.norm())
-        h = known @ image
-        w = image - h @ known
-        if float(w.norm()) < 0.7 * before:  # "twice is enough" (Parlett 1980, Section 6.9)
-            c = known @ w
-            w, h = w - c @ known, h + c
+        k = self.size - 1
+        w, h = orthogonal_part(image, self.V[: self.size])
         column = h.double().cpu()
         self.rounding = math.hypot(self.rounding, float((column[:k] - self.T[k, :k]).norm()))
         self.T[k, k] = column[k]

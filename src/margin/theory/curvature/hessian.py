@@ -54,6 +54,39 @@ class SquareMap(Protocol):
         ...
 
 
+REMEMBERED = 2**28
+"""Bytes of products that are kept for the next question about the same matrix."""
+
+
+class Products:
+    """What is known of a Hessian from the questions before: its gradient, and its products with vectors.
+
+    The Lanczos process begins alike in all of them, so that most of what one asks another has asked. It
+    holds while the weights stay as they are.
+    """
+
+    def __init__(self) -> None:
+        self.gradient: tuple[Tensor, float] | None = None
+        self.finite = True
+        self._known: dict[tuple[float, float], tuple[Tensor, Tensor]] = {}
+        self._room = REMEMBERED
+
+    def get(self, v: Tensor) -> Tensor | None:
+        """The product with this very vector, where it is known."""
+        vector, image = self._known.get(_mark(v), (None, None))
+        return image.clone() if vector is not None and image is not None and torch.equal(vector, v) else None
+
+    def put(self, v: Tensor, image: Tensor) -> None:
+        """Keep a product while there is room."""
+        self._room -= v.nbytes + image.nbytes
+        if self._room >= 0:
+            self._known[_mark(v)] = (v.clone(), image.clone())
+
+
+def _mark(v: Tensor) -> tuple[float, float]:
+    return float(v[0]), float(v.sum())
+
+
 class RiskHessian:
     r"""The symmetric linear map v -> H v, H the second derivative of sum(w loss) / sum(w) by the parameters.
 
@@ -64,9 +97,11 @@ class RiskHessian:
     Args:
         asked: The model, the examples, and how they are cut.
         objective: The loss of each term.
+        known: What other questions found of the same matrix; what this one finds is added.
     """
 
-    def __init__(self, asked: "Asked", objective: Objective) -> None:
+    def __init__(self, asked: "Asked", objective: Objective, known: Products | None = None) -> None:
+        self.known = known
         self.model, self.batches, self.chunk, self._keep = asked
         self.objective = objective
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -74,7 +109,7 @@ class RiskHessian:
             raise ValueError("a Hessian needs parameters that require a gradient: the model has none")
         self.sizes = [p.numel() for p in self.parameters]
         self.dim = sum(self.sizes)
-        self.finite = True  # whether every loss met so far was
+        self.finite = known is None or known.finite  # whether every loss met so far was
         self._kept: list[tuple[list[Tensor], Tensor]] | None = None
 
     @property
@@ -89,13 +124,19 @@ class RiskHessian:
 
     def __call__(self, v: Float[Tensor, " dim"]) -> Float[Tensor, " dim"]:
         """H v, of the dtype of ``v``."""
+        if self.known is not None and (image := self.known.get(v)) is not None:
+            return image
         pieces = v.split(self.sizes)
         direction = [piece.view_as(p).to(p) for piece, p in zip(pieces, self.parameters, strict=True)]
         total, weight = torch.zeros_like(v), torch.zeros((), dtype=torch.float64)
         for gradient, count in self._gradients():
             total += self._product(gradient, direction).to(v)
             weight += count.double().cpu()
-        return total / float(weight)
+        total /= float(weight)
+        if self.known is not None:
+            self.known.finite = self.finite
+            self.known.put(v, total)
+        return total
 
     def gradient(self, batch: Batch) -> Float[Tensor, " dim"]:
         """The gradient of sum(w loss) / sum(w) over one batch."""
@@ -110,12 +151,17 @@ class RiskHessian:
         return total / weight
 
     def _summed_gradient(self) -> tuple[Tensor, float]:
+        if self.known is not None and self.known.gradient is not None:
+            return self.known.gradient
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
         weight = torch.zeros((), dtype=torch.float64)
         for gradient, count in self._gradients():
             weight += count.double().cpu()
             if gradient:
                 total += torch.cat([part.detach().reshape(-1).to(total) for part in gradient])
+        if self.known is not None:
+            self.known.finite = self.finite
+            self.known.gradient = total, float(weight)
         return total, float(weight)
 
     def start(self, seed: int = SEED) -> Float[Tensor, " dim"]:
@@ -272,6 +318,7 @@ def risk_hessian(
     independent: bool = True,
     chunk: int | None = None,
     memory: int = MEMORY,
+    known: Products | None = None,
 ) -> Iterator[RiskHessian]:
     """The Hessian of a model's risk, for the length of a ``with``; leaves no trace in the model.
 
@@ -288,6 +335,7 @@ def risk_hessian(
             be cut; if not, ``chunk`` and ``memory`` bound nothing.
         chunk: Examples differentiated at once; None: as many as fit in ``memory``.
         memory: Bytes that the graphs of a chunk may hold, about; above 0.
+        known: What other questions found of the same matrix.
 
     Raises:
         ValueError: ``chunk`` or ``memory`` is below 1, there are no examples, or no parameter requires a
@@ -298,7 +346,7 @@ def risk_hessian(
     with differentiating(
         model, batches, objective, independent=independent, chunk=chunk, memory=memory
     ) as asked:
-        hessian = RiskHessian(asked, objective)
+        hessian = RiskHessian(asked, objective, known)
         try:
             yield hessian
         finally:

@@ -50,25 +50,31 @@ class Extremes(NamedTuple):
 def krylov(matvec: Product, basis: Float[Tensor, "rows dim"]) -> Iterator[tuple[float, float]]:
     """The Lanczos recurrence: fills ``basis`` row by row from its first, yields alpha and beta of each step.
 
-    Each new vector is made orthogonal to all earlier ones by two products with the basis, and once more
-    where that took away most of it ("twice is enough", Parlett 1980, Section 6.9).
+    Each new vector is made orthogonal to all earlier ones: see :func:`orthogonal_part`.
 
     Args:
         matvec: Product with the symmetric matrix.
         basis: Its first row is the start, of norm 1; there is a row more than steps taken.
     """
     for k in range(len(basis) - 1):
-        w = matvec(basis[k]).to(basis)
-        known = basis[: k + 1]
-        alpha = float(w @ basis[k])
-        before = float(w.norm())
-        w = w - alpha * basis[k]
-        w = w - (known @ w) @ known
-        if float(w.norm()) < 0.7 * before:
-            w = w - (known @ w) @ known
+        w, h = orthogonal_part(matvec(basis[k]).to(basis), basis[: k + 1])
         beta = float(w.norm())
         basis[k + 1] = w / beta if beta > 0 else 0
-        yield alpha, beta
+        yield float(h[k]), beta
+
+
+def orthogonal_part(w: Tensor, known: Float[Tensor, "rows dim"]) -> tuple[Tensor, Float[Tensor, " rows"]]:
+    """A vector less its part in the span of orthonormal rows, and its products with them.
+
+    It is taken away twice where that is most of it ("twice is enough", Parlett 1980, Section 6.9).
+    """
+    before = float(w.norm())
+    h = known @ w
+    w = w - h @ known
+    if float(w.norm()) < 0.7 * before:
+        c = known @ w
+        w, h = w - c @ known, h + c
+    return w, h
 
 
 def ritz_pairs(
@@ -179,7 +185,7 @@ def extreme_eigenvalues(
             break
         if all(_settled(end, values, residuals, tol) for end in ends):
             break
-    return _measured(torch.stack(images), basis, values, vectors, ends, tol, share)
+    return _measured(images, basis, values, vectors, ends, tol, share)
 
 
 def _settled(end: End, values: Tensor, residuals: Tensor, tol: float) -> bool:
@@ -195,7 +201,7 @@ def _nothing(ends: int, iterations: int) -> Extremes:
 
 
 def _measured(
-    images: Tensor,
+    images: Sequence[Tensor],
     basis: Tensor,
     ritz: Tensor,
     vectors: Tensor,
@@ -210,7 +216,9 @@ def _measured(
         weights = vectors[:, -1 if end == "largest" else 0].to(basis)
         y = weights @ basis[:k]
         weights, y = weights / y.norm(), y / y.norm()
-        image = weights @ images
+        image = torch.zeros_like(y)
+        for weight, one in zip(weights.tolist(), images, strict=True):
+            image.add_(one, alpha=weight)
         value = y @ image
         values.append(float(value))
         residuals.append(float((image - value * y).norm()))

@@ -33,6 +33,7 @@ from margin.theory.curvature.trained_weights import (
     NO_LOSS,
     UNIT,
     hessian_of,
+    lanczos_steps,
     of_weights,
     vectors_within,
 )
@@ -383,7 +384,7 @@ def deciding(ends: Ends) -> tuple[Kind, float]:
     return "undecided", max(abs(ends.smallest), abs(ends.largest))
 
 
-def ends_of(hessian: RiskHessian, tol: float = 1e-3, max_iterations: int = 150) -> Ends:
+def ends_of(hessian: RiskHessian, tol: float = 1e-3, max_iterations: int = 150, memory: int = MEMORY) -> Ends:
     """Both ends of a Hessian's spectrum: exact for few parameters, else by the Lanczos process."""
     if hessian.dim <= FEW:
         A = as_matrix(hessian, hessian.dim, dtype=hessian.dtype, device=hessian.device)
@@ -394,7 +395,8 @@ def ends_of(hessian: RiskHessian, tol: float = 1e-3, max_iterations: int = 150) 
         # Rounding of a product, as its antisymmetric part shows it, and of the decomposition.
         error = float((A - A.T).norm()) + 10 * hessian.dim * torch.finfo(hessian.dtype).eps * norm
         return Ends(float(values[0]), float(values[-1]), error, True)
-    found = extreme_eigenvalues(hessian, hessian.start(), tol=tol, max_iterations=max_iterations, share=0.5)
+    steps = lanczos_steps(hessian, max_iterations)
+    found = extreme_eigenvalues(hessian, hessian.start(), tol=tol, max_iterations=steps, share=0.5)
     largest, smallest = found.values.tolist()
     error = float(found.residuals.max()) + 10 * torch.finfo(hessian.dtype).eps * abs(largest)
     return Ends(smallest, largest, error, found.missed == 0, found.converged)

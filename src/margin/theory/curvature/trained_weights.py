@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.core.findings import Finding, Premise, Subject
+from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import sample_examples
 from margin.theory.curvature.eigenpairs import ROWS, leading_eigenpairs
-from margin.theory.curvature.hessian import MEMORY, RiskHessian, SquareMap, risk_hessian
+from margin.theory.curvature.hessian import MEMORY, Products, RiskHessian, SquareMap, risk_hessian
 from margin.theory.curvature.hutchinson import (
     FEW,
     PRINTED_MISS,
@@ -28,8 +28,9 @@ from margin.theory.curvature.hutchinson import (
     half_width,
     hutchinson_trace,
 )
-from margin.theory.curvature.lanczos import Extremes, extreme_eigenvalues
+from margin.theory.curvature.lanczos import FEWEST, Extremes, extreme_eigenvalues
 from margin.theory.curvature.twice_differentiable import twice_differentiable
+from margin.theory.prediction.held_out import kept
 
 UNIT = "loss / weight^2"
 NO_LOSS = "the loss is not finite"
@@ -57,8 +58,9 @@ class Sample(NamedTuple):
 def differentiated(subject: Subject, examples: int | None, *, seed: int = 0) -> Sample:
     """The training batches, or the held-out ones where those are not known.
 
-    All of up to 2,048 examples where ``examples`` is 1,024; else ``examples`` of them, drawn at random. The
-    mark is "" for all training examples, and else says which: "held-out, 1,024 drawn".
+    All of up to 2,048 examples where ``examples`` is 1,024; else ``examples`` of them, drawn at random, or as
+    many as the subject allows (``Subject.most``). The mark is "" for all training examples, and else says
+    which: "held-out, 1,024 drawn".
 
     Args:
         subject: The model with its examples.
@@ -74,8 +76,9 @@ def differentiated(subject: Subject, examples: int | None, *, seed: int = 0) -> 
     kind = "training" if subject.train else "held-out"
     if not len(batches):
         raise ValueError("curvature needs examples: the subject has none")
-    found = sample_examples(batches, examples, seed=seed, whole_batches=not subject.independent)
-    if examples is not None and found.among <= examples * MOST // DRAWN:
+    few = subject.at_most(examples)
+    found = sample_examples(batches, few, seed=seed, whole_batches=not subject.independent)
+    if examples is not None and found.among <= min(examples * MOST // DRAWN, subject.most or found.among):
         found = sample_examples(batches, None)
     unknown = "" if subject.train else " (the training ones are not known)"
     marks = ("" if subject.train else "held-out", "" if found.whole else f"{found.taken:,} drawn")
@@ -88,11 +91,18 @@ def hessian_of(
 ) -> Iterator[tuple[RiskHessian, Sample]]:
     """The Hessian of a subject's mean loss, and its examples.
 
+    What one claim found of it is kept for the next: its gradient and its products.
     The arguments are those of :func:`sharpness`; another seed draws other examples.
     """
     sample = differentiated(subject, examples, seed=seed)
+    known = kept(subject, f"products {subject.at_most(examples)} {seed}", Products, lambda _: 0)
     with risk_hessian(
-        subject.model, sample.batches, subject.objective, independent=subject.independent, memory=memory
+        subject.model,
+        sample.batches,
+        subject.objective,
+        independent=subject.independent,
+        memory=memory,
+        known=known,
     ) as hessian:
         yield hessian, sample
 
@@ -100,6 +110,20 @@ def hessian_of(
 def vectors_within(dim: int, memory: int, itemsize: int, *, least: int, most: int) -> int:
     """How many vectors fit in half of the memory, between ``least`` and ``most``."""
     return min(most, max(least, memory // 2 // max(dim * itemsize, 1)))
+
+
+def lanczos_steps(hessian: RiskHessian, most: int) -> int:
+    """How many steps of the Lanczos process fit in memory, at most so many: it holds two vectors a step.
+
+    Raises:
+        NotAsked: Too few do for an end of the spectrum to be found.
+    """
+    fit = MEMORY // (2 * hessian.dim * hessian.dtype.itemsize)
+    if fit < min(most, FEWEST, hessian.dim):
+        raise NotAsked(
+            f"the vectors of {FEWEST} Lanczos steps of {hessian.dim:,} weights do not fit in memory"
+        )
+    return min(most, fit)
 
 
 def sharpness(
@@ -123,8 +147,9 @@ def sharpness(
         memory: Bytes that the graphs of a chunk of examples may hold, about.
     """
     with hessian_of(subject, examples, memory) as (hessian, sample):
+        steps = lanczos_steps(hessian, max_iterations)
         start = hessian.start()
-        found = extreme_eigenvalues(hessian, start, tol=tol / 10, max_iterations=max_iterations, share=0.5)
+        found = extreme_eigenvalues(hessian, start, tol=tol / 10, max_iterations=steps, share=0.5)
     scale = float(found.values.abs().max())
     settled = found.converged or bool((found.residuals <= tol * scale).all())
     # An eigenvalue lies within the residual; that none lies beyond it, twice as far, is a premise.
@@ -193,9 +218,12 @@ def leading(
     with hessian_of(subject, examples, memory) as (hessian, sample):
         start = hessian.start()
         count = min(count, hessian.dim)
-        rows = vectors_within(hessian.dim, memory, start.element_size(), least=count + 2, most=ROWS)
+        least = count + 2
+        if least * start.nbytes > MEMORY:
+            raise NotAsked(f"{least} vectors of {hessian.dim:,} weights do not fit in memory")
+        rows = vectors_within(hessian.dim, memory, start.element_size(), least=least, most=ROWS)
         found = leading_eigenpairs(
-            hessian, start, count, tol=tol / CLOSER, max_products=max_products, rows=max(rows, count + 2)
+            hessian, start, count, tol=tol / CLOSER, max_products=max_products, rows=rows
         )
     settled = found.converged or bool((found.residuals <= tol * found.values.abs().max()).all())
     failure = "" if settled else _unsettled(found.values, found.residuals, found.products, tol)
@@ -303,19 +331,20 @@ def _trace(
     """The trace over all examples, or the mean of those of random samples; whether every loss was finite.
 
     The trace is a mean over examples: the spread of its values on samples that were drawn apart from each
-    other, with probes of their own, is all of its error.
+    other, with probes of their own, is all of its error. So each needs few probes: of examples there are few.
     """
     sample = differentiated(subject, examples)
     if sample.whole:
         with hessian_of(subject, examples, memory) as (hessian, sample):
             return trace_of(hessian, rank, probes, memory), sample, hessian.finite
-    values, finite, size = [], True, max(1, (examples or DRAWN) // GROUPS)
+    values, finite, size = [], True, max(1, (subject.at_most(examples) or DRAWN) // GROUPS)
     for seed in range(1, GROUPS + 1):
         few = differentiated(subject, size, seed=seed)
         with risk_hessian(
             subject.model, few.batches, subject.objective, independent=subject.independent, memory=memory
         ) as hessian:
-            values.append(trace_of(hessian, rank, probes, memory, seed=1990 + seed).value.double().cpu())
+            found = trace_of(hessian, max(1, rank // 4), max(2, probes // 6), memory, seed=1990 + seed)
+            values.append(found.value.double().cpu())
             finite &= hessian.finite
     draws = torch.stack(values)
     stderr = draws.std() / math.sqrt(GROUPS)

@@ -1,7 +1,9 @@
 """What predictions are worth: risk, margins, calibration, confusion, ranking, residuals."""
 
 from margin.core.catalog import (
+    KNOWN,
     LABELS,
+    MOVABLE,
     PROBABILITIES,
     TARGETS,
     TRAINING,
@@ -18,7 +20,13 @@ from margin.core.catalog import (
 TWO_CLASSES = Need("the probabilities of exactly two classes",
     "margin.theory.prediction.calibration:has_two_classes")
 MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking:has_many_classes")
+SEVERAL_LABELS = Need("several labels an example",
+    "margin.theory.prediction.multilabel:has_several_labels")
 REAL_VALUES = Need("predictions of real values", "margin.theory.prediction.residuals:has_values")
+FEATURES = Need("one row of at most 200 real features an example",
+    "margin.theory.prediction.failures:has_features")
+RIGHT_ANSWERS = Need("class labels, or predictions of real values",
+    "margin.theory.prediction.baselines:has_right_answers")
 WILSON = "Wilson 1927 (Brown, Cai and DasGupta 2001, Section 3.1.1)"
 DELONG = (
     "DeLong, DeLong and Clarke-Pearson 1988; Newcombe 2006; "
@@ -56,17 +64,34 @@ CLAIMS: tuple[Claim, ...] = (
         "Generalization gap: by how much does the held-out loss exceed the training loss?",
         "Shalev-Shwartz and Ben-David 2014, Equations 3.3 and 3.4 (risk, empirical risk)",
         needs=(TARGETS, TRAINING, TWO_EXAMPLES), cost=Cost(1.2, "train"), question="memorized"),
+    Claim("theory/baseline.constant", ".baselines:constant", ".baselines:constant_demo",
+        "Constant baseline: by how much is the model better than always answering the same?",
+        "Tango 1998, Section 2 (paired proportions); Cochran 1977, Section 2.11 (a ratio of means)",
+        needs=(RIGHT_ANSWERS, TWO_EXAMPLES), question="right"),
+    Claim("theory/baseline.linear", ".baselines:linear", ".baselines:linear_demo",
+        "Linear baseline: by how much is the model better than a linear model of the same inputs?",
+        "Hastie, Tibshirani and Friedman 2009, Sections 3.4.1 and 4.4; Tango 1998, Section 2 (the interval)",
+        needs=(RIGHT_ANSWERS, TRAINING, MOVABLE, TWO_EXAMPLES), cost=Cost(2.0, "train", 20_000),
+        question="right"),
+    Claim("theory/memorization.accuracy", ".memorization:accuracy", ".memorization:demo",
+        "Memorization: by how much is the accuracy on the training examples above that on held-out ones?",
+        "Newcombe 1998, Section 2 (Method 10: its interval); Zhang, Bengio, Hardt, Recht and Vinyals 2017",
+        needs=(RIGHT_ANSWERS, TRAINING, TWO_EXAMPLES), cost=Cost(1.0, "train", 10_000),
+        question="memorized"),
     Claim("theory/inequality.chebyshev", ".risk:chebyshev", ".risk:inequality_demo",
         "Chebyshev's inequality: how many losses lie k standard deviations or more from their mean?",
-        "Casella and Berger 2002, Theorem 3.6.1 and Example 3.6.2", needs=(TARGETS, TWO_EXAMPLES),
+        "Casella and Berger 2002, Theorem 3.6.1 and Example 3.6.2", by_name=KNOWN,
+        needs=(TARGETS, TWO_EXAMPLES),
         covers=("prob.chebyshev",)),
     Claim("theory/inequality.jensen", ".risk:jensen", ".risk:inequality_demo",
         "Jensen's inequality: by how much does the mean probability of the true class exceed exp(-log loss)?",
-        "Cover and Thomas 2006, Theorem 2.6.2", needs=(LABELS, PROBABILITIES), covers=("ineq.jensen",)),
+        "Cover and Thomas 2006, Theorem 2.6.2", by_name=KNOWN,
+        needs=(LABELS, PROBABILITIES), covers=("ineq.jensen",)),
     Claim("theory/inequality.label_information",
         ".risk:label_information", ".risk:inequality_demo",
         "Mutual information: how many bits does the predicted class tell of the true one?",
-        "Cover and Thomas 2006, Theorem 2.4.1", needs=(LABELS,), covers=("info.mutual_information",)),
+        "Cover and Thomas 2006, Theorem 2.4.1", by_name=KNOWN,
+        needs=(LABELS,), covers=("info.mutual_information",)),
     Claim("theory/confusion.balanced_accuracy", ".confusion:balanced", ".confusion:demo",
         "Balanced accuracy: how often is the prediction right, were every class as frequent?",
         f"Zou and Donner 2008 (limits of a sum); {WILSON}", needs=(LABELS,), question="right"),
@@ -87,6 +112,12 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/ranking.auroc_by_class", ".ranking:area_by_class", ".ranking:many_demo",
         "Area under the ROC curve by class: how often does a class's example score above one of the rest?",
         DELONG, needs=(LABELS, MANY_CLASSES, TWO_LABELS), question="fails"),
+    Claim("theory/multilabel.by_label", ".multilabel:by_label", ".multilabel:demo",
+        "Accuracy by label: how often is each of several labels told rightly?", WILSON,
+        needs=(SEVERAL_LABELS,), question="fails"),
+    Claim("theory/multilabel.subset", ".multilabel:subset", ".multilabel:demo",
+        "Subset accuracy: how often are all labels of an example told rightly?",
+        f"Zhang and Zhou 2014, Section 2.2.2; {CLOPPER_1934}", needs=(SEVERAL_LABELS,), question="right"),
     Claim("theory/residuals.mae", ".residuals:mae", ".residuals:demo",
         "Mean absolute error: how far do predictions lie from the targets, in the mean?",
         RATIO, needs=(REAL_VALUES, TWO_EXAMPLES), question="right"),
@@ -96,6 +127,14 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/residuals.r2", ".residuals:r2", ".residuals:demo",
         "R^2: what share of the targets' variance do the predictions explain?", RATIO,
         needs=(REAL_VALUES, TWO_EXAMPLES), figure=".figures:agreement", question="right"),
+    Claim("theory/failures.segments", ".failures:segments", ".failures:segments_demo",
+        "Segments: in which range of a feature does the model err most, and by how much more than elsewhere?",
+        "Newcombe 1998, Section 2 (a difference of proportions); Cox 1975, Section 2 (one half chooses)",
+        needs=(RIGHT_ANSWERS, FEATURES), question="fails"),
+    Claim("theory/failures.mislabeled", ".failures:mislabeled", ".failures:mislabeled_demo",
+        "Confident learning: which held-out labels are likely wrong, and how many would chance make look so?",
+        "Northcutt, Jiang and Chuang 2021, Section 3; Bröcker and Smith 2007, Section 2 (what chance does)",
+        needs=(LABELS, PROBABILITIES), figure=".figures:suspects", question="fails"),
     Claim("theory/margins.distribution", ".margins:distribution", ".margins:demo",
         "Margins: by how much does the right class's score exceed the best of the others?",
         "Mohri, Rostamizadeh and Talwalkar 2018, Section 9.2 (margin); David and Nagaraja 2003, Section 7.1 "
@@ -115,5 +154,9 @@ CLAIMS: tuple[Claim, ...] = (
         "Log loss: how many nats of surprise does the true class hold, in the mean?",
         "Good 1952, Section 8 (Gneiting and Raftery 2007, Section 3.1, example 3)",
         needs=(LABELS, PROBABILITIES, TWO_EXAMPLES), question="probabilities"),
+    Claim("theory/calibration.temperature", ".temperature:temperature", ".temperature:demo",
+        "Temperature scaling: by what number should the logits be divided, and what does that repair?",
+        "Guo, Pleiss, Sun and Weinberger 2017, Section 4.2", needs=(LABELS, PROBABILITIES, TWO_EXAMPLES),
+        figure=".figures:reliability", question="probabilities"),
 )
 # fmt: on

@@ -341,9 +341,10 @@ class Reading(NamedTuple):
     diagram: Reliability
 
 
-def _read(
+def reading_of(
     probability: Tensor, happened: Tensor, weight: Tensor, *, bins: int, level: float, resamples: int
 ) -> Reading:
+    """One reading of probabilities and of whether what they are of happened; its draws are seeded."""
     error = float(expected_calibration_error(probability, happened, bins=bins, weight=weight))
     drawn, by_chance = Generator().manual_seed(SEED), Generator().manual_seed(SEED + 1)
     ideal = calibrated_errors(probability, by_chance, bins=bins, weight=weight, resamples=resamples)
@@ -368,7 +369,7 @@ def _calibration(
     readings: dict[str, Reading] = {}
     if not found.failure and sound.status != "refuted":
         readings = {
-            label: _read(*event, found.weight, bins=bins, level=level, resamples=resamples)
+            label: reading_of(*event, found.weight, bins=bins, level=level, resamples=resamples)
             for label, event in events.items()
         }
     curves = {}

@@ -100,6 +100,19 @@ def agreement(axes: "Axes", finding: Finding) -> str:
     return f"predicted against observed value of {shown} examples, beside the line where both agree"
 
 
+def suspects(axes: "Axes", finding: Finding) -> str:
+    """The probability of the likelier class over that of the label, a dot a suspected label."""
+    x, y = curve(finding, "probability of given"), curve(finding, "probability of likely")
+    if x is None or y is None or not len(x):
+        return ""
+    sized(axes, 0.68, 0.48, 3.3, 3.3)
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label="as likely")
+    axes.plot(x, y, "o", color=SERIES[2], markersize=3, markeredgewidth=0, alpha=0.6)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="of the label", ylabel="of the likelier class")
+    axes.legend(loc="lower right")
+    return f"probability of the likelier class over that of the label, for {len(x)} suspected labels"
+
+
 MOST_NAMED = 20
 """Classes whose names and counts are written; with more, the shade alone is shown."""
 

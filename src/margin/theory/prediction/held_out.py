@@ -12,9 +12,9 @@ several estimates the spread that each has near its own limit, and from these th
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import NormalDist
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,9 @@ from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, expand_weight
-from margin.engine.loop import risk
+from margin.engine.loop import Risk, risk
+from margin.theory.evidence.duplicates import unseen_draws
+from margin.theory.evidence.groups import new_examples
 
 
 class Terms(NamedTuple):
@@ -93,6 +95,7 @@ def held_out_terms(
 
 
 T = TypeVar("T")
+Part = Literal["test", "train"]
 
 KEPT = 2**28
 """Bytes of what one pass gave that are kept for other claims: a quarter of a gibibyte."""
@@ -125,16 +128,72 @@ def _bytes(found: Terms | Answered) -> int:
     return sum(x.numel() * x.element_size() for x in found)
 
 
-def held_out_losses(subject: Subject) -> Terms:
-    """The objective's loss of every held-out term of weight > 0, in float64 on the CPU; leaves no trace.
+class Outputs(NamedTuple):
+    """Outputs and targets of every term, or why there are none."""
 
-    It is computed once for all claims of the subject.
+    answers: Answered | None
+    odd: str = ""
+
+
+def outputs_of(subject: Subject, part: Part) -> Outputs:
+    """The outputs and targets of every term of weight > 0, on the CPU; leaves no trace.
+
+    They are computed once for all claims of the subject: nobody writes into them.
     """
+    return kept(
+        subject,
+        f"outputs on {part}",
+        lambda: _outputs(subject.model, subject.test if part == "test" else subject.train),
+        lambda found: 0 if found.answers is None else _bytes(found.answers),
+    )
+
+
+@torch.no_grad()
+def _outputs(model: nn.Module, batches: Sequence[Batch]) -> Outputs:
+    rows, first = [], 0
+    with eval_mode(model):
+        for batch in batches:
+            if batch.targets is None:
+                return Outputs(None, "the held-out examples have no targets")
+            outputs = model(*batch.inputs)
+            shape = batch.targets.shape
+            if not isinstance(outputs, Tensor) or outputs.shape[: len(shape)] != shape:
+                kind = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+                rule = "the model must return one tensor with a row per target"
+                return Outputs(None, f"{rule}: got {kind} for targets {tuple(shape)}")
+            keep, weight, example = _kept(batch.targets, batch, first)
+            rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
+            first += len(outputs)
+    found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
+    return Outputs(found._replace(example=_draws(batches, found.example)))
+
+
+def losses_of(subject: Subject, part: Part) -> Terms:
+    """The objective's loss of every term of weight > 0, in float64 on the CPU; leaves no trace.
+
+    It is computed once for all claims of the subject, from the outputs where it is a loss of each.
+    """
+    batches = subject.test if part == "test" else subject.train
 
     def compute() -> Terms:
-        return held_out_terms(subject.model, subject.test, subject.objective)
+        answers = outputs_of(subject, part).answers if _is_of_outputs(subject, batches) else None
+        if answers is None:
+            return held_out_terms(subject.model, batches, subject.objective)
+        values = subject.objective(nn.Identity(), Batch((answers.outputs,), answers.targets), Generator())
+        return answers.terms(values)
 
-    return kept(subject, "losses", compute, _bytes)
+    return kept(subject, f"losses on {part}", compute, _bytes)
+
+
+def _is_of_outputs(subject: Subject, batches: Sequence[Batch]) -> bool:
+    """Whether the objective is a loss of the outputs, one for each example."""
+    targets = batches[0].targets if len(batches) else None
+    return isinstance(subject.objective, Risk) and targets is not None and targets.ndim == 1
+
+
+def held_out_losses(subject: Subject) -> Terms:
+    """The objective's loss of every held-out term of weight > 0: see :func:`losses_of`."""
+    return losses_of(subject, "test")
 
 
 def held_out_answers(subject: Subject) -> Answered:
@@ -145,29 +204,10 @@ def held_out_answers(subject: Subject) -> Answered:
     Raises:
         ValueError: A batch has no targets, or the outputs are no tensor with a row per target.
     """
-    return kept(subject, "answers", lambda: _held_out_answers(subject), _bytes)
-
-
-@torch.no_grad()
-def _held_out_answers(subject: Subject) -> Answered:
-    rows, first = [], 0
-    with eval_mode(subject.model):
-        for batch in subject.test:
-            if batch.targets is None:
-                raise ValueError("the held-out examples have no targets")
-            outputs = subject.model(*batch.inputs)
-            shape = batch.targets.shape
-            if not isinstance(outputs, Tensor) or outputs.shape[: len(shape)] != shape:
-                raise ValueError(
-                    f"the model must return one tensor with a row per target: got "
-                    f"{tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__} "
-                    f"for targets {tuple(shape)}"
-                )
-            keep, weight, example = _kept(batch.targets, batch, first)
-            rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
-            first += len(outputs)
-    found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
-    return found._replace(example=_draws(subject.test, found.example))
+    found = outputs_of(subject, "test")
+    if found.answers is None:
+        raise ValueError(found.odd)
+    return found.answers
 
 
 def per_example(terms: Terms) -> tuple[Float[Tensor, " examples"], Float[Tensor, " examples"]]:
@@ -213,8 +253,8 @@ def output_of_one(subject: Subject) -> object:
 
     That tells whether a claim applies, at the cost of one example; of what is kept already, at none.
     """
-    if "answers" in subject.kept:
-        return held_out_answers(subject).outputs[:1]
+    if "outputs on test" in subject.kept and (answers := outputs_of(subject, "test").answers) is not None:
+        return answers.outputs[:1]
     batch = subject.test[0]
     inputs = tuple(x[:1] for x in batch.inputs) if subject.independent and batch.divisible else batch.inputs
 
@@ -226,8 +266,15 @@ def output_of_one(subject: Subject) -> object:
 
 
 def independent_draws(subject: Subject) -> Premise:
-    """The hypothesis of every error over examples: they are independent draws from one distribution."""
+    """The hypothesis of every error over examples: they are independent draws from one distribution.
+
+    The data refute it where held-out rows are copies of training rows, or of each other, or windows of one
+    series with them, or of their groups: see :mod:`margin.theory.evidence`.
+    """
     text = "the held-out examples are independent draws from one distribution"
+    seen = unseen_draws(subject) or new_examples(subject)
+    if subject.independent and seen:
+        return Premise(text, "refuted", seen)
     if subject.groups and subject.independent:
         text = f"the held-out groups of {subject.groups!r} are independent draws from one distribution"
         return Premise(

@@ -102,7 +102,7 @@ def mae(subject: Subject, *, level: float = 0.95) -> Finding:
         subject: A model that predicts real values.
         level: Intended probability with which the interval covers the truth, in (0, 1).
     """
-    answered, terms = _residuals(subject)
+    answered, terms = residuals_of(subject)
     terms = terms._replace(values=terms.values.abs())
     return _finding(
         subject,
@@ -120,7 +120,7 @@ def rmse(subject: Subject, *, level: float = 0.95) -> Finding:
         subject: A model that predicts real values.
         level: Intended probability with which the interval covers the truth, in (0, 1).
     """
-    answered, terms = _residuals(subject)
+    answered, terms = residuals_of(subject)
     terms = terms._replace(values=terms.values.square())
     failure = _failure(terms)
     found = (
@@ -151,19 +151,13 @@ def r2(subject: Subject, *, level: float = 0.95) -> Finding:
     Raises:
         NotAsked: The held-out targets are constant.
     """
-    answered, residuals = _residuals(subject)
+    answered, residuals = residuals_of(subject)
     terms = residuals._replace(values=residuals.values.square())
     failure = _failure(terms)
     found, curves = Interval(*(math.nan,) * 3), {}
     if not failure:
+        found = explained(subject, level=level)
         targets = answered.targets.double()
-        component = held_out_terms(subject.model, subject.test, _component).values.long()
-        spread = squared_deviations(targets, answered.weight, component)
-        one_of_each = torch.zeros_like(targets).scatter(0, component, targets)
-        if bool((targets == one_of_each[component]).all()):
-            raise NotAsked("R2 is undefined: the held-out targets are constant, their variance is 0")
-        ratio = ratio_interval(terms, spread, level=level)
-        found = Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
         keep = torch.linspace(0, len(targets) - 1, min(len(targets), MOST_POINTS)).round().long()
         curves = {"observed": targets[keep], "predicted": answered.outputs.double()[keep]}
     return _finding(
@@ -176,6 +170,27 @@ def r2(subject: Subject, *, level: float = 0.95) -> Finding:
         unit="1",
         curves=curves,
     )
+
+
+def explained(subject: Subject, *, level: float = 0.95) -> Interval:
+    """R2 of held-out predictions that are finite, of two examples or more, with the limits of a ratio.
+
+    Args:
+        subject: A model that predicts real values.
+        level: Intended probability of covering the truth, in (0, 1).
+
+    Raises:
+        NotAsked: The held-out targets are constant.
+    """
+    answered, residuals = residuals_of(subject)
+    targets = answered.targets.double()
+    component = held_out_terms(subject.model, subject.test, _component).values.long()
+    spread = squared_deviations(targets, answered.weight, component)
+    one_of_each = torch.zeros_like(targets).scatter(0, component, targets)
+    if bool((targets == one_of_each[component]).all()):
+        raise NotAsked("R2 is undefined: the held-out targets are constant, their variance is 0")
+    ratio = ratio_interval(residuals._replace(values=residuals.values.square()), spread, level=level)
+    return Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
 
 
 def has_values(subject: Subject) -> bool:
@@ -191,7 +206,12 @@ def _component(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
     return torch.arange(math.prod(shape[1:])).reshape(1, *shape[1:]).expand(shape)
 
 
-def _residuals(subject: Subject) -> tuple[Answered, Terms]:
+def residuals_of(subject: Subject) -> tuple[Answered, Terms]:
+    """The held-out answers and the difference of output and target of each term.
+
+    Raises:
+        ValueError: Outputs and targets differ in shape.
+    """
     answered = held_out_answers(subject)
     if answered.outputs.shape != answered.targets.shape:
         raise ValueError(

@@ -18,14 +18,15 @@ from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES, VALUES, class_accuracy
 from margin.math.probability.inequalities import chebyshev_bound
 from margin.math.probability.information import entropy, mutual_information
+from margin.theory.evidence.shift import same_distribution
 from margin.theory.prediction.confusion import classified, confusion_matrix
 from margin.theory.prediction.held_out import (
     described,
     held_out_answers,
     held_out_losses,
-    held_out_terms,
     independent_draws,
     limits_of,
+    losses_of,
     stated,
     unanswered,
     weighted_mean,
@@ -151,17 +152,18 @@ def gap(subject: Subject) -> Finding:
         subject: A model whose training examples are known.
     """
     test = held_out_losses(subject)
-    train = held_out_terms(subject.model, subject.train, subject.objective)
+    train = losses_of(subject, "train")
     risk, empirical = weighted_mean(test), weighted_mean(train)
     low, high = limits_of(test)
+    negative = bool((torch.cat((test.values, train.values)) < 0).any())
     failure = unanswered(test.values, "the held-out loss") or unanswered(train.values, "the training loss")
     return Finding(
         statement=f"The mean loss on held-out examples ({risk.mean.item():.4g}) exceeds that on the "
         f"training examples ({empirical.mean.item():.4g}) by this much.",
         value=risk.mean - empirical.mean,
         unit="loss",
-        range=(-torch.inf, torch.inf),
-        premises=(independent_draws(subject),),
+        range=(-torch.inf if negative or failure else -float(empirical.mean), torch.inf),
+        premises=(independent_draws(subject), same_distribution(subject)),
         kind="estimate",
         stderr=risk.stderr,
         printed=(low - empirical.mean, high - empirical.mean),

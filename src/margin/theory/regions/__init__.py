@@ -45,7 +45,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/regions.in_plane", ".claims:in_plane", ".claims:demo",
         "Linear regions: into how many does the network cut a plane through three examples?",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound); Hanin and Rolnick 2019, Section "
-        "2 (both kinds of regions)", needs=(PLANE, FOLLOWED), cost=Cost(8000, "test", 3),
+        "2 (both kinds of regions)", by_name=KNOWN,
+        needs=(PLANE, FOLLOWED), cost=Cost(8000, "test", 3),
         covers=("relu.activation_pattern", "relu.zaslavsky"), figure=".figures:regions"),
     Claim("theory/regions.possible", ".claims:possible", ".claims:demo",
         "Montufar's bound: how many linear regions has some network of this depth and width?",
@@ -54,7 +55,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/regions.on_segments", ".claims:on_segments", ".claims:segments_demo",
         "Breakpoints: at how many points does the network bend between two examples, now and initially?",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound, for n = 1); Hanin and Rolnick "
-        "2019, Section 3 (the growth)", needs=(REAL_INPUT, FOLLOWED, TWO_EXAMPLES),
+        "2019, Section 3 (the growth)", by_name=KNOWN,
+        needs=(REAL_INPUT, FOLLOWED, TWO_EXAMPLES),
         cost=Cost(1000.0, "test", 32), covers=("relu.activation_pattern",)),
 )
 # fmt: on

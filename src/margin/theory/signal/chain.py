@@ -22,8 +22,9 @@ from torch.nn.utils import parametrize
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import Call as AnyCall
-from margin.engine.evaluation import capture, eval_mode, hooked, sample_examples
+from margin.engine.evaluation import capture, eval_mode, hooked, rows_of, sample_examples
 from margin.nn.preprocessed import core_of, device_of, dtype_of, features_of
+from margin.theory.prediction.held_out import kept
 
 Seen = Callable[["Call"], None]
 
@@ -221,7 +222,7 @@ def last_design(subject: Subject) -> Design:
     """The features that enter a model's last linear map, with the targets, over the training examples.
 
     The last map is the linear module that is called last. A model that has none, and is itself x . w + b,
-    takes its inputs for features.
+    takes its inputs for features. They are computed once for all claims of the subject.
 
     Args:
         subject: A model with its training examples.
@@ -229,6 +230,10 @@ def last_design(subject: Subject) -> Design:
     Raises:
         ValueError: The model has no last affine map, or its features and the targets do not correspond.
     """
+    return kept(subject, "last design", lambda: _last_design(subject), lambda found: found.X.nbytes)
+
+
+def _last_design(subject: Subject) -> Design:
     model, few = (
         copy.deepcopy(subject.model),
         sample_examples(subject.train, ROWS, whole_batches=not subject.independent),
@@ -275,11 +280,18 @@ def has_last_layer(subject: Subject) -> bool:
     """Whether the training examples' features and targets are those of a last affine map."""
     if not subject.train or subject.train[0].targets is None:
         return False
-    try:
-        _rows(copy.deepcopy(subject.model), subject.train[0])
-    except ValueError:
-        return False
-    return True
+    batch = subject.train[0]
+    if subject.independent and batch.divisible:
+        batch = rows_of(batch, torch.zeros(1, dtype=torch.long))  # a forward may be long
+
+    def has_rows() -> bool:
+        try:
+            _rows(copy.deepcopy(subject.model), batch)
+        except ValueError:
+            return False
+        return True
+
+    return kept(subject, "has a last layer", has_rows, lambda _: 0)
 
 
 def _rows(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

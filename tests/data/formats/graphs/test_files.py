@@ -133,8 +133,8 @@ def test_wrong_arrays_are_refused(
 
 
 def test_a_pickle_is_not_read(tmp_path: Path, refused: Callable) -> None:
-    path = arrays(tmp_path / "g.npz", names=np.array([{}], dtype=object))
-    with refused("array 'names': not a file of plain arrays: it holds Python objects"):
+    path = arrays(tmp_path / "g.npz", classes=np.array([{}], dtype=object))
+    with refused("array 'classes': not a file of plain arrays: it holds Python objects"):
         read_graph(path)
     (tmp_path / "h.npz").write_bytes(b"nothing")
     with refused("h.npz: not a file of plain arrays"):

@@ -16,7 +16,7 @@ from margin.data.arrays import inputs_of
 from margin.data.assembly import Raw, cut, data_of, domain_of
 from margin.data.examples import Data
 from margin.data.preprocess import Moments
-from margin.data.splits import Split
+from margin.data.splits import Split, coded
 
 BLOCK = 2**22
 """Bytes of a file that are read at a time: 4 MiB."""
@@ -86,12 +86,9 @@ def mapped_data(name: str, array: NDArray[np.generic], raw: Raw[Tensor], split: 
     _, span, digest = checked(array, name)
     parts, record = cut(raw.name, raw.targets, raw.task, split, raw.classes, groups=raw.groups)
     targets = raw.typed_targets
-    groups = {
-        part: None if raw.groups is None else raw.groups[index].unique(return_inverse=True)[1]
-        for part, index in parts.items()
-    }
     splits = {
-        part: Mapped(array, index, targets[index], raw.dtype, groups[part]) for part, index in parts.items()
+        part: Mapped(array, index, targets[index], raw.dtype, coded(raw.groups, index))
+        for part, index in parts.items()
     }
     moments = Moments("channel" if raw.inputs.ndim == 4 else "feature")
     for block in splits["train"].index.split(max(1, BLOCK // max(1, array[:1].nbytes))):

@@ -4,7 +4,7 @@ New ones must have the shape, the classes and the task of the run's own.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from margin.data.arrays import Array, fit_shape, inputs_of
 from margin.data.assembly import Schema, assemble, raw_arrays, raw_of_first, with_groups
 from margin.data.examples import Arrays, Data
-from margin.data.files.archives import array_in, arrays_in, names_in
+from margin.data.files.archives import GROUPS, array_in, arrays_in, names_in, unread_in
+from margin.data.files.reading import classes_of
 from margin.data.formats.arrays.mapped import Mapped, checked, mapped_data
 from margin.data.options import option_groups
 from margin.data.splits import Split, TaskName
@@ -71,13 +72,14 @@ def read_arrays(
     task: TaskName | None = None,
     domain: tuple[float, float] | None = None,
     memory: Literal["auto", "always", "never"] = "auto",
+    group: str = GROUPS,
     split: Split = Split(),
 ) -> Data:
     """Examples from a file of arrays: ``.npz`` with x and y, or ``NAME.npy`` with ``NAME_y.npy`` beside it.
 
     An ``.npz`` may hold x_test and y_test, an official test part, which is kept, and classes, the
     names of the classes. Where an array groups, or ``NAME_groups.npy``, says the group of each example, no
-    group lies in two of the parts that are cut.
+    group lies in two of the parts that are cut. An array of another name is not read, which is said.
 
     Args:
         path: The file.
@@ -85,6 +87,7 @@ def read_arrays(
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
         memory: Whether the inputs of an ``.npy`` are kept in memory (where they take at most 1 GiB, always,
             never), or stay in the file and are read when they are taken; an ``.npz`` is always in memory.
+        group: The array that says the group of each example, as a patient; groups by default.
         split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
 
@@ -96,25 +99,38 @@ def read_arrays(
         ValueError: The file is no file of arrays, or as :func:`from_arrays`.
     """
     path = Path(path)
-    found = load_arrays(path, mapped=True)
+    found = load_arrays(path, mapped=True, group=group)
     if "y" not in found:
         where = f"{path.stem}_y.npy beside it" if path.suffix == ".npy" else "an array 'y' in it"
         raise FileNotFoundError(f"{path}: training needs targets, {where}: got {', '.join(found)}")
-    if ("x_test" in found) != ("y_test" in found):
-        raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
-    official = (found["x_test"], found["y_test"]) if "x_test" in found else None
-    classes = tuple(str(name) for name in found.get("classes", ()))
+    official, classes = official_of(found, path), classes_of(found.get("classes", ()), path)
     if _stays(found["x"], path, memory):
         raw = raw_of_first(str(path), found["x"][:1], found["y"], len(found["x"]), task, domain)
-        raw, _ = with_groups(raw, found.get("groups"), split)
+        raw, _ = with_groups(raw, found.get(group), split, group)
         return replace(mapped_data(str(path), found["x"], raw, split), name=path.name)
     if path.suffix == ".npy":
         found["x"] = array_in(path)  # pages of a mapped file would stay beside what is copied from them
     raw = raw_arrays(
         str(path), found["x"], found["y"], task=task, domain=domain, test_arrays=official, classes=classes
     )
-    raw, parts = with_groups(raw, found.get("groups"), split)
+    raw = replace(raw, notes=(*raw.notes, *unread_in(path, (*ARRAYS, group), SAME)))
+    raw, parts = with_groups(raw, found.get(group), split, group)
     return replace(assemble(raw, split, parts), name=path.name)
+
+
+ARRAYS = ("x", "y", "x_test", "y_test", "classes")
+SAME = {"X": "x", "X_test": "x_test"}
+
+
+def official_of(found: Mapping[str, NDArray[Any]], path: Path) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Inputs and targets of the official test part of a file.
+
+    Raises:
+        ValueError: It has one of them alone.
+    """
+    if ("x_test" in found) != ("y_test" in found):
+        raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
+    return (found["x_test"], found["y_test"]) if "x_test" in found else None
 
 
 def _stays(x: NDArray[Any], path: Path, memory: str) -> bool:
@@ -124,27 +140,36 @@ def _stays(x: NDArray[Any], path: Path, memory: str) -> bool:
     return memory == "never" or x.nbytes > MOST_BYTES
 
 
-def load_arrays(path: Path, *, mapped: bool = False) -> dict[str, NDArray[Any]]:
+def load_arrays(
+    path: Path, *, mapped: bool = False, group: str = GROUPS, more: Sequence[str] = ()
+) -> dict[str, NDArray[Any]]:
     """The arrays of an ``.npz`` or ``.npy`` file by the names x, y, x_test, y_test, classes, groups.
 
     Args:
         path: The file.
         mapped: Whether the inputs of an ``.npy`` stay in the file until they are read.
+        group: The array of groups.
+        more: Other arrays that an ``.npz`` may hold.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is no file of arrays, or holds pickled objects, which are never read.
+        ValueError: It is no file of arrays, or holds pickled objects, which are never read; an array has
+            a name that is a known one mistyped, or the one of groups is not there.
     """
     if path.suffix == ".npy":
         found = {"x": array_in(path, mapped=mapped)}
-        beside = {name: path.with_name(f"{path.stem}_{name}.npy") for name in ("y", "groups")}
-        return found | {name: array_in(file) for name, file in beside.items() if file.is_file()}
-    names = {"X": "x", "X_test": "x_test"}
-    found = arrays_in(path, {"x", "y", "x_test", "y_test", "classes", "groups", *names})
-    if not {"x", "X"} & set(found):
-        shown = ", ".join(names_in(path))
-        raise ValueError(f"{path}: the inputs must be an array 'x' or 'X': got {shown}")
-    return {names.get(key, key): array for key, array in found.items()}
+        beside = {name: path.with_name(f"{path.stem}_{name}.npy") for name in ("y", group)}
+        found |= {name: array_in(file) for name, file in beside.items() if file.is_file()}
+    else:
+        found = arrays_in(path, {*ARRAYS, GROUPS, group, *more}, SAME)
+    if "x" not in found:
+        raise ValueError(f"{path}: the inputs must be an array 'x' or 'X': got {', '.join(names_in(path))}")
+    if group != GROUPS and group not in found:
+        raise ValueError(
+            f"{path}: --data.group must name the array that says the group of each example, as {GROUPS}: "
+            f"got {group!r}, and the arrays {', '.join(found)}"
+        )
+    return found
 
 
 def encode_pair(pair: Any, encoding: Mapping[str, Any], name: str = "arrays", *, copy: bool = True) -> Arrays:

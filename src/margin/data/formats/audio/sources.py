@@ -16,7 +16,7 @@ from torch import Tensor
 from margin.data.arrays import listed
 from margin.data.assembly import Raw, cut
 from margin.data.examples import Data
-from margin.data.files.reading import check_unpacked, reading, regular
+from margin.data.files.reading import check_unpacked, classes_in, plain, reading, regular, renamed
 from margin.data.formats.audio.sound_blocks import block_data
 from margin.data.formats.audio.wave import read_wave, resampled
 from margin.data.formats.sequences.rows import Ragged, Sequences
@@ -143,6 +143,7 @@ def read_audio(
         codes = [mu_law_encode(sound) for sound in sounds]
         record = {"format": "audio", "rate": rate, "resample": resample, "levels": LEVELS}
         return block_data(folder.name, codes, time, split, record, notes)
+    notes += renamed(str(file.relative_to(folder)) for file in files)
     classes = tuple(sorted(set(names)))
     index = torch.tensor([classes.index(name) for name in names])
     clips = Clips(sounds=sounds, labels=index, classes=classes, rate=rate, notes=notes)
@@ -254,11 +255,12 @@ def sound_files(path: Path, labels: Labels | Literal["none", "any"] | None) -> t
     if labels == "folder" and loose:
         raise ValueError(f"{loose[0]}: a WAV file must lie in a class folder: FOLDER/<class>/<file>.wav")
     if labels == "folder":
-        return files, [file.relative_to(path).parts[0] for file in files]
+        names = classes_in(sorted({path / file.relative_to(path).parts[0] for file in files}))
+        return files, [names[path / file.relative_to(path).parts[0]] for file in files]
     for file in files:
         if "_" not in file.stem:
             raise ValueError(f"{file}: a file's name must begin with its class, LABEL_rest.wav")
-    return files, [file.stem.partition("_")[0] for file in files]
+    return files, [plain(file.stem.partition("_")[0]) for file in files]
 
 
 def every_sound_file(source: str | os.PathLike[str]) -> tuple[Path, ...]:

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.arrays import as_numpy, listed
+from margin.data.arrays import as_numpy, listed, renamed_in
 from margin.data.examples import PARTS_OF_DATA
+from margin.data.files.reading import classes_of
 from margin.data.formats.graphs.graphs import Graph
 from margin.data.formats.graphs.node_data import RawNodes
 from margin.data.formats.graphs.tables import Directed
@@ -62,7 +63,8 @@ def raw_of_object(
             raise ValueError(
                 f"{name}: y must hold one target a node: got shape {array.shape}, {graph.num_nodes} nodes"
             )
-        names = tuple(str(one) for one in getattr(source, "classes", ()))
+        names = classes_of(getattr(source, "classes", ()), name)
+        notes += renamed_in(given)
         found = _node_targets(
             array,
             name,

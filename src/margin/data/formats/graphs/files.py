@@ -8,6 +8,7 @@ by rows as ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape`` (compressed spar
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from margin.data.examples import Data
-from margin.data.files.archives import arrays_in
+from margin.data.examples import PARTS_OF_DATA, Data
+from margin.data.files.archives import arrays_in, names_in, unread_in
 from margin.data.files.reading import check_unpacked
 from margin.data.formats.graphs.attributes import raw_of_object
 from margin.data.formats.graphs.networkx import ENDINGS, read_networkx, tables_of
@@ -80,7 +81,8 @@ def read_graph(  # more than 7 parameters: they are the options of the source
     """
     path = Path(path)
     if path.name.endswith(".npz"):
-        return node_data(raw_of_object(load_npz(path), path.name, task=task, directed=directed), cutting)
+        raw = raw_of_object(load_npz(path), path.name, task=task, directed=directed)
+        return node_data(replace(raw, notes=(*raw.notes, *unread_in(path, ARRAYS))), cutting)
     if path.name.lower().removesuffix(".gz").endswith(ENDINGS):
         graph = read_networkx(path)
         tables = tables_of(graph, path.name)
@@ -160,6 +162,14 @@ def _in_folder(folder: Path, name: str) -> Path:
     raise FileNotFoundError(f"{folder} must hold {name}.csv (or .tsv, .parquet)")
 
 
+ARRAYS = (
+    *("x", "x_data", "x_indices", "x_indptr", "x_shape", "edge_index", "edge_attr", "edge_weight"),
+    *("y", "classes", "num_nodes"),
+    *(f"{part}_{what}" for part in PARTS_OF_DATA for what in ("mask", "idx")),
+)
+"""What an ``.npz`` of a graph may hold."""
+
+
 def load_npz(path: Path) -> SimpleNamespace:
     """The arrays of an ``.npz``, by the names that a graph's attributes have.
 
@@ -167,9 +177,11 @@ def load_npz(path: Path) -> SimpleNamespace:
         FileNotFoundError: There is no such file.
         ValueError: It is no archive of plain arrays, or holds no edges.
     """
-    arrays = arrays_in(path)
+    arrays = arrays_in(path, ARRAYS)
     if "edge_index" not in arrays:
-        raise ValueError(f"{path}: a graph needs an array edge_index (2, edges): got {', '.join(arrays)}")
+        raise ValueError(
+            f"{path}: a graph needs an array edge_index (2, edges): got {', '.join(names_in(path))}"
+        )
     if "x_data" in arrays:
         arrays["x"] = _dense(arrays, path)
     elif "x" not in arrays and "num_nodes" in arrays:

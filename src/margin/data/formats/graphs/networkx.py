@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from margin.data.files.reading import reading, regular
-from margin.data.formats.tables.delimited import Table
+from margin.data.formats.tables.delimited import Table, typed_table
 
 ENDINGS = (".graphml", ".gml", ".gexf", ".net")
 """Files that networkx reads: GraphML, GML, GEXF, Pajek."""
@@ -96,7 +96,7 @@ def _table(rows: Sequence[Mapping[str, Any]], name: str) -> Table:
         frame = pl.DataFrame({c: pl.Series(c, [row.get(c) for row in rows], strict=True) for c in columns})
     except (TypeError, pl.exceptions.PolarsError):
         frame = pl.DataFrame({c: _series(c, [row.get(c) for row in rows], name) for c in columns})
-    return Table(name, frame, range(1, len(rows) + 1), typed=True)
+    return typed_table(frame, name)
 
 
 def _series(column: str, values: Sequence[Any], name: str) -> pl.Series:

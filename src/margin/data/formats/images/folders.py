@@ -21,6 +21,7 @@ from margin.core.types import Batch, Domain
 from margin.data.arrays import BYTES, listed
 from margin.data.assembly import Schema, cut, spec_of
 from margin.data.examples import PARTS_OF_DATA, Arrays, Data
+from margin.data.files.reading import renamed
 from margin.data.formats.images.image_folder import Listing, list_images
 from margin.data.formats.images.images import Header, Size, by, header_of, pixels_of
 from margin.data.formats.objects.survey import MOST_BYTES, Memory, room
@@ -280,6 +281,7 @@ def _notes(
         changed = sum(header.size != resize for header in headers.values())
         how = f"resized to {by(resize)} by Pillow's antialiased bilinear filter"
         yield f"{changed} of {len(headers)} images are {how}"
+    yield from renamed(file.parent.name for files in found.files.values() for file in files)
     if own := [part for part in ("val", "test") if part in found.files]:
         yield f"the folder's own {' and '.join(own)} {'part is' if len(own) == 1 else 'parts are'} kept"
     if found.others:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from margin.data.files.reading import regular
+from margin.data.files.reading import classes_in, regular
 from margin.data.formats.images.images import is_image
 
 PARTS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val"}
@@ -58,7 +58,8 @@ def list_images(folder: Path) -> Listing:
         raise ValueError(
             f"{folder}: parts must be train and test or val: got {', '.join(map(_name, folders))}"
         )
-    classes = tuple(sorted({sub.name for subs, _, _ in places.values() for sub in subs}))
+    names = {sub: name for subs, _, _ in places.values() for sub, name in classes_in(subs).items()}
+    classes = tuple(sorted(set(names.values())))
     files: dict[str, tuple[Path, ...]] = {}
     labels: dict[str, tuple[int, ...]] = {}
     for part, (subs, loose, rest) in places.items():
@@ -67,7 +68,7 @@ def list_images(folder: Path) -> Listing:
         members = {sub: _members(sub, others) for sub in subs}
         others += rest
         files[part] = tuple(file for inside in members.values() for file in inside)
-        labels[part] = tuple(classes.index(sub.name) for sub, inside in members.items() for _ in inside)
+        labels[part] = tuple(classes.index(names[sub]) for sub, inside in members.items() for _ in inside)
     return Listing(files, labels, classes, tuple(others))
 
 

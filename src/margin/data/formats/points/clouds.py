@@ -17,7 +17,8 @@ from torch import Tensor
 
 from margin.data.arrays import Array, as_numpy, check_finite, listed
 from margin.data.examples import Arrays, Data
-from margin.data.files.archives import arrays_in
+from margin.data.files.archives import arrays_in, names_in, unread_in
+from margin.data.files.reading import classes_in, classes_of, plain, renamed
 from margin.data.formats.points.files import ENDINGS, read_points
 from margin.data.formats.points.sets import RawSets, Scale, Sets, SetTask, new_sets, set_data
 from margin.data.options import option_groups
@@ -115,9 +116,10 @@ def read_clouds(
         name=path.name,
         sets=_sets_of(found, str(path)),
         targets=found["y"],
-        classes=tuple(str(one) for one in found.get("classes", ())),
+        classes=classes_of(found.get("classes", ()), path),
         official=_marked(found, str(path)),
         scale=scale or "none",
+        notes=unread_in(path, ARRAYS, SAME),
         **given,
     )
     return set_data(raw, split)
@@ -143,7 +145,7 @@ def encode_clouds(source: Any, encoding: Mapping[str, Any]) -> Arrays | Sets:
         if strange:
             known = listed(encoding["classes"])
             raise ValueError(f"{path}: every class must be one of {known}: got the folder {strange[0]!r}")
-        words = np.array([file.parent.name for file in files]) if classes else None
+        words = np.array([plain(file.parent.name) for file in files]) if classes else None
         return new_sets(_read_all(files), words, encoding, str(path))
     if path.suffix != ".npz":
         return new_sets(_read_all([path]), None, encoding, str(path))
@@ -214,11 +216,14 @@ def _joined(sets: Sequence[NDArray[Any]], name: str) -> Sets:
 # files
 
 
+ARRAYS = ("x", "y", "sizes", "mask", "test", "classes")
+SAME = {"X": "x", "points": "x"}
+
+
 def _load(path: Path) -> dict[str, NDArray[Any]]:
-    found = arrays_in(path)
-    found = {{"X": "x", "points": "x"}.get(key, key): array for key, array in found.items()}
+    found = arrays_in(path, ARRAYS, SAME)
     if "x" not in found:
-        raise ValueError(f"{path}: sets must be an array 'x': got {', '.join(found)}")
+        raise ValueError(f"{path}: sets must be an array 'x': got {', '.join(names_in(path))}")
     return found
 
 
@@ -260,8 +265,9 @@ def _folder(folder: Path, scale: Scale, given: Mapping[str, Any]) -> RawSets:
     return RawSets(
         name=folder.name,
         sets=_read_all(files),
-        targets=np.array([file.parent.name for file in files]),
+        targets=np.array([plain(file.parent.name) for file in files]),
         classes=classes,
+        notes=renamed(file.parent.name for file in files),
         official=official,
         scale=scale,
         **given,
@@ -275,7 +281,7 @@ def _files(folder: Path) -> tuple[list[Path], tuple[str, ...]]:
     files = [f for place in places for f in sorted(place.iterdir()) if f.suffix.lower() in ENDINGS]
     if not files:
         raise ValueError(f"{folder}: a folder of clouds must hold files {', '.join(ENDINGS)}: got none")
-    return files, tuple(one.name for one in classes)
+    return files, tuple(classes_in(classes).values())
 
 
 def _read_all(files: Sequence[Path]) -> Sets:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Domain
-from margin.data.arrays import Array, targets_of
+from margin.data.arrays import Array, renamed_in, targets_of
 from margin.data.assembly import Schema, cut, domain_of
 from margin.data.examples import Arrays, Data, offsets_of, ranges
 from margin.data.formats.sequences.rows import fingerprint_of
@@ -135,7 +135,7 @@ def set_data(raw: RawSets, split: Split) -> Data:
         preprocess=_preprocess(sets.chosen(parts["train"]).elements, raw.scale),
         domain=_domain(raw, sets),
         fingerprint=fingerprint_of(splits),
-        notes=raw.notes,
+        notes=(*raw.notes, *renamed_in(raw.targets)),
     )
 
 

@@ -5,7 +5,7 @@ Of text, a line is a sequence: its class and its numbers (``.tsv``, ``.txt``, ``
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from margin.data.examples import offsets_of
-from margin.data.files.archives import arrays_in
-from margin.data.files.reading import regular, text_of
-from margin.data.formats.arrays.sources import load_arrays
+from margin.data.files.archives import GROUPS, unread_in
+from margin.data.files.reading import classes_of, plain, regular, renamed, text_of
+from margin.data.formats.arrays.sources import ARRAYS, SAME, load_arrays, official_of
 from margin.data.formats.sequences.rows import Ragged
 from margin.data.formats.sequences.values import Missing, rows_of
 from margin.data.splits import TaskName
@@ -26,16 +26,17 @@ Part = tuple[Ragged, NDArray[Any] | None]
 
 
 class Found(NamedTuple):
-    """What a file holds: the sequences, an official test part, the classes' names, what was assumed."""
+    """What a file holds: the sequences, an official test part, the classes' names, notes, groups."""
 
     train: Part
     test: Part | None = None
     classes: tuple[str, ...] = ()
     task: TaskName | None = None
     notes: tuple[str, ...] = ()
+    groups: NDArray[Any] | None = None
 
 
-def load_sequences(path: Path, missing: Missing, task: TaskName | None) -> Found:
+def load_sequences(path: Path, missing: Missing, task: TaskName | None, group: str = GROUPS) -> Found:
     """The sequences of a file, checked; of text NAME_TRAIN with those of NAME_TEST beside it.
 
     Raises:
@@ -45,11 +46,13 @@ def load_sequences(path: Path, missing: Missing, task: TaskName | None) -> Found
     regular(path)
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if ending in (".npz", ".npy"):
-        return _archive(path, missing)
+        return _archive(path, missing, group)
     if ending not in PARSERS:
         raise ValueError(
             f"{path}: sequences are read from .npz, {', '.join(PARSERS)}: got {ending or 'no'} ending"
         )
+    if group != GROUPS:
+        raise ValueError(f"{path}: groups are read from an .npz: a text of sequences has no {group!r}")
     read = _text(path, PARSERS[ending], missing, task)
     beside = path.with_name(re.sub("_TRAIN(?=[.])", "_TEST", path.name))
     if beside == path or not beside.is_file():
@@ -82,7 +85,7 @@ def _text(path: Path, parse: Callable[[str, str], Lines], missing: Missing, task
         return Found((rows, _values(read.targets, str(path))), task=kind)
     y = [_plain(target) for target in read.targets]
     classes = tuple(map(_plain, read.classes)) or tuple(sorted(set(y), key=_by_number))
-    return Found((rows, np.array(y)), classes=classes, task=kind)
+    return Found((rows, np.array(y)), classes=classes, task=kind, notes=renamed(read.targets))
 
 
 def _columns(text: str, name: str) -> Lines:
@@ -193,34 +196,34 @@ def _plain(label: str) -> str:
     """A class as a name: 2.0000000e+00 and 2 are one."""
     if _is_number(label) and float(label).is_integer():
         return str(int(float(label)))
-    return label
+    return plain(label)
 
 
 def _by_number(name: str) -> tuple[float, str]:
     return (float(name) if _is_number(name) else np.inf, name)
 
 
-def _archive(path: Path, missing: Missing) -> Found:
-    found = load_arrays(path)
-    if ("x_test" in found) != ("y_test" in found):
-        raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
-    cuts = _cuts(path)
-    parts = {
-        part: (_rows(found[f"x{part}"], cuts, part, str(path), missing), found.get(f"y{part}"))
-        for part in ("", "_test")
-        if f"x{part}" in found
-    }
-    return Found(parts[""], parts.get("_test"), tuple(str(name) for name in found.get("classes", ())))
+CUTS = ("lengths", "offsets", "lengths_test", "offsets_test")
+"""Arrays that say where sequences end."""
 
 
-def _cuts(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of lengths and offsets of an archive; none of an ``.npy``."""
-    if path.suffix != ".npz":
-        return {}
-    return arrays_in(path, ("lengths", "offsets", "lengths_test", "offsets_test"))
+def _archive(path: Path, missing: Missing, group: str) -> Found:
+    found = load_arrays(path, group=group, more=CUTS)
+    official = official_of(found, path)
+    parts = {"": (found["x"], found.get("y")), **({} if official is None else {"_test": official})}
+    read = {part: (_rows(x, found, part, str(path), missing), y) for part, (x, y) in parts.items()}
+    return Found(
+        read[""],
+        read.get("_test"),
+        classes_of(found.get("classes", ()), path),
+        notes=unread_in(path, (*ARRAYS, *CUTS, group), SAME),
+        groups=found.get(group),
+    )
 
 
-def _rows(x: NDArray[Any], cuts: dict[str, NDArray[Any]], part: str, name: str, missing: Missing) -> Ragged:
+def _rows(
+    x: NDArray[Any], cuts: Mapping[str, NDArray[Any]], part: str, name: str, missing: Missing
+) -> Ragged:
     """The rows of an archive: an array, a padded array with lengths, steps with offsets or lengths."""
     lengths, offsets = cuts.get(f"lengths{part}"), cuts.get(f"offsets{part}")
     if lengths is not None and offsets is not None:

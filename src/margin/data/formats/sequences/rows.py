@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from margin.core.types import Batch
 from margin.data.examples import EVALUATION_BATCH, Arrays, fingerprint, offsets_of, ranges
+from margin.data.splits import coded
 
 EVALUATION_STEPS = 2**17
 """Steps a batch of an evaluation, at most: of long sequences it holds fewer."""
@@ -99,6 +100,7 @@ class Sequences:
         targets: Their targets, or None.
         time: The length that every sequence has, or None where lengths may differ.
         notes: What was assumed in reading new ones.
+        groups: As of :class:`margin.data.examples.Arrays`.
 
     Raises:
         ValueError: Sequences and targets differ in number, or a length is not ``time``.
@@ -108,6 +110,7 @@ class Sequences:
     targets: Tensor | None = None
     time: int | None = None
     notes: tuple[str, ...] = ()
+    groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.targets is not None and len(self.targets) != len(self.ragged):
@@ -142,7 +145,9 @@ class Sequences:
     def part(self, index: Int[Tensor, " batch"]) -> "Sequences":
         """The examples at ``index`` alone."""
         targets = None if self.targets is None else self.targets.index_select(0, index)
-        return replace(self, ragged=self.ragged.rows(index), targets=targets)
+        return replace(
+            self, ragged=self.ragged.rows(index), targets=targets, groups=coded(self.groups, index)
+        )
 
     def tensors(self) -> list[Tensor]:
         """The tensors that a fingerprint reads."""

@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.arrays import Array, known_targets, targets_of
-from margin.data.assembly import Raw, Schema, box_of, cut
+from margin.data.arrays import Array, known_targets, renamed_in, targets_of
+from margin.data.assembly import Raw, Schema, box_of, cut, with_groups
 from margin.data.examples import Data
+from margin.data.files.archives import GROUPS
 from margin.data.formats.sequences.files import Found, load_sequences
 from margin.data.formats.sequences.rows import Ragged, Sequences, fingerprint_of
 from margin.data.formats.sequences.values import (
@@ -49,6 +50,7 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
     whole: Whole = "numbers",
     split: Split = Split(),
     test_sequences: tuple[Given, Array] | None = None,
+    groups: Array | None = None,
 ) -> Data:
     """Examples from sequences and their targets in memory.
 
@@ -70,6 +72,8 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
         split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
         test_sequences: Sequences and targets of an official test part, which is kept.
+        groups: The group of each sequence, as a patient, numbers or names (N,): no group lies in two of the
+            parts that are cut.
 
     Returns:
         Data in the user's units.
@@ -94,9 +98,10 @@ def from_sequences(  # more than 7 parameters: they are the options of the sourc
         domain=domain,
         official=official,
         encoding={"missing": missing},
+        notes=renamed_in(y),
     )
-    raw = _as_whole(raw, whole)
-    return assemble_sequences(raw, split)
+    raw, parts = with_groups(_as_whole(raw, whole), groups, split)
+    return assemble_sequences(raw, split, parts)
 
 
 @option_groups()
@@ -107,15 +112,16 @@ def read_sequences(
     domain: tuple[float, float] | None = None,
     missing: Missing = "error",
     whole: Whole = "numbers",
+    group: str = GROUPS,
     split: Split = Split(),
 ) -> Data:
     """Examples from a file of sequences: ``.npz``, or text as the UCR and UEA archives have it (``.gz`` too).
 
     An ``.npz`` holds y and x, (N, T) or (N, T, n), with ``lengths`` where it is padded; or x (steps, n) of
     all sequences one after the other, with ``offsets`` (N + 1,) or ``lengths``. It may hold x_test, y_test
-    and lengths_test or offsets_test, and classes. Text is a sequence a line with its class first (``.tsv``,
-    ``.txt``, ``.csv``), ``.ts``, or ``.arff``. Beside NAME_TRAIN, NAME_TEST is its official test part, which
-    is kept.
+    and lengths_test or offsets_test, classes, and groups, none of which lies in two parts. Text is a sequence
+    a line with its class first (``.tsv``, ``.txt``, ``.csv``), ``.ts``, or ``.arff``. Beside NAME_TRAIN,
+    NAME_TEST is its official test part, which is kept.
 
     Args:
         path: The file.
@@ -126,6 +132,7 @@ def read_sequences(
             pads.
         whole: Whether whole numbers are amounts, or tokens: names, each of which gets a 0/1 number of its own
             a step.
+        group: The array of an ``.npz`` that says the group of each sequence, as a patient; groups by default.
         split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
 
@@ -137,12 +144,12 @@ def read_sequences(
         ValueError: The file is no file of sequences, or as :func:`from_sequences`.
     """
     path = Path(path)
-    found = load_sequences(path, missing, task)
+    found = load_sequences(path, missing, task, group)
     rows, y = found.train
     if y is None:
         raise ValueError(f"{path}: training needs targets, an array 'y' in it: got none")
     targets, task, classes = _targets(y, found, str(path), task)
-    official, notes = None, found.notes
+    official, notes = None, (*found.notes, *renamed_in(y))
     if found.test is not None and found.test[1] is not None:
         where = f"{path}, test part"
         held_out = fit_width(found.test[0], rows.steps.shape[1], where)
@@ -159,8 +166,8 @@ def read_sequences(
         encoding={"missing": missing},
         notes=notes,
     )
-    raw = _as_whole(raw, whole)
-    return replace(assemble_sequences(raw, split), name=path.name)
+    raw, parts = with_groups(_as_whole(raw, whole), found.groups, split, group)
+    return replace(assemble_sequences(raw, split, parts), name=path.name)
 
 
 def assemble_sequences(raw: Raw[Ragged], split: Split, parts: Mapping[str, Tensor] | None = None) -> Data:
@@ -212,10 +219,10 @@ def _in_parts(raw: Raw[Ragged], split: Split, parts: Mapping[str, Tensor] | None
     one = int(everything[0]) > 0 and bool((everything == everything[0]).all())
     time = int(everything[0]) if one else None
     targets = raw.targets if raw.task == "classes" else raw.targets.to(raw.inputs.steps.dtype)
-    whole = Sequences(raw.inputs, targets, time)
+    whole = Sequences(raw.inputs, targets, time, groups=raw.groups)
     if parts is None:
         own = {} if official is None else {"test": None}
-        parts, _ = cut(raw.name, raw.targets, raw.task, split, raw.classes, own=own)
+        parts, _ = cut(raw.name, raw.targets, raw.task, split, raw.classes, own=own, groups=raw.groups)
     splits = {part: whole.part(index) for part, index in parts.items()}
     if official is not None:
         splits["test"] = Sequences(official[0], official[1].to(targets.dtype), time)

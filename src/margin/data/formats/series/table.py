@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from margin.data.files.reading import check_unpacked
+from margin.data.files.reading import check_unpacked, plain
 from margin.data.formats.series.clock import (
     CLOCK,
     TIMES,
@@ -133,7 +133,7 @@ def columns_of(steps: Steps, target: Sequence[str] | str | None) -> tuple[int, .
     if target is None:
         return tuple(range(len(steps.columns)))
     if isinstance(target, str):
-        target = [target] if target in steps.columns else [name.strip() for name in target.split(",")]
+        target = [target] if target in steps.columns else [*map(plain, target.split(","))]
     for name in target:
         if name not in steps.columns:
             raise ValueError(f"{steps.name}: no column {name!r}; it has: {', '.join(steps.columns)}")
@@ -157,7 +157,7 @@ def _listed(ignore: Sequence[str] | str, names: Sequence[str]) -> Sequence[str]:
     """Names of columns: a sequence, or one text with commas between."""
     if not isinstance(ignore, str):
         return ignore
-    return [ignore] if ignore in names else [name.strip() for name in ignore.split(",")]
+    return [ignore] if ignore in names else [*map(plain, ignore.split(","))]
 
 
 def _number(table: Table, name: str) -> Column:

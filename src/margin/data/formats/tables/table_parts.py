@@ -145,16 +145,23 @@ def matrix_of(
     Returns:
         float32, or float64 where a column's spread in the training part is too small for float32.
     """
-    wide = [
-        column.name
-        for column, record in zip(columns, records, strict=True)
-        if record["kind"] == "number" and is_wide(features(column, record)[train, 0])
-    ]
-    inputs = np.empty((len(columns[0].values), sum(map(width, records))), np.float64 if wide else np.float32)
-    start = 0
-    for column, record in zip(columns, records, strict=True):
-        inputs[:, start : start + width(record)] = features(column, record)
-        start += width(record)
+
+    def _matrix(dtype: type[Any]) -> NDArray[Any]:
+        inputs = np.empty((len(columns[0].values), sum(map(width, records))), dtype)
+        start = 0
+        for column, record in zip(columns, records, strict=True):
+            found = features(column, record)
+            inputs[:, start : start + width(record)] = found
+            start += width(record)
+            if record["kind"] == "number" and dtype is np.float32 and is_wide(found[train, 0]):
+                wide.append(column.name)
+        return inputs
+
+    wide: list[str] = []
+    inputs = _matrix(np.float32)
+    if wide:
+        del inputs  # both at once would be half as much memory again
+        inputs = _matrix(np.float64)
     notes = [
         f"column {name!r} varies little beside its size, less than float32 resolves: it is kept in float64"
         for name in wide

@@ -18,6 +18,7 @@ from torch import Tensor
 from margin.data.arrays import is_wide_target
 from margin.data.assembly import Raw, assemble, cut
 from margin.data.examples import Arrays, Data
+from margin.data.files.reading import plain
 from margin.data.formats.tables.columns import FILL, Column, Missing, as_kind, no_column, understand, width
 from margin.data.formats.tables.delimited import Header, Table, Writing, load_table, to_table
 from margin.data.formats.tables.delimited_form import Decimal
@@ -112,11 +113,17 @@ def read_table(  # more than 7 parameters: they are the options of the source
         ValueError: The table cannot be read; the message names file, row, column and remedy.
     """
     named = _listed(missing_values)
-    text = (group,) if group else ()
+    text = (plain(group),) if group else ()
     writing = Writing(header=header, separator=separator, decimal=decimal, missing=named, text=text)
     table = load_table(Path(path), writing=writing)
     reading = Reading(
-        target=target, task=task, missing=missing, ignore=ignore, domain=domain, group=group, index=index
+        target=target and plain(target),
+        task=task,
+        missing=missing,
+        ignore=ignore if isinstance(ignore, str) else [*map(plain, ignore)],
+        domain=domain,
+        group=group and plain(group),
+        index=index,
     )
     return _data(table, reading, split, writing, None if test_file is None else Path(test_file))
 
@@ -158,7 +165,13 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         ValueError: The table cannot be read.
     """
     reading = Reading(
-        target=target, task=task, missing=missing, ignore=ignore, domain=domain, group=group, index=index
+        target=target and plain(target),
+        task=task,
+        missing=missing,
+        ignore=ignore if isinstance(ignore, str) else [*map(plain, ignore)],
+        domain=domain,
+        group=group and plain(group),
+        index=index,
     )
     named = _listed(missing_values)
     table = to_table(frame, name, named or ())
@@ -169,7 +182,7 @@ def _listed(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
     """Names as they were given, or one text of them with commas between."""
     if names is None:
         return None
-    return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
+    return tuple(map(plain, names.split(",") if isinstance(names, str) else names))
 
 
 class _Understood(NamedTuple):
@@ -305,7 +318,7 @@ def _used(table: Table, reading: Reading, target: str) -> tuple[list[str], list[
     """The columns that become features, and what is said of those that are left out by themselves."""
     ignore, names = reading.ignore, table.frame.columns
     if isinstance(ignore, str):
-        ignore = [ignore] if ignore in names else [name.strip() for name in ignore.split(",")]
+        ignore = [ignore] if ignore in names else [*map(plain, ignore.split(","))]
     for name in (*ignore, *([reading.group] if reading.group else [])):
         if name not in table.frame.schema:
             raise ValueError(no_column(table, name))

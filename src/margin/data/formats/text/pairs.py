@@ -1,6 +1,7 @@
 """Pairs of sentences in files: two columns, or two files whose lines belong together."""
 
 import os
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from margin.data.assembly import cut, tokens_schema
 from margin.data.examples import Data
+from margin.data.files.reading import COMPOSED
 from margin.data.formats.sequences.rows import Ragged, fingerprint_of
 from margin.data.formats.sequences.sources import lengths_line
 from margin.data.formats.text.pair_examples import BOS, EOS, PAD, SPECIAL, UNK, Pairs
@@ -147,7 +149,11 @@ def from_pairs(
         for side in texts["train"]
     ]
     splits = {part: pairs_of(two, known[0], known[1]) for part, two in texts.items()}
-    note = f"{left_out:,} training pairs of more than {rule.longest} tokens are left out"
+    notes = [f"{left_out:,} training pairs of more than {rule.longest} tokens are left out"] * (left_out > 0)
+    given = (
+        sentence for two in ((sources, targets), *official.values()) for side in two for sentence in side
+    )
+    notes += [COMPOSED] * any(not unicodedata.is_normalized("NFC", sentence) for sentence in given)
     train = splits["train"]
     return Data(
         name=name,
@@ -160,7 +166,7 @@ def from_pairs(
         },
         encoding=encoding_of(known, rule, {"split": record, "about": _about(splits, known)}),
         fingerprint=fingerprint_of(splits),
-        notes=(note,) if left_out else (),
+        notes=tuple(notes),
     )
 
 

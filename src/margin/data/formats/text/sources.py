@@ -5,6 +5,7 @@ of its tokens is asked for exactly once; a training block may start anywhere.
 """
 
 import os
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Generator, Tensor
 from margin.core.types import Batch
 from margin.data.assembly import tokens_schema
 from margin.data.examples import Data
-from margin.data.files.reading import text_of
+from margin.data.files.reading import COMPOSED, text_of
 from margin.data.formats.sequences.rows import evaluation_batch, fingerprint_of
 from margin.data.formats.text.vocabulary import (
     UNKNOWN,
@@ -147,6 +148,7 @@ def from_text(text: str, split: Split, name: str, options: Mapping[str, Any]) ->
         raise ValueError(
             f"{name}: min_count above 1 needs --data.unknown token: got min_count={options['min_count']}"
         )
+    notes = () if unicodedata.is_normalized("NFC", text) else (COMPOSED,)
     tokens = tokens_of(text, level, options["case"])
     cuts = _cuts(len(tokens), split, time, name)
     special = (UNKNOWN,) if unknown == "token" else ()
@@ -172,6 +174,7 @@ def from_text(text: str, split: Split, name: str, options: Mapping[str, Any]) ->
             },
         ).as_json(),
         fingerprint=fingerprint_of(splits),
+        notes=notes,
     )
 
 

@@ -5,6 +5,7 @@ token of its own, and so is a line break. No blank is kept, so words are joined 
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -26,7 +27,8 @@ WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]|\n")
 
 
 def tokens_of(text: str, level: Level, case: Case) -> list[str]:
-    """The tokens of a text in order."""
+    """The tokens of a text in order, of its Unicode normal form C."""
+    text = unicodedata.normalize("NFC", text)
     text = text.lower() if case == "lower" else text
     return list(text) if level == "characters" else WORD.findall(text)
 

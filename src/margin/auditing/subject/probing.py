@@ -1,0 +1,166 @@
+"""A stranger's module is asked its first batch a few times: what it does besides answering is said."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from margin.auditing.subject.output_part import Read, path_of
+from margin.auditing.subject.outputs import name_of
+from margin.auditing.subject.user_modules import Asked, described
+from margin.core.types import Batch
+from margin.engine.evaluation import Kept, eval_mode, same_bits
+
+NOISE = 10.0
+"""By how many of the distances between two draws outputs may move where nothing but draws moves them."""
+
+
+def _returned(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+    try:
+        return model(*inputs)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+        raise ValueError(
+            f"the model must accept the data: given {_passed(inputs)}, it raised {reason}"
+        ) from error
+
+
+def _passed(inputs: tuple[Tensor, ...]) -> str:
+    return ", ".join(f"{tuple(x.shape)} {name_of(x)}" for x in inputs)
+
+
+def run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """What the model returns, which must be one real tensor with a row per example.
+
+    Raises:
+        ValueError: The model raised, or returned something else.
+    """
+    outputs = _returned(model, inputs)
+    plain = isinstance(outputs, Tensor) and outputs.layout == torch.strided and not outputs.is_nested
+    if not plain or outputs.ndim == 0 or len(outputs) != len(inputs[0]):
+        got = tuple(outputs.shape) if plain else described(outputs)
+        raise ValueError(
+            f"the model must return one tensor with a row per example: given {_passed(inputs)}, got {got}"
+        )
+    if outputs.is_complex():
+        raise ValueError(
+            f"the model must return real numbers: got {name_of(outputs)}; audit a module whose forward "
+            "returns model(x).real, or model(x).abs()"
+        )
+    return outputs
+
+
+@torch.no_grad()
+def with_one_output(
+    model: nn.Module, batch: Batch, output: str | int | None, assumed: list[str]
+) -> nn.Module:
+    """The model, or where it returns several things a module that returns the one that is meant.
+
+    Args:
+        model: Any module; asked once, in evaluation mode.
+        batch: The inputs that it is given, copied.
+        output: Which part is meant; None: the obvious one.
+        assumed: Where it is said which one is taken.
+
+    Raises:
+        ValueError: The model raised, returns no such part, or what it returns has no obvious one.
+    """
+    with eval_mode(model):
+        returned = _returned(model, tuple(x.clone() for x in batch.inputs))
+    path = path_of(returned, len(batch.inputs[0]), output, assumed)
+    return Read(model, path) if path else model
+
+
+class Probed(NamedTuple):
+    """A model as it can be asked, what it returned, and by how much that moves when it is asked again."""
+
+    model: nn.Module
+    outputs: Tensor
+    noise: Tensor
+
+
+@torch.no_grad()
+def probe(model: nn.Module, batch: Batch, assumed: list[str]) -> Probed:
+    """Ask the first batch twice; what the model does besides answering is said."""
+    flags = {module: module.training for module in model.modules()}
+    given = tuple(x.clone() for x in batch.inputs)
+    with eval_mode(model):
+        kept = Kept(model)
+        outputs = run(model, given)
+        written = kept.written(model)
+        kept.restore()
+        overwrites = not all(map(same_bits, given, batch.inputs))
+        again, later = (run(model, tuple(x.clone() for x in batch.inputs)) for _ in range(2))
+        kept.restore()
+        with torch.enable_grad():
+            recorded = run(model, tuple(x.clone() for x in batch.inputs)).detach()
+    noise = _apart(outputs, again)
+    remembers = bool(noise == 0) and bool(_apart(outputs, later) > 0)
+    if overwrites:
+        assumed.append("the model overwrites its input: each call is given a copy")
+    if remembers:
+        assumed.append(
+            "the model answers by what it keeps of the calls before: each call begins in the state it came in"
+        )
+    if overwrites or remembers or outputs.is_inference():
+        model, outputs = Asked(model, overwrites, remembers), outputs.clone()
+    if written:
+        names = ", ".join(map(repr, written))
+        assumed.append(f"forward writes buffer {names}: it is put back after each question")
+    if noise > 0:
+        assumed.append("the model draws at random in evaluation mode: a finding is about one draw")
+    elif _apart(outputs, recorded) > _rounding(outputs):
+        assumed.append(
+            "the model answers otherwise while torch records gradients: accuracy and loss are of the one "
+            "function, curvature and attacks of the other"
+        )
+    elif any(flags.values()) and _moves_in(flags, model, batch, outputs):
+        assumed.append("the model came in training mode, where it answers otherwise: it is asked in eval()")
+    return Probed(model, outputs, noise)
+
+
+def _moves_in(flags: Mapping[nn.Module, bool], model: nn.Module, batch: Batch, outputs: Tensor) -> bool:
+    """Whether the model answers otherwise, or not at all, in the mode that it came in."""
+    with eval_mode(model):
+        for module, flag in flags.items():
+            module.training = flag
+        try:
+            return bool(_apart(outputs, run(model, batch.inputs)) > 0)
+        except ValueError:  # batch normalization of a single example
+            return True
+
+
+def _rounding(outputs: Tensor) -> Tensor:
+    """By how much outputs may move that are computed in another order."""
+    scale = torch.where(outputs.isfinite(), outputs, 0).abs().max().double()
+    return torch.finfo(outputs.dtype).eps ** 0.5 * scale
+
+
+def _apart(a: Tensor, b: Tensor) -> Tensor:
+    """The largest distance of two outputs; a NaN is where a NaN is."""
+    moved = torch.where((a == b) | (a.isnan() & b.isnan()), 0, a - b).nan_to_num(torch.inf)
+    return moved.abs().max().double()
+
+
+@torch.no_grad()
+def independent_rows(probed: Probed, batch: Batch, assumed: list[str]) -> bool:
+    """Whether the first examples get the same outputs with and without the rest of their batch."""
+    model, outputs, noise = probed
+    if not batch.divisible:
+        assumed.append("the examples of a batch may read each other: its inputs are not one row an example")
+        return False
+    few = max(1, len(outputs) // 2)
+    if few == len(outputs):
+        assumed.append("the examples do not read each other (one example shows nothing)")
+        return True
+    with eval_mode(model):
+        alone = run(model, tuple(x[:few] for x in batch.inputs))
+    gap = _apart(alone, outputs[:few])
+    # of a model that draws, other draws alone move the outputs
+    if gap > _rounding(outputs) + NOISE * noise:
+        assumed.append(
+            f"the examples of a batch read each other: without the rest, outputs move by {gap:.2g}"
+        )
+        return False
+    return True

@@ -1,0 +1,149 @@
+"""Giveaways: features each of which alone tells the target, as an identifier or a later measurement does.
+
+A rule of one feature cuts its values into intervals of about equal counts and answers, in each, what is most
+frequent there, or the mean (Holte 1993). Where that is as good as right, the feature gives the target away:
+either the task is that simple, or the feature would not be there when the model is used.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from margin.core.findings import Finding, NotAsked, Subject, has_labels
+from margin.core.types import Batch
+from margin.theory.evidence.duplicates import leak
+from margin.theory.evidence.rows import drawn, feature_name, kept_data, listed
+
+INTERVALS = 32
+"""Intervals of a feature's values at most, and training rows in each at least."""
+ROWS = 20
+
+TELLING = 0.99
+"""Share of right answers, or of the targets' variance, from which on a feature gives the target away,"""
+
+BESIDE = 0.05
+"""where it leaves so small a share of the errors that the best constant makes."""
+
+SHOWN = 3
+
+
+class Rules(NamedTuple):
+    """What rules of one feature achieve on the training rows.
+
+    Args:
+        score: Of each feature's rule: the share of right answers, or of the variance that it explains.
+        constant: Of the best constant.
+        words: Of which rows.
+    """
+
+    score: Float[Tensor, " features"]
+    constant: float
+    words: str
+
+    @property
+    def telling(self) -> list[int]:
+        """The features that give the target away, the best first."""
+        least = max(TELLING, 1 - BESIDE * (1 - self.constant))
+        named = (self.score >= least).nonzero().flatten()
+        return named[self.score[named].argsort(descending=True, stable=True)].tolist()
+
+
+def _intervals(x: Float[Tensor, "rows features"]) -> Tensor:
+    """The interval of each value: cut at quantiles of its feature, equal values together."""
+    count = min(INTERVALS, len(x) // ROWS)
+    ranked = x.sort(0).values.T.contiguous()
+    places = (torch.arange(1, count) * len(x)) // count
+    return torch.searchsorted(ranked[:, places].contiguous(), x.T.contiguous(), right=True)
+
+
+def class_rules(x: Float[Tensor, "rows features"], labels: Tensor) -> tuple[Tensor, float]:
+    """The share of rows that each feature's rule answers rightly, and that the commonest class is."""
+    _, codes = labels.unique(return_inverse=True)
+    classes, bins = int(codes.max()) + 1, _intervals(x)
+    score = torch.empty(x.shape[1], dtype=torch.float64)
+    for j, own in enumerate(bins):
+        table = (own * classes + codes).bincount(minlength=(int(own.max()) + 1) * classes)
+        score[j] = int(table.reshape(-1, classes).max(1).values.sum()) / len(x)
+    return score, int(codes.bincount().max()) / len(x)
+
+
+def value_rules(x: Float[Tensor, "rows features"], values: Tensor) -> Tensor:
+    """The share of the values' variance that each feature's rule explains."""
+    off = values.double() - values.double().mean()
+    score = torch.empty(x.shape[1], dtype=torch.float64)
+    for j, own in enumerate(_intervals(x)):
+        size = own.bincount().clamp(min=1)
+        total = torch.zeros(len(size), dtype=torch.float64).index_add(0, own, off)
+        score[j] = (total.square() / size).sum() / off.square().sum().clamp(min=1e-300)
+    return score
+
+
+def rules(subject: Subject) -> Rules:
+    """The rules of a subject with one real input whose training examples are known; computed once.
+
+    Raises:
+        NotAsked: There are fewer than 40 training rows, their targets are all equal, or a number is
+            not finite.
+    """
+    train = drawn(subject)[1]
+    x, targets = train.inputs, train.targets
+    if targets is None or len(x) < 2 * ROWS:
+        raise NotAsked(f"a rule of one feature needs {2 * ROWS} training rows: there are {len(x)}")
+    if not bool(x.isfinite().all() and targets.isfinite().all()):
+        raise NotAsked("an input or a target is not finite")
+    y = targets.flatten()
+    if bool((y == y[0]).all()):
+        raise NotAsked("the training targets are all equal")
+
+    def compute() -> Rules:
+        if has_labels(subject):
+            return Rules(*class_rules(x, y), train.words)
+        return Rules(value_rules(x, y), 0.0, train.words)
+
+    return kept_data(subject, "rules of one feature", compute)
+
+
+def giveaway(subject: Subject) -> Finding:
+    """How well the best features each tell the target alone, beside the best constant.
+
+    Args:
+        subject: A model with one real input and one target an example, whose training examples are known.
+    """
+    found = rules(subject)
+    best = found.score.argsort(descending=True, stable=True)[:SHOWN].tolist()
+    labeled = {feature_name(subject, j): float(found.score[j]) for j in best}
+    labeled["the best constant"] = found.constant
+    what = "of right answers" if has_labels(subject) else "of the targets' variance explained"
+    remarks = []
+    if found.telling:
+        named = listed([feature_name(subject, j) for j in found.telling])
+        remarks.append(
+            f"The target is given away by {named}: see whether it is known when the model is used; if not, "
+            "leave it out and train again."
+        )
+    return Finding(
+        statement=f"The share {what} by a rule of one feature, on {found.words}.",
+        value=torch.tensor(list(labeled.values()), dtype=torch.float64),
+        range=(0.0, 1.0),
+        labels=tuple(labeled),
+        remarks=tuple(remarks),
+    )
+
+
+def demo() -> Subject:
+    """Feature 4 is the label with a little noise."""
+    subject = leak(0)
+    return dataclasses.replace(subject, test=_telling(subject.test), train=_telling(subject.train))
+
+
+def _telling(batches: Sequence[Batch]) -> list[Batch]:
+    told = []
+    for batch in batches:
+        x = batch.inputs[0].clone()
+        x[:, 4] = 0.01 * x[:, 4] + (0 if batch.targets is None else batch.targets)
+        told.append(batch._replace(inputs=(x,)))
+    return told

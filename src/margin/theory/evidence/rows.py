@@ -1,0 +1,167 @@
+"""The rows of both parts of the data, looked at once: which are equal, and a drawn sample of them.
+
+Rows are told apart by a digest of 128 bits of their values: that two of a million different rows share one
+has a probability below 1e-26. Rows of weight 0, which count for nothing, are left out.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from margin.core.findings import Subject
+from margin.core.types import Batch
+from margin.engine.evaluation import counts, drawn_rows
+
+ELEMENTS = 2_500_000
+"""Numbers of a drawn sample at most, and of its rows:"""
+MOST = 5000
+LEAST = 200
+
+NAMED = 8
+"""Rows, features or classes that a sentence names at most."""
+
+T = TypeVar("T")
+
+
+def kept_data(subject: Subject, name: str, compute: Callable[[], T]) -> T:
+    """What ``compute`` gives of a subject's data alone, computed once for all claims."""
+    if name not in subject.kept:
+        subject.kept[name] = ((), compute())
+    found: T = subject.kept[name][1]
+    return found
+
+
+def has_rows(subject: Subject) -> bool:
+    """Whether each example has a row of its own in each input: predictions without inputs have none."""
+    if isinstance(subject.model, nn.Identity):
+        return False
+    parts = [part[0] for part in (subject.test, subject.train) if len(part)]
+    return bool(parts) and all(
+        batch.divisible and all(x.layout == torch.strided for x in batch.inputs) for batch in parts
+    )
+
+
+def has_one_target(subject: Subject) -> bool:
+    """Whether the target of each example is one number."""
+    targets = subject.test[0].targets if len(subject.test) else None
+    return targets is not None and targets.shape[1:] in ((), (1,))
+
+
+def rows_of_batches(batches: Sequence[Batch]) -> Iterator[tuple[int, Batch, Tensor]]:
+    """Each batch with the number of examples before it, and which of its examples count."""
+    first = 0
+    for batch in batches:
+        yield first, batch, counts(batch).nonzero().flatten()
+        first += len(batch.inputs[0])
+
+
+def flat(x: Tensor) -> Tensor:
+    """The numbers of each row, on the CPU."""
+    return x.detach().cpu().reshape(len(x), -1)
+
+
+def digests(tensors: Sequence[Tensor]) -> list[bytes]:
+    """A digest of the values of each row of several tensors together; -0 is 0."""
+    columns = [flat(x) for x in tensors]
+    arrays = [(x.float() if x.dtype == torch.bfloat16 else x).add(0).contiguous().numpy() for x in columns]
+    found = []
+    for rows in zip(*arrays, strict=True):
+        digest = hashlib.blake2b(rows[0].data, digest_size=16)
+        for row in rows[1:]:
+            digest.update(row.data)
+        found.append(digest.digest())
+    return found
+
+
+View = Callable[[Batch], Sequence[Tensor]]
+"""What of a batch is compared, a row an example."""
+
+
+def whole_inputs(batch: Batch) -> Sequence[Tensor]:
+    """The view of all inputs."""
+    return batch.inputs
+
+
+def numbered(subject: Subject, *views: View) -> list[tuple[Tensor, Tensor]]:
+    """For each view a number for each held-out row and for each training row: equal where the rows are equal.
+
+    The numbers of one view are those of the others too: equal rows have one number in all of them.
+
+    Args:
+        subject: Its batches have rows (:func:`has_rows`).
+        views: What is compared; one that gives no tensor numbers no row.
+    """
+    seen: dict[bytes, int] = {}
+    found = [([list[int](), list[int]()]) for _ in views]
+    for side, batches in enumerate((subject.test, subject.train)):
+        for _, batch, rows in rows_of_batches(batches):
+            for view, lists in zip(views, found, strict=True):
+                taken = digests(view(batch))
+                if taken:
+                    lists[side] += [seen.setdefault(taken[i], len(seen)) for i in rows.tolist()]
+    return [(torch.tensor(test).long(), torch.tensor(train).long()) for test, train in found]
+
+
+def places(batches: Sequence[Batch]) -> Int[Tensor, " rows"]:
+    """The place of each row that counts, from 0."""
+    none = torch.zeros(0, dtype=torch.int64)
+    return torch.cat([none, *(rows + first for first, _, rows in rows_of_batches(batches))])
+
+
+class Drawn(NamedTuple):
+    """Rows of one part, in the order of the file, flattened, in float64, with their targets."""
+
+    inputs: Float[Tensor, "rows features"]
+    targets: Tensor | None
+    words: str
+
+
+def drawn(subject: Subject) -> tuple[Drawn, Drawn]:
+    """Held-out and training rows of one real input, all or some drawn at random; computed once."""
+
+    def compute() -> tuple[Drawn, Drawn]:
+        width = max(1, subject.test[0].inputs[0][:1].numel())
+        limit = min(MOST, max(LEAST, ELEMENTS // width))
+        found = []
+        for batches, kind in ((subject.test, "held-out"), (subject.train, "training")):
+            if not len(batches):
+                found.append(Drawn(torch.zeros(0, width, dtype=torch.float64), None, "no training examples"))
+                continue
+            sample = drawn_rows(batches, limit)
+            inputs = torch.cat([flat(batch.inputs[0]) for batch in sample.batches])
+            given = [batch.targets.detach().cpu() for batch in sample.batches if batch.targets is not None]
+            targets = torch.cat(given) if given else None
+            found.append(Drawn(inputs.double(), targets, sample.words(kind)))
+        return found[0], found[1]
+
+    return kept_data(subject, "drawn rows", compute)
+
+
+def part_labels(batches: Sequence[Batch]) -> Int[Tensor, " rows"]:
+    """The label of each row that counts."""
+    rows = [
+        batch.targets.detach().cpu().flatten().long()[i]
+        for _, batch, i in rows_of_batches(batches)
+        if batch.targets is not None
+    ]
+    return torch.cat(rows) if rows else torch.zeros(0, dtype=torch.int64)
+
+
+def feature_name(subject: Subject, index: int) -> str:
+    """What a message calls a feature, counted from 0."""
+    return f"feature {index}"
+
+
+def class_name(subject: Subject, label: int) -> str:
+    """What a message calls a class."""
+    return subject.class_names[label] if label < len(subject.class_names) else f"class {label}"
+
+
+def listed(names: Sequence[str | int]) -> str:
+    """The first of several names, and how many more there are."""
+    words = ", ".join(str(name) for name in names[:NAMED])
+    return words if len(names) <= NAMED else f"{words} and {len(names) - NAMED:,} more"

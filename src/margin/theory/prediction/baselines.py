@@ -1,0 +1,398 @@
+"""Baselines: by how much a model is better than the best constant, and than a linear model of the inputs.
+
+A share of right predictions tells little alone: .95 is poor where one class makes up .97 of the examples.
+Both models answer the same examples, so the interval is that of the difference, which is much narrower than
+those of the two shares apart.
+"""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
+
+from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels
+from margin.core.tasks import CLASSES, VALUES
+from margin.core.types import Batch
+from margin.engine.evaluation import expand_weight, sample_examples
+from margin.engine.loop import risk
+from margin.math.seeds import mix
+from margin.theory.prediction.confusion import classified, name_of
+from margin.theory.prediction.differences import at_both_levels, paired_shares, scalar
+from margin.theory.prediction.held_out import (
+    Terms,
+    held_out_answers,
+    held_out_terms,
+    independent_draws,
+    stated,
+    unanswered,
+    weighted_mean,
+)
+from margin.theory.prediction.residuals import Interval, has_values, ratio_interval, residuals_of
+
+BY_ACCURACY = Premise(
+    "the model is meant to be right as often as possible",
+    "assumed",
+    "one that was trained for rare classes or unequal costs may be right less often than a constant",
+)
+
+
+ROUNDING = 1e-9
+
+MOST_EXAMPLES, MOST_FEATURES, MOST_NUMBERS = 20_000, 4096, 20_000_000
+"""What a linear model is fitted to at most: examples, features, and their product (160 MB)."""
+
+WORK = 2e10
+"""Multiplications of a logistic regression's fit: ten seconds of one core, about."""
+
+FEWEST_STEPS, MOST_STEPS = 20, 1000
+"""Steps of its optimizer: with fewer it would tell nothing."""
+
+
+class Rival(NamedTuple):
+    """A simpler model's answers, how a statement calls it, and of which examples it is.
+
+    Args:
+        answers: Its class or value for each held-out term of weight > 0.
+        words: How a statement calls it.
+        sample: Of which examples it is, where not of all training examples.
+        remarks: What a reader must know of it.
+    """
+
+    answers: Tensor
+    words: str
+    sample: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+def has_right_answers(subject: Subject) -> bool:
+    """Whether predictions are classes or real values that the targets state."""
+    return has_labels(subject) or has_values(subject)
+
+
+def constant(subject: Subject) -> Finding:
+    r"""How much better the model is than always answering the same, on the same examples.
+
+    Of classes: the model's accuracy less that of the most frequent class. Of values: the share of the
+    squared error about the mean that the model takes away, :math:`1 - \sum (y - f)^2 / \sum (y - c)^2`. The
+    constant is the training part's, and the held-out part's own where that is not known, the best in
+    hindsight.
+
+    The promise is that it is at least 0. Every model with a bias can answer a constant, so one whose
+    interval lies below 0 has learned something else than these labels: they are in another order, the
+    inputs are scaled otherwise, or the training diverged. Of classes an untrained or a constant model is
+    *inconclusive*; one that is meant for rare classes is no counter-example, which is a premise.
+
+    Args:
+        subject: A model of classes or of real values.
+
+    Raises:
+        NotAsked: All held-out targets are equal to the constant value, which then makes no error.
+
+    Reference: Tango 1998 (paired proportions); Cochran 1977, Section 2.11 (a ratio of means).
+    """
+    given = subject.train or subject.test
+    sample = "" if subject.train else "the constant is the held-out part's own"
+    if has_labels(subject):
+        answered = held_out_answers(subject)
+        counts = label_counts(given)
+        commonest = int(counts.argmax())
+        words = f"always answering {name_of(subject, commonest)!r}"
+        rival = Rival(torch.full_like(answered.targets, commonest), words, sample)
+        return compared(subject, rival, promised=True)
+    mean = mean_target(given)
+    values = held_out_terms(
+        subject.model, subject.test, lambda model, batch, _: _of_batch(mean, batch)
+    ).values
+    return compared(subject, Rival(values, "always answering the mean", sample), promised=True)
+
+
+def _of_batch(mean: Tensor, batch: Batch) -> Tensor:
+    return mean if batch.targets is None else mean.expand(batch.targets.shape)
+
+
+def label_counts(batches: Iterable[Batch]) -> Tensor:
+    """The weight of each label in batches, from 0 on.
+
+    Raises:
+        ValueError: A batch has no targets.
+    """
+    counts = torch.zeros(1, dtype=torch.float64)
+    for batch in batches:
+        targets, weight = _weighed(batch)
+        here = torch.bincount(targets.flatten().long(), weight.flatten())
+        longer = max(len(here), len(counts))
+        counts = torch.nn.functional.pad(counts, (0, longer - len(counts)))
+        counts[: len(here)] += here
+    return counts
+
+
+def mean_target(batches: Iterable[Batch]) -> Tensor:
+    """The weighted mean target, component by component.
+
+    Raises:
+        ValueError: A batch has no targets, or all weights are 0.
+    """
+    total, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for batch in batches:
+        targets, weight = _weighed(batch)
+        total = total + torch.where(weight > 0, weight * targets.double(), 0).sum(0)
+        count = count + weight.sum(0)
+    if not bool((count > 0).all()):
+        raise ValueError("a mean target needs examples of weight above 0: got none")
+    return total / count
+
+
+def _weighed(batch: Batch) -> tuple[Tensor, Tensor]:
+    if batch.targets is None:
+        raise ValueError("a baseline needs the targets of the examples: got a batch without")
+    targets = batch.targets.cpu()
+    weight = None if batch.weight is None else batch.weight.cpu()
+    return targets, expand_weight(torch.ones_like(targets, dtype=torch.float64), weight)
+
+
+def compared(subject: Subject, rival: Rival, *, promised: bool) -> Finding:
+    """How much better the model is than a rival on the same held-out terms, with paired intervals.
+
+    Args:
+        subject: A model of classes or of real values.
+        rival: The other's answers.
+        promised: Whether the model is promised to be no worse.
+    """
+    return (_classes if has_labels(subject) else _values)(subject, rival, promised)
+
+
+def _classes(subject: Subject, rival: Rival, promised: bool) -> Finding:
+    found, failure = classified(subject)
+    right, other = found.predicted == found.labels, rival.answers == found.labels
+    terms = Terms(found.weight, found.weight, found.example)
+    own, others = (float(weighted_mean(terms._replace(values=x.double())).mean) for x in (right, other))
+
+    def measure(level: float) -> list[Interval]:
+        return [Interval(*(math.nan,) * 3) if failure else paired_shares(right, other, terms, level=level)]
+
+    return Finding(
+        statement=f"The accuracy of the model less that of {rival.words} on the same {found.examples:,} "
+        f"held-out examples: {own:.1%} less {others:.1%}, with its paired 95 % interval.",
+        range=(-1.0, 1.0),
+        premises=(independent_draws(subject), *((BY_ACCURACY,) if promised else ())),
+        kind="estimate",
+        low=torch.tensor(0.0) if promised else None,
+        tolerance=ROUNDING,
+        sample=rival.sample,
+        remarks=rival.remarks,
+        failure=failure,
+        **scalar(at_both_levels(measure))._asdict(),
+    )
+
+
+def _values(subject: Subject, rival: Rival, promised: bool) -> Finding:
+    answered, residuals = residuals_of(subject)
+    off = (answered.targets.double() - rival.answers).square()
+    failure = unanswered(residuals.values, "the residual")
+    if not failure and not bool((off * answered.weight).sum() > 0):
+        raise NotAsked(f"{rival.words} makes no error on the held-out examples: there is nothing to gain")
+    errors = residuals._replace(values=residuals.values.square())
+
+    def measure(level: float) -> list[Interval]:
+        if failure:
+            return [Interval(*(math.nan,) * 3)]
+        ratio = ratio_interval(errors, off, level=level)
+        return [Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)]
+
+    own, others = (math.sqrt(float(weighted_mean(answered.terms(x)).mean)) for x in (errors.values, off))
+    return Finding(
+        statement=f"The share of the squared error of {rival.words} that the model takes away on "
+        f"{len(answered.example.unique()):,} held-out examples: root mean squared error {own:.4g} "
+        f"against {others:.4g}, with a paired 95 % interval.",
+        range=(-math.inf, 1.0),
+        premises=(independent_draws(subject),),
+        kind="estimate",
+        low=torch.tensor(0.0) if promised else None,
+        tolerance=ROUNDING,
+        sample=rival.sample,
+        remarks=rival.remarks,
+        failure=failure,
+        **scalar(at_both_levels(measure))._asdict(),
+    )
+
+
+def linear(subject: Subject, *, seed: int = 0) -> Finding:
+    """How much better the model is than a linear model of the same inputs, on the same examples.
+
+    Logistic regression for classes, ridge regression for values, both with a penalty of 1 on weights of
+    standardized features, fitted here on the training part. Of the model's accuracy that is what its depth,
+    or whatever else a linear model lacks, is worth; the share of the squared error that is taken away, of
+    values. Nothing is promised: where the truth is linear, the simpler model is as good.
+
+    At most 20,000 training examples are drawn, fewer of many features; more than 4,096 features are added up
+    with random signs in 4,096 sums, a random projection. Where the fit was stopped before it converged, a
+    better linear model may exist.
+
+    Args:
+        subject: A model of classes or of real values, of one real input, whose training examples are known.
+        seed: Of the drawing and of the projection.
+
+    Raises:
+        NotAsked: An example has several targets, an input is not finite, the training part has one class,
+        or a
+            linear model of so many weights takes too long.
+
+    Reference: Hastie, Tibshirani and Friedman 2009, Sections 3.4.1 and 4.4 (the two linear models); Charikar,
+        Chen and Farach-Colton 2002 (the projection).
+    """
+    width = math.prod(subject.train[0].inputs[0].shape[1:])
+    features = min(width, MOST_FEATURES)
+    # The inputs that are drawn are held at once, before their projection.
+    most = min(MOST_EXAMPLES, MOST_NUMBERS // features, 5 * MOST_NUMBERS // width)
+    found = sample_examples(subject.train, max(most, 1), seed=seed)
+    sketch = Sketch(width, seed) if width > features else None
+    X, y, w = _rows(found.batches, sketch)
+    fitted = (_logistic if has_labels(subject) else _ridge)(X, y, w)
+    answers = held_out_terms(
+        subject.model,
+        subject.test,
+        lambda model, batch, _: fitted.of(flat(batch, sketch)).reshape(
+            () if batch.targets is None else batch.targets.shape
+        ),
+    ).values
+    sample = "" if found.whole else f"the linear model is of {found.taken:,} training examples drawn"
+    remarks = [] if sketch is None else [f"Its {width:,} features were projected at random on {features:,}."]
+    if not fitted.converged:
+        remarks.append("The linear model was stopped before its fit converged: a better one may exist.")
+    words = "a logistic regression" if has_labels(subject) else "a ridge regression"
+    return compared(subject, Rival(answers, words, sample, tuple(remarks)), promised=False)
+
+
+class Sketch:
+    """A random projection: each feature is added with a random sign to one of 4,096 sums.
+
+    Args:
+        width: Features.
+        seed: Of the signs and of the sums.
+    """
+
+    def __init__(self, width: int, seed: int) -> None:
+        generator = Generator().manual_seed(mix(seed, 20))
+        self.sum_of = torch.randint(MOST_FEATURES, (width,), generator=generator)
+        self.sign = 2.0 * torch.randint(2, (width,), generator=generator) - 1
+
+    def __call__(self, X: Float[Tensor, "n width"]) -> Float[Tensor, "n sums"]:
+        """The sums of each row."""
+        zeros = torch.zeros(len(X), MOST_FEATURES, dtype=X.dtype)
+        return zeros.index_add(1, self.sum_of, X * self.sign.to(X))
+
+
+def flat(batch: Batch, sketch: Sketch | None = None) -> Float[Tensor, "n features"]:
+    """The first input of each example as a row of features, on the CPU.
+
+    Raises:
+        NotAsked: The inputs are not one row an example with one target, or not finite.
+    """
+    x, y = batch.inputs[0], batch.targets
+    if not batch.divisible or y is None or len(x) != len(y):
+        raise NotAsked("a linear model of the inputs needs an input and a target for each example")
+    X = x.detach().cpu().reshape(len(x), -1).double()
+    if not bool(X.isfinite().all()):
+        raise NotAsked("a linear model of the inputs needs finite ones")
+    return X if sketch is None else sketch(X)
+
+
+def _rows(batches: Sequence[Batch], sketch: Sketch | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Features, targets and weights of training examples."""
+    rows = []
+    for batch in batches:
+        X, (targets, weight) = flat(batch, sketch), _weighed(batch)
+        rows.append((X, targets.reshape(len(X), -1), weight.reshape(len(X), -1)[:, 0]))
+    X, y, w = (torch.cat(column) for column in zip(*rows, strict=True))
+    return X, y, w
+
+
+class Fitted(NamedTuple):
+    """A fitted linear model of standardized features.
+
+    Args:
+        predict: Classes or values of standardized rows.
+        mean: Of each feature, in the training part.
+        scale: Their standard deviations; 1 where a feature does not vary.
+        converged: Whether its optimizer came to an end.
+    """
+
+    predict: Callable[[Any], Any]
+    mean: Tensor
+    scale: Tensor
+    converged: bool = True
+
+    def of(self, X: Float[Tensor, "n features"]) -> Tensor:
+        """What it answers for rows of features."""
+        return torch.as_tensor(self.predict(((X - self.mean) / self.scale).numpy()))
+
+
+def _standardized(X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    share = w / w.sum()
+    mean = share @ X
+    deviation = (share @ (X - mean).square()).sqrt()
+    return mean, torch.where(deviation > 1e-12 * mean.abs(), deviation, 1.0)
+
+
+def _logistic(X: Tensor, y: Tensor, w: Tensor) -> Fitted:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    if y.shape[1] != 1:
+        raise NotAsked("a linear model of the inputs needs one label for each example")
+    classes = len(y.unique())
+    if classes < 2:
+        raise NotAsked("a linear model of classes needs two of them in the training part: it has one")
+    steps = int(WORK / (4.0 * X.numel() * classes))
+    if steps < FEWEST_STEPS:
+        raise NotAsked(f"a linear model of {X.shape[1] * classes:,} weights takes too long to fit")
+    mean, scale = _standardized(X, w)
+    model = LogisticRegression(max_iter=min(steps, MOST_STEPS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(((X - mean) / scale).numpy(), y[:, 0].numpy(), sample_weight=w.numpy())
+    return Fitted(model.predict, mean, scale, bool((model.n_iter_ < model.max_iter).all()))
+
+
+def _ridge(X: Tensor, y: Tensor, w: Tensor) -> Fitted:
+    from sklearn.linear_model import Ridge
+
+    mean, scale = _standardized(X, w)
+    model = Ridge(alpha=1.0).fit(((X - mean) / scale).numpy(), y.double().numpy(), sample_weight=w.numpy())
+    return Fitted(model.predict, mean, scale)
+
+
+def linear_demo() -> Subject:
+    """Exclusive or of the signs of two features: the model is always right, a linear one half of the time."""
+    x = torch.randn(400, 2, generator=Generator().manual_seed(0), dtype=torch.float64)
+    labels = (x.prod(1) > 0).long()
+    parts = [Batch((half,), of_half) for half, of_half in zip(x.split(200), labels.split(200), strict=True)]
+    return Subject(model=Products(), train=parts[:1], test=parts[1:], task=CLASSES, objective=risk(CLASSES))
+
+
+class Products(nn.Module):
+    """The scores (0, x_1 x_2) of two classes."""
+
+    def forward(self, x: Float[Tensor, "batch 2"]) -> Float[Tensor, "batch 2"]:
+        """Both scores of each row."""
+        return torch.stack((torch.zeros_like(x[:, 0]), x.prod(1)), 1)
+
+
+def constant_demo() -> Subject:
+    """A hundred of 120 right, 60 of each class: 5/6 against 1/2, 50 times ahead and 10 behind."""
+    labels = torch.tensor([0, 1] * 60)
+    predicted = torch.cat((1 - labels[:20], labels[20:]))
+    subject = stated(torch.nn.functional.one_hot(predicted, 2).double(), labels, task=CLASSES)
+    return dataclasses.replace(subject, train=subject.test)
+
+
+def values_demo() -> Subject:
+    """Targets 0 .. 9, about their mean 82.5 squares, predicted half a unit off: 2.5 of 82.5 are left."""
+    targets = torch.arange(10.0).double()
+    subject = stated(targets + 0.5, targets, task=VALUES)
+    return dataclasses.replace(subject, train=subject.test)

@@ -1,0 +1,402 @@
+"""Where a model fails: the segment of a feature with the most errors, and the labels that are likely wrong.
+
+A segment that is chosen because it looks worst looks worse than it is: it is chosen on one half of the
+held-out examples and measured on the other. Labels are suspected by confident learning (Northcutt, Jiang
+and Chuang 2021): where a model gives another class a probability that is high for that class, and a higher
+one than to the label.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor, nn
+
+from margin.core.findings import (
+    Finding,
+    NotAsked,
+    Premise,
+    Subject,
+    has_labels,
+    has_probabilities,
+    has_real_input,
+)
+from margin.core.tasks import CLASSES
+from margin.engine.evaluation import expand_weight
+from margin.theory.prediction.calibration import forecasts, is_distribution
+from margin.theory.prediction.confusion import classified, name_of
+from margin.theory.prediction.differences import at_both_levels, independent_difference, share_limits
+from margin.theory.prediction.held_out import (
+    Terms,
+    independent_draws,
+    mean_limits,
+    stated,
+    unanswered,
+    weighted_mean,
+)
+from margin.theory.prediction.residuals import Interval, residuals_of
+
+SEED = 2021
+DRAWS = 200
+"""Sets of labels that are drawn to see what chance alone makes suspicious, where they are quick to draw."""
+
+AT_ONCE = 20_000_000
+"""Probabilities that are gone through for them, draws times examples times classes."""
+
+NAMED = 10
+"""Suspects that a finding names, the gravest first."""
+
+MOST_LISTED = 1000
+"""Suspects whose rows and classes are among the curves of a finding."""
+
+FEWEST = 40
+"""Held-out examples without which no half can choose a segment and the other judge it."""
+
+MOST_FEATURES, FEW_VALUES = 200, 6
+"""Features among which a segment is looked for, and values of one that are segments themselves."""
+
+COLUMNS = ("row", "given", "likely", "probability of given", "probability of likely")
+
+UNSEEN = Premise(
+    "the model was not trained on the held-out labels", "assumed", "one that has learned a label repeats it"
+)
+
+
+class Suspects(NamedTuple):
+    """Which labels are likely wrong, and the class that is likelier."""
+
+    found: Bool[Tensor, " n"]
+    likely: Int[Tensor, " n"]
+
+
+def confident_errors(
+    probabilities: Float[Tensor, "n classes"],
+    labels: Int[Tensor, " n"],
+    weight: Float[Tensor, " n"] | None = None,
+) -> Suspects:
+    r"""The off-diagonal of the confident joint: the labels that are likely wrong.
+
+    .. math:: t_j = \operatorname{mean}_{i : y_i = j} p_j(x_i), \quad
+        \hat\jmath_i = \operatorname{argmax}_{j : p_j(x_i) \ge t_j} p_j(x_i)
+
+    A label is suspected where :math:`\hat\jmath_i \ne y_i` and the likelier class has a larger probability
+    than the label. A class without an example has no threshold and is not proposed.
+
+    Args:
+        probabilities: A distribution over the classes per row, of a model that was not fitted to the row.
+        labels: The given labels, 0 .. K-1.
+        weight: Weight of each row in the thresholds; None: 1.
+
+    Reference: Northcutt, Jiang and Chuang 2021, Equations 1 and 2, and Section 3.2.
+    """
+    w = torch.ones(len(labels), dtype=torch.float64) if weight is None else weight.double()
+    p, classes = probabilities.double(), probabilities.shape[-1]
+    own = p.gather(1, labels[:, None]).squeeze(1)
+    zeros = torch.zeros(classes, dtype=torch.float64)
+    threshold = zeros.index_add(0, labels, w * own) / zeros.index_add(0, labels, w)
+    # A mean of equal numbers may round to just above them; NaN, of no example, is never reached.
+    confident = torch.where(p >= threshold - 1e-12, p, -1.0)
+    most, likely = confident.max(1)
+    return Suspects((likely != labels) & (most > own), likely)
+
+
+def by_chance(
+    probabilities: Float[Tensor, "n classes"], weight: Float[Tensor, " n"], *, draws: int = DRAWS
+) -> Float[Tensor, " draws"]:
+    """How many labels are suspected where each was drawn with its stated probability, so none is wrong.
+
+    Args:
+        probabilities: A distribution over the classes per row.
+        weight: Weight of each row in the thresholds.
+        draws: Sets of labels at most; at least 20.
+    """
+    generator = Generator().manual_seed(SEED)
+    counts = []
+    for _ in range(max(20, min(draws, AT_ONCE // max(probabilities.numel(), 1)))):
+        labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+        counts.append(float(confident_errors(probabilities, labels, weight).found.sum()))
+    return torch.tensor(counts, dtype=torch.float64)
+
+
+def rows_of(subject: Subject) -> Int[Tensor, " terms"]:
+    """The held-out example, counted from 0, that each term of weight above 0 belongs to."""
+    found, first = [], 0
+    for batch in subject.test:
+        if batch.targets is None:
+            raise ValueError("the held-out examples have no targets")
+        counted = expand_weight(torch.ones_like(batch.targets, dtype=torch.float64), batch.weight).cpu()
+        index = torch.arange(first, first + len(counted)).reshape(-1, *[1] * (counted.ndim - 1))
+        found.append(index.expand_as(counted)[counted > 0])
+        first += len(counted)
+    return torch.cat(found)
+
+
+def mislabeled(subject: Subject) -> Finding:
+    """How many held-out labels are likely wrong, which they are, and how many would be suspected by chance.
+
+    The count is of this sample. What chance does is seen by drawing the labels from the stated probabilities:
+    were these right and all labels too, so many would be suspected. Of a model that is sure of too little
+    chance seems to do more, of one that is sure of too much less: look at the rows, the gravest first.
+
+    Args:
+        subject: A model that states class probabilities and was not trained on the held-out examples.
+
+    Reference: Northcutt, Jiang and Chuang 2021, Section 3; Bröcker and Smith 2007 (consistency resampling).
+    """
+    found = forecasts(subject)
+    sound = is_distribution(found.probabilities)
+    count, words = math.nan, ""
+    curves: dict[str, Tensor] = {}
+    if not found.failure and sound.status != "refuted":
+        suspects = confident_errors(found.probabilities, found.labels, found.weight)
+        count = float(suspects.found.sum())
+        chance = by_chance(found.probabilities, found.weight)
+        ends = torch.stack((chance.mean(), chance.quantile(0.95)))
+        words = f"; of right labels and probabilities {ends[0]:.3g} would be, {ends[1]:.3g} at most in 95 %"
+        curves = _by_gravity(subject, suspects) | {"by chance": ends}
+    return Finding(
+        statement=f"Of {len(found.labels):,} held-out labels those that are likely wrong: another class is "
+        f"likelier, and as likely as where it is the label{words}.",
+        value=torch.tensor(count, dtype=torch.float64),
+        unit="labels",
+        range=(0.0, max(1.0, len(found.labels))),
+        premises=(sound, UNSEEN),
+        failure=found.failure,
+        remarks=tuple(_named(subject, curves)) if curves else (),
+        curves=curves,
+    )
+
+
+def _by_gravity(subject: Subject, suspects: Suspects) -> dict[str, Tensor]:
+    """The suspected rows with both classes and their probabilities, the widest apart first."""
+    found = forecasts(subject)
+    index = suspects.found.nonzero().flatten()
+    p, given, likely = found.probabilities[index], found.labels[index], suspects.likely[index]
+    of_given, of_likely = (p.gather(1, k[:, None]).squeeze(1) for k in (given, likely))
+    order = (of_given - of_likely).argsort(stable=True)[:MOST_LISTED]
+    columns = (rows_of(subject)[index], given, likely, of_given, of_likely)
+    return {name: column[order] for name, column in zip(COLUMNS, columns, strict=True)}
+
+
+def _named(subject: Subject, curves: dict[str, Tensor]) -> Iterator[str]:
+    rows = zip(*(curves[name][:NAMED].tolist() for name in COLUMNS), strict=True)
+    for row, given, likely, of_given, of_likely in rows:
+        yield (
+            f"Held-out example {row}: labeled {name_of(subject, given)!r}, of probability {of_given:.2g}; "
+            f"{name_of(subject, likely)!r} has {of_likely:.2g}."
+        )
+
+
+class Segment(NamedTuple):
+    """The examples of one value of a feature, or of a range of it.
+
+    Args:
+        feature: Its position among the features.
+        low: What the feature exceeds; where it is ``high``, the value that it has.
+        high: What it is at most.
+    """
+
+    feature: int
+    low: float
+    high: float
+
+    def holds(self, X: Float[Tensor, "n features"]) -> Bool[Tensor, " n"]:
+        """Which rows lie in it."""
+        x = X[:, self.feature]
+        return x == self.high if self.low == self.high else (x > self.low) & (x <= self.high)
+
+    def words(self, names: Sequence[str]) -> str:
+        """The feature and its range, in the user's units: ``age > 61``."""
+        name = names[self.feature] if self.feature < len(names) else f"feature {self.feature}"
+        if self.low == self.high:
+            # A category is a feature that is 1: its name says both.
+            return name if "=" in name and self.high == 1 else f"{name} = {self.high:.4g}"
+        if self.low == -math.inf:
+            return f"{name} <= {self.high:.4g}"
+        return f"{name} > {self.low:.4g}" + ("" if self.high == math.inf else f", <= {self.high:.4g}")
+
+
+def segments_of(X: Float[Tensor, "n features"]) -> list[Segment]:
+    """The quarters of each feature, between its quartiles, or its values where these are at most six."""
+    found = []
+    for feature, x in enumerate(X.T):
+        values = x.unique()
+        if len(values) <= FEW_VALUES:
+            found += [Segment(feature, v, v) for v in values.tolist() if len(values) > 1]
+            continue
+        quartiles = x.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=x.dtype)).unique().tolist()
+        ends = [-math.inf, *quartiles, math.inf]
+        found += [Segment(feature, low, high) for low, high in itertools.pairwise(ends)]
+    return found
+
+
+def worst_segment(X: Float[Tensor, "n features"], errors: Float[Tensor, " n"]) -> Segment:
+    r"""The segment whose mean error stands out most, in standard errors of a segment like any other.
+
+    .. math:: z = \frac{\bar e_S - \bar e_{\bar S}}{s \sqrt{1 / n_S + 1 / n_{\bar S}}}
+
+    with s the deviation of all errors. Segments of less than 1/20 of the examples, or of ten, are left out,
+    and so are those that leave out no more.
+
+    Raises:
+        NotAsked: All errors are equal, or no feature divides the examples.
+    """
+    n, s = len(errors), float(errors.std())
+    if not s > 0:
+        raise NotAsked("the errors of the examples are all equal: no segment can have more of them")
+    least, best = max(10.0, n / 20), None
+    for segment in segments_of(X):
+        inside = segment.holds(X)
+        count = int(inside.sum())
+        if least <= count <= n - least:
+            apart = float(errors[inside].mean() - errors[~inside].mean())
+            z = apart / (s * math.sqrt(1 / count + 1 / (n - count)))
+            best = max(best or (z, segment), (z, segment), key=lambda pair: pair[0])
+    if best is None:
+        raise NotAsked("no feature divides the held-out examples in parts of ten or more")
+    return best[1]
+
+
+def segments(subject: Subject) -> Finding:
+    """The segment of a feature with the most errors, and how many more it has than all other examples.
+
+    A segment is a quarter of a numeric feature, or a value of one that has few. It is chosen on one random
+    half of the held-out examples and measured on the other, so that the interval is not of the worst of
+    many. The error is the share of wrong predictions, or the mean distance of values. Where the interval of
+    the difference holds 0, no segment stands out.
+
+    Args:
+        subject: A model of classes or of real values on one input of at most 200 features.
+
+    Raises:
+        NotAsked: There are fewer than 40 held-out examples, all errors are equal, or no feature divides them.
+
+    Reference: Newcombe 1998, Section 2 (difference of independent proportions); Cox 1975 (one half chooses,
+    the
+        other judges).
+    """
+    X, terms, failure = _errors(subject)
+    classes = has_labels(subject)
+    measure: Callable[[float], list[Interval]] = lambda level: [Interval(*(math.nan,) * 3)] * 3
+    words, counts = "the segment", [0, 0]
+    remarks: tuple[str, ...] = ()
+    if not failure:
+        chooses, judges = halves(terms.example)
+        segment = worst_segment(X[chooses], terms.values[chooses])
+        inside = segment.holds(X[judges])
+        parts = [Terms(*(x[judges][side] for x in terms)) for side in (inside, ~inside)]
+        counts = [len(part.example.unique()) for part in parts]
+        if min(counts) < 2:
+            raise NotAsked("the segment that stands out in one half has no two examples in the other")
+        measure = lambda level: _apart(parts, level, classes)
+        words, remarks = segment.words(subject.feature_names), _by_confidence(subject, chooses, judges)
+    return Finding(
+        statement=("The share of wrong predictions" if classes else "The mean absolute error")
+        + f" on {counts[0]:,} held-out examples of {words}, on {counts[1]:,} others, and the difference; "
+        "the segment was chosen on another half of the examples.",
+        unit="1" if classes else "target",
+        range=(-1.0, 1.0) if classes else (-math.inf, math.inf),
+        premises=(independent_draws(subject),),
+        kind="estimate",
+        sample="" if failure else f"half of the held-out examples, {sum(counts):,}",
+        failure=failure,
+        labels=(words, "all others", "difference"),
+        remarks=remarks,
+        **at_both_levels(measure)._asdict(),
+    )
+
+
+def has_features(subject: Subject) -> bool:
+    """Whether an example is one row of real features, not so many that they mean nothing one by one."""
+    if not has_real_input(subject):
+        return False
+    batch = subject.test[0]
+    return batch.divisible and batch.inputs[0].ndim == 2 and batch.inputs[0].shape[1] <= MOST_FEATURES
+
+
+def halves(example: Int[Tensor, " n"]) -> tuple[Tensor, Tensor]:
+    """The terms of two random halves of the examples.
+
+    Raises:
+        NotAsked: There are fewer than 40 examples.
+    """
+    ids, position = example.unique(return_inverse=True)
+    if len(ids) < FEWEST:
+        raise NotAsked(f"a half that chooses and one that judges need {FEWEST} examples: got {len(ids)}")
+    order = torch.randperm(len(ids), generator=Generator().manual_seed(SEED))
+    first = torch.zeros(len(ids), dtype=torch.bool)
+    first[order[: len(ids) // 2]] = True
+    return first[position].nonzero().flatten(), (~first)[position].nonzero().flatten()
+
+
+def _errors(subject: Subject) -> tuple[Tensor, Terms, str]:
+    """The features and the error of each held-out term, and why there are none."""
+    if has_labels(subject):
+        found, failure = classified(subject)
+        terms = Terms((found.predicted != found.labels).double(), found.weight, found.example)
+    else:
+        _, residuals = residuals_of(subject)
+        terms = residuals._replace(values=residuals.values.abs())
+        failure = unanswered(terms.values, "the residual")
+    X = torch.cat([batch.inputs[0].detach().cpu().double() for batch in subject.test])
+    return X[rows_of(subject)], terms, failure
+
+
+def _apart(parts: list[Terms], level: float, classes: bool) -> list[Interval]:
+    """The mean error in both parts, and the difference, with limits of proportions or of means."""
+    both = []
+    for part in parts:
+        mean, _, worth = weighted_mean(part)
+        m = min(float(mean), 1.0) if classes else float(mean)
+        ends = share_limits(m, worth, level=level)[1:] if classes else mean_limits(part, level=level)
+        both.append(Interval(m, *ends))
+    return [*both, independent_difference(*both)]
+
+
+def _by_confidence(subject: Subject, chooses: Tensor, judges: Tensor) -> tuple[str, ...]:
+    """How often the least sure quarter is wrong, where probabilities are stated."""
+    if not has_probabilities(subject):
+        return ()
+    confidence, right = forecasts(subject).top_label
+    cut = confidence[chooses].quantile(0.25)
+    unsure, wrong = confidence[judges] <= cut, 1 - right[judges]
+    if not 0 < int(unsure.sum()) < len(unsure):
+        return ()
+    return (
+        f"By confidence: at {cut:.2g} or below {wrong[unsure].mean():.1%} are wrong, above it "
+        f"{wrong[~unsure].mean():.1%}.",
+    )
+
+
+def segments_demo() -> Subject:
+    """Two features, the first from 0 to 1: above 3/4 every other prediction is wrong, elsewhere none."""
+    x = torch.stack((torch.arange(400) / 400, torch.arange(400) % 7), 1).double()
+    labels = torch.arange(400) % 2
+    wrong = (x[:, 0] >= 0.75) & (torch.arange(400) % 4 < 2)
+    subject = stated(nn.functional.one_hot(labels ^ wrong.long(), 2).double(), labels, task=CLASSES)
+    (batch,) = subject.test
+    # The model reads its answers, which stand behind the features.
+    given = torch.cat((x, batch.inputs[0]), 1)
+    model = LastTwo()
+    return dataclasses.replace(subject, model=model, test=[batch._replace(inputs=(given,))])
+
+
+class LastTwo(nn.Module):
+    """The last two features of each row, as scores."""
+
+    def forward(self, x: Float[Tensor, "batch features"]) -> Float[Tensor, "batch 2"]:
+        """Both scores of each row."""
+        return x[:, -2:]
+
+
+def mislabeled_demo() -> Subject:
+    """Two classes given .9 to 20 examples each, right but for two labels of class 0 that are called 1."""
+    truth = torch.tensor([0, 1] * 20)
+    labels = truth.clone()
+    labels[[4, 10]] = 1
+    p = 0.1 + 0.8 * nn.functional.one_hot(truth, 2).double()
+    return stated(p.log(), labels, task=CLASSES)

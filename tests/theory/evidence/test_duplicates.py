@@ -1,0 +1,201 @@
+"""Copies of rows, and what chance gives of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits, load_iris
+from sklearn.model_selection import train_test_split
+from torch import nn
+
+from margin.core.findings import Subject, Verdict
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
+from margin.engine.loop import risk
+from margin.theory.evidence.duplicates import duplicates, leak, near_duplicates, overlap, unseen_draws
+from margin.theory.prediction.held_out import independent_draws
+from margin.theory.prediction.risk import accuracy
+
+
+def subject_of(x, y, x_train, y_train, *, batch: int = 64, classes: int = 10) -> Subject:
+    """Batches of several sizes, and a model that answers something."""
+
+    def batches(inputs, labels):
+        inputs, labels = torch.as_tensor(inputs).double(), torch.as_tensor(labels).long()
+        return [Batch((a,), b) for a, b in zip(inputs.split(batch), labels.split(batch), strict=True)]
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(x.shape[1:])), classes, dtype=torch.float64))
+    return Subject(
+        model=model,
+        test=batches(x, y),
+        train=batches(x_train, y_train),
+        task=CLASSES,
+        objective=risk(CLASSES),
+    )
+
+
+def split(data, seed: int, held_out: float = 0.25) -> Subject:
+    x, y = data
+    x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=held_out, random_state=seed)
+    return subject_of(x_test, y_test, x_train, y_train)
+
+
+def counted(subject: Subject) -> dict[str, float]:
+    found = duplicates(subject)
+    return dict(zip(found.labels, found.value.tolist(), strict=True))
+
+
+def test_a_planted_leak_makes_what_rests_on_it_unfounded() -> None:
+    subject = leak(31)
+    premise = independent_draws(subject)
+    assert (premise.status, premise.evidence) == (
+        "refuted",
+        "31 of 200 held-out rows stand in the training part",
+    )
+    assert accuracy(subject).verdict is Verdict.UNFOUNDED
+    assert counted(subject)["held-out rows that stand in the training part"] == 31
+    # The rows by brute force.
+    test, train = (part[0].inputs[0] for part in (subject.test, subject.train))
+    equal = (test[:, None] == train).all(2)
+    found = overlap(subject)
+    assert found.leaked.tolist() == equal.any(1).nonzero().flatten().tolist() == list(range(31))
+    assert found.twins.tolist() == equal.int().argmax(1)[:31].tolist()
+    assert accuracy(leak(0)).verdict is Verdict.MEASURED
+    assert accuracy(leak(1)).verdict is Verdict.MEASURED  # .5 % of the rows move nothing
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_iris_repeats_by_chance(seed: int) -> None:
+    """Iris is measured in tenths of a centimeter: one pair of equal flowers (scikit-learn's copy)."""
+    subject = split(load_iris(return_X_y=True), seed, held_out=1 / 3)
+    assert unseen_draws(subject) == ""
+
+
+def test_the_two_equal_flowers_of_iris_in_both_parts_are_chance() -> None:
+    x, y = load_iris(return_X_y=True)
+    order = np.r_[101, np.setdiff1d(np.arange(150), [101])]  # 101 and 142 are equal
+    subject = subject_of(x[order[:50]], y[order[:50]], x[order[50:]], y[order[50:]])
+    found = overlap(subject)
+    assert len(found.leaked) >= 1
+    assert found.by_chance
+    assert unseen_draws(subject) == ""
+
+
+def test_digits_have_no_equal_rows_and_a_copied_digit_is_no_chance() -> None:
+    """A random split of a file that holds 40 digits twice passes a test of random splits; it leaks."""
+    x, y = load_digits(return_X_y=True)
+    subject = split((x, y), 0)
+    assert counted(subject)["held-out rows that stand in the training part"] == 0
+    twice = (np.concatenate((x, x[:200])), np.concatenate((y, y[:200])))
+    found = overlap(doubled := split(twice, 1))
+    assert not found.by_chance
+    assert abs(len(found.leaked) - found.expected) < 4 * found.deviation
+    assert "stand in the training part" in unseen_draws(doubled)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_three_binary_features_always_repeat(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 2, (400, 3)).astype(float)
+    subject = split((x, rng.integers(0, 2, 400)), seed)
+    found = overlap(subject)
+    assert len(found.leaked) == 100
+    assert found.by_chance
+    assert unseen_draws(subject) == ""
+    assert counted(subject)["rows whose equals have another label"] == 400
+    rare = (rng.random((400, 15)) < 0.02).astype(float)  # most rows are 0
+    assert unseen_draws(split((rare, rng.integers(0, 2, 400)), seed)) == ""
+    sexes = np.eye(2)[rng.integers(0, 2, 400)]  # two features, each of which tells the other
+    assert unseen_draws(split((sexes, rng.integers(0, 2, 400)), seed)) == ""
+    one_hot = np.eye(5)[rng.integers(0, 5, (400, 3))].reshape(400, 15)  # correlated features
+    assert unseen_draws(split((one_hot, rng.integers(0, 2, 400)), seed)) == ""
+
+
+def test_more_than_a_random_split_gives_is_a_leak_of_coarse_data_too() -> None:
+    """Of 12 binary features equal rows are chance; that each of 60 held-out rows has a twin is none."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (600, 12)).astype(float)
+    y = rng.integers(0, 2, 600)
+    clean = subject_of(x[:60], y[:60], x[60:], y[60:])
+    assert unseen_draws(clean) == ""
+    found = overlap(subject_of(x[60:120], y[60:120], x[60:], y[60:]))
+    assert found.by_chance
+    assert found.leak == "60 of 60 held-out rows stand in the training part"
+
+
+def test_what_a_random_split_gives_by_simulation() -> None:
+    """Against 4,000 random splits of rows with sets of 2, 3 and 7 equal ones; the mean is known to 1 %."""
+    sizes = [2] * 30 + [3] * 10 + [7] * 2
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    rows = np.concatenate((rows, 1000 + np.arange(1000 - len(rows))))[:, None].astype(float)
+    rng = np.random.default_rng(1)
+    subject = split((np.hstack((rows, rows)), np.zeros(1000)), 0, held_out=0.3)
+    found = overlap(subject)
+    counts = []
+    for _ in range(4000):
+        order = rng.permutation(rows[:, 0])
+        counts.append(np.isin(order[:300], order[300:]).sum())
+    assert abs(found.expected - np.mean(counts)) < 5 * np.std(counts) / np.sqrt(4000) + 0.05
+    assert abs(found.deviation - np.std(counts)) < 0.1 * np.std(counts)
+
+
+def test_copies_inside_the_held_out_part_make_errors_too_narrow() -> None:
+    subject = leak(0)
+    batch = subject.test[0]
+    twice = batch._replace(inputs=(batch.inputs[0].repeat(2, 1),), targets=batch.targets.repeat(2))
+    copied = replace(subject, test=[twice])
+    assert unseen_draws(copied) == "200 of 400 held-out rows repeat another held-out row"
+    assert unseen_draws(replace(copied, train=())) == unseen_draws(copied)
+    assert unseen_draws(replace(copied, groups="patient")) == ""
+
+
+def test_rows_of_weight_0_and_minus_0_and_other_batches() -> None:
+    subject = leak(31)
+    (batch,) = subject.test
+    x = batch.inputs[0].clone()
+    weight = torch.ones(200)
+    weight[:10] = 0
+    pieces = [Batch((x[i],), batch.targets[i], weight[i]) for i in torch.arange(200).split(33)]
+    found = overlap(replace(subject, test=pieces))
+    assert found.leaked.tolist() == list(range(10, 31))
+    assert found.held_out == 190
+    zero = subject_of(np.array([[0.0, 1.0]]), [0], np.array([[-0.0, 1.0]]), [0])
+    assert len(overlap(zero).leaked) == 1
+
+
+def test_the_data_are_looked_at_once() -> None:
+    subject = leak(31)
+    assert overlap(subject) is overlap(subject)
+    assert overlap(replace(subject)) is not overlap(subject)
+
+
+def test_labels_that_contradict_are_counted() -> None:
+    x = np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [5.0, 6.0]])
+    subject = subject_of(x, [0, 1, 1, 1, 0], x[:1], [0])
+    assert counted(subject)["rows whose equals have another label"] == 3
+
+
+@pytest.mark.parametrize("dim", [2, 8, 40])
+def test_near_duplicates_are_those_that_were_planted(dim: int) -> None:
+    """Named by chance with probability .01 in data without one: three seeded samples name none."""
+    generator = torch.Generator().manual_seed(dim)
+    x, train = (torch.randn(n, dim, generator=generator, dtype=torch.float64) for n in (200, 1000))
+    assert len(near_duplicates(x, train).rows) == 0
+    x[:7] = train[:7] + 1e-5 * torch.randn(7, dim, generator=generator, dtype=torch.float64)
+    assert near_duplicates(x, train).rows.tolist() == list(range(7))
+    x[7] = train[9]  # equal rows are counted elsewhere
+    assert near_duplicates(x, train).rows.tolist() == list(range(7))
+
+
+def test_near_duplicates_of_digits() -> None:
+    x, y = load_digits(return_X_y=True)
+    x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.25, random_state=0)
+    clean = subject_of(x_test, y_test, x_train, y_train)
+    assert counted(clean)["held-out rows nearly equal to a training row"] == 0
+    edited = x_test.copy()
+    edited[:20] = x_train[:20]
+    edited[:20, 30] += 1  # one pixel by one level of 16
+    planted = subject_of(edited, y_test, x_train, y_train)
+    assert counted(planted)["held-out rows that stand in the training part"] == 0
+    assert counted(planted)["held-out rows nearly equal to a training row"] >= 18

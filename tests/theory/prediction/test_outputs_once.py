@@ -1,0 +1,101 @@
+"""All claims about outputs read one pass over the held-out examples and one over those of training."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from margin.auditing.asking.answers import ask
+from margin.auditing.asking.budget import claims_named
+from margin.auditing.asking.worst_examples import worst_examples
+from margin.core.findings import Subject
+from margin.core.tasks import CLASSES, VALUES
+from margin.core.types import Batch
+from margin.engine.loop import risk
+from margin.theory.prediction.held_out import held_out_terms, losses_of
+
+HELD, TRAINED = 60, 100
+
+
+class Counting(nn.Linear):
+    rows = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows += len(x)
+        return super().forward(x)
+
+
+def batches_of(n: int, seed: int, weighted: bool = False) -> list[Batch]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 4, generator=generator)
+    y = torch.randint(3, (n,), generator=generator)
+    weight = (torch.rand(n, generator=generator) > 0.3).float() if weighted else None
+    cut = [slice(0, 25), slice(25, n)]
+    return [Batch((x[c],), y[c], None if weight is None else weight[c]) for c in cut]
+
+
+def classifier(weighted: bool = False) -> Subject:
+    torch.manual_seed(0)
+    held, trained = batches_of(HELD, 1, weighted), batches_of(TRAINED, 2)
+    return Subject(
+        model=Counting(4, 3).eval(), test=held, train=trained, task=CLASSES, objective=risk(CLASSES)
+    )
+
+
+def test_every_claim_of_prediction_and_the_worst_examples_share_two_passes():
+    subject = classifier()
+    audit = ask(subject, claims_named(["theory/risk.*", "theory/[cimr]*.*"]), minutes=2)
+    asked = [name for name in audit.findings if name.startswith("theory/r") or "calibration" in name]
+    assert len(asked) >= 8
+    assert audit.worst_examples is not None
+    subject.kept.clear()
+    subject.model.rows = 0
+    names = [
+        "theory/risk.*",
+        "theory/confusion.*",
+        "theory/ranking.*",
+        "theory/margins.*",
+        "theory/calibration.*",
+    ]
+    audit = ask(subject, claims_named(names))
+    assert len(audit.findings) >= 12
+    # whether it has two classes, or many, is asked of one example
+    assert subject.model.rows <= HELD + TRAINED + 2
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("part", ["test", "train"])
+def test_losses_from_outputs_are_the_objectives(part, weighted):
+    subject = classifier(weighted)
+    batches = subject.test if part == "test" else subject.train
+    own = held_out_terms(subject.model, batches, subject.objective)
+    found = losses_of(subject, part)
+    torch.testing.assert_close(found.values, own.values, rtol=1e-6, atol=1e-7)
+    assert torch.equal(found.weight, own.weight)
+    assert torch.equal(found.example, own.example)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_worst_examples_from_outputs_are_those_of_another_pass(weighted):
+    subject = classifier(weighted)
+    found = worst_examples(subject, 5)
+
+    def own(model: nn.Module, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        return subject.objective(model, batch, generator)
+
+    apart = worst_examples(replace(subject, objective=own), 5)
+    for name in ("index", "targets"):
+        assert torch.equal(getattr(found, name), getattr(apart, name))
+    for name in ("inputs", "losses", "margins"):
+        torch.testing.assert_close(getattr(found, name), getattr(apart, name), rtol=1e-6, atol=1e-6)
+    assert found.predictions.keys() == apart.predictions.keys()
+
+
+def test_a_loss_of_several_values_an_example_is_asked_of_the_objective():
+    torch.manual_seed(0)
+    x, y = torch.randn(7, 4), torch.randn(7, 3)
+    subject = Subject(model=Counting(4, 3).eval(), test=[Batch((x,), y)], task=VALUES, objective=risk(VALUES))
+    own = held_out_terms(subject.model, subject.test, subject.objective)
+    assert torch.equal(losses_of(subject, "test").values, own.values)
+    assert len(own.values) == 21
