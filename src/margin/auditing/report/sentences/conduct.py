@@ -8,6 +8,7 @@ from margin.auditing.report.sentences.sentence import (
     asserted,
     capital,
     difference,
+    remarked,
     rounded,
 )
 from margin.auditing.report.table import elements
@@ -16,8 +17,7 @@ from margin.figures.digits import figures
 SANDWICH = "robust/linf.sandwich"
 GAP, MEMORIZED, LOSS = "theory/risk.gap", "theory/memorization.accuracy", "theory/risk.loss"
 FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
-ALONG, STEP_RATIO = "theory/curvature.along_gradient", "theory/curvature.step_ratio"
-EDGE = "theory/edge_of_stability.ratio"
+STEP_RATIO, EDGE = "theory/curvature.step_ratio", "theory/edge_of_stability.ratio"
 
 TEN_POINTS = 0.1
 """A fall of the accuracy, or a gap between training and held-out part, that anybody notices."""
@@ -60,7 +60,7 @@ def _fallen(evidence: Evidence) -> list[Sentence]:
             text = f"No change of its inputs up to {radius} moves one right answer"
             return [Sentence("moves", "warn", f"{text}{certified}.", "Does it read its input?", (SANDWICH,))]
         left = _at_most(evidence, last)
-        text = f"An attack that moves every input by {radius} leaves at most {left} right, {from_clean}"
+        text = f"A change of every input by {radius} leaves at most {left} right, {from_clean}"
         text += f"{certified}."
         return [Sentence("moves", "good", text, "", (SANDWICH,))]
     level: Level = "good"
@@ -88,7 +88,7 @@ def _certified(evidence: Evidence, clean: float) -> str:
     certified, eps = evidence.curve(SANDWICH, "certified"), evidence.curve(SANDWICH, "eps")
     if certified is None or eps is None or not bool((certified[1:] > 0).any()):
         return "; nothing is certified"
-    held = [i for i in range(1, len(eps)) if float(certified[i]) > clean - TEN_POINTS]
+    held = [i for i in range(1, len(eps)) if float(certified[i]) > max(clean - TEN_POINTS, 0.0)]
     place = held[-1] if held else max(i for i in range(1, len(eps)) if float(certified[i]) > 0)
     return f"; certified: {rounded(float(certified[place]), 3)} up to {rounded(float(eps[place]), 3)}"
 
@@ -120,9 +120,8 @@ def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -
     if gap.below > TEN_POINTS:
         todo = "More data, weight decay, augmentation, or an earlier stop."
         return Sentence("memorized", "bad", f"Memorized: {parts}", todo, (MEMORIZED,))
-    if gap.below > 0:
-        todo = "Little, and sure." if gap.above < TEN_POINTS else "More data or an earlier stop."
-        return Sentence("memorized", "warn", capital(parts), todo, (MEMORIZED,))
+    if gap.below > 0 and gap.above > TEN_POINTS:
+        return Sentence("memorized", "warn", capital(parts), "More data or an earlier stop.", (MEMORIZED,))
     return Sentence("memorized", asserted("good", [gap]), capital(parts), "", (MEMORIZED,))
 
 
@@ -143,24 +142,18 @@ def _lost(evidence: Evidence, gap: Number) -> Sentence:
 
 def trained(evidence: Evidence) -> list[Sentence]:
     """Whether the loss still falls, and whether the learning rate fits the curvature."""
-    return [*_finished(evidence), *_edge(evidence)]
+    return [*remarked(evidence, "trained", (FALLING, GRADIENT)), *_rate(evidence)]
 
 
-def _finished(evidence: Evidence) -> list[Sentence]:
-    made = []
-    for name in (FALLING, GRADIENT):
-        if evidence.numbers(name):
-            number = evidence.numbers(name)[0]
-            text = f"{evidence.findings[name].statement.rstrip('.')}: {number.text}."
-            made.append(Sentence("trained", "unknown", text, "", (name,)))
-    return made
-
-
-def _edge(evidence: Evidence) -> list[Sentence]:
+def _rate(evidence: Evidence) -> list[Sentence]:
+    """The sharpness against what the learning rate allows, and how far a plain step would overshoot."""
     ratio = evidence.number(EDGE)
-    if ratio is None:
+    if ratio is not None and ratio.below > 1:
+        text = f"The sharpness reached {ratio.text} times what the learning rate allows."
+        return [Sentence("trained", "warn", text, "End with a smaller learning rate.", (EDGE,))]
+    step = evidence.number(STEP_RATIO)
+    if step is None or step.below <= 1:
         return []
-    if ratio.above < 1:
-        return []
-    text = f"The sharpness reached {ratio.text} of what the last learning rate allows."
-    return [Sentence("trained", "warn", text, "A smaller learning rate at the end.", (EDGE,))]
+    text = f"The last learning rate is {step.text} times what lets a plain gradient step lower the loss."
+    todo = "Of momentum or Adam that is no proof: see whether a smaller rate ends lower."
+    return [Sentence("trained", "unknown", text, todo, (STEP_RATIO,))]

@@ -1,11 +1,12 @@
 """The first screen's sentences: every question's, the verdicts that are grave, ranked and cut at ten."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from margin.auditing.asking.answers import Audit
 from margin.auditing.report.sentences.conduct import memorized, moves, trained
-from margin.auditing.report.sentences.performance import ACCURACY, fails, probabilities, right
-from margin.auditing.report.sentences.sentence import Evidence, Sentence, enumerated
+from margin.auditing.report.sentences.performance import ACCURACY, R2, fails, probabilities, right
+from margin.auditing.report.sentences.sentence import Evidence, Sentence, enumerated, remarked
 from margin.auditing.report.table import elements, measured, promise, reasons, unit
 from margin.core.findings import Finding, Verdict
 
@@ -32,11 +33,17 @@ def sentences(audit: Audit) -> list[Sentence]:
         audit: What was found.
     """
     evidence = Evidence(audit)
-    made = [
-        s
-        for answer in (right, probabilities, fails, moves, memorized, trained, rests)
-        for s in answer(evidence)
-    ]
+    first = right(evidence)
+    made = [*first, *memorized(evidence), *trained(evidence), *rests(evidence)]
+    if first and first[0].level == "bad":
+        # what is wrong as a whole has no worst class, no rows to look at, no temperature that repairs it
+        made = [
+            replace(s, level="unknown") if s.question == "memorized" and s.level == "good" else s
+            for s in made
+        ]
+        made += [replace(sentence, todo="") for sentence in probabilities(evidence)]
+    else:
+        made += [*probabilities(evidence), *fails(evidence), *moves(evidence)]
     spoken = {name for s in made if s.level in ("bad", "warn") for name in s.claims}
     made += grave(audit, spoken)
     return sorted(made, key=lambda sentence: sentence.rank)[:MOST]
@@ -56,17 +63,13 @@ def grave(audit: Audit, spoken: set[str]) -> list[Sentence]:
         more = f" Violated too: {enumerated(violated[1:])}." if violated[1:] else ""
         text = f"{violated[0]} is violated: {first}.{more}"
         made.append(Sentence(_question(audit, violated), "bad", text, "", tuple(violated)))
-    failures: dict[str, list[str]] = {}
-    for name, found in audit.findings.items():
-        if Verdict.FAILED in found.verdicts and name not in spoken:
-            failures.setdefault(enumerated(reasons(found), 1), []).append(name)
-    if failures:
-        reason, names = max(failures.items(), key=lambda item: len(item[1]))
-        others = [name for known in failures.values() for name in known if known is not names]
-        count = f"{len(names)} findings have" if len(names) > 1 else f"{names[0]} has"
-        more = f"; for other reasons: {enumerated(others)}" if others else ""
-        text = f"{count} no number: {reason}{more}."
-        made.append(Sentence(_question(audit, names), "bad", text, "", (*names, *others)))
+    failed = {n: f for n, f in audit.findings.items() if Verdict.FAILED in f.verdicts and n not in spoken}
+    if failed:
+        known = [enumerated(reasons(found), 1) for found in failed.values()]
+        count = f"{len(failed)} findings have" if len(failed) > 1 else f"{next(iter(failed))} has"
+        more = ", among other reasons" if len(set(known)) > 1 else ""
+        text = f"{count} no number: {known[0]}{more}."
+        made.append(Sentence(_question(audit, list(failed)), "bad", text, "", tuple(failed)))
     if broken := [answer.claim.name for answer in audit.answers if answer.broken]:
         text = f"{len(broken)} questions broke, which is a defect of margin's: {enumerated(broken)}."
         made.append(Sentence("rests", "warn", text, "Please report it; findings.json has the traceback.", ()))
@@ -96,13 +99,18 @@ def rests(evidence: Evidence) -> list[Sentence]:
 
 
 def _looked_at(evidence: Evidence) -> list[Sentence]:
-    made = []
-    names = [f"theory/evidence.{name}" for name in DATA] + [f"theory/behavior.{name}" for name in BEHAVIOR]
-    for name in names:
-        if evidence.numbers(name):
-            number = evidence.numbers(name)[0]
-            text = f"{evidence.findings[name].statement.rstrip('.')}: {number.text}."
-            made.append(Sentence("rests", "unknown", text, "", (name,)))
+    """What the data and the model's own behavior have to say; one sentence where both say nothing."""
+    data = [f"theory/evidence.{name}" for name in DATA]
+    made = remarked(evidence, "rests", [*data, *(f"theory/behavior.{name}" for name in BEHAVIOR)])
+    spoken = {name for sentence in made for name in sentence.claims}
+    well = [name for name in data if name in evidence.findings and name not in spoken]
+    if well:
+        what = ", ".join(name.rpartition(".")[2] for name in well)
+        made.append(
+            Sentence(
+                "rests", "good", f"The data were looked at, and nothing was found: {what}.", "", tuple(well)
+            )
+        )
     return made
 
 
@@ -117,7 +125,7 @@ def _refuted(evidence: Evidence) -> list[Sentence]:
     return [
         Sentence(
             "rests",
-            "warn",
+            "bad" if {ACCURACY, R2} & set(names) else "unknown",
             f"Not so: {premise}; unfounded {'is' if len(names) == 1 else 'are'} {enumerated(names)}.",
             "",
             tuple(names),

@@ -68,7 +68,8 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
         pairs = enumerated(f"{names[i]!r} is answered {names[j]!r}" for i, j in moved.items())
         text = f"Only {share}; were classes renamed, {rounded(float(renamed), 3)} would be: {pairs}."
         todo = "Outputs and labels are in different orders: give the class names in the outputs' order."
-        return Sentence("right", "bad", text, todo, (ACCURACY, RECALL))
+        known = (CONSTANT,) if CONSTANT in evidence.findings else ()
+        return Sentence("right", "bad", text, todo, (ACCURACY, RECALL, *known))
     gain = evidence.number(CONSTANT)
     if gain is None:
         level: Level = "warn" if accuracy.above < HALF else "good"
@@ -113,12 +114,12 @@ def _linear(evidence: Evidence) -> list[Sentence]:
     gain = evidence.number(LINEAR)
     if gain is None:
         return []
-    what = "accuracy" if evidence.number(ACCURACY) else "share of its squared error taken away"
+    what = "gain in accuracy" if evidence.number(ACCURACY) else "share of its squared error taken away"
     if gain.above < 0:
-        text = f"A linear model of the inputs is better ({what}: {gain.text})."
+        text = f"Worse than a linear model of the inputs ({what}: {gain.text})."
         return [Sentence("right", "bad", text, "Use it, or train this one further.", (LINEAR,))]
     if gain.below <= 0:
-        text = f"Not told apart from a linear model of the inputs ({what}: {gain.text})."
+        text = f"No better than a linear model of the inputs, as far as is known ({what}: {gain.text})."
         return [Sentence("right", "warn", text, "The linear one is simpler.", (LINEAR,))]
     text = f"Better than a linear model of the inputs ({what}: {gain.text})."
     return [Sentence("right", asserted("good", [gain]), text, "", (LINEAR,))]
@@ -180,7 +181,7 @@ def probabilities(evidence: Evidence) -> list[Sentence]:
         todo = "No one temperature repairs that: calibrate class by class, or train with a proper loss."
         return [Sentence("probabilities", level, text, todo, claims)]
     after = evidence.number(TEMPERATURE, "ECE after")
-    left = f", ECE {after.text}" if after else ""
+    left = f", the error to {rounded(after.value)}" if after else ""
     todo = f"Divide the logits by {temperature.text}: the log loss falls by {gained.text}{left}."
     return [Sentence("probabilities", level, text, todo, claims)]
 
@@ -220,8 +221,9 @@ def _class(evidence: Evidence) -> list[Sentence]:
         return []
     place = min(range(len(known)), key=lambda i: known[i].value)
     worst, row = known[place], occurring[place]
+    name = worst.label.removeprefix("class ")
     if _chance(int(hits[row]), int(counts[row]), accuracy.value) * len(known) > RARE:
-        text = f"No class is told apart as worse; the lowest recall is {worst.text}, of {worst.label!r}."
+        text = f"No class is told apart as worse; the lowest recall is {worst.text}, of {name!r}."
         return [Sentence("fails", asserted("good", [worst]), text, "", (RECALL,))]
     names = _class_names(evidence, confusion)
     wrong = confusion[row].clone()
@@ -229,7 +231,7 @@ def _class(evidence: Evidence) -> list[Sentence]:
     taken = f", mostly as {names[int(wrong.argmax())]!r}" if wrong.max() > HALF * wrong.sum() else ""
     missed = int(counts[row] - hits[row])
     share = f"{missed:,} of {int(counts[row]):,} missed{taken}"
-    text = f"Class {worst.label!r} is recognized for {worst.text}: {share}."
+    text = f"Class {name!r} is recognized for {worst.text}: {share}."
     level: Level = "bad" if worst.above < HALF else "warn"
     return [Sentence("fails", level, text, "More examples of it, or a look at its rows.", (RECALL,))]
 
@@ -242,29 +244,40 @@ def _chance(hits: int, count: int, share: float) -> float:
 
 
 def _segment(evidence: Evidence) -> list[Sentence]:
+    """The range of a feature in which it errs most, where that is more than elsewhere."""
     known = evidence.numbers(SEGMENTS)
-    if not known:
+    if len(known) != 3 or known[2].below <= 0:
         return []
-    worst = known[0]
-    statement = evidence.findings[SEGMENTS].statement
-    return [Sentence("fails", "warn", f"{worst.label or statement}: {worst.text}.", "", (SEGMENTS,))]
+    what = "is wrong for" if evidence.number(ACCURACY) else "is off by"
+    text = f"Where {known[0].label} it {what} {known[0].text}, elsewhere {known[1].text}."
+    return [Sentence("fails", "warn", text, "More training examples there.", (SEGMENTS,))]
 
 
 def _mislabeled(evidence: Evidence) -> list[Sentence]:
-    known = evidence.numbers(MISLABELED)
-    if not known:
+    """The held-out labels that are likely wrong, where chance does not make as many look so."""
+    count, rows = evidence.number(MISLABELED), evidence.curve(MISLABELED, "row")
+    chance = evidence.curve(MISLABELED, "by chance")
+    if count is None or rows is None or chance is None or count.value <= float(chance[1]):
         return []
-    text = f"Likely mislabeled: {enumerated([number.label for number in known], 6)}."
-    return [Sentence("fails", "warn", text, "Look at these labels.", (MISLABELED,))]
+    given, likely = (evidence.curve(MISLABELED, name) for name in ("given", "likely"))
+    if given is None or likely is None:
+        return []
+    classes = [int(max(given.max(), likely.max())) + 1, len(evidence.audit.class_names)]
+    names = [*evidence.audit.class_names, *map(str, range(classes[1], max(classes)))]
+    columns = zip(*(column.long().tolist() for column in (rows, given, likely)), strict=True)
+    named = enumerated((f"row {i} ({names[j]}, likelier {names[k]})" for i, j, k in columns), 3)
+    text = f"{count.value:.0f} labels are likely wrong (by chance {rounded(float(chance[0]))}): {named}."
+    return [Sentence("fails", "warn", text, "Look at them before the model.", (MISLABELED,))]
 
 
 def _rows(evidence: Evidence) -> list[Sentence]:
     """The rows of largest loss, and what is said of them."""
     hard = evidence.audit.worst_examples
-    if hard is None or not len(hard) or evidence.numbers(MISLABELED):
+    if hard is None or not len(hard):
         return []
     shown = examples(hard, evidence.audit.class_names, evidence.audit.span)
-    wrong = [e for e in shown if e.target != e.prediction.partition(" (")[0]]
+    pairs = zip(shown, hard.losses.isfinite().tolist(), strict=True)
+    wrong = [e for e, finite in pairs if finite and e.target != e.prediction.partition(" (")[0]]
     if not wrong:
         return []
     named = enumerated((f"row {e.index} (is {e.target}, said {e.prediction})" for e in wrong[:3]), 3)

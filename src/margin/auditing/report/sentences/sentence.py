@@ -23,6 +23,13 @@ LEVELS: tuple[Level, ...] = ("bad", "warn", "good", "unknown")
 """In the order in which a reader wants to know."""
 
 
+WELL = ("The split cut through no group", "no shift was found", "Every error over")
+"""What a remark says that asks for nothing, or that the refuted premise says again."""
+
+PERHAPS = ("repeat by chance", "they may be")
+"""What a remark says that may be nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """One answer to one question of a user's.
@@ -137,7 +144,29 @@ def _number(found: Finding, part: Element) -> Number:
 def asserted(level: Level, numbers: Iterable[Number | None]) -> Level:
     """The level of a sentence: what rests on a refuted premise is no good news."""
     doubted = any(number is not None and number.doubted for number in numbers)
-    return "warn" if doubted and level == "good" else level
+    return "unknown" if doubted and level == "good" else level
+
+
+def remarked(evidence: Evidence, question: str, names: Iterable[str]) -> list[Sentence]:
+    """A sentence for each of some findings that has something to say: its first remark.
+
+    What refutes a premise is said with the findings that it takes the ground from; where all is well, and
+    where equal rows come by chance, there is nothing to do.
+
+    Args:
+        evidence: The findings.
+        question: What they bear on.
+        names: The claims.
+    """
+    made = []
+    for name in names:
+        found = evidence.findings.get(name)
+        known = () if found is None else found.remarks
+        remarks = [remark for remark in known if not any(words in remark for words in WELL)]
+        chance = any(words in remark for remark in remarks for words in PERHAPS)
+        if remarks:
+            made.append(Sentence(question, "unknown" if chance else "warn", remarks[0], "", (name,)))
+    return made
 
 
 def rounded(value: float, digits: int = 2) -> str:
