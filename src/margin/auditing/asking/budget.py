@@ -252,6 +252,8 @@ def claims_named(patterns: Sequence[str]) -> list[Claim]:
 def claim_named(name: str) -> Claim:
     """The one claim of that name: in full, by what follows its last ``/`` or ``.``, or as the only match.
 
+    Of several the one that says whether the model is right: ``accuracy`` is not that of what was memorized.
+
     Raises:
         UnknownName: No claim has that name, or several do.
     """
@@ -259,6 +261,7 @@ def claim_named(name: str) -> Claim:
     if name in table:
         return table[name]
     short = [full for full in table if name in (full.rpartition("/")[2], full.rpartition(".")[2])]
+    short = [full for full in short if table[full].question == "right"] or short
     found = short or [full for full in table if _matches(full, name)]
     if len(found) > 1:
         raise UnknownName(f"claim {name!r} could be {', '.join(found)}: give the full name")

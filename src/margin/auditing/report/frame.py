@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 def full_name(audit: "Audit", name: str) -> str:
     """The claim that a user names in full, by what follows its last ``/``, or by what follows its last dot.
 
+    Of several the one that says whether the model is right, as in a requirement.
+
     Raises:
         UnknownName: No claim of that name has a finding, or several have; it says why there is none.
     """
@@ -22,6 +24,7 @@ def full_name(audit: "Audit", name: str) -> str:
     asked = {answer.claim.name: answer for answer in audit.answers}
     short = [full for full in asked if name in (full, full.rpartition("/")[2], full.rpartition(".")[2])]
     found = [full for full in short if full in audit.findings]
+    found = [full for full in found if asked[full].claim.question == "right"] or found
     if len(found) == 1:
         return found[0]
     if found:

@@ -174,7 +174,7 @@ def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> 
             facts={name: _fact(value) for name, value in audit.facts.items()},
             sections=sections,
             said=sentences(audit),
-            questions=grouped(sections),
+            questions=grouped(sections, [*(["trained"] if training else []), *(["fails"] if hard else [])]),
             notes=notes,
             absences=absences(audit),
             left_out=left_out(audit.answers),
@@ -206,12 +206,17 @@ class Question:
     sections: list[Section]
 
 
-def grouped(sections: Sequence[Section]) -> list[Question]:
-    """The findings by question, in the order in which an audit answers."""
+def grouped(sections: Sequence[Section], shown: Sequence[str] = ()) -> list[Question]:
+    """The findings by question, in the order in which an audit answers.
+
+    Args:
+        sections: The findings.
+        shown: Keys of questions under which there is something else: the worst examples, a training.
+    """
     made = []
     for key, text in QUESTIONS.items():
         own = [section for section in sections if section.answer.claim.question == key]
-        if own or key == "fails":
+        if own or key in shown:
             ranked = sorted(own, key=lambda section: section.name not in FIRST)
             made.append(Question(key or "theory", text, ranked))
     return made
