@@ -29,9 +29,11 @@ def run(words: Sequence[str]) -> Output:
 
 def switched(words: Sequence[str]) -> list[str]:
     """The words in which --all and --force alone are said in full: --all true."""
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    alone = [word in ("--all", "--force") and after not in ("true", "false") for word, after in pairs]
-    return [part for word, bare in zip(words, alone, strict=True) for part in (word, "true")[: 1 + bare]]
+    said: list[str] = []
+    for word, after in zip(words, [*words[1:], ""][: len(words)], strict=True):
+        alone = word in ("--all", "--force") and after not in ("true", "false")
+        said += [word, "true"] if alone else [word]
+    return said
 
 
 # 18 parameters: each is an option of the command

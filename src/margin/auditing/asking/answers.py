@@ -207,7 +207,7 @@ class Audit:
         return str(resolve("margin.auditing.report.report:fragment")(self))
 
     def __rich__(self) -> "RenderableType":
-        hint = "print(audit.table()) shows every finding; audit.save(DIRECTORY) writes the report"
+        hint = "print(audit.table()) shows all of it; audit.save(DIRECTORY) writes a report"
         shown: RenderableType = resolve("margin.auditing.report.screen:Screen")(self, hint)
         return shown
 

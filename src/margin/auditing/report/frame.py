@@ -31,7 +31,7 @@ def full_name(audit: "Audit", name: str) -> str:
         raise UnknownName(f"finding {name!r} could be {', '.join(found)}: give the full name")
     if short:
         raise UnknownName(f"{short[0]} has no finding: it {asked[short[0]].absence}".replace("it not", "not"))
-    forms = {full.rpartition(".")[2]: full for full in audit.findings}
+    forms = {full.rpartition(".")[2]: full for full in reversed(audit.findings)}  # the first counts
     near = [forms[form] for form in nearest(name, forms)] + nearest(name, audit.findings)
     raise UnknownName(f"no finding {name!r}; nearest: {', '.join(dict.fromkeys(near)) or 'none'}")
 

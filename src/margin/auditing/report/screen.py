@@ -69,7 +69,8 @@ class Screen:
         room = MOST_LINES - len(top) - len(bottom) - 2
         kept, left = _fitting([_lines(console, options, [_sentence(s)]) for s in said], said, room)
         yield from top
-        yield _text("")
+        if kept:
+            yield _text("")
         yield from kept
         if left:
             yield _text(f"{'':{MARGIN}}{left} more: the report has them.", "dim")
