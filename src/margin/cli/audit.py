@@ -1,8 +1,12 @@
 """``margin audit RUN | pkg.module:build [DATA]``."""
 
 import json
+import math
+import shutil
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,16 +18,28 @@ from margin.cli.parsing import call, taken_out
 from margin.core.catalog import Claim
 from margin.data.files.writing import write_whole
 
+SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_FRAMES = 0.1
+
 
 def run(words: Sequence[str]) -> Output:
     """Run the command with what the user typed; --require may be repeated."""
-    rest, required = taken_out(words, "--require", ", as 'accuracy>=.9'")
+    rest, required = taken_out(switched(words), "--require", ", as 'accuracy>=.9'")
     return call(
         audit_model, [*rest, *(["--require", json.dumps(required)] if required else [])], "margin audit"
     )
 
 
-# 17 parameters: each is an option of the command
+def switched(words: Sequence[str]) -> list[str]:
+    """The words in which --all and --force alone are said in full: --all true."""
+    said: list[str] = []
+    for word, after in zip(words, [*words[1:], ""][: len(words)], strict=True):
+        alone = word in ("--all", "--force") and after not in ("true", "false")
+        said += [word, "true"] if alone else [word]
+    return said
+
+
+# 18 parameters: each is an option of the command
 def audit_model(
     model: str,
     data: str = "",
@@ -46,6 +62,7 @@ def audit_model(
     domain: list[float] | None = None,
     out: str = "",
     force: bool = False,
+    all: bool = False,  # an option is named as users say it
 ) -> Output:
     """Compare theoretical guarantees with measurements of a model.
 
@@ -73,6 +90,7 @@ def audit_model(
         domain: Input domain: least and largest value of an input of the module, as [0,1].
         out: Output directory of findings.json and report.html; RUN/audit or ./audit if not given.
         force: Whether findings and report in that directory are overwritten.
+        all: Whether every finding is printed, by question, and what was left out.
     """
     from margin.auditing.asking.answers import Interrupted, check_free
     from margin.auditing.asking.audit import audit
@@ -94,6 +112,7 @@ def audit_model(
     else:
         asked = model if is_run else stranger(model, given, (weights, reference))
     held_out = data or None if is_run else None
+    shown = Shown()
     try:
         with terminated_as_by_ctrl_c():
             found = audit(
@@ -106,11 +125,36 @@ def audit_model(
                 if fail_on == "none"
                 else [name.strip() for name in fail_on.split(",") if name.strip()],
                 minutes=minutes,
-                progress=tell,
+                progress=shown,
             )
     except Interrupted as stopped:
-        return kept(stopped.audit, directory, force=force or not out, junit=junit)
-    return kept(found, directory, force=force or not out, junit=junit)
+        found = stopped.audit
+    finally:
+        shown.clear()
+    report = found.save(directory, force=force or not out)
+    if junit:
+        write_whole(Path(junit), found.junit())
+    return kept(found, directory, report, whole=all)
+
+
+def kept(found: Any, directory: Path, report: Path, *, whole: bool) -> Output:
+    """What is answered of an audit that was written; one that was interrupted has status 130 and says so.
+
+    Args:
+        found: The audit.
+        directory: Where it is.
+        report: The report there.
+        whole: Whether every finding is printed, or the first screen.
+    """
+    from margin.auditing.report.screen import Screen
+
+    if found.interrupted:
+        answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
+        say(f"margin: interrupted; {answered}; kept in {directory}")
+    last = f"report in {report}{'' if whole else '; --all prints every finding'}"
+    text = Screen(found, last, whole=whole)
+    status = 130 if found.interrupted else int(found.failed)
+    return Output({**found.as_json(), "report": str(report)}, text, status)
 
 
 @contextmanager
@@ -128,19 +172,6 @@ def terminated_as_by_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def kept(found: Any, directory: Path, *, force: bool, junit: str = "") -> Output:
-    """Write findings and report, and answer with both; what was interrupted has status 130 and says so."""
-    report = found.save(directory, force=force)
-    if junit:
-        write_whole(Path(junit), found.junit())
-    if found.interrupted:
-        answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
-        say(f"margin: interrupted; {answered}; kept in {directory}")
-    text = (found, f"report in {report}, findings in {directory / 'findings.json'}")
-    status = 130 if found.interrupted else int(found.failed)
-    return Output({**found.as_json(), "report": str(report)}, text, status)
 
 
 class Given(NamedTuple):
@@ -265,6 +296,32 @@ def renumbered(examples: Any, known: Sequence[str], names: Sequence[str], data: 
     return replace(examples, targets=places[examples.targets.long()])
 
 
-def tell(claim: Claim, position: int, count: int) -> None:
-    """Say on stderr which claim is asked."""
-    say(f"[{position}/{count}] {claim.name}")
+class Shown:
+    """Which claim is asked, on stderr: one line of a terminal, rewritten; elsewhere a line in ten seconds."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._start = time.monotonic()
+        self._last = -math.inf
+
+    def __call__(self, claim: Claim, position: int, count: int) -> None:
+        """Say which claim comes next.
+
+        Args:
+            claim: The claim.
+            position: Its place, from 1.
+            count: How many there are.
+        """
+        now = time.monotonic()
+        if now - self._last < (SECONDS_BETWEEN_FRAMES if self._terminal else SECONDS_BETWEEN_LINES):
+            return
+        self._last = now
+        line = f"[{position}/{count}] {claim.name}, {now - self._start:.0f} s"
+        if self._terminal:
+            line = f"\r\x1b[2K{line[: shutil.get_terminal_size().columns - 1]}"
+        say(line, end="" if self._terminal else "\n")
+
+    def clear(self) -> None:
+        """Leave nothing on a terminal."""
+        if self._terminal:
+            say("\r\x1b[2K", end="")

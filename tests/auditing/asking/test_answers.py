@@ -49,7 +49,7 @@ def test_what_a_claim_raises_is_told_and_the_others_are_asked(subject, claim_of,
     assert list(audit.findings) == ["a/two"] and audit.failed
     assert audit.answers[0].absence == "broken, which is a defect: KeyError: 'mine'"
     assert "test_answers.py" in audit.answers[0].as_json()["broken"]
-    assert "1 broken" in str(audit) and "KeyError: 'mine'" in str(audit)
+    assert "1 broken" in str(audit.table()) and "KeyError: 'mine'" in str(audit.table())
 
     def disturbing(subject):
         subject.model.eval()
@@ -96,8 +96,8 @@ def test_a_reason_that_many_share_is_told_once(subject, claim_of, finding):
 
     claims = [claim_of(answering(failing), f"a/{name}") for name in ("one", "two", "three")]
     other = claim_of(answering(lambda: finding(failure="it did not settle")), "a/four")
-    text = " ".join(str(ask(subject, [*claims, other])).split())
-    assert text.count("not finite for 3 of 20") == 1
+    text = " ".join(str(ask(subject, [*claims, other]).table()).split())
+    assert text.count("not finite for 3 of 20") == 2  # the sentence, and the reason with all that share it
     assert "not finite for 3 of 20 terms: a/one, a/two, a/three" in text
     assert "a/four it did not settle" in text
 

@@ -10,7 +10,7 @@ import torch
 from margin.auditing.asking.answers import Interrupted, ask
 from margin.auditing.asking.budget import LEAST, Budget, claims_named, count, duration
 from margin.auditing.asking.requirements import Requirement, Status
-from margin.auditing.report.terminal import plain
+from margin.auditing.report.screen import plain
 from margin.core.catalog import Cost, drawn
 from margin.core.types import Batch
 from margin.engine.evaluation import sample_examples
@@ -73,7 +73,7 @@ def test_the_cheapest_come_first_and_what_does_not_fit_is_listed(slow, claim_of,
     assert "of the" in dear.skipped
     assert dear.absence == f"not asked: {dear.skipped}"
     assert [a.claim.name for a in audit.answers] == [c.name for c in claims]
-    text = plain(audit, 100)
+    text = plain(audit.table(), 100)
     assert "not asked: needs about" in text
     assert "1 not asked" in text
     assert audit.as_json()["answers"][0]["skipped"] == dear.skipped
@@ -90,7 +90,7 @@ def test_what_is_required_comes_first_and_is_undecided_where_it_does_not_fit(slo
     assert seen[0] == "room/topic.middle"
     assert [j.status for j in audit.judgments] == [Status.MET, Status.UNDECIDED]
     assert audit.judgments[1].why.startswith("not asked: needs about")
-    assert "room/topic.dear>=.1 is undecided: not asked: needs" in " ".join(plain(audit, 100).split())
+    assert "room/topic.dear>=.1 is undecided: not asked: needs" in " ".join(plain(audit.table(), 100).split())
     assert audit.failed
 
 
@@ -167,7 +167,7 @@ def test_ctrl_c_keeps_what_was_answered(slow, claim_of, finding):
     assert [a.skipped for a in audit.answers] == ["", "interrupted", "interrupted"]
     assert [j.status for j in audit.judgments] == [Status.MET, Status.UNDECIDED]
     assert audit.judgments[1].why == "not asked: interrupted"
-    assert "2 not asked, interrupted" in plain(audit, 100)
+    assert "2 not asked, interrupted" in plain(audit.table(), 100)
     assert audit.as_json()["interrupted"] is True
 
 

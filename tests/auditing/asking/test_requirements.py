@@ -16,7 +16,7 @@ from margin.auditing.asking.requirements import (
     requirement_of,
     status_of,
 )
-from margin.auditing.report.terminal import plain
+from margin.auditing.report.screen import plain
 from margin.core.catalog import Need, UnknownName
 from margin.core.findings import Premise, Subject
 from margin.robust.sandwich import demo as sandwich_demo
@@ -218,7 +218,7 @@ def test_a_requirement_has_its_claim_asked_and_sets_what_fails():
     assert not audit(accuracy_demo(), claims="brier", require="accuracy>=.5").failed
     undecided = audit(accuracy_demo(), claims="brier", require=["accuracy>=.9"])
     assert undecided.failed
-    text = plain(undecided, 100)
+    text = plain(undecided.table(), 100)
     assert ">= .9 undecided" in text
     assert "1 undecided (undecided counts as missed)" in text
     document = undecided.as_json()["requirements"]

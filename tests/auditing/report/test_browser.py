@@ -34,7 +34,7 @@ OUTSIDE = """() => {
   return [...(wide > innerWidth ? [`page of ${wide}`] : []), ...out.map(e => e.outerHTML.slice(0, 80))]; }"""
 """What is wider than the window and lies in nothing that scrolls."""
 
-BROKEN = """() => [...document.querySelectorAll(".topics dt, .topics dd a")].filter(e => {
+BROKEN = """() => [...document.querySelectorAll(".topics dt a, .topics dd a")].filter(e => {
   const range = document.createRange(); range.selectNodeContents(e);
   return range.getClientRects().length > 1; }).map(e => e.textContent)"""
 """Names of the contents that stand in more than one line."""
@@ -83,11 +83,15 @@ PLACE = """() => {
 
 NEXT = """() => {
   const target = document.querySelector(":target");
-  const next = [...document.querySelectorAll("a[href], [tabindex='0']")].find(
-    e => target.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING);
+  const next = [...document.querySelectorAll("a[href], summary, [tabindex='0']")].find(
+    e => e.checkVisibility() && target.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING);
   const now = document.activeElement;
   return next ? now === next : now === document.body || now.className === "skip"; }"""
 """Whether the focus is on the first thing behind the target; back at the page's start, if there is none."""
+
+
+UNFOLD = "document.querySelectorAll('details').forEach(e => { e.open = true; })"
+"""Opens what is folded."""
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +236,8 @@ def test_nothing_sticks_out_of_the_page(page, address, width):
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(address)
     assert page.evaluate(OUTSIDE) == []
+    page.evaluate(UNFOLD)
+    assert page.evaluate(OUTSIDE) == []
 
 
 @pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
@@ -258,6 +264,7 @@ def test_all_text_stands_out_from_what_is_behind_it(page, address, scheme):
     page.goto(address)
     dark = page.evaluate("getComputedStyle(document.documentElement).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
+    page.evaluate(UNFOLD)
     seen, faint = page.evaluate(FAINT, 4.5)
     assert seen > 50
     assert faint == []
@@ -287,10 +294,12 @@ def focused(page, what):
 def test_the_contents_lead_everywhere_by_keyboard(page, address):
     page.goto(address)
     page.keyboard.press("Tab")
-    assert focused(page, "e.textContent") == "Skip to the verdicts"
+    assert focused(page, "e.textContent") == "Skip to the findings"
     assert focused(page, "e.getBoundingClientRect().top >= 0")
     links = page.evaluate("[...document.querySelectorAll('nav a')].map(e => e.getAttribute('href'))")
-    parts = page.evaluate("[...document.querySelectorAll('section[id], article[id]')].map(e => '#' + e.id)")
+    parts = page.evaluate(
+        "[...document.querySelectorAll('section[id], article[id], details[id]')].map(e => '#' + e.id)"
+    )
     assert sorted(links) == sorted(parts)
     for _ in range(20):
         page.keyboard.press("Tab")
@@ -355,6 +364,7 @@ def test_a_reviewer_sees_at_once_what_is_not_met(page, addresses, audits):
     for judgment in short:
         assert f"is {judgment.status}: " in said
         assert judgment.why.split("[")[0].strip() in said
+    page.evaluate(UNFOLD)
     assert page.inner_text(".verdicts thead").split()[-1].lower() == "required"
     page.goto(addresses["classes"])
     assert page.query_selector("#requirements") is None
@@ -373,6 +383,10 @@ def test_the_table_in_a_notebook(page, audits, scheme):
     seen, faint = page.evaluate(FAINT, 4.5)
     assert seen > 30
     assert faint == []
+    assert "required" not in page.inner_text(".margin-audit details")
+    page.evaluate(UNFOLD)
+    assert page.evaluate(OUTSIDE) == []
+    assert page.evaluate(FAINT, 4.5)[1] == []
     assert page.inner_text(".margin-audit thead").split()[-1] == "required"
     assert "is missed: " in page.inner_text(".margin-audit")
     assert page.evaluate("getComputedStyle(document.querySelector('#other th')).fontWeight") == "700"

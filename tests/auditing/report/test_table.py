@@ -6,8 +6,8 @@ import torch
 
 from margin.auditing.asking.answers import Answer, Audit
 from margin.auditing.asking.requirements import check_requirement, requirement_of
+from margin.auditing.report.screen import plain
 from margin.auditing.report.table import absences, elements, left_out, premises_assumed, rows, statuses, unmet
-from margin.auditing.report.terminal import plain
 from margin.core.catalog import Claim
 from margin.core.findings import Premise, Verdict
 
@@ -123,7 +123,7 @@ def test_only_premises_under_a_verdict_of_holds_are_numbered(finding):
 
 def test_80_columns_show_every_verdict_and_break_no_number(every_verdict):
     audit = audit_of({f"room/topic.{name}": f for name, f in every_verdict.items()})
-    text = plain(audit, 80)
+    text = plain(audit.table(), 80)
     assert max(map(len, text.splitlines())) <= 80
     for verdict in every_verdict:
         assert any(
@@ -138,7 +138,7 @@ def test_terminal_lists_what_was_assumed_first_and_what_does_not_apply(every_ver
         refused=[("room/attack", "needs a domain")],
         assumed=("task: classes [sic]",),
     )
-    text = str(audit)
+    text = str(audit.table())
     assert text.index("task: classes [sic]") < text.index("topic")
     assert "does not apply: needs a domain" in text
     assert "holds, assuming [1]" in text
@@ -161,7 +161,7 @@ def test_a_finding_counts_by_row_where_its_rows_differ_and_once_where_they_agree
     audit = audit_of({"room/sandwich": mixed, "room/alike": alike, "room/one": finding(high=f64(0.9))})
     assert audit.counts == {Verdict.VACUOUS: 3, Verdict.MEASURED: 1, Verdict.HOLDS: 4}
     words = "3 findings, 8 verdicts: 3 vacuous, 1 measured, 4 holds"
-    assert words in str(audit)
+    assert words in str(audit.table())
     page = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", audit._repr_html_()))
     assert words in page
     assert audit.as_json()["counts"] == {"vacuous": 3, "measured": 1, "holds": 4}
@@ -172,7 +172,7 @@ def test_a_finding_counts_by_row_where_its_rows_differ_and_once_where_they_agree
     # What is measured example by example has one row, which has its own counts.
     many = finding(value=value, low=f64(0.8, 0.5, 0.2, 0, 0, 0))
     assert audit_of({"a": many}).counts == {Verdict.VACUOUS: 1}
-    assert "1 finding: 1 vacuous" in str(audit_of({"a": many}))
+    assert "1 finding: 1 vacuous" in str(audit_of({"a": many}).table())
 
 
 @pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 140])
@@ -186,7 +186,7 @@ def test_no_width_loses_a_word(finding, width):
         "theory/risk.accuracy": finding(kind="estimate", stderr=f64(0.05)),
     }  # fmt: skip
     judgments = (check_requirement(requirement_of("accuracy>=.45"), found["theory/risk.accuracy"]),)
-    text = plain(audit_of(found, refused=[("a/b.c", "needs the moon")], judgments=judgments), width)
+    text = plain(audit_of(found, refused=[("a/b.c", "needs the moon")], judgments=judgments).table(), width)
     assert max(map(len, text.splitlines())) <= width
     words = {word.rstrip(":") for word in text.split()}
     number = {"8.118490", "[8.118489,", "8.118492]"}
@@ -216,10 +216,10 @@ def test_a_requirement_stands_beside_the_elements_that_it_is_about(finding):
     assert dog.required == ((">= 1", "missed"), (">= .5", "met"), (">= .1", "met"))
     assert dog.why == ()  # said once, below the table
     text = " ".join(
-        plain(audit_of({"theory/confusion.recall": found}, judgments=tuple(judgments)), 100).split()
+        plain(audit_of({"theory/confusion.recall": found}, judgments=tuple(judgments)).table(), 100).split()
     )
     assert text.count("recall@dog>=1 is missed: dog: the value is 0.9") == 1
-    assert text.index("Required and not met") < text.index("recall@dog>=1 is missed")
+    assert text.index("recall@dog>=1 is missed") < text.index("confusion.recall cat")
     (all_,) = rows("a", found, judgments=judgments, most=1)
     assert all_.required[0] == (">= 1", "missed")
 
@@ -246,7 +246,7 @@ def test_what_is_absent_is_counted_by_its_reason(answers, interrupted, phrases):
     audit = Audit(title="a model", answers=tuple(answers), interrupted=interrupted)
     assert absences(audit) == phrases
     for phrase in phrases:
-        assert f"; {phrase}" in plain(audit, 140)
+        assert f"; {phrase}" in plain(audit.table(), 140)
 
 
 def test_what_was_left_out_is_grouped_by_its_reason():

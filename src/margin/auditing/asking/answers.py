@@ -31,6 +31,7 @@ from margin.engine.evaluation import counts
 from margin.theory.prediction.held_out import Terms
 
 if TYPE_CHECKING:
+    from polars import DataFrame
     from rich.console import RenderableType
 
 INTERRUPTED = "interrupted"
@@ -206,11 +207,43 @@ class Audit:
         return str(resolve("margin.auditing.report.report:fragment")(self))
 
     def __rich__(self) -> "RenderableType":
-        shown: RenderableType = resolve("margin.auditing.report.terminal:renderable")(self)
+        hint = "print(audit.table()) shows all of it; audit.save(DIRECTORY) writes a report"
+        shown: RenderableType = resolve("margin.auditing.report.screen:Screen")(self, hint)
         return shown
 
     def __str__(self) -> str:
-        return str(resolve("margin.auditing.report.terminal:plain")(self))
+        return str(self.__rich__())
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
+        return f"<Audit of {self.title}: {len(self.findings)} findings{': ' if counts else ''}{counts}>"
+
+    def table(self) -> "RenderableType":
+        """Every finding by question, what was left out and why; prints itself, as wide as the terminal."""
+        shown: RenderableType = resolve("margin.auditing.report.screen:Screen")(self, whole=True)
+        return shown
+
+    def __getitem__(self, name: str) -> Finding:
+        """The finding of a claim, by its name in full, behind its last ``/``, or behind its last dot.
+
+        Raises:
+            UnknownName: No claim of that name has a finding, or several have; it says why there is none.
+        """
+        return self.findings[resolve("margin.auditing.report.frame:full_name")(self, name)]
+
+    def frame(self) -> "DataFrame":
+        """One row an element of a finding: question, claim, label, value, its 95 % interval, verdict."""
+        made: DataFrame = resolve("margin.auditing.report.frame:frame")(self)
+        return made
+
+    def worst(self, count: int = 5) -> "DataFrame":
+        """The held-out examples of largest loss, the worst first: row, target, prediction, loss, margin.
+
+        Raises:
+            ValueError: Losses belong to no single example, or ``count`` is below 1.
+        """
+        made: DataFrame = resolve("margin.auditing.report.frame:worst")(self, count)
+        return made
 
 
 def check_free(directory: Path, *, force: bool) -> None:

@@ -290,6 +290,7 @@ def claim_named(name: str) -> Claim:
     if name in table:
         return table[name]
     short = [full for full in table if name in (full.rpartition("/")[2], full.rpartition(".")[2])]
+    short = [full for full in short if table[full].question == "right"] or short
     found = short or [full for full in table if _matches(full, name)]
     right = [full for full in short if table[full].question == "right"]
     if len(right) == 1:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from margin.auditing.asking.answers import Answer, Audit, Fact
 from margin.auditing.asking.requirements import Judgment, Status
 from margin.auditing.report.plots import examples, learning_curves, plot
+from margin.auditing.report.sentences.headline import sentences
 from margin.auditing.report.table import (
     SCOPES,
     Element,
@@ -25,6 +27,7 @@ from margin.auditing.report.table import (
     unmet,
 )
 from margin.auditing.report.terminal import counted
+from margin.core.catalog import QUESTIONS
 from margin.core.findings import Finding, Scope, Verdict
 from margin.data.files.writing import write_whole
 from margin.figures.digits import exact, figures
@@ -57,6 +60,9 @@ SCOPE_MEANINGS: dict[Scope, str] = {
     "exists": "promised of some member of the class, not of this one",
     "limit": "promised in the limit",
 }
+
+FIRST = ("theory/confusion.recall", "theory/calibration.ece", "robust/linf.sandwich", "theory/residuals.r2")
+"""The findings whose pictures are looked for first, each at the top of its question."""
 
 MOST_TOGETHER = 6
 """Rows of a finding that are printed on one page whatever room that leaves."""
@@ -104,6 +110,17 @@ class Section:
     def name(self) -> str:
         """The claim's name."""
         return self.answer.claim.name
+
+    @property
+    def brief(self) -> str:
+        """The name without its area."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def premises(self) -> str:
+        """How many premises have each status: "premises: 1 proved, 2 assumed"."""
+        count = Counter(premise.status for premise in self.finding.premises)
+        return f"premises: {', '.join(f'{number} {status}' for status, number in count.items())}"
 
     @property
     def long(self) -> bool:
@@ -156,10 +173,12 @@ def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> 
             audit=audit,
             facts={name: _fact(value) for name, value in audit.facts.items()},
             sections=sections,
-            topics=topics([section.name for section in sections]),
+            said=sentences(audit),
+            questions=grouped(sections, [*(["trained"] if training else []), *(["fails"] if hard else [])]),
             notes=notes,
             absences=absences(audit),
             left_out=left_out(audit.answers),
+            left=sum(answer.finding is None for answer in audit.answers),
             statuses=statuses(audit.judgments),
             unmet=unmet(audit.judgments),
             met=[j.requirement.text for j in audit.judgments if j.status is Status.MET],
@@ -172,13 +191,35 @@ def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> 
     )
 
 
-def topics(names: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Short and full name of each claim, by what precedes the last dot: "theory/risk" has "accuracy"."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for name in names:
-        topic, _, short = name.rpartition("." if "." in name else "/")
-        found.setdefault(topic, []).append((short, name))
-    return found
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The findings that bear on one of a user's questions.
+
+    Args:
+        key: Its key; "theory" for what bears on none.
+        text: The question.
+        sections: Its findings, those first whose pictures are looked for.
+    """
+
+    key: str
+    text: str
+    sections: list[Section]
+
+
+def grouped(sections: Sequence[Section], shown: Sequence[str] = ()) -> list[Question]:
+    """The findings by question, in the order in which an audit answers.
+
+    Args:
+        sections: The findings.
+        shown: Keys of questions under which there is something else: the worst examples, a training.
+    """
+    made = []
+    for key, text in QUESTIONS.items():
+        own = [section for section in sections if section.answer.claim.question == key]
+        if own or key in shown:
+            ranked = sorted(own, key=lambda section: section.name not in FIRST)
+            made.append(Question(key or "theory", text, ranked))
+    return made
 
 
 def _section(audit: Audit, position: int, notes: Sequence[str], whole: bool) -> Section:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from margin.auditing.asking.answers import BY_NAME, INTERRUPTED, MOST_ROWS
 from margin.auditing.asking.budget import LONG
 from margin.auditing.asking.requirements import Judgment, Status
-from margin.core.catalog import OTHER_MODELS
+from margin.core.catalog import OTHER_MODELS, QUESTIONS
 from margin.core.findings import STANDARD_ERRORS, Finding, Scope, Verdict
 from margin.figures.digits import exact, figures
 
@@ -234,11 +234,12 @@ def unit(finding: Finding) -> str:
 
 def measured(finding: Finding, part: Element) -> str:
     """The value, its 95 % interval where that is more than rounding, and of which examples it is."""
-    text = _with_interval(finding, part)
+    text = with_interval(finding, part)
     return f"{text} ({finding.sample})" if finding.sample else text
 
 
-def _with_interval(finding: Finding, part: Element) -> str:
+def with_interval(finding: Finding, part: Element) -> str:
+    """The value, and its 95 % interval where that is more than rounding."""
     sign = {"lower": ">= ", "upper": "<= "}.get(finding.kind, "")
     if not math.isfinite(part.value):
         return sign + str(part.value)
@@ -320,16 +321,38 @@ def absences(audit: "Audit") -> list[str]:
     return [phrase for phrase, count in phrases.items() if count]
 
 
+def left_out_briefly(audit: "Audit") -> list[str]:
+    """How many claims have no finding, in one phrase; apart those that a user would miss."""
+    missed = [
+        p for p in absences(audit) if not p.endswith(("apply", "asked only by name", "cannot be asked"))
+    ]
+    words = ("broken", "lack of time", "interrupted")
+    named = sum(
+        int(phrase.split()[0]) for phrase in missed if phrase[:1].isdigit() and phrase.endswith(words)
+    )
+    rest = sum(answer.finding is None for answer in audit.answers) - named
+    return [*missed, *([f"{rest} left out"] if rest else [])]
+
+
+def by_question(audit: "Audit") -> dict[str, dict[str, Finding]]:
+    """The findings under the question that each bears on, in the order in which an audit answers."""
+    asked = {answer.claim.name: answer.claim.question for answer in audit.answers}
+    found = {
+        text: {name: finding for name, finding in audit.findings.items() if asked[name] == key}
+        for key, text in QUESTIONS.items()
+    }
+    return {text: group for text, group in found.items() if group}
+
+
 def left_out(answers: "Sequence[Answer]") -> dict[str, list[str]]:
-    """The names of the claims without a finding, by the reason; last those about other kinds of model."""
+    """The names of the claims without a finding, by the reason; how many ask other kinds of model."""
     found: dict[str, list[str]] = {}
     others = [answer.claim.name for answer in answers if answer.refusal.startswith(OTHER_MODELS)]
     for answer in answers:
         if answer.absence and answer.claim.name not in others:
             found.setdefault(answer.absence, []).append(answer.claim.name)
     if len(others) > FEW:
-        areas = dict.fromkeys(name.partition(".")[0] for name in others)
-        return found | {f"{OTHER_MODELS} other kinds of model: {len(others)} claims": list(areas)}
+        return found | {f"{len(others)} are about other kinds of model": []}
     return found | ({f"{OTHER_MODELS} other kinds of model": others} if others else {})
 
 

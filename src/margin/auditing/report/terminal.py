@@ -1,11 +1,10 @@
-"""An audit in a terminal: what was assumed, the table of findings, what was left out, the sum.
+"""All of an audit in a terminal: the table of findings by question, what they rest on, what was left out.
 
-Assumptions are numbered in the table and spelled out below it. Where the table does not fit, units leave
+Premises are numbered in the table and spelled out below it. Where the table does not fit, units leave
 their column; where that is not enough, the rows are stacked.
 """
 
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from margin.auditing.asking.requirements import Status
@@ -13,11 +12,11 @@ from margin.auditing.report.table import (
     MEASURED,
     Row,
     absences,
+    by_question,
     left_out,
     premises_assumed,
     rows,
     statuses,
-    unmet,
 )
 from margin.core.findings import Verdict
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from margin.auditing.asking.answers import Audit
+
+Made = Mapping[str, Mapping[str, list[Row]]]
+"""The rows of each claim, by the question that they bear on."""
 
 MOST_ROWS = 8
 """Rows of one finding; the report shows more."""
@@ -52,35 +54,36 @@ STYLES = {
 }
 
 
-def renderable(audit: "Audit") -> "RenderableType":
-    """What rich prints for an audit."""
-    from rich.console import Group
+def everything(audit: "Audit") -> "Iterator[RenderableType]":
+    """What rich prints of every finding: the table, the premises and reasons, what was left out."""
     from rich.text import Text
 
     notes = premises_assumed(list(audit.findings.values()))
     made = {
-        name: rows(name, finding, notes, judgments=audit.judgments_of(name), most=MOST_ROWS)
-        for name, finding in audit.findings.items()
+        question: {
+            name: rows(name, finding, notes, judgments=audit.judgments_of(name), most=MOST_ROWS)
+            for name, finding in group.items()
+        }
+        for question, group in by_question(audit).items()
     }
-    why = [(name, text) for name, group in made.items() for row in group for text in row.why]
-    short = [(judgment.requirement.claim.name, judgment.sentence) for judgment in unmet(audit.judgments)]
+    why = [(n, text) for group in made.values() for n, rs in group.items() for row in rs for text in row.why]
     refused = left_out(audit.answers)
-    blocks: list[RenderableType] = [Text(audit.title, style="bold")]
-    if audit.assumed:
-        blocks.append(_listing("Assumed of the subject", [("-", text) for text in audit.assumed]))
+    blocks: list[RenderableType] = []
     if made:
         blocks.append(Fitting(made))
     if notes:
         blocks.append(_listing("Assuming", [(f"[{i}]", text) for i, text in enumerate(notes, 1)]))
     if why:
         blocks.append(_listing("Why", _together(why)))
-    if short:
-        blocks.append(_listing("Required and not met", short))
     if refused:
-        items = [("-", f"{absence}: {', '.join(names)}") for absence, names in refused.items()]
+        items = [
+            ("-", f"{absence}: {', '.join(names)}".removesuffix(": ")) for absence, names in refused.items()
+        ]
         blocks.append(_listing("Left out", items))
-    blocks.append(summary(audit))
-    return Group(*(part for block in blocks for part in (block, Text(""))))
+    for block in blocks:
+        yield Text("")
+        yield block
+    yield Text("")
 
 
 def _together(why: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -92,15 +95,6 @@ def _together(why: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(of[0], text) for text, of in names.items() if len(of) == 1] + shared
 
 
-def plain(audit: "Audit", width: int = 100) -> str:
-    """The audit as text without colors."""
-    from rich.console import Console
-
-    file = io.StringIO()
-    Console(file=file, width=width, color_system=None).print(audit)
-    return file.getvalue()
-
-
 def counted(audit: "Audit") -> str:
     """How many findings there are, and verdicts where these are more."""
     count, verdicts = len(audit.findings), sum(audit.counts.values())
@@ -108,15 +102,20 @@ def counted(audit: "Audit") -> str:
     return words if verdicts == count else f"{words}, {verdicts} verdicts"
 
 
-def summary(audit: "Audit") -> "Text":
-    """How many verdicts of each kind were given, the gravest first."""
+def summary(audit: "Audit", phrases: Sequence[str] | None = None) -> "Text":
+    """How many verdicts of each kind were given, the gravest first, and what became of the requirements.
+
+    Args:
+        audit: What was found.
+        phrases: What is said of the claims without a finding; None: how many there are of each reason.
+    """
     from rich.text import Text
 
     text = Text(counted(audit))
     for i, (verdict, number) in enumerate(audit.counts.items()):
         text.append(", " if i else ": ")
         text.append(f"{number} {verdict}", style=STYLES[verdict])
-    text.append("".join(f"; {phrase}" for phrase in absences(audit)))
+    text.append("".join(f"; {phrase}" for phrase in (absences(audit) if phrases is None else phrases)))
     required = statuses(audit.judgments)
     for i, (status, number) in enumerate(required.items()):
         text.append("; required: " if i == 0 else ", ")
@@ -130,10 +129,10 @@ class Fitting:
     """The findings as the width allows: a table, a table without a column of units, rows one under another.
 
     Args:
-        made: The rows of each claim.
+        made: The rows of each claim, by the question that they bear on.
     """
 
-    def __init__(self, made: Mapping[str, list[Row]]) -> None:
+    def __init__(self, made: Made) -> None:
         self._made = made
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
@@ -141,13 +140,13 @@ class Fitting:
         yield next((table for table in tables if table is not None), None) or _stack(self._made)
 
 
-def _table(made: Mapping[str, list[Row]], width: int, *, units: bool) -> "RenderableType | None":
-    """The rows, under the name of the room that asks; None where the width would break a word.
+def _table(made: Made, width: int, *, units: bool) -> "RenderableType | None":
+    """The rows, under the question that they bear on; None where the width would break a word.
 
     A value and its promise stand on one line; names, units, verdicts and requirements wrap between words.
 
     Args:
-        made: The rows of each claim.
+        made: The rows of each claim, by question.
         width: What the table may take.
         units: Whether units have a column; else they stand beside the claim's name.
     """
@@ -177,24 +176,20 @@ def _table(made: Mapping[str, list[Row]], width: int, *, units: bool) -> "Render
     return table
 
 
-def _lines(made: Mapping[str, list[Row]], units: bool) -> "Iterator[list[Text]]":
+def _lines(made: Made, units: bool) -> "Iterator[list[Text]]":
     """The cells of every line of the table."""
-    from rich.text import Text
-
-    blank = [Text() for _ in range(5)]
-    room = ""
-    for name, group in made.items():
-        if name.rpartition("/")[0] != room:
-            room = name.rpartition("/")[0]
-            yield [_text(room, "dim"), *blank]
-        short = name.rpartition("/")[2]
-        if len(group) > 1:
-            yield [_text(f" {short}"), *blank]
-        for row in group:
-            label = _text(f"   {row.label}" if len(group) > 1 else f" {short}")
-            if row.unit and not units:
-                label.append(f" ({row.unit})", style="dim")
-            yield [label, *_cells(row)]
+    blank = [_text("") for _ in range(5)]
+    for question, claims in made.items():
+        yield [_text(question, "bold"), *blank]
+        for name, group in claims.items():
+            short = name.rpartition("/")[2]
+            if len(group) > 1:
+                yield [_text(f" {short}"), *blank]
+            for row in group:
+                label = _text(f"   {row.label}" if len(group) > 1 else f" {short}")
+                if row.unit and not units:
+                    label.append(f" ({row.unit})", style="dim")
+                yield [label, *_cells(row)]
 
 
 def _cells(row: Row) -> list["Text"]:
@@ -202,22 +197,24 @@ def _cells(row: Row) -> list["Text"]:
     return [_text(row.promised), _text(row.measured), _text(row.unit), _verdict(row), _required(row)]
 
 
-def _stack(made: Mapping[str, list[Row]]) -> "RenderableType":
+def _stack(made: Made) -> "RenderableType":
     """The rows one under another, for a terminal too narrow for their table."""
     from rich.console import Group
     from rich.padding import Padding
 
     lines: list[RenderableType] = []
-    for name, group in made.items():
-        lines.append(_text(name, "bold"))
-        for row in group:
-            promised, measured, unit, verdict, required = _cells(row)
-            label = f"{row.label}: " if row.label and len(group) > 1 else ""
-            first = _text(label).append(measured).append(f" {unit}" if row.unit else "")
-            second = _text(f"promised {promised}: " if row.promised else "").append(verdict)
-            lines += [Padding(first, (0, 0, 0, 1)), Padding(second, (0, 0, 0, 3))]
-            if row.required:
-                lines.append(Padding(_text("required ").append(required), (0, 0, 0, 3)))
+    for question, claims in made.items():
+        lines.append(_text(question, "bold"))
+        for name, group in claims.items():
+            lines.append(_text(name))
+            for row in group:
+                promised, measured, unit, verdict, required = _cells(row)
+                label = f"{row.label}: " if row.label and len(group) > 1 else ""
+                first = _text(label).append(measured).append(f" {unit}" if row.unit else "")
+                second = _text(f"promised {promised}: " if row.promised else "").append(verdict)
+                lines += [Padding(first, (0, 0, 0, 1)), Padding(second, (0, 0, 0, 3))]
+                if row.required:
+                    lines.append(Padding(_text("required ").append(required), (0, 0, 0, 3)))
     return Group(*lines)
 
 

@@ -1,0 +1,159 @@
+"""What moves it, has it memorized, was the training finished: sentences about the trained network."""
+
+from margin.auditing.report.sentences.sentence import (
+    Evidence,
+    Level,
+    Number,
+    Sentence,
+    asserted,
+    capital,
+    difference,
+    remarked,
+    rounded,
+)
+from margin.auditing.report.table import elements
+from margin.figures.digits import figures
+
+SANDWICH = "robust/linf.sandwich"
+GAP, MEMORIZED, LOSS = "theory/risk.gap", "theory/memorization.accuracy", "theory/risk.loss"
+FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
+STEP_RATIO, EDGE = "theory/curvature.step_ratio", "theory/edge_of_stability.ratio"
+
+TEN_POINTS = 0.1
+"""A fall of the accuracy, or a gap between training and held-out part, that anybody notices."""
+
+NEAR, FAR = 0.01, 0.05
+"""Shares of an input's range: a change that nobody sees, and one that is noise."""
+
+
+def moves(evidence: Evidence) -> list[Sentence]:
+    """The smallest change of the inputs that breaks it, and the certificate below it."""
+    if SANDWICH in evidence.findings:
+        return _fallen(evidence)
+    refusal = evidence.refusal(SANDWICH)
+    if not refusal or "class labels" in refusal:
+        return []
+    todo = ""
+    if "a domain" in refusal:
+        refusal = "no domain is known, in which its inputs could be moved"
+        todo = (
+            "" if evidence.is_run else "Give the least and the largest input: --domain [0,1], domain=(0, 1)."
+        )
+    return [Sentence("moves", "unknown", f"What moves it is not known: {refusal}.", todo, ())]
+
+
+def _fallen(evidence: Evidence) -> list[Sentence]:
+    found = evidence.findings[SANDWICH]
+    parts, shares = elements(found), evidence.curve(SANDWICH, "share")
+    eps = evidence.curve(SANDWICH, "eps")
+    if shares is None or eps is None or len(parts) != len(shares) or len(parts) < 2:
+        return []
+    clean = parts[0].value
+    fallen = [i for i in range(1, len(parts)) if parts[i].value <= clean - TEN_POINTS]
+    last = len(parts) - 1
+    place = fallen[0] if fallen else last
+    radius = f"{rounded(float(eps[place]), 3)} ({rounded(100 * float(shares[place]))} % of the range)"
+    certified = _certified(evidence, clean)
+    from_clean = f"of {rounded(clean, 3)}"
+    if not fallen:
+        if parts[last].value == clean and float(shares[last]) >= FAR:
+            text = f"No change of its inputs up to {radius} moves one right answer"
+            return [Sentence("moves", "warn", f"{text}{certified}.", "Does it read its input?", (SANDWICH,))]
+        left = _at_most(evidence, last)
+        text = f"A change of every input by {radius} leaves at most {left} right, {from_clean}"
+        text += f"{certified}."
+        return [Sentence("moves", "good", text, "", (SANDWICH,))]
+    level: Level = "good"
+    if float(shares[place]) <= FAR:
+        level = "bad" if float(shares[place]) <= NEAR else "warn"
+    text = (
+        f"A change of every input by {radius} leaves at most {_at_most(evidence, place)} right, {from_clean}"
+    )
+    below_half = next((i for i in range(1, len(parts)) if parts[i].value < 0.5 <= clean), None)
+    if below_half is not None and below_half != place:
+        text += f", by {rounded(float(eps[below_half]), 3)} under half"
+    todo = "Train with --rule pgd, or keep its inputs from who may change them." if level != "good" else ""
+    return [Sentence("moves", level, f"{text}{certified}.", todo, (SANDWICH,))]
+
+
+def _at_most(evidence: Evidence, place: int) -> str:
+    """The share that survives the attacks, with the upper end of its interval: ".87 [<= .90]"."""
+    part = elements(evidence.findings[SANDWICH])[place]
+    value, above = figures([part.value, part.above], part.above - part.value)
+    return f"{value} [<= {above}]"
+
+
+def _certified(evidence: Evidence, clean: float) -> str:
+    """Up to which radius all but ten points are proved right."""
+    certified, eps = evidence.curve(SANDWICH, "certified"), evidence.curve(SANDWICH, "eps")
+    if certified is None or eps is None or not bool((certified[1:] > 0).any()):
+        return "; nothing is certified"
+    held = [i for i in range(1, len(eps)) if float(certified[i]) > max(clean - TEN_POINTS, 0.0)]
+    place = held[-1] if held else max(i for i in range(1, len(eps)) if float(certified[i]) > 0)
+    return f"; certified: {rounded(float(certified[place]), 3)} up to {rounded(float(eps[place]), 3)}"
+
+
+def memorized(evidence: Evidence) -> list[Sentence]:
+    """By how much it is better on what it was trained on than on what it was not."""
+    training = evidence.number(MEMORIZED, "training")
+    held = evidence.number(MEMORIZED, "held-out")
+    gap = evidence.number(MEMORIZED, "gap")
+    if training and held and gap:
+        return [_compared(evidence, training, held, gap)]
+    if loss_gap := evidence.number(GAP):
+        return [_lost(evidence, loss_gap)]
+    refusal = evidence.refusal(GAP)
+    if "the training examples" not in refusal:
+        return []
+    todo = "" if evidence.is_run else "Give the training examples: --train FILE, train=(x, y)."
+    text = "Whether it has memorized is not known: it needs the training examples."
+    return [Sentence("memorized", "unknown", text, todo, ())]
+
+
+def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -> Sentence:
+    classes = evidence.number("theory/risk.accuracy") is not None
+    what = "right for" if classes else "explains"
+    parts = f"{what} {training.text} of the training examples, {held.text} of the held-out ones"
+    if not classes:
+        parts = f"explains {training.text} of the training targets' variance, {held.text} held out"
+    parts += f": a gap of {gap.text}."
+    if gap.below > TEN_POINTS:
+        todo = "More data, weight decay, augmentation, or an earlier stop."
+        return Sentence("memorized", "bad", f"Memorized: {parts}", todo, (MEMORIZED,))
+    if gap.below > 0 and gap.above > TEN_POINTS:
+        return Sentence("memorized", "warn", capital(parts), "More data or an earlier stop.", (MEMORIZED,))
+    return Sentence("memorized", asserted("good", [gap]), capital(parts), "", (MEMORIZED,))
+
+
+def _lost(evidence: Evidence, gap: Number) -> Sentence:
+    """The same by the loss, where no shares are known."""
+    loss = evidence.number(LOSS)
+    apart = ""
+    if loss:
+        apart = f": {difference(loss.value, loss)} against {rounded(loss.value - gap.value, 3)}"
+    if gap.below > 0:
+        half = loss is not None and gap.below > loss.value / 2
+        level: Level = "bad" if half else "warn"
+        text = f"The held-out loss exceeds the training loss by {gap.text}{apart}."
+        return Sentence("memorized", level, text, "More data, weight decay, or an earlier stop.", (GAP,))
+    text = f"The held-out loss is not told apart from the training loss: they differ by {gap.text}{apart}."
+    return Sentence("memorized", asserted("good", [gap]), text, "", (GAP,))
+
+
+def trained(evidence: Evidence) -> list[Sentence]:
+    """Whether the loss still falls, and whether the learning rate fits the curvature."""
+    return [*remarked(evidence, "trained", (FALLING, GRADIENT)), *_rate(evidence)]
+
+
+def _rate(evidence: Evidence) -> list[Sentence]:
+    """The sharpness against what the learning rate allows, and how far a plain step would overshoot."""
+    ratio = evidence.number(EDGE)
+    if ratio is not None and ratio.below > 1:
+        text = f"The sharpness reached {ratio.text} times what the learning rate allows."
+        return [Sentence("trained", "warn", text, "End with a smaller learning rate.", (EDGE,))]
+    step = evidence.number(STEP_RATIO)
+    if step is None or step.below <= 1:
+        return []
+    text = f"The last learning rate is {step.text} times what lets a plain gradient step lower the loss."
+    todo = "Of momentum or Adam that is no proof: see whether a smaller rate ends lower."
+    return [Sentence("trained", "unknown", text, todo, (STEP_RATIO,))]

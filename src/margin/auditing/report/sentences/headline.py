@@ -1,0 +1,147 @@
+"""The first screen's sentences: every question's, the verdicts that are grave, ranked and cut at ten."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from margin.auditing.asking.answers import Audit
+from margin.auditing.report.sentences.conduct import memorized, moves, trained
+from margin.auditing.report.sentences.performance import ACCURACY, R2, fails, probabilities, right
+from margin.auditing.report.sentences.sentence import Evidence, Sentence, enumerated, remarked
+from margin.auditing.report.table import elements, measured, promise, reasons, unit
+from margin.core.findings import Finding, Verdict
+
+MOST = 10
+"""Sentences of one audit."""
+
+WIDE = 0.05
+"""Half-width of the accuracy's interval from which more examples are worth their trouble."""
+
+DATA = ("duplicates", "shift", "giveaway", "classes", "groups")
+"""What ``theory/evidence.*`` looks at."""
+
+BEHAVIOR = ("random", "mates", "buffers", "overwrites", "finite")
+"""What ``theory/behavior.*`` looks at."""
+
+
+def sentences(audit: Audit) -> list[Sentence]:
+    """What an audit says of its model, ten sentences at most: what is bad for the user first.
+
+    Each has its number with a 95 % interval and rests on findings that it names; a claim that was not asked
+    gives none. What was violated or failed is always among them.
+
+    Args:
+        audit: What was found.
+    """
+    evidence = Evidence(audit)
+    first = right(evidence)
+    made = [*first, *memorized(evidence), *trained(evidence), *rests(evidence)]
+    if first and first[0].level == "bad":
+        # what is wrong as a whole has no worst class, no rows to look at, no temperature that repairs it
+        made = [
+            replace(s, level="unknown") if s.question == "memorized" and s.level == "good" else s
+            for s in made
+        ]
+        made += [replace(sentence, todo="") for sentence in probabilities(evidence)]
+    else:
+        made += [*probabilities(evidence), *fails(evidence), *moves(evidence)]
+    spoken = {name for s in made if s.level in ("bad", "warn") for name in s.claims}
+    made += grave(audit, spoken)
+    return sorted(made, key=lambda sentence: sentence.rank)[:MOST]
+
+
+def grave(audit: Audit, spoken: set[str]) -> list[Sentence]:
+    """One sentence for all that is violated, one for each reason of failure, one for what broke.
+
+    Args:
+        audit: What was found.
+        spoken: The claims of which a sentence says already what is wrong.
+    """
+    made = []
+    violated = [n for n, f in audit.findings.items() if Verdict.VIOLATED in f.verdicts and n not in spoken]
+    if violated:
+        first = _contradiction(audit.findings[violated[0]])
+        more = f" Violated too: {enumerated(violated[1:])}." if violated[1:] else ""
+        text = f"{violated[0]} is violated: {first}.{more}"
+        made.append(Sentence(_question(audit, violated), "bad", text, "", tuple(violated)))
+    failed = {n: f for n, f in audit.findings.items() if Verdict.FAILED in f.verdicts and n not in spoken}
+    if failed:
+        known = [enumerated(reasons(found), 1) for found in failed.values()]
+        count = f"{len(failed)} findings have" if len(failed) > 1 else f"{next(iter(failed))} has"
+        more = ", among other reasons" if len(set(known)) > 1 else ""
+        text = f"{count} no number: {known[0]}{more}."
+        made.append(Sentence(_question(audit, list(failed)), "bad", text, "", tuple(failed)))
+    if broken := [answer.claim.name for answer in audit.answers if answer.broken]:
+        text = f"{len(broken)} questions broke, which is a defect of margin's: {enumerated(broken)}."
+        made.append(Sentence("rests", "warn", text, "Please report it; findings.json has the traceback.", ()))
+    return made
+
+
+def _question(audit: Audit, names: Sequence[str]) -> str:
+    """The question of most consequence that the claims bear on."""
+    known = {answer.claim.name: answer.claim.question for answer in audit.answers}
+    return next((known[name] for name in names if known[name]), "rests")
+
+
+def _contradiction(found: Finding) -> str:
+    """What was promised and what measured, of the element that is furthest off."""
+    worst = max(
+        (part for part in elements(found) if part.verdict is Verdict.VIOLATED),
+        key=lambda part: part.shortfall,
+    )
+    label = f"{worst.label}: " if worst.label else ""
+    value = f"{measured(found, worst)} {unit(found)}".rstrip()
+    return f"{label}promised {promise(worst, found.scope)}, measured {value}"
+
+
+def rests(evidence: Evidence) -> list[Sentence]:
+    """What the numbers rest on: the data, how the model behaves, the count of examples, refuted premises."""
+    return [*_looked_at(evidence), *_refuted(evidence), *_few(evidence)]
+
+
+def _looked_at(evidence: Evidence) -> list[Sentence]:
+    """What the data and the model's own behavior have to say; one sentence where both say nothing."""
+    data = [f"theory/evidence.{name}" for name in DATA]
+    made = remarked(evidence, "rests", [*data, *(f"theory/behavior.{name}" for name in BEHAVIOR)])
+    spoken = {name for sentence in made for name in sentence.claims}
+    well = [name for name in data if name in evidence.findings and name not in spoken]
+    if well:
+        what = ", ".join(name.rpartition(".")[2] for name in well)
+        made.append(
+            Sentence(
+                "rests", "good", f"The data were looked at, and nothing was found: {what}.", "", tuple(well)
+            )
+        )
+    return made
+
+
+def _refuted(evidence: Evidence) -> list[Sentence]:
+    """A sentence for each premise that is refuted, with the findings that it takes the ground from."""
+    refuted: dict[str, list[str]] = {}
+    for name, found in evidence.audit.findings.items():
+        for p in found.premises:
+            if p.status == "refuted":
+                refuted.setdefault(f"{p.text} ({p.evidence})" if p.evidence else p.text, []).append(name)
+    ranked = sorted(refuted.items(), key=lambda item: -len(item[1]))
+    return [
+        Sentence(
+            "rests",
+            "bad" if {ACCURACY, R2} & set(names) else "unknown",
+            f"Not so: {premise}; unfounded {'is' if len(names) == 1 else 'are'} {enumerated(names)}.",
+            "",
+            tuple(names),
+        )
+        for premise, names in ranked
+    ]
+
+
+def _few(evidence: Evidence) -> list[Sentence]:
+    """That the examples are too few to know the accuracy by."""
+    accuracy = evidence.number(ACCURACY)
+    if accuracy is None or not evidence.count:
+        return []
+    width = (accuracy.above - accuracy.below) / 2
+    if width < WIDE:
+        return []
+    text = f"{evidence.held_out} tell the accuracy to -+ {100 * width:.0f} points: {accuracy.text}."
+    todo = f"{4 * evidence.count:,} would halve that."
+    return [Sentence("rests", "warn" if width > 2 * WIDE else "unknown", text, todo, (ACCURACY,))]

@@ -1,0 +1,284 @@
+"""Is it right, are its probabilities right, where does it fail: sentences about held-out answers."""
+
+from torch import Tensor
+
+from margin.auditing.report.plots import examples
+from margin.auditing.report.sentences.sentence import (
+    Evidence,
+    Level,
+    Number,
+    Sentence,
+    asserted,
+    difference,
+    enumerated,
+    rounded,
+)
+
+ACCURACY, RECALL, R2, RMSE = (
+    "theory/risk.accuracy",
+    "theory/confusion.recall",
+    "theory/residuals.r2",
+    "theory/residuals.rmse",
+)
+CONSTANT, LINEAR = "theory/baseline.constant", "theory/baseline.linear"
+ECE, BINARY_ECE = "theory/calibration.ece", "theory/calibration.binary_ece"
+TEMPERATURE = "theory/calibration.temperature"
+MISLABELED, SEGMENTS = "theory/failures.mislabeled", "theory/failures.segments"
+
+HALF = 0.5
+"""Share of right answers, or of variance explained, below which more is wrong than right."""
+
+NOTICED = 0.01
+"""Calibration error that matters to nobody."""
+
+MISLEADING = 0.05
+"""Calibration error from which a stated probability misleads."""
+
+VAGUE = 0.1
+"""Calibration error that too few examples cannot rule out."""
+
+RARE = 0.05
+"""Probability, of all classes together, of calling one worse that is as good as the others."""
+
+LABELS = "Check that labels and inputs are given as in training: the order of the classes, the units."
+
+
+def right(evidence: Evidence) -> list[Sentence]:
+    """Whether answers are right, against a constant and a linear model on the same examples."""
+    if accuracy := evidence.number(ACCURACY):
+        return [_classes(evidence, accuracy), *_linear(evidence)]
+    if explained := evidence.number(R2):
+        return [_values(evidence, explained), *_linear(evidence)]
+    if loss := evidence.number("theory/risk.loss"):
+        text = f"The mean loss on {evidence.held_out} is {loss.text}; nothing simpler was compared with it."
+        return [Sentence("right", "unknown", text, "", ("theory/risk.loss",))]
+    return []
+
+
+def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
+    share = f"right for {accuracy.text} of {evidence.held_out}"
+    confusion = evidence.curve(RECALL, "confusion")
+    names = _class_names(evidence, confusion)
+    if confusion is not None and (only := _only_answer(confusion)) is not None:
+        text = f"Answers {names[only]!r} to all of {evidence.held_out}: right for {accuracy.text}."
+        todo = "It reads nothing of its input: check the loss, the learning rate, the scale of the inputs."
+        return Sentence("right", "bad", text, todo, (ACCURACY, RECALL))
+    if confusion is not None and (moved := relabeled(confusion)):
+        renamed = sum(float(confusion[i, moved.get(i, i)]) for i in range(len(confusion))) / confusion.sum()
+        pairs = enumerated(f"{names[i]!r} is answered {names[j]!r}" for i, j in moved.items())
+        text = f"Only {share}; were classes renamed, {rounded(float(renamed), 3)} would be: {pairs}."
+        todo = "Outputs and labels are in different orders: give the class names in the outputs' order."
+        known = (CONSTANT,) if CONSTANT in evidence.findings else ()
+        return Sentence("right", "bad", text, todo, (ACCURACY, RECALL, *known))
+    gain = evidence.number(CONSTANT)
+    if gain is None:
+        level: Level = "warn" if accuracy.above < HALF else "good"
+        return Sentence("right", asserted(level, [accuracy]), f"R{share[1:]}.", "", (ACCURACY,))
+    constant = difference(accuracy.value - gain.value, accuracy)
+    claims = (ACCURACY, CONSTANT)
+    if gain.above < 0:
+        text = f"R{share[1:]}, fewer than one constant answer: {constant} (difference {gain.text})."
+        return Sentence("right", "bad", text, LABELS, claims)
+    if gain.below <= 0:
+        text = f"No better than one constant answer: r{share[1:]}, the constant for {constant}"
+        return Sentence("right", "bad", f"{text} (difference {gain.text}).", LABELS, claims)
+    level = "warn" if accuracy.above < HALF else "good"
+    text = f"R{share[1:]}; one constant answer for {constant}."
+    return Sentence("right", asserted(level, [accuracy, gain]), text, "", claims)
+
+
+def _values(evidence: Evidence, explained: Number) -> Sentence:
+    typical = evidence.number(RMSE)
+    off = f"; root mean square error {typical.text}" if typical else ""
+    claims = (R2, RMSE) if typical else (R2,)
+    predicted = evidence.curve(R2, "predicted")
+    if predicted is not None and len(predicted) > 1 and bool((predicted == predicted[0]).all()):
+        text = (
+            f"Answers {rounded(float(predicted[0]), 4)} to all of {evidence.held_out} (R^2 {explained.text})."
+        )
+        todo = "It reads nothing of its input: check the loss, the learning rate, the scale of the inputs."
+        return Sentence("right", "bad", text, todo, claims)
+    if explained.above < 0:
+        text = f"Worse than always answering the mean: R^2 is {explained.text}{off}."
+        return Sentence("right", "bad", text, "Check the units of inputs and targets.", claims)
+    if explained.below <= 0:
+        text = f"Not told apart from always answering the mean: R^2 is {explained.text}{off}."
+        return Sentence("right", "bad", text, "More held-out examples, or a better model.", claims)
+    level: Level = "warn" if explained.above < HALF else "good"
+    text = f"Explains {explained.text} of the targets' variance (R^2){off}."
+    return Sentence("right", asserted(level, [explained, typical]), text, "", claims)
+
+
+def _linear(evidence: Evidence) -> list[Sentence]:
+    """What the model gains over a linear one, which is told where it is nothing to be glad of."""
+    gain = evidence.number(LINEAR)
+    if gain is None:
+        return []
+    what = "gain in accuracy" if evidence.number(ACCURACY) else "share of its squared error taken away"
+    if gain.above < 0:
+        text = f"Worse than a linear model of the inputs ({what}: {gain.text})."
+        return [Sentence("right", "bad", text, "Use it, or train this one further.", (LINEAR,))]
+    if gain.below <= 0:
+        text = f"No better than a linear model of the inputs, as far as is known ({what}: {gain.text})."
+        return [Sentence("right", "warn", text, "The linear one is simpler.", (LINEAR,))]
+    text = f"Better than a linear model of the inputs ({what}: {gain.text})."
+    return [Sentence("right", asserted("good", [gain]), text, "", (LINEAR,))]
+
+
+def _only_answer(confusion: Tensor) -> int | None:
+    """The class that is predicted for every example, where several classes occur."""
+    answered = (confusion.sum(0) > 0).nonzero().flatten().tolist()
+    several = int((confusion.sum(1) > 0).sum()) > 1
+    return answered[0] if several and len(answered) == 1 else None
+
+
+def relabeled(confusion: Tensor) -> dict[int, int]:
+    """The classes that are answered by another's name: more than half of each goes to it, one to one.
+
+    Args:
+        confusion: Counts; rows are true classes.
+
+    Returns:
+        The answer for each such class; {} where none can be told, as of classes with fewer than 5 examples.
+    """
+    counts = confusion.sum(1)
+    top = confusion.argmax(1)
+    clear = (confusion.amax(1) > HALF * counts) & (counts >= 5)
+    moved = {i: int(top[i]) for i in range(len(counts)) if clear[i] and int(top[i]) != i}
+    # one to one: what they are answered by is the name of another of them, so nothing is only confused
+    closed = set(moved.values()) == set(moved) and len(set(moved.values())) == len(moved)
+    return moved if moved and closed else {}
+
+
+def _class_names(evidence: Evidence, confusion: Tensor | None) -> list[str]:
+    names = list(evidence.audit.class_names)
+    count = 0 if confusion is None else len(confusion)
+    return names if len(names) == count else [str(i) for i in range(count)]
+
+
+def probabilities(evidence: Evidence) -> list[Sentence]:
+    """Whether a stated probability is met by the frequency, and what one temperature would repair."""
+    name = ECE if evidence.numbers(ECE) else BINARY_ECE
+    known = evidence.numbers(name)
+    if not known:
+        return []
+    error = max(known, key=lambda number: number.below)
+    claims = (name,)
+    if error.below < NOTICED and error.above > VAGUE:
+        text = f"Probabilities may be off by {error.text}: {evidence.held_out} cannot tell."
+        return [Sentence("probabilities", "unknown", text, "More held-out examples.", claims)]
+    if error.below < NOTICED:
+        text = f"Probabilities are off by {error.text} in the mean (ECE)."
+        return [Sentence("probabilities", asserted("good", [error]), text, "", claims)]
+    level: Level = "bad" if error.below > MISLEADING else "warn"
+    text = f"{_direction(evidence, name)} by {error.text} in the mean (ECE)."
+    temperature = evidence.number(TEMPERATURE, "temperature")
+    gained = evidence.number(TEMPERATURE, "NLL gained")
+    if temperature is None or gained is None:
+        return [Sentence("probabilities", level, text, "Calibrate them on examples not used here.", claims)]
+    claims = (name, TEMPERATURE)
+    if gained.below <= 0:
+        todo = "No one temperature repairs that: calibrate class by class, or train with a proper loss."
+        return [Sentence("probabilities", level, text, todo, claims)]
+    after = evidence.number(TEMPERATURE, "ECE after")
+    left = f", the error to {rounded(after.value)}" if after else ""
+    todo = f"Divide the logits by {temperature.text}: the log loss falls by {gained.text}{left}."
+    return [Sentence("probabilities", level, text, todo, claims)]
+
+
+def _direction(evidence: Evidence, name: str) -> str:
+    """Over- or underconfident, by the bins' mean confidence less accuracy; where neither, that it is off."""
+    curves = [evidence.curve(name, curve) for curve in ("confidence", "accuracy", "count")]
+    if any(curve is None for curve in curves):
+        return "Probabilities are off"
+    confidence, accuracy, count = (curve for curve in curves if curve is not None)
+    filled = count > 0
+    gaps = (confidence - accuracy)[filled] * count[filled] / count.sum()
+    excess, size = float(gaps.sum()), float(gaps.abs().sum())
+    if abs(excess) < HALF * size:
+        return "Probabilities are off"
+    return (
+        "Overconfident: probabilities exceed frequencies"
+        if excess > 0
+        else ("Underconfident: probabilities fall short of frequencies")
+    )
+
+
+def fails(evidence: Evidence) -> list[Sentence]:
+    """The class that is worst, the segment, the rows that are likely mislabeled or of largest loss."""
+    return [*_class(evidence), *_segment(evidence), *_mislabeled(evidence), *_rows(evidence)]
+
+
+def _class(evidence: Evidence) -> list[Sentence]:
+    """The class of least recall, bad where that is no chance of so many classes."""
+    known, accuracy = evidence.numbers(RECALL), evidence.number(ACCURACY)
+    confusion = evidence.curve(RECALL, "confusion")
+    if len(known) < 2 or accuracy is None or confusion is None or _only_answer(confusion) is not None:
+        return []
+    counts, hits = confusion.sum(1), confusion.diag()
+    occurring = [i for i in range(len(counts)) if counts[i] > 0]
+    if len(occurring) != len(known):
+        return []
+    place = min(range(len(known)), key=lambda i: known[i].value)
+    worst, row = known[place], occurring[place]
+    name = worst.label.removeprefix("class ")
+    if _chance(int(hits[row]), int(counts[row]), accuracy.value) * len(known) > RARE:
+        text = f"No class is told apart as worse; the lowest recall is {worst.text}, of {name!r}."
+        return [Sentence("fails", asserted("good", [worst]), text, "", (RECALL,))]
+    names = _class_names(evidence, confusion)
+    wrong = confusion[row].clone()
+    wrong[row] = 0
+    taken = f", mostly as {names[int(wrong.argmax())]!r}" if wrong.max() > HALF * wrong.sum() else ""
+    missed = int(counts[row] - hits[row])
+    share = f"{missed:,} of {int(counts[row]):,} missed{taken}"
+    text = f"Class {name!r} is recognized for {worst.text}: {share}."
+    level: Level = "bad" if worst.above < HALF else "warn"
+    return [Sentence("fails", level, text, "More examples of it, or a look at its rows.", (RECALL,))]
+
+
+def _chance(hits: int, count: int, share: float) -> float:
+    """Probability of so few hits or fewer, were each as likely as ``share``."""
+    from scipy.special import bdtr
+
+    return float(bdtr(hits, count, min(max(share, 0.0), 1.0)))
+
+
+def _segment(evidence: Evidence) -> list[Sentence]:
+    """The range of a feature in which it errs most, where that is more than elsewhere."""
+    known = evidence.numbers(SEGMENTS)
+    if len(known) != 3 or known[2].below <= 0:
+        return []
+    what = "is wrong for" if evidence.number(ACCURACY) else "is off by"
+    text = f"Where {known[0].label} it {what} {known[0].text}, elsewhere {known[1].text}."
+    return [Sentence("fails", "warn", text, "More training examples there.", (SEGMENTS,))]
+
+
+def _mislabeled(evidence: Evidence) -> list[Sentence]:
+    """The held-out labels that are likely wrong, where chance does not make as many look so."""
+    count, rows = evidence.number(MISLABELED), evidence.curve(MISLABELED, "row")
+    chance = evidence.curve(MISLABELED, "by chance")
+    if count is None or rows is None or chance is None or count.value <= float(chance[1]):
+        return []
+    given, likely = (evidence.curve(MISLABELED, name) for name in ("given", "likely"))
+    if given is None or likely is None:
+        return []
+    classes = [int(max(given.max(), likely.max())) + 1, len(evidence.audit.class_names)]
+    names = [*evidence.audit.class_names, *map(str, range(classes[1], max(classes)))]
+    columns = zip(*(column.long().tolist() for column in (rows, given, likely)), strict=True)
+    named = enumerated((f"row {i} ({names[j]}, likelier {names[k]})" for i, j, k in columns), 3)
+    text = f"{count.value:.0f} labels are likely wrong (by chance {rounded(float(chance[0]))}): {named}."
+    return [Sentence("fails", "warn", text, "Look at them before the model.", (MISLABELED,))]
+
+
+def _rows(evidence: Evidence) -> list[Sentence]:
+    """The rows of largest loss, and what is said of them."""
+    hard = evidence.audit.worst_examples
+    if hard is None or not len(hard):
+        return []
+    shown = examples(hard, evidence.audit.class_names, evidence.audit.span)
+    pairs = zip(shown, hard.losses.isfinite().tolist(), strict=True)
+    wrong = [e for e, finite in pairs if finite and e.target != e.prediction.partition(" (")[0]]
+    if not wrong:
+        return []
+    named = enumerated((f"row {e.index} (is {e.target}, said {e.prediction})" for e in wrong[:3]), 3)
+    return [Sentence("fails", "unknown", f"Of largest loss: {named}.", "Are their labels right?", ())]

@@ -1,0 +1,425 @@
+"""The first screen's sentences: true of networks that are wrong in a known way, and by their numbers."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import margin
+from margin.auditing.asking.answers import Answer, Audit
+from margin.auditing.report.screen import MOST_LINES, plain
+from margin.auditing.report.sentences.headline import sentences
+from margin.auditing.report.sentences.performance import relabeled
+from margin.auditing.report.sentences.sentence import LEVELS, Sentence
+from margin.core.catalog import QUESTIONS, Claim, claims
+from margin.core.findings import Premise
+
+ASKED = (
+    "risk",
+    "confusion",
+    "baseline",
+    "memorization",
+    "calibration",
+    "failures",
+    "evidence",
+    "residuals",
+    "linf.sandwich",
+)
+
+
+def digits():
+    data = load_digits()
+    order = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(0))
+    return torch.tensor(data.data, dtype=torch.float32)[order], torch.tensor(data.target)[order]
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def fitted(x, y, steps=150):
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model
+
+
+class Constant(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scores = nn.Parameter(torch.arange(10.0))
+
+    def forward(self, x):
+        return self.scores.expand(len(x), 10)
+
+
+class Ignoring(nn.Module):
+    """Scores that change with the input and know nothing of it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(1, 10)
+
+    def forward(self, x):
+        return self.layer(torch.sin(1e4 * x.sum(1, keepdim=True)))
+
+
+class Nan(nn.Module):
+    """Not a number where pixel 20 is above 15.5."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        out = self.model(x)
+        return torch.where(x[:, 20:21] > 15.5, out * float("nan"), out)
+
+
+def drawn(count, seed):
+    return torch.randint(0, 10, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+def built(kind):
+    """The model, its held-out part and its training part."""
+    x, y = digits()
+    train, test = (x[:900], y[:900]), (x[900:1300], y[900:1300])
+    swap = torch.tensor([0, 1, 2, 5, 4, 3, 6, 7, 8, 9])
+    if kind == "untrained":
+        return network(), test, train
+    if kind == "constant":
+        return Constant(), test, train
+    if kind == "nan":
+        return Nan(fitted(*train)), test, train
+    if kind == "ignoring":
+        return Ignoring(), test, train
+    if kind == "swapped":
+        return fitted(train[0], swap[train[1]]), test, train
+    if kind == "shifted labels":
+        return fitted(train[0], (train[1] + 1) % 10), test, train
+    if kind == "memorizing":
+        noise = (x[:300], drawn(300, 1))
+        return fitted(*noise, steps=400), (test[0], drawn(400, 2)), noise
+    if kind == "leaking":
+        both = (torch.cat((x[:60], test[0])), torch.cat((y[:60], test[1])))
+        return fitted(*train), both, train
+    return fitted(*train), test, train
+
+
+@pytest.fixture(scope="module")
+def audits():
+    known = {}
+
+    def asked(kind):
+        if kind not in known:
+            model, test, train = built(kind)
+            known[kind] = margin.audit(model, test, train=train, domain=(0.0, 16.0), claims=ASKED)
+        return known[kind]
+
+    return asked
+
+
+def by(audit, question, level=None):
+    return [s for s in sentences(audit) if s.question == question and level in (None, s.level)]
+
+
+def accuracy_of(kind):
+    model, (x, y), _ = built(kind)
+    with torch.no_grad():
+        return float((model(x).argmax(1) == y).double().mean())
+
+
+def starts(number, text):
+    """Whether the first measured number of a text is the rounded ``number``."""
+    shown = re.search(r"(-?[\d.]+(?:e-?\d+)?) \[", text)[1]
+    digits = len(shown.partition(".")[2])
+    return "e" in shown or abs(float(shown) - number) <= 0.51 * 10.0**-digits
+
+
+KINDS = {
+    "untrained": ("bad", "No better than one constant answer"),
+    "constant": ("bad", "Answers '9' to all of 400 held-out examples"),
+    "ignoring": ("bad", "No better than one constant answer"),
+    "swapped": ("bad", "were classes renamed"),
+    "shifted labels": ("bad", "were classes renamed"),
+    "memorizing": ("bad", "No better than one constant answer"),
+    "good": ("good", "Right for"),
+    "leaking": ("unknown", "Right for"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whether_it_is_right_is_said_with_its_number(audits, kind):
+    level, words = KINDS[kind]
+    first = next(s for s in by(audits(kind), "right") if "theory/risk.accuracy" in s.claims)
+    assert (first.level, words in first.text) == (level, True)
+    assert starts(accuracy_of(kind), first.text)
+
+
+def test_what_is_wrong_as_a_whole_has_no_worst_class_and_no_rows_to_look_at(audits):
+    for kind in ("untrained", "constant", "ignoring", "swapped", "shifted labels", "memorizing"):
+        assert by(audits(kind), "fails") == by(audits(kind), "moves") == []
+        assert all(not s.todo for s in by(audits(kind), "probabilities"))
+        assert by(audits(kind), "memorized", "good") == []
+
+
+def test_classes_of_another_order_are_named_with_what_renaming_gives(audits):
+    model, (x, y), _ = built("swapped")
+    with torch.no_grad():
+        answers = model(x).argmax(1)
+    swap = torch.tensor([0, 1, 2, 5, 4, 3, 6, 7, 8, 9])
+    renamed = float((swap[answers] == y).double().mean())
+    (first,) = [s for s in by(audits("swapped"), "right") if "renamed" in s.text]
+    assert f"{renamed:.3g}".lstrip("0") in first.text
+    assert "'3' is answered '5', '5' is answered '3'" in first.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "moved"),
+    [
+        ([[0, 9, 1], [8, 0, 2], [0, 1, 9]], {0: 1, 1: 0}),
+        ([[0, 9, 1], [0, 1, 9], [9, 0, 1]], {0: 1, 1: 2, 2: 0}),
+        ([[2, 8, 0], [1, 9, 0], [0, 0, 9]], {}),  # one class is taken for another that is right
+        ([[4, 5, 1], [5, 4, 1], [0, 0, 9]], {}),  # confused, none for more than half
+        ([[0, 2, 0], [2, 0, 0], [0, 0, 2]], {}),  # too few to tell
+        ([[9, 0, 0], [0, 9, 0], [0, 0, 9]], {}),
+    ],
+)
+def test_a_relabeling_is_one_to_one_and_of_more_than_half(rows, moved):
+    assert relabeled(torch.tensor(rows).double()) == moved
+
+
+def test_memorizing_is_said_with_the_three_numbers(audits):
+    model, (x, y), (z, noise) = built("memorizing")
+    with torch.no_grad():
+        own, held = (float((model(a).argmax(1) == b).double().mean()) for a, b in ((z, noise), (x, y)))
+    (said,) = by(audits("memorizing"), "memorized")
+    assert said.level == "bad" and said.todo
+    numbers = [float(n) for n in re.findall(r"(-?[\d.]+) \[", said.text)]
+    assert numbers == pytest.approx([own, held, own - held], abs=0.006)
+    assert by(audits("good"), "memorized")[0].level in ("good", "warn")
+
+
+def test_outputs_that_are_no_numbers_are_counted_and_the_first_is_named(audits):
+    _, (x, _), _ = built("nan")
+    odd = (x[:, 20] > 15.5).nonzero().flatten()
+    first = sentences(audits("nan"))[0]
+    assert first.level == "bad"
+    assert f"not finite for {len(odd)} of 400 terms, the first of index {int(odd[0])}" in first.text
+    failed = [n for n, f in audits("nan").findings.items() if f.verdict == "failed"]
+    assert set(failed) == set(first.claims)
+    assert by(audits("nan"), "right", "good") == by(audits("nan"), "fails", "good") == []
+
+
+def test_what_the_numbers_rest_on_is_said_where_it_does_not_hold(audits):
+    (said,) = by(audits("leaking"), "rests", "bad")
+    assert "60 of 460 held-out rows stand in the training part" in said.text
+    assert "theory/risk.accuracy" in said.claims
+    assert not [s for s in sentences(audits("leaking")) if s.level == "good" and s.question != "rests"]
+    assert by(audits("good"), "rests", "bad") == []
+
+
+def test_probabilities_are_over_confident_by_so_much(audits):
+    model, (x, y), _ = built("swapped")
+    with torch.no_grad():
+        confidence, answer = model(x).softmax(1).max(1)
+    (said,) = by(audits("swapped"), "probabilities")
+    assert said.level == "bad" and said.text.startswith("Overconfident")
+    found = float(audits("swapped")["calibration.ece"].value)
+    assert starts(found, said.text)
+    assert found >= float(confidence.mean() - (answer == y).double().mean()) - 1e-6
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "nan"])
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_first_screen_fits_and_says_the_worst_first(audits, kind, width):
+    text = plain(audits(kind), width)
+    lines = text.splitlines()
+    assert len(lines) <= MOST_LINES
+    assert max(map(len, lines)) <= width
+    assert not any(line.endswith(" ") for line in lines)
+    said = sentences(audits(kind))
+    assert len(said) <= 10
+    assert [s.rank for s in said] == sorted(s.rank for s in said)
+    assert all(" ".join(s.text.split()) in " ".join(text.split()) for s in said if s.level == "bad")
+    shown = [
+        LEVELS.index({"?": "unknown"}.get(m, m)) for m in re.findall(r"^(bad|warn|good|\?) ", text, re.M)
+    ]
+    assert shown == sorted(shown)
+
+
+def claim(name, question=""):
+    known = claims().get(name)
+    return known or Claim(name=name, summary="", ask="", demo="", reference="", question=question)
+
+
+def audit_of(found, facts=(), refused=(), **given):
+    answers = [Answer(claim(name), f, "", 0.1) for name, f in found.items()]
+    answers += [Answer(claim(name), None, why, 0.0) for name, why in refused]
+    known = {"held-out examples": 400} | dict(facts)
+    return Audit(title="a model", answers=tuple(answers), facts=known, **given)
+
+
+def f64(*values):
+    return torch.tensor(values if len(values) != 1 else values[0], dtype=torch.float64)
+
+
+def test_an_audit_of_nothing_says_nothing():
+    assert sentences(audit_of({})) == []
+    assert len(plain(audit_of({}), 80).splitlines()) == 4
+
+
+def test_a_question_is_one_of_the_catalog():
+    with pytest.raises(ValueError, match="question must be a key of QUESTIONS: got 'why'"):
+        Sentence("why", "bad", "")
+    assert all(s.question in QUESTIONS for s in [Sentence(q, "bad", "") for q in QUESTIONS])
+
+
+def test_what_is_violated_or_failed_always_has_a_sentence(every_verdict):
+    audit = audit_of({f"room/topic.{name}": found for name, found in every_verdict.items()})
+    said = sentences(audit)
+    text = " ".join(s.text for s in said if s.level == "bad")
+    assert "room/topic.violated is violated: promised <= .4, measured .5." in text
+    assert "room/topic.failed has no number: the value or its reach is not a finite number" in text
+    assert any("layer 'deep.3' is not" in s.text and s.level == "unknown" for s in said)
+    many = {f"room/topic.{i}": every_verdict["violated"] for i in range(30)}
+    (one,) = [s for s in sentences(audit_of(many)) if "violated" in s.text]
+    assert len(one.claims) == 30 and "and 26 more" in one.text
+
+
+RADII = torch.tensor([0.0, 0.1, 0.2, 0.5, 1.0, 2.0]).double()
+
+
+def sandwich(finding, attacked, certified, shares=(0, 0.005, 0.01, 0.025, 0.05, 0.1)):
+    attacked, certified = f64(*attacked), f64(*certified)
+    curves = {"eps": RADII, "share": f64(*shares), "certified": certified, "attacked": attacked}
+    labels = tuple(f"eps {e:g}" for e in RADII)
+    bracket = (certified * 0.9, attacked * 0.5 + 0.5)
+    found = finding(value=attacked, low=certified, labels=labels, curves=curves, sandwich=bracket)
+    return audit_of({"robust/linf.sandwich": found})
+
+
+@pytest.mark.parametrize(
+    ("attacked", "certified", "level", "words"),
+    [
+        ((0.9, 0.89, 0.7, 0.4, 0.1, 0.0), (0.9, 0.85, 0.3, 0, 0, 0), "bad",
+         "by .2 (1 % of the range) leaves at most .70 [<= .85] right, of .9, by .5 under half; "
+         "certified: .85 up to .1."),
+        ((0.9, 0.9, 0.89, 0.88, 0.6, 0.2), (0.9, 0, 0, 0, 0, 0), "warn",
+         "by 1 (5 % of the range) leaves at most .60 [<= .80] right, of .9, by 2 under half; nothing is"),
+        ((0.9, 0.9, 0.89, 0.88, 0.86, 0.6), (0.9, 0.9, 0.89, 0.85, 0.5, 0.1), "good",
+         "by 2 (10 % of the range) leaves at most .60 [<= .80] right, of .9; certified: .85 up to .5."),
+        ((0.9, 0.9, 0.9, 0.9, 0.9, 0.9), (0.9, 0, 0, 0, 0, 0), "warn", "moves one right answer"),
+    ],
+)  # fmt: skip
+def test_what_moves_it_is_the_smallest_radius_that_costs_ten_points(
+    finding, attacked, certified, level, words
+):
+    (said,) = by(sandwich(finding, attacked, certified), "moves")
+    assert (said.level, words in said.text) == (level, True)
+
+
+def test_without_a_domain_it_is_not_known_what_moves_it():
+    refused = [("robust/linf.sandwich", "needs a domain (where one input may be moved)")]
+    (said,) = by(audit_of({}, refused=refused), "moves")
+    assert said.level == "unknown" and "--domain" in said.todo
+    (run,) = by(audit_of({}, refused=refused, facts={"run": "r"}.items()), "moves")
+    assert run.todo == ""
+    assert by(audit_of({}, refused=[("robust/linf.sandwich", "needs class labels")]), "moves") == []
+
+
+def estimate(finding, value, below, above, **given):
+    ends = {"interval": (f64(below), f64(above)), "kind": "estimate", "range": (-float("inf"), float("inf"))}
+    return finding(value=f64(value), **(ends | given))
+
+
+@pytest.mark.parametrize(
+    ("gain", "level", "words"),
+    [
+        ((-0.05, -0.08, -0.02), "bad", "Worse than a linear model of the inputs (gain in accuracy: -.050"),
+        ((0.01, -0.02, 0.04), "warn", "No better than a linear model"),
+        ((0.05, 0.02, 0.08), "good", "Better than a linear model"),
+    ],
+)
+def test_a_linear_model_is_compared(finding, gain, level, words):
+    found = {
+        "theory/risk.accuracy": estimate(finding, 0.9, 0.87, 0.93),
+        "theory/baseline.constant": estimate(finding, 0.6, 0.5, 0.7, low=f64(0.0)),
+        "theory/baseline.linear": estimate(finding, *gain),
+    }
+    said = by(audit_of(found), "right")
+    assert any(s.level == level and s.text.startswith(words) for s in said)
+    assert any("Right for .900 [.870, .930] of 400 held-out examples; one constant answer for .300" in s.text
+               for s in said)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ends", "level", "words"),
+    [
+        ((0.8, 0.7, 0.9), "good", "Explains .80 [.70, .90]"),
+        ((0.3, 0.2, 0.4), "warn", "Explains .30 [.20, .40]"),
+        ((0.1, -0.1, 0.3), "bad", "Not told apart from always answering the mean"),
+        ((-0.5, -0.7, -0.3), "bad", "Worse than always answering the mean"),
+    ],
+)
+def test_values_are_held_against_their_mean(finding, ends, level, words):
+    found = {
+        "theory/residuals.r2": estimate(finding, *ends),
+        "theory/residuals.rmse": estimate(finding, 60.0, 55.0, 68.0),
+    }
+    (said,) = by(audit_of(found), "right")
+    assert (said.level, said.text.startswith(words)) == (level, True)
+    assert "root mean square error 60" in said.text
+
+
+def test_one_temperature_is_the_remedy_where_it_gains(finding):
+    ends = {"kind": "estimate", "range": (-float("inf"), float("inf"))}
+    curves = {"confidence": f64(0.5, 0.9), "accuracy": f64(0.4, 0.7), "count": f64(100, 300)}
+    ece = finding(
+        value=f64(0.175, 0.1)[:1], interval=(f64(0.14, 0)[:1], f64(0.21, 0)[:1]), curves=curves, **ends
+    )
+    labels = ("temperature", "NLL gained", "ECE before", "ECE after")
+
+    def audited(gained):
+        value, low, high = (
+            f64(*column) for column in zip((1.8, 1.5, 2.1), gained, (0.2,) * 3, (0.02,) * 3, strict=True)
+        )
+        found = finding(value=value, interval=(low, high), labels=labels, **ends)
+        return audit_of({"theory/calibration.ece": ece, "theory/calibration.temperature": found})
+
+    (said,) = by(audited((0.3, 0.2, 0.4)), "probabilities")
+    assert said.text.startswith("Overconfident: probabilities exceed frequencies by .175 [.140, .210]")
+    assert said.todo.startswith(
+        "Divide the logits by 1.80 [1.50, 2.10]: the log loss falls by .30 [.20, .40]"
+    )
+    (none,) = by(audited((0.1, -0.1, 0.3)), "probabilities")
+    assert none.todo.startswith("No one temperature repairs that")
+
+
+def test_labels_are_likely_wrong_where_chance_makes_fewer(finding):
+    def audited(count):
+        curves = {"row": torch.arange(count), "given": torch.zeros(count), "likely": torch.ones(count),
+                  "by chance": f64(2.0, 4.0)}  # fmt: skip
+        found = finding(value=f64(float(count)), range=(0.0, 400.0), curves=curves)
+        return audit_of({"theory/failures.mislabeled": found}, class_names=("cat", "dog"))
+
+    (said,) = by(audited(5), "fails")
+    assert said.text.startswith("5 labels are likely wrong (by chance 2): row 0 (cat, likelier dog), row 1")
+    assert by(audited(4), "fails") == []
+
+
+def test_a_premise_that_is_refuted_makes_no_good_news(finding):
+    refuted = Premise("the held-out examples are independent", "refuted", "31 of 200 rows are copies")
+    found = estimate(finding, 0.9, 0.87, 0.93)
+    audit = audit_of({"theory/risk.accuracy": replace(found, premises=(refuted,))})
+    assert {s.level for s in by(audit, "right")} == {"unknown"}
+    (said,) = by(audit, "rests", "bad")
+    assert "31 of 200 rows are copies" in said.text
