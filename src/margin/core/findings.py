@@ -163,6 +163,8 @@ class Finding:
             return False
         below, above = self.shown
         least, most = self.range
+        below = self.value if self.kind == "lower" else below  # its own error is another matter
+        above = self.value if self.kind == "upper" else above
         return bool(((below <= least) & (above >= most)).all())
 
     def _ended(self, ends: tuple[Tensor, Tensor] | None, errors: float) -> tuple[Tensor, Tensor]:

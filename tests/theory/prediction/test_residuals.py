@@ -147,3 +147,11 @@ def test_r2_draws_predicted_against_observed():
 def test_only_predictions_of_values_have_residuals():
     assert has_values(demo())
     assert not has_values(classes_demo())
+
+
+@pytest.mark.parametrize(("count", "said"), [(99, True), (100, False)])
+def test_r2_says_where_its_interval_is_too_narrow(count, said):
+    targets = torch.arange(float(count)).double()
+    remarks = r2(stated(targets + 1, targets, task=VALUES)).remarks
+    assert bool(remarks) is said
+    assert not said or "there are 99 examples" in remarks[0]

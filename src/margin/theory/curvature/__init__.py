@@ -160,7 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Mode connectivity by a curve: how high is the barrier on a Bezier curve trained for a low loss?",
         GARIPOV_2018, needs=(TARGETS, PARAMETERS, REFERENCE_MODEL), cost=drawn(240),
         covers=("loss.mode_connectivity",), figure=".figures:landscape"),
-    Claim("theory/connectivity.from_initial", ".connectivity:from_initial", ".connectivity:demo",
+    Claim("theory/connectivity.from_initial", ".connectivity:from_initial", ".connectivity:rise_demo",
         "Linear interpolation: does the loss fall on the straight line from first to last weights?",
         "Goodfellow, Vinyals and Saxe 2015, Section 3", needs=(TARGETS, PARAMETERS, INITIAL),
         cost=drawn(42, 2048), covers=("loss.mode_connectivity",), figure=".figures:landscape",

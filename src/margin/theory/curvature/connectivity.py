@@ -12,6 +12,7 @@ Between two networks there is mostly a barrier on the straight line. Part of it 
 come in other orders (Entezari et al., 2022); and there are bent paths without one (Garipov et al., 2018).
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -533,3 +534,9 @@ def demo() -> Subject:
         initial=initial,
         reference_model=reference,
     )
+
+
+def rise_demo() -> Subject:
+    """A training that began with the same network in another order of units: the loss rises on the way."""
+    subject = demo()
+    return dataclasses.replace(subject, initial=subject.reference_model)

@@ -93,7 +93,7 @@ def _shifted(subject: Subject) -> Int[Tensor, " shifted"] | None:
     (test_early, train_early), (test_late, train_late) = numbered(subject, early, late)
     moves = train_early != train_late  # a row that does not change is its own shift
     found = torch.isin(test_early, train_late[moves]) | torch.isin(test_late, train_early[moves])
-    return places(subject.test)[found & (test_early != test_late)]
+    return places(subject.test)[found]
 
 
 def _end(batch: Batch, axis: int, start: int) -> list[Tensor]:
