@@ -299,11 +299,11 @@ def mode(subject: Subject) -> Finding:
             except (ValueError, RuntimeError) as error:  # batch normalization of a single example
                 raise NotAsked(f"in training mode the model raises: {str(error).splitlines()[0]}") from error
             kept.restore()
-    off = moved_rows(*calls)
+    off = moved_rows(calls[0], calls[1])
     return compared(
         "The share of examples that the model answers otherwise in the mode that it came in than in eval()",
         off,
-        lambda: culprit(*calls),
+        lambda: culprit(calls[0], calls[1]),
         ("all numbers are of eval(): call it before the model is used",) if bool(off.any()) else (),
         promised=False,
     )
