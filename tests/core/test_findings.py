@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -172,7 +173,9 @@ def _said_elsewhere(subject: Subject) -> Finding:
 )
 def test_a_findings_reference_is_its_rows_unless_it_has_its_own(function: str, reference: str) -> None:
     claim = Claim("core/said", f"{__name__}:{function}", "", "What?", "Laplace 1812, Book II")
-    assert finding_of(claim, None).reference == reference
+    found = finding_of(claim, SimpleNamespace(remark=""))
+    assert found.reference == reference and found.remarks == ()
+    assert finding_of(claim, SimpleNamespace(remark="of one draw")).remarks == ("of one draw",)
 
 
 def test_json_holds_no_nan() -> None:

@@ -218,8 +218,12 @@ def test_it_is_asked_of_models_of_one_real_input():
     row = claims()["theory/regions.in_plane"]
     assert row.refusal(subject_of()) == ""
     ids = dataclasses.replace(subject_of(), test=[Batch((torch.zeros(3, 4, dtype=torch.long),), None)])
-    assert row.refusal(ids) == "needs three held-out examples that span a plane of real inputs"
-    assert claims()["theory/regions.on_segments"].refusal(ids) == "needs one input of real numbers"
+    for name in ("theory/regions.in_plane", "theory/regions.on_segments"):
+        assert claims()[name].refusal(ids) == "inputs are tokens"
+    two = dataclasses.replace(subject_of(), test=[Batch((torch.zeros(3, 4), torch.zeros(3, 4)), None)])
+    assert row.refusal(two) == "has 2 inputs: it needs one input of real numbers"
+    tanh = subject_of(MLP(5, 3, activation="tanh"))
+    assert row.refusal(tanh) == "layer 'layers.2' (Tanh) is not piecewise linear: tanh"
 
 
 @pytest.mark.parametrize("name", ["theory/regions.in_plane", "theory/regions.possible"])
