@@ -303,8 +303,7 @@ def claim_named(name: str) -> Claim:
 
 
 def _see(name: str) -> str:
-    # of those that end alike the first
-    forms = {full.rpartition(".")[2]: full for full in reversed(list(catalog.claims()))}
+    forms = {full.rpartition(".")[2]: full for full in reversed(list(catalog.claims()))}  # the first counts
     near = list(dict.fromkeys([*(forms[n] for n in nearest(name, forms)), *nearest(name, catalog.claims())]))
     return f"nearest: {', '.join(near[:3]) or 'none'}; see margin list --kind claim"
 

@@ -48,9 +48,10 @@ def frame(audit: "Audit") -> "DataFrame":
     """
     import polars as pl
 
-    schema = dict.fromkeys(("question", "claim", "label"), pl.String)
+    schema: dict[str, Any] = dict.fromkeys(("question", "claim", "label"), pl.String)
     schema |= dict.fromkeys(("value", "low95", "high95"), pl.Float64)
-    schema |= dict.fromkeys(("unit", "promise", "verdict"), pl.String) | {"n": pl.Int64}
+    schema |= dict.fromkeys(("unit", "promise", "verdict"), pl.String)
+    schema["n"] = pl.Int64
     records: list[dict[str, Any]] = []
     for answer in audit.answers:
         if answer.finding is None:

@@ -163,7 +163,7 @@ def probabilities(evidence: Evidence) -> list[Sentence]:
     if not known:
         return []
     error = max(known, key=lambda number: number.below)
-    claims = (name,)
+    claims: tuple[str, ...] = (name,)
     if error.below < NOTICED and error.above > VAGUE:
         text = f"Probabilities may be off by {error.text}: {evidence.held_out} cannot tell."
         return [Sentence("probabilities", "unknown", text, "More held-out examples.", claims)]
