@@ -64,8 +64,8 @@ MUTANTS = (
       "generator = Generator().manual_seed(11)\n    if whole_batches", "engine/test_chosen.py"),
     M("return lam * own + (1 - lam) * expand_weight(other, ratio.to(other)) * other",
       "return lam * own + (1 - lam) * other", "engine/test_mixing.py"),
-    M("found = chosen(batches, limit, admits=counts)",
-      "found = chosen(batches[:1], limit, admits=counts)", "contracts/test_every_batch.py"),
+    M("found = sample_examples(batches, limit, admits=counts)",
+      "found = sample_examples(batches[:1], limit, admits=counts)", "contracts/test_every_batch.py"),
     # math and optim
     M("return torch.stack((two / math.sqrt(dim), largest, two, one, two * math.sqrt(dim)), -1)",
       "return torch.stack((two / dim, largest, two, one, two * math.sqrt(dim)), -1)",
