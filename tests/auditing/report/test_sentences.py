@@ -10,10 +10,10 @@ from torch import nn
 
 import margin
 from margin.auditing.asking.answers import Answer, Audit
+from margin.auditing.report.evidence import LEVELS, Sentence
+from margin.auditing.report.performance import relabeled
 from margin.auditing.report.screen import MOST_LINES, plain
-from margin.auditing.report.sentences.headline import sentences
-from margin.auditing.report.sentences.performance import relabeled
-from margin.auditing.report.sentences.sentence import LEVELS, Sentence
+from margin.auditing.report.sentences import sentences
 from margin.core.catalog import QUESTIONS, Claim, claims
 from margin.core.findings import Premise
 

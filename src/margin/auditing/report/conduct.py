@@ -1,6 +1,6 @@
 """What moves it, has it memorized, was the training finished: sentences about the trained network."""
 
-from margin.auditing.report.sentences.sentence import (
+from margin.auditing.report.evidence import (
     Evidence,
     Level,
     Number,

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from margin.auditing.report.plots import examples
-from margin.auditing.report.sentences.sentence import (
+from margin.auditing.report.evidence import (
     Evidence,
     Level,
     Number,
@@ -13,6 +12,7 @@ from margin.auditing.report.sentences.sentence import (
     enumerated,
     rounded,
 )
+from margin.auditing.report.plots import examples
 
 ACCURACY, RECALL, R2, RMSE = (
     "theory/risk.accuracy",
