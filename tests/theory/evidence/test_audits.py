@@ -27,7 +27,7 @@ def test_an_audit_of_a_module_names_what_it_saw_in_training() -> None:
     claims = ["risk.accuracy", "risk.loss", "calibration.ece", "confusion.recall"]
     leaking = margin.audit(model, (x[:200], y[:200]), train=(x[200:], y[200:]), claims=claims)
     assert {found.verdict for found in leaking.findings.values()} == {Verdict.UNFOUNDED}
-    assert "31 of 200 held-out rows stand in the training part" in str(leaking)
+    assert "31 of 200 held-out rows stand in the training part" in " ".join(str(leaking).split())
     rest = (x[31:200], y[31:200])
     clean = margin.audit(model, rest, train=(x[200:], y[200:]), claims=claims)
     assert {found.verdict for found in clean.findings.values()} == {Verdict.MEASURED}
