@@ -431,7 +431,7 @@ def test_predictions_of_a_file_are_audited_without_their_model(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     p = np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.8, 0.2]])
-    np.savez(here / "p.npz", predictions=p, targets=np.array([0, 1, 0, 0]))
+    np.savez(here / "p.npz", predictions=np.tile(p, (10, 1)), targets=np.tile([0, 1, 0, 0], 10))
     assert main(["audit", "p.npz", "--claims", QUICK, "--json"]) == 0
     values = [answer["finding"]["value"] for answer in json.loads(capsys.readouterr().out)["answers"]]
     assert math.isclose(values[0], 0.75)

@@ -19,22 +19,22 @@ COLUMNS = ("weight", "example")
 
 
 def outcomes(subject: Subject) -> dict[str, Terms]:
-    """Loss, scores of the task and Brier score of every held-out term, by name.
+    """Loss, and where each example has one target scores of the task and Brier score, term by term, by name.
 
-    They come of what the claims have computed; {} where outputs and targets do not go term by term.
+    They come of what the claims have computed; {} where there are no targets.
     """
     if not has_targets(subject):
         return {}
     found = {"loss": held_out_losses(subject)} if has_loss(subject) else {}
-    try:
-        answered = held_out_answers(subject)
-    except ValueError:  # outputs without a row per target: no score is of one term
+    targets = subject.test[0].targets
+    if targets is None or targets.ndim != 1:
         return found
+    answered = held_out_answers(subject)
     for name, score in subject.task.scores.items():
         values = score(answered.outputs, answered.targets)
         if values.shape == answered.weight.shape:
             found[name] = answered.terms(values)
-    if has_probabilities(subject) and answered.targets.ndim == 1:
+    if has_probabilities(subject):
         stated = forecasts(subject)
         found["Brier score"] = answered.terms(brier_score(stated.probabilities, stated.labels))
     return found
