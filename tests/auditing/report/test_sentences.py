@@ -10,10 +10,10 @@ from torch import nn
 
 import margin
 from margin.auditing.asking.answers import Answer, Audit
+from margin.auditing.report.evidence import LEVELS, Sentence
+from margin.auditing.report.performance import relabeled
 from margin.auditing.report.screen import MOST_LINES, plain
-from margin.auditing.report.sentences.headline import sentences
-from margin.auditing.report.sentences.performance import relabeled
-from margin.auditing.report.sentences.sentence import LEVELS, Sentence
+from margin.auditing.report.sentences import sentences
 from margin.core.catalog import QUESTIONS, Claim, claims
 from margin.core.findings import Premise
 
@@ -396,7 +396,7 @@ def test_one_temperature_is_the_remedy_where_it_gains(finding):
         return audit_of({"theory/calibration.ece": ece, "theory/calibration.temperature": found})
 
     (said,) = by(audited((0.3, 0.2, 0.4)), "probabilities")
-    assert said.text.startswith("Overconfident: probabilities exceed frequencies by .175 [.140, .210]")
+    assert said.text.startswith("Overconfident: probabilities are off by .175 [.140, .210]")
     assert said.todo.startswith(
         "Divide the logits by 1.80 [1.50, 2.10]: the log loss falls by .30 [.20, .40]"
     )
@@ -423,3 +423,18 @@ def test_a_premise_that_is_refuted_makes_no_good_news(finding):
     assert {s.level for s in by(audit, "right")} == {"unknown"}
     (said,) = by(audit, "rests", "bad")
     assert "31 of 200 rows are copies" in said.text
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "words"),
+    [
+        ((0.4, 0.7), "Overconfident: p"),
+        ((0.7, 1.0), "Underconfident: p"),
+        ((0.65, 0.85), "Probabilities are off"),
+    ],
+)
+def test_over_and_underconfident_are_told_apart_by_the_bins(finding, accuracy, words):
+    curves = {"confidence": f64(0.5, 0.9), "accuracy": f64(*accuracy), "count": f64(100, 300)}
+    found = estimate(finding, 0.175, 0.14, 0.21, curves=curves)
+    (said,) = by(audit_of({"theory/calibration.ece": found}), "probabilities")
+    assert said.text.startswith(words)

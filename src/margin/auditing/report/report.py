@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from margin.auditing.asking.answers import Answer, Audit, Fact
 from margin.auditing.asking.requirements import Judgment, Status
 from margin.auditing.report.plots import examples, learning_curves, plot
-from margin.auditing.report.sentences.headline import sentences
+from margin.auditing.report.sentences import sentences
 from margin.auditing.report.table import (
     SCOPES,
     Element,

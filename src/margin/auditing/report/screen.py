@@ -8,8 +8,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 from margin.auditing.asking.requirements import Judgment
-from margin.auditing.report.sentences.headline import sentences
-from margin.auditing.report.sentences.sentence import Level, Sentence
+from margin.auditing.report.evidence import Level, Sentence
+from margin.auditing.report.sentences import sentences
 from margin.auditing.report.table import left_out_briefly, unmet
 from margin.auditing.report.terminal import REQUIRED, everything, summary
 

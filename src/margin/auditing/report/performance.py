@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from margin.auditing.report.plots import examples
-from margin.auditing.report.sentences.sentence import (
+from margin.auditing.report.evidence import (
     Evidence,
     Level,
     Number,
@@ -13,6 +12,7 @@ from margin.auditing.report.sentences.sentence import (
     enumerated,
     rounded,
 )
+from margin.auditing.report.plots import examples
 
 ACCURACY, RECALL, R2, RMSE = (
     "theory/risk.accuracy",
@@ -171,7 +171,7 @@ def probabilities(evidence: Evidence) -> list[Sentence]:
         text = f"Probabilities are off by {error.text} in the mean (ECE)."
         return [Sentence("probabilities", asserted("good", [error]), text, "", claims)]
     level: Level = "bad" if error.below > MISLEADING else "warn"
-    text = f"{_direction(evidence, name)} by {error.text} in the mean (ECE)."
+    text = f"{_direction(evidence, name)}robabilities are off by {error.text} in the mean (ECE)."
     temperature = evidence.number(TEMPERATURE, "temperature")
     gained = evidence.number(TEMPERATURE, "NLL gained")
     if temperature is None or gained is None:
@@ -187,21 +187,17 @@ def probabilities(evidence: Evidence) -> list[Sentence]:
 
 
 def _direction(evidence: Evidence, name: str) -> str:
-    """Over- or underconfident, by the bins' mean confidence less accuracy; where neither, that it is off."""
+    """How a sentence begins: over- or underconfident by the bins' confidence less accuracy, or neither."""
     curves = [evidence.curve(name, curve) for curve in ("confidence", "accuracy", "count")]
     if any(curve is None for curve in curves):
-        return "Probabilities are off"
+        return "P"
     confidence, accuracy, count = (curve for curve in curves if curve is not None)
     filled = count > 0
     gaps = (confidence - accuracy)[filled] * count[filled] / count.sum()
     excess, size = float(gaps.sum()), float(gaps.abs().sum())
     if abs(excess) < HALF * size:
-        return "Probabilities are off"
-    return (
-        "Overconfident: probabilities exceed frequencies"
-        if excess > 0
-        else ("Underconfident: probabilities fall short of frequencies")
-    )
+        return "P"
+    return "Overconfident: p" if excess > 0 else "Underconfident: p"
 
 
 def fails(evidence: Evidence) -> list[Sentence]:

@@ -1,6 +1,6 @@
 """What moves it, has it memorized, was the training finished: sentences about the trained network."""
 
-from margin.auditing.report.sentences.sentence import (
+from margin.auditing.report.evidence import (
     Evidence,
     Level,
     Number,
@@ -105,8 +105,8 @@ def memorized(evidence: Evidence) -> list[Sentence]:
     refusal = evidence.refusal(GAP)
     if "the training examples" not in refusal:
         return []
-    todo = "" if evidence.is_run else "Give the training examples: --train FILE, train=(x, y)."
-    text = "Whether it has memorized is not known: it needs the training examples."
+    todo = "" if evidence.is_run else "Give them: --train FILE, train=(x, y)."
+    text = "Whether it has memorized is not known without the training examples."
     return [Sentence("memorized", "unknown", text, todo, ())]
 
 

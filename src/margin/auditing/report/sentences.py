@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from margin.auditing.asking.answers import Audit
-from margin.auditing.report.sentences.conduct import memorized, moves, trained
-from margin.auditing.report.sentences.performance import ACCURACY, R2, fails, probabilities, right
-from margin.auditing.report.sentences.sentence import Evidence, Sentence, enumerated, remarked
+from margin.auditing.report.conduct import memorized, moves, trained
+from margin.auditing.report.evidence import Evidence, Sentence, enumerated, remarked
+from margin.auditing.report.performance import ACCURACY, R2, fails, probabilities, right
 from margin.auditing.report.table import elements, measured, promise, reasons, unit
 from margin.core.findings import Finding, Verdict
 
