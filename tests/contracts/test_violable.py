@@ -112,7 +112,69 @@ def heavy() -> Subject:
     return replace(subject, model=Heavy())
 
 
+X = torch.randn(64, 4, generator=Generator().manual_seed(0))
+
+
+class Odd(nn.Module):
+    """Two scores, of inputs that something happens to first."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.change = change
+        self.register_buffer("calls", torch.zeros(()))
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.change(x))
+
+
+def odd(change: Callable[[Tensor], Tensor]) -> Callable[[], Subject]:
+    torch.manual_seed(0)
+    batch = Batch((X,), (X[:, 0] > 0).long())
+    return lambda: Subject(
+        model=Odd(change),
+        test=[batch],
+        task=CLASSES,
+        objective=risk(CLASSES),
+        as_given=Odd(change),
+    )
+
+
+def exchanged() -> Subject:
+    """A model that is always right, its classes in another order than the labels."""
+    model = nn.Linear(4, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[5.0, 0, 0, 0], [-5.0, 0, 0, 0]]))
+        model.bias.zero_()
+    batch = Batch((X,), (X[:, 0] > 0).long())
+    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES))
+
+
+class Remembering(nn.Module):
+    """It adds what it has counted of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x[:, :2] + self.calls
+
+
+def remembering() -> Subject:
+    batch = Batch((X,), (X[:, 0] > 0).long())
+    return Subject(model=Remembering(), test=[batch], task=CLASSES, objective=risk(CLASSES))
+
+
 BROKEN: dict[str, tuple[Callable[[], Subject], Verdict]] = {
+    "theory/baseline.constant": (exchanged, Verdict.VIOLATED),
+    "theory/behavior.label_order": (exchanged, Verdict.VIOLATED),
+    "theory/behavior.random": (odd(lambda x: x + torch.randn_like(x)), Verdict.VIOLATED),
+    "theory/behavior.mates": (odd(lambda x: x - x.mean(0)), Verdict.VIOLATED),
+    "theory/behavior.buffers": (remembering, Verdict.VIOLATED),
+    "theory/behavior.overwrites": (odd(lambda x: x.mul_(2)), Verdict.VIOLATED),
+    "theory/behavior.finite": (odd(lambda x: x.log()), Verdict.VIOLATED),
     "theory/dropout.weight_scaling": (unscaled, Verdict.VIOLATED),
     # what holds in the limit is never violated: elsewhere it is measured
     "theory/mean_field.lengths": (narrow, Verdict.MEASURED),

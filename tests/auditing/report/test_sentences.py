@@ -327,6 +327,15 @@ def test_what_moves_it_is_the_smallest_radius_that_costs_ten_points(
     assert (said.level, words in said.text) == (level, True)
 
 
+def test_an_attack_on_some_of_the_examples_says_on_how_many(finding):
+    audit = sandwich(finding, (0.9, 0.9, 0.9, 0.9, 0.9, 0.5), (0.9, 0, 0, 0, 0, 0))
+    found = replace(
+        audit["linf.sandwich"], statement="Of 128 of 449 test examples, drawn at random, the share"
+    )
+    (said,) = by(audit_of({"robust/linf.sandwich": found}), "moves")
+    assert "of .9 (128 of 449 test examples); nothing is certified" in said.text
+
+
 def test_without_a_domain_it_is_not_known_what_moves_it():
     refused = [("robust/linf.sandwich", "needs a domain (where one input may be moved)")]
     (said,) = by(audit_of({}, refused=refused), "moves")

@@ -205,3 +205,15 @@ def test_predictions_alone_say_what_needs_a_model():
 def test_predictions_that_do_not_fit_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         margin.audit(**given)
+
+
+def test_the_classes_of_an_estimator_may_be_given_names() -> None:
+    X, y, X_test, y_test = _wine()
+    fitted = RandomForestClassifier(3, random_state=0).fit(X, y)
+    audit = margin.audit(fitted, (X_test, y_test), claims="confusion.recall", class_names=["a", "b", "c"])
+    found = audit.findings["theory/confusion.recall"]
+    expected = metrics.recall_score(y_test, fitted.predict(X_test), average=None)
+    assert found.labels == ("a", "b", "c")
+    assert found.value.tolist() == pytest.approx(expected.tolist())
+    with pytest.raises(ValueError, match="each of the 3 classes: got 2"):
+        margin.audit(fitted, (X_test, y_test), class_names=["a", "b"])

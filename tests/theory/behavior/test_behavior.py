@@ -234,6 +234,7 @@ def test_chance_is_not_taken_for_another_order():
 
 
 def test_alternating_labels_do_not_hide_a_class_from_the_choice():
-    labels = torch.arange(60) % 2
-    swapped = ordered(nn.functional.one_hot(1 - labels, 2).double(), labels)
-    assert swapped.value == 1 and swapped.verdict is Verdict.VIOLATED
+    labels = torch.arange(80) % 4  # every second example shows two classes alone
+    swapped = torch.tensor([0, 3, 2, 1])[labels]
+    found = ordered(nn.functional.one_hot(swapped, 4).double(), labels)
+    assert found.verdict is Verdict.VIOLATED and "the model's 1 for 3, 3 for 1" in found.statement

@@ -280,3 +280,16 @@ def test_derivatives_are_refuted_where_they_differ_at_every_place(monkeypatch, b
     assert premise.status == status
     assert asked == [(False, 0), (True, 0), (True, 1)]
     assert ("kink at the weights" in premise.evidence) == (status == "assumed")
+
+
+def test_of_a_large_model_derivatives_by_the_first_weights_are_compared(monkeypatch):
+    """Vectors of all weights would fill the memory; a gradient by the first goes through all layers."""
+    monkeypatch.setattr("margin.theory.curvature.twice_differentiable.MOST_WEIGHTS", 20)
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3))
+    batch = Batch((torch.randn(6, 4),), torch.arange(6) % 3)
+    subject = Subject(model=net, test=[batch], task=CLASSES, objective=risk(CLASSES))
+    premise = twice_differentiable(subject)
+    assert premise.status == "sampled"
+    assert "by 20 of 35 weights" in premise.evidence
+    assert all(p.requires_grad for p in net.parameters())

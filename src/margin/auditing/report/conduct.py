@@ -1,5 +1,7 @@
 """What moves it, has it memorized, was the training finished: sentences about the trained network."""
 
+import re
+
 from margin.auditing.report.evidence import (
     Evidence,
     Level,
@@ -58,7 +60,8 @@ def _fallen(evidence: Evidence) -> list[Sentence]:
     place = fallen[0] if fallen else last
     radius = f"{rounded(float(eps[place]), 3)} ({rounded(100 * float(shares[place]))} % of the range)"
     certified = _certified(evidence, clean)
-    from_clean = f"of {rounded(clean, 3)}"
+    which = re.match(r"Of (\d[^,]* of [^,]*),", found.statement)  # some of the examples, not all
+    from_clean = f"of {rounded(clean, 3)}" + (f" ({which[1]})" if which else "")
     if not fallen:
         if parts[last].value == clean and float(shares[last]) >= FAR:
             text = f"No change of its inputs up to {radius} moves one right answer"
@@ -189,6 +192,7 @@ def _rate(evidence: Evidence) -> list[Sentence]:
     step = evidence.number(STEP_RATIO)
     if step is None or step.below <= 1:
         return []
-    text = f"The last learning rate is {step.text} times what lets a plain gradient step lower the loss."
+    times = f"{rounded(step.value)} times"
+    text = f"The last learning rate is {times} what lets a plain gradient step lower the loss."
     todo = "Of momentum or Adam that is no proof: see whether a smaller rate ends lower."
     return [Sentence("trained", "unknown", text, todo, (STEP_RATIO,))]

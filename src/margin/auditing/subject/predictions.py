@@ -83,7 +83,7 @@ def subject_of_predictor(
         data: ``(X, y)``, as its ``fit`` takes them.
         train: The rows of the fit, for the claims that need them.
         domain: Must be None: attacks need gradients.
-        class_names: Must be (): the estimator knows its classes.
+        class_names: What its classes are called, in their order; those of the fit if not given.
 
     Raises:
         NotFittedError: It has not been fitted.
@@ -92,12 +92,13 @@ def subject_of_predictor(
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
-    if domain is not None or len(class_names):
-        raise ValueError(
-            "an estimator has no gradient and knows its classes: leave out domain and class_names"
-        )
+    if domain is not None:
+        raise ValueError("an estimator has no gradient by which its inputs can be moved: leave out domain")
     parts = [_pair(part) for part in ([data] if train is None else [data, train])]
     classes = getattr(estimator, "classes_", None)
+    names = [] if classes is None or isinstance(classes, list) else [str(c) for c in classes]
+    if len(class_names) and len(class_names) != len(names):
+        raise ValueError(f"class_names must name each of the {len(names)} classes: got {len(class_names)}")
     reading = _reading(estimator, parts[0][0], classes)
     labels = [_positions(y, classes) for _, y in parts]
     name = type(estimator).__name__
@@ -111,7 +112,7 @@ def subject_of_predictor(
         (rows[0], labels[0]),
         task=reading.task,
         train=None if train is None else (rows[1], labels[1]),
-        class_names=[] if classes is None or isinstance(classes, list) else [str(c) for c in classes],
+        class_names=[str(name) for name in class_names] or names,
     )
     return replace(found, lacks=NO_GRADIENT, assumed=(*assumed, *found.assumed))
 

@@ -76,7 +76,7 @@ def subject_of(
         ValueError: The data are empty or do not fit the model or the task.
     """
     assumed: list[str] = []
-    feature_names = _columns(data)
+    feature_names, groups = _columns(data), _group_column(data)
     if isinstance(data, Data):
         assumed += [*data.notes, *_without(data)]
         train = data.splits.get("train") if train is None else train
@@ -115,6 +115,7 @@ def subject_of(
         independent=independent_rows(probed, held_out[0], assumed),
         assumed=tuple(assumed),
         feature_names=feature_names,
+        groups=groups,
         remark=probed.remark,
         as_given=as_given,
         class_names=() if several else tuple(class_names),
@@ -147,6 +148,11 @@ def feature_names_of(encoding: Mapping[str, Any]) -> tuple[str, ...]:
     from margin.data.formats.tables.columns import feature_names
 
     return tuple(feature_names(encoding["columns"]))
+
+
+def _group_column(data: Any) -> str:
+    """What the split of a Data kept together, "" where nothing: its parts number their groups each anew."""
+    return str(data.encoding.get("group", {}).get("column", "")) if isinstance(data, Data) else ""
 
 
 def _columns(data: Any) -> tuple[str, ...]:

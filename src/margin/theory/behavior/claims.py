@@ -128,8 +128,8 @@ def culprit(before: Sequence[Seen], after: Sequence[Seen]) -> str:
     """The first layer that answers otherwise to the same inputs, in words."""
     rows = len(after[-1].inputs[0])
     for one, other in zip(before, after, strict=False):
-        same = one.path == other.path and not differ(one.inputs, other.inputs, rows)
-        if same and differ(one.outputs, other.outputs, rows):
+        otherwise = one.path == other.path and differ(one.outputs, other.outputs, rows)
+        if otherwise and not differ(one.inputs, other.inputs, rows):
             return one.place
     return before[-1].place
 

@@ -220,7 +220,7 @@ def random_directions(
         raise ValueError(f"a standard error needs two directions: got {directions}")
     sample = differentiated(subject, examples)
     generator = Generator().manual_seed(seed)
-    drawn = [filter_normalized(subject.model, generator) for _ in range(directions)]
+    drawn = (filter_normalized(subject.model, generator) for _ in range(directions))  # one held at a time
     lines = torch.stack(
         [losses_at(subject.model, sample.batches, subject.objective, PLACES[:, None], d[None]) for d in drawn]
     )

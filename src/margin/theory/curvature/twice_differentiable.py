@@ -42,6 +42,9 @@ MOVED, PLACES = 1e-2, 2
 
 SHORTER = (torch.float32, torch.float16, torch.bfloat16)
 
+MOST_WEIGHTS = 2**22
+"""Weights at most by which derivatives are compared: some twenty vectors of them are held."""
+
 AGREE = 1e-3
 """Relative difference up to which two derivatives are the same."""
 
@@ -63,7 +66,7 @@ def _checked(subject: Subject) -> Premise:
     batches = subject.train or subject.test
     few = sample_examples(batches, EXAMPLES, whole_batches=not subject.independent)
     try:
-        twin = copied(subject.model).double()
+        twin, share = _in_double(subject.model)
         double = [batch.to(dtype=torch.float64, device=batch.inputs[0].device) for batch in few.batches]
         with risk_hessian(twin, double, subject.objective, independent=subject.independent, chunk=None) as H:
             double_inside = _is_double(H)
@@ -78,7 +81,24 @@ def _checked(subject: Subject) -> Premise:
         return Premise(TEXT, "refuted", words)
     if words:
         return Premise(TEXT, "assumed", f"on a kink at the weights, they agree beside it; {KINKS}")
-    return Premise(TEXT, "sampled", f"they agree with finite differences on {few.taken} examples; {KINKS}")
+    return Premise(
+        TEXT, "sampled", f"they agree with finite differences on {few.taken} examples{share}; {KINKS}"
+    )
+
+
+def _in_double(model: nn.Module) -> tuple[nn.Module, str]:
+    """A copy in float64, of a large model with the first weights alone to differentiate by; which these are.
+
+    A gradient by the first weights goes through all layers; vectors of all weights would fill the memory.
+    """
+    twin = copied(model).double()
+    weights = [p for p in twin.parameters() if p.requires_grad]
+    number, taken = sum(p.numel() for p in weights), 0
+    for p in weights:
+        fits = taken + p.numel() <= MOST_WEIGHTS
+        taken += p.numel() if fits else 0
+        p.requires_grad_(fits)
+    return twin, "" if taken == number else f", by {taken:,} of {number:,} weights"
 
 
 def _disagreement(H: RiskHessian, *, moved: float = 0.0, seed: int = 0) -> str:

@@ -153,7 +153,7 @@ def part_labels(batches: Sequence[Batch]) -> Int[Tensor, " rows"]:
 
 def feature_name(subject: Subject, index: int) -> str:
     """What a message calls a feature, counted from 0."""
-    return f"feature {index}"
+    return subject.feature_names[index] if index < len(subject.feature_names) else f"feature {index}"
 
 
 def class_name(subject: Subject, label: int) -> str:
