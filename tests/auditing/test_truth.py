@@ -138,6 +138,7 @@ def built(kind):
         "nan": (Scores(nan_above=1.05), test, train),
         "memorizing": (Nearest(*noise), nothing(test[0], 8), noise),
         "memorizing some": (Nearest(*some), test, some),
+        "a gap on either side of a tenth": (Scores(), test, classed(600, 1, wrong=0.02)),
         "ignoring": (Ignoring(), test, train),
         "swapped": (Scores(), (test[0], torch.tensor([1, 0, 2])[test[1]]), train),
         "permuted": (Scores(), (test[0], (test[1] + 1) % CLASSES), train),
@@ -254,6 +255,7 @@ SAID = {
         ("memorized", "bad", rf"training examples, {N} \[.* of the held-out", share),
         ("memorized", "bad", rf"a gap of {N} ", gap),
     ],
+    "a gap on either side of a tenth": [("memorized", "warn", rf"^Right for .* a gap of {N} ", gap)],
     "ignoring": [("right", "bad", rf"constant answer.*[dr]ight for {N} ", share)],
     "swapped": [
         ("right", "bad", rf"^Only right for {N} \[", share),
@@ -314,6 +316,7 @@ WRONG = ("untrained", "constant", "nan", "memorizing", "ignoring", "swapped", "p
 NEVER = {
     **{kind: [("right|probabilities|fails|memorized|moves", "good", "")] for kind in WRONG},
     "good": [("", "bad", ""), ("", "", "likely wrong"), ("", "", "emorized:")],
+    "a gap on either side of a tenth": [("memorized", "bad|good", ""), ("", "", "Memorized:")],
     "swapped": [("", "good", "Right"), ("", "", "Memorized:"), ("right", "", "linear model")],
     "permuted": [("", "", "Memorized:"), ("right", "", "linear model")],
     "shuffled": [("", "", "Memorized:"), ("right", "", "The linear one is simpler")],
