@@ -68,7 +68,7 @@ def right(evidence: Evidence) -> list[Sentence]:
         worse = [s for s in _linear(evidence) if first.level != "bad" or s.level == "bad"]
         if moved and first.level == "good":
             first = replace(first, level="unknown")
-        return [*moved, first, *([] if first.todo == RENAMED else worse)]
+        return [first] if first.todo == RENAMED else [*moved, first, *worse]
     if explained := evidence.number(R2):
         return [*_moved_inputs(evidence), _values(evidence, explained), *_linear(evidence)]
     if loss := evidence.number("theory/risk.loss"):
