@@ -162,11 +162,14 @@ def test_the_page_says_everything_in_order(html):
     text = " ".join(" ".join(checked(html).text).split())
     marks = ["verdict/violated is violated: promised ≤ .4, measured .5", "What was assumed", "task: classes",
              "61,706", "Where does it fail?", "Worst held-out examples", "Was the training finished?",
-             "Training", "What does theory say", "Author 2000, theorem 1", "A statement.",
+             "Training", "What does theory say", "Author 2000, theorem 1",
              "All verdicts in one table", "assuming examples are independent", "Left out: 1 claims",
              "does not apply: needs a domain"]  # fmt: skip
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
+    # the first screen has that of what is violated, and every finding its own
+    assert text.index("A statement.") < text.index("What was assumed")
+    assert text.index("A statement.", text.index("Author 2000")) < text.index("All verdicts in one table")
 
 
 def test_the_fragment_for_a_notebook_is_well_formed(audit):

@@ -397,9 +397,9 @@ def test_one_temperature_is_the_remedy_where_it_gains(finding):
     )
     labels = ("temperature", "NLL gained", "ECE before", "ECE after")
 
-    def audited(gained):
+    def audited(gained, fits=(1.8, 1.5, 2.1)):
         value, low, high = (
-            f64(*column) for column in zip((1.8, 1.5, 2.1), gained, (0.2,) * 3, (0.02,) * 3, strict=True)
+            f64(*column) for column in zip(fits, gained, (0.2,) * 3, (0.02,) * 3, strict=True)
         )
         found = finding(value=value, interval=(low, high), labels=labels, **ends)
         return audit_of({"theory/calibration.ece": ece, "theory/calibration.temperature": found})
@@ -409,8 +409,10 @@ def test_one_temperature_is_the_remedy_where_it_gains(finding):
     assert said.todo.startswith(
         "Divide the logits by 1.80 [1.50, 2.10]: the log loss falls by .30 [.20, .40]"
     )
-    (none,) = by(audited((0.1, -0.1, 0.3)), "probabilities")
-    assert none.todo.startswith("No one temperature repairs that")
+    (unsure,) = by(audited((0.1, -0.1, 0.3)), "probabilities")
+    assert unsure.todo == "Divide the logits by 1.80 [1.50, 2.10]; what that gains is not known here."
+    (none,) = by(audited((0.1, -0.1, 0.3), (1.1, 0.9, 1.3)), "probabilities")
+    assert none.todo.startswith("No one temperature is known to repair that")
 
 
 def test_labels_are_likely_wrong_where_chance_makes_fewer(finding):
@@ -447,3 +449,36 @@ def test_over_and_underconfident_are_told_apart_by_the_bins(finding, accuracy, w
     found = estimate(finding, 0.175, 0.14, 0.21, curves=curves)
     (said,) = by(audit_of({"theory/calibration.ece": found}), "probabilities")
     assert said.text.startswith(words)
+
+
+def test_groups_in_both_parts_are_not_among_what_was_not_found(finding):
+    why = "12 of 50 held-out examples are of 3 groups of the training part"
+    refuted = Premise("the held-out examples are independent", "refuted", why)
+    found = {
+        "theory/evidence.groups": finding(
+            remarks=(f"Every error over held-out examples is unfounded: {why}.",)
+        ),
+        "theory/evidence.shift": finding(remarks=("At a family-wise level of 1%: no shift was found.",)),
+        "theory/risk.accuracy": replace(estimate(finding, 0.9, 0.87, 0.93), premises=(refuted,)),
+    }
+    (well,) = by(audit_of(found), "rests", "good")
+    assert well.text == "Looked for in 400 held-out examples, and not found: a shift from the training part."
+    assert why in by(audit_of(found), "rests", "bad")[0].text
+
+
+@pytest.mark.parametrize(
+    ("ends", "level", "words"),
+    [
+        ((-0.5, -0.6, -0.4), "warn", "The validation loss still fell when the training ended: by .50"),
+        ((0.5, 0.4, 0.6), "warn", "The validation loss rose when the training ended: by .50"),
+        ((-0.001, -0.002, -0.0005), "good", "The validation loss neither fell nor rose"),
+        ((-0.5, -1.1, 0.1), "unknown", "The validation loss neither fell nor rose"),
+    ],
+)
+def test_the_end_of_a_training_is_said_with_its_slope(finding, ends, level, words):
+    # 40 evaluations: the slope is of the last ten, 900 steps apart, of a loss of 2 there
+    losses = torch.cat((torch.full((30,), 9.0), torch.full((10,), 2.0))).double()
+    curves = {"step": torch.arange(100.0, 4100.0, 100.0).double(), "validation loss": losses}
+    (said,) = by(audit_of({"theory/finished.falling": estimate(finding, *ends, curves=curves)}), "trained")
+    assert (said.level, said.text.startswith(words)) == (level, True)
+    assert said.text.endswith("per 1,000 steps over its last 10 evaluations, of 2.")

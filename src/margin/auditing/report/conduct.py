@@ -10,19 +10,23 @@ from margin.auditing.report.evidence import (
     asserted,
     capital,
     difference,
-    remarked,
     rounded,
 )
+from margin.auditing.report.performance import LINEAR, MEMORIZED, right
 from margin.auditing.report.table import elements
 from margin.figures.digits import figures
+from margin.theory.dynamics.finished import last_stretch
 
 SANDWICH = "robust/linf.sandwich"
-GAP, MEMORIZED, LOSS = "theory/risk.gap", "theory/memorization.accuracy", "theory/risk.loss"
-FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
+GAP, LOSS = "theory/risk.gap", "theory/risk.loss"
+FALLING = "theory/finished.falling"
 STEP_RATIO, EDGE = "theory/curvature.step_ratio", "theory/edge_of_stability.ratio"
 
 TEN_POINTS = 0.1
 """A fall of the accuracy, or a gap between training and held-out part, that anybody notices."""
+
+SLIGHT = 0.01
+"""Share of the mean loss by which it may change at the end of a finished training."""
 
 NEAR, FAR = 0.01, 0.05
 """Shares of an input's range: a change that nobody sees, and one that is noise."""
@@ -33,7 +37,7 @@ def moves(evidence: Evidence) -> list[Sentence]:
     if SANDWICH in evidence.findings:
         return _fallen(evidence)
     refusal = evidence.refusal(SANDWICH)
-    if not refusal or "class labels" in refusal:
+    if not refusal or "class label" in refusal:
         return []
     todo = ""
     if "a domain" in refusal:
@@ -121,10 +125,17 @@ def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -
         parts = f"explains {training.text} of the training targets' variance, {held.text} held out"
     parts += f": a gap of {gap.text}."
     if gap.below > TEN_POINTS:
+        if any(said.level == "bad" and LINEAR not in said.claims for said in right(evidence)):
+            # labels in another order, inputs that lie elsewhere: a gap without a thing learned by heart
+            todo = "Are held-out labels and inputs as in training? If they are, it has memorized."
+            return Sentence("memorized", "bad", capital(parts), todo, (MEMORIZED,))
         todo = "More data, weight decay, augmentation, or an earlier stop."
         return Sentence("memorized", "bad", f"Memorized: {parts}", todo, (MEMORIZED,))
     if gap.below > 0 and gap.above > TEN_POINTS:
         return Sentence("memorized", "warn", capital(parts), "More data or an earlier stop.", (MEMORIZED,))
+    if gap.above > TEN_POINTS:
+        text = f"Not told whether it has memorized: {parts}"
+        return Sentence("memorized", "unknown", text, "More held-out examples.", (MEMORIZED,))
     return Sentence("memorized", asserted("good", [gap]), capital(parts), "", (MEMORIZED,))
 
 
@@ -145,7 +156,31 @@ def _lost(evidence: Evidence, gap: Number) -> Sentence:
 
 def trained(evidence: Evidence) -> list[Sentence]:
     """Whether the loss still falls, and whether the learning rate fits the curvature."""
-    return [*remarked(evidence, "trained", (FALLING, GRADIENT)), *_rate(evidence)]
+    return [*_falling(evidence), *_rate(evidence)]
+
+
+def _falling(evidence: Evidence) -> list[Sentence]:
+    """Whether the loss of the last evaluations fell, rose, or neither as far as its noise tells."""
+    slope, steps = evidence.number(FALLING), evidence.curve(FALLING, "step")
+    if slope is None or steps is None:
+        return []
+    words = next(name for name in evidence.findings[FALLING].curves if name != "step")
+    losses = evidence.curve(FALLING, words)
+    last = slice(-last_stretch(len(steps)), None)
+    if losses is None:
+        return []
+    run = float(steps[last][-1] - steps[last][0]) / 1000
+    mean = float(losses[last].mean())
+    per = f"{slope.text} per 1,000 steps over its last {len(steps[last])} evaluations, of {rounded(mean)}"
+    if slope.above < 0 and -slope.value * run > SLIGHT * mean:
+        text = f"The {words} still fell when the training ended: by {per}."
+        return [Sentence("trained", "warn", text.replace("by -", "by ", 1), "Train longer.", (FALLING,))]
+    if slope.below > 0 and slope.value * run > SLIGHT * mean:
+        text = f"The {words} rose when the training ended: by {per}."
+        return [Sentence("trained", "warn", text, "Use an earlier checkpoint.", (FALLING,))]
+    level: Level = "unknown" if max(-slope.below, slope.above) * run > TEN_POINTS * mean else "good"
+    text = f"The {words} neither fell nor rose for sure when the training ended: by {per}."
+    return [Sentence("trained", level, text, "", (FALLING,))]
 
 
 def _rate(evidence: Evidence) -> list[Sentence]:

@@ -1,5 +1,7 @@
 """Is it right, are its probabilities right, where does it fail: sentences about held-out answers."""
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from margin.auditing.report.evidence import (
@@ -10,6 +12,7 @@ from margin.auditing.report.evidence import (
     asserted,
     difference,
     enumerated,
+    remarked,
     rounded,
 )
 from margin.auditing.report.plots import examples
@@ -40,15 +43,34 @@ VAGUE = 0.1
 RARE = 0.05
 """Probability, of all classes together, of calling one worse that is as good as the others."""
 
+LARGE = 0.1
+"""Difference of two shares that is worth a sentence; an interval that reaches beyond tells nothing apart."""
+
+FAR_FROM_ONE = 1.2
+"""Factor between a temperature and 1 from which the probabilities are not those that fit."""
+
+LABEL_ORDER = "theory/behavior.label_order"
+MEMORIZED, SHIFT = "theory/memorization.accuracy", "theory/evidence.shift"
+RANKED = "theory/ranking.auroc"
+
+CONSTANT_TODO = "Does it read its input? Check the loss, the learning rate, the scale of the inputs."
+
+RENAMED = "Outputs and labels are in different orders: give the class names in the outputs' order."
+
 LABELS = "Check that labels and inputs are given as in training: the order of the classes, the units."
 
 
 def right(evidence: Evidence) -> list[Sentence]:
     """Whether answers are right, against a constant and a linear model on the same examples."""
     if accuracy := evidence.number(ACCURACY):
-        return [_classes(evidence, accuracy), *_linear(evidence)]
+        moved, first = _moved_inputs(evidence), _classes(evidence, accuracy)
+        # labels that neither model was fitted to say nothing of which is better
+        worse = [s for s in _linear(evidence) if first.level != "bad" or s.level == "bad"]
+        if moved and first.level == "good":
+            first = replace(first, level="unknown")
+        return [first] if first.todo == RENAMED else [*moved, first, *worse]
     if explained := evidence.number(R2):
-        return [_values(evidence, explained), *_linear(evidence)]
+        return [*_moved_inputs(evidence), _values(evidence, explained), *_linear(evidence)]
     if loss := evidence.number("theory/risk.loss"):
         text = f"The mean loss on {evidence.held_out} is {loss.text}; nothing simpler was compared with it."
         return [Sentence("right", "unknown", text, "", ("theory/risk.loss",))]
@@ -60,16 +82,18 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
     confusion = evidence.curve(RECALL, "confusion")
     names = _class_names(evidence, confusion)
     if confusion is not None and (only := _only_answer(confusion)) is not None:
-        text = f"Answers {names[only]!r} to all of {evidence.held_out}: right for {accuracy.text}."
-        todo = "It reads nothing of its input: check the loss, the learning rate, the scale of the inputs."
-        return Sentence("right", "bad", text, todo, (ACCURACY, RECALL))
+        text = f"Answers {names[only]!r} to all of {evidence.held_out}: right for {accuracy.text}"
+        ranked = evidence.number(RANKED)
+        if ranked is not None and ranked.below > HALF:
+            text += f", though its scores tell the classes apart (area under the ROC curve {ranked.text})"
+            return Sentence("right", "bad", f"{text}.", "Move the threshold.", (ACCURACY, RECALL, RANKED))
+        return Sentence("right", "bad", f"{text}.", CONSTANT_TODO, (ACCURACY, RECALL))
     if confusion is not None and (moved := relabeled(confusion)):
         renamed = sum(float(confusion[i, moved.get(i, i)]) for i in range(len(confusion))) / confusion.sum()
         pairs = enumerated(f"{names[i]!r} is answered {names[j]!r}" for i, j in moved.items())
         text = f"Only {share}; were classes renamed, {rounded(float(renamed), 3)} would be: {pairs}."
-        todo = "Outputs and labels are in different orders: give the class names in the outputs' order."
-        known = (CONSTANT,) if CONSTANT in evidence.findings else ()
-        return Sentence("right", "bad", text, todo, (ACCURACY, RECALL, *known))
+        known = tuple(name for name in (CONSTANT, LABEL_ORDER) if name in evidence.findings)
+        return Sentence("right", "bad", text, RENAMED, (ACCURACY, RECALL, *known))
     gain = evidence.number(CONSTANT)
     if gain is None:
         level: Level = "warn" if accuracy.above < HALF else "good"
@@ -77,32 +101,62 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
     constant = difference(accuracy.value - gain.value, accuracy)
     claims = (ACCURACY, CONSTANT)
     if gain.above < 0:
-        text = f"R{share[1:]}, fewer than one constant answer: {constant} (difference {gain.text})."
-        return Sentence("right", "bad", text, LABELS, claims)
+        text = f"R{share[1:]}, fewer than one constant answer: {constant} (difference {gain.text})"
+        return Sentence("right", "bad", f"{text}{_once_right(evidence)}.", LABELS, claims)
     if gain.below <= 0:
         text = f"No better than one constant answer: r{share[1:]}, the constant for {constant}"
-        return Sentence("right", "bad", f"{text} (difference {gain.text}).", LABELS, claims)
-    level = "warn" if accuracy.above < HALF else "good"
+        text += f" (difference {gain.text}){_once_right(evidence)}."
+        return Sentence("right", "bad", text, LABELS, claims)
+    linear = evidence.number(LINEAR)
+    level = "warn" if accuracy.above < HALF or (linear and linear.above < -LARGE) else "good"
     text = f"R{share[1:]}; one constant answer for {constant}."
     return Sentence("right", asserted(level, [accuracy, gain]), text, "", claims)
+
+
+def _once_right(evidence: Evidence) -> str:
+    """That it is right on the examples that it was trained on, where it is."""
+    training, gap = evidence.number(MEMORIZED, "training"), evidence.number(MEMORIZED, "gap")
+    if training is None or gap is None or gap.below <= LARGE:
+        return ""
+    if evidence.number(ACCURACY) is None:
+        return f", though {training.text} of the training targets' variance is explained"
+    return f", though for {training.text} of the training examples"
+
+
+def _moved_inputs(evidence: Evidence) -> list[Sentence]:
+    """That it is right less often where the inputs lie otherwise than in training."""
+    named = ("training", "held-out", "gap")
+    training, held, gap = (evidence.number(MEMORIZED, name) for name in named)
+    remarks = [s.text for s in remarked(evidence, "right", (SHIFT,)) if s.level == "warn"]
+    if not (training and held and gap and remarks) or gap.below <= LARGE:
+        return []
+    text = f"Right for {training.text} of the training examples, {held.text} of the held-out ones"
+    if evidence.number(ACCURACY) is None:
+        text = f"Explains {training.text} of the training targets' variance, {held.text} held out"
+    todo = "Train on examples like those that it will meet, or undo the shift."
+    return [
+        Sentence(
+            "right", "bad", f"{text}, and these are unlike those. {remarks[0]}", todo, (MEMORIZED, SHIFT)
+        )
+    ]
 
 
 def _values(evidence: Evidence, explained: Number) -> Sentence:
     typical = evidence.number(RMSE)
     off = f"; root mean square error {typical.text}" if typical else ""
-    claims = (R2, RMSE) if typical else (R2,)
+    claims = tuple(name for name in (R2, RMSE, CONSTANT) if evidence.number(name))
     predicted = evidence.curve(R2, "predicted")
     if predicted is not None and len(predicted) > 1 and bool((predicted == predicted[0]).all()):
         text = (
             f"Answers {rounded(float(predicted[0]), 4)} to all of {evidence.held_out} (R^2 {explained.text})."
         )
-        todo = "It reads nothing of its input: check the loss, the learning rate, the scale of the inputs."
-        return Sentence("right", "bad", text, todo, claims)
+        return Sentence("right", "bad", text, CONSTANT_TODO, claims)
     if explained.above < 0:
-        text = f"Worse than always answering the mean: R^2 is {explained.text}{off}."
+        text = f"Worse than always answering the mean: R^2 is {explained.text}{off}{_once_right(evidence)}."
         return Sentence("right", "bad", text, "Check the units of inputs and targets.", claims)
     if explained.below <= 0:
-        text = f"Not told apart from always answering the mean: R^2 is {explained.text}{off}."
+        text = f"Not told apart from always answering the mean: R^2 is {explained.text}{off}"
+        text += f"{_once_right(evidence)}."
         return Sentence("right", "bad", text, "More held-out examples, or a better model.", claims)
     level: Level = "warn" if explained.above < HALF else "good"
     text = f"Explains {explained.text} of the targets' variance (R^2){off}."
@@ -119,6 +173,9 @@ def _linear(evidence: Evidence) -> list[Sentence]:
         text = f"Worse than a linear model of the inputs ({what}: {gain.text})."
         return [Sentence("right", "bad", text, "Use it, or train this one further.", (LINEAR,))]
     if gain.below <= 0:
+        if gain.above > LARGE:
+            text = f"Not told apart from a linear model of the inputs ({what}: {gain.text})."
+            return [Sentence("right", "unknown", text, "More held-out examples.", (LINEAR,))]
         text = f"No better than a linear model of the inputs, as far as is known ({what}: {gain.text})."
         return [Sentence("right", "warn", text, "The linear one is simpler.", (LINEAR,))]
     text = f"Better than a linear model of the inputs ({what}: {gain.text})."
@@ -164,21 +221,25 @@ def probabilities(evidence: Evidence) -> list[Sentence]:
         return []
     error = max(known, key=lambda number: number.below)
     claims: tuple[str, ...] = (name,)
-    if error.below < NOTICED and error.above > VAGUE:
+    temperature = evidence.number(TEMPERATURE, "temperature")
+    factor = 1.0 if temperature is None else max(temperature.below, 1 / max(temperature.above, 1e-9))
+    fits = factor <= FAR_FROM_ONE
+    if error.below < NOTICED and error.above > VAGUE and fits:
         text = f"Probabilities may be off by {error.text}: {evidence.held_out} cannot tell."
         return [Sentence("probabilities", "unknown", text, "More held-out examples.", claims)]
-    if error.below < NOTICED:
+    if error.below < NOTICED and fits:
         text = f"Probabilities are off by {error.text} in the mean (ECE)."
         return [Sentence("probabilities", asserted("good", [error]), text, "", claims)]
     level: Level = "bad" if error.below > MISLEADING else "warn"
     text = f"{_direction(evidence, name)}robabilities are off by {error.text} in the mean (ECE)."
-    temperature = evidence.number(TEMPERATURE, "temperature")
     gained = evidence.number(TEMPERATURE, "NLL gained")
     if temperature is None or gained is None:
         return [Sentence("probabilities", level, text, "Calibrate them on examples not used here.", claims)]
     claims = (name, TEMPERATURE)
     if gained.below <= 0:
-        todo = "No one temperature repairs that: calibrate class by class, or train with a proper loss."
+        todo = "No one temperature is known to repair that: calibrate class by class, or train further."
+        if not fits:
+            todo = f"Divide the logits by {temperature.text}; what that gains is not known here."
         return [Sentence("probabilities", level, text, todo, claims)]
     after = evidence.number(TEMPERATURE, "ECE after")
     left = f", the error to {rounded(after.value)}" if after else ""
@@ -197,6 +258,8 @@ def _direction(evidence: Evidence, name: str) -> str:
     excess, size = float(gaps.sum()), float(gaps.abs().sum())
     if abs(excess) < HALF * size:
         return "P"
+    if name == BINARY_ECE:  # of one class, whatever is answered: no confidence in an answer
+        return f"Too {'high' if excess > 0 else 'low'}: p"
     return "Overconfident: p" if excess > 0 else "Underconfident: p"
 
 
@@ -215,12 +278,13 @@ def _class(evidence: Evidence) -> list[Sentence]:
     occurring = [i for i in range(len(counts)) if counts[i] > 0]
     if len(occurring) != len(known):
         return []
-    place = min(range(len(known)), key=lambda i: known[i].value)
+    place = min(range(len(known)), key=lambda i: (known[i].value, known[i].below))
     worst, row = known[place], occurring[place]
     name = worst.label.removeprefix("class ")
     if _chance(int(hits[row]), int(counts[row]), accuracy.value) * len(known) > RARE:
         text = f"No class is told apart as worse; the lowest recall is {worst.text}, of {name!r}."
-        return [Sentence("fails", asserted("good", [worst]), text, "", (RECALL,))]
+        known_well: Level = "good" if worst.below > HALF else "unknown"
+        return [Sentence("fails", asserted(known_well, [worst]), text, "", (RECALL,))]
     names = _class_names(evidence, confusion)
     wrong = confusion[row].clone()
     wrong[row] = 0
@@ -262,6 +326,11 @@ def _mislabeled(evidence: Evidence) -> list[Sentence]:
     names = [*evidence.audit.class_names, *map(str, range(classes[1], max(classes)))]
     columns = zip(*(column.long().tolist() for column in (rows, given, likely)), strict=True)
     named = enumerated((f"row {i} ({names[j]}, likelier {names[k]})" for i, j, k in columns), 3)
+    if any(said.level in ("bad", "warn") for said in probabilities(evidence)):
+        # what chance does was drawn from the stated probabilities
+        text = f"{count.value:.0f} labels contradict confident answers: {named}."
+        todo = "Wrong labels or wrong confidence: the probabilities are off, which decides neither."
+        return [Sentence("fails", "unknown", text, todo, (MISLABELED,))]
     text = f"{count.value:.0f} labels are likely wrong (by chance {rounded(float(chance[0]))}): {named}."
     return [Sentence("fails", "warn", text, "Look at them before the model.", (MISLABELED,))]
 

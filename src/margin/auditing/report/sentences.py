@@ -1,13 +1,23 @@
 """The first screen's sentences: every question's, the verdicts that are grave, ranked and cut at ten."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from margin.auditing.asking.answers import Audit
 from margin.auditing.report.conduct import memorized, moves, trained
 from margin.auditing.report.evidence import Evidence, Sentence, enumerated, remarked
-from margin.auditing.report.performance import ACCURACY, R2, fails, probabilities, right
+from margin.auditing.report.performance import (
+    ACCURACY,
+    HALF,
+    LINEAR,
+    R2,
+    SHIFT,
+    fails,
+    probabilities,
+    right,
+)
 from margin.auditing.report.table import elements, measured, promise, reasons, unit
+from margin.core.catalog import QUESTIONS
 from margin.core.findings import Finding, Verdict
 
 MOST = 10
@@ -16,8 +26,14 @@ MOST = 10
 WIDE = 0.05
 """Half-width of the accuracy's interval from which more examples are worth their trouble."""
 
-DATA = ("duplicates", "shift", "giveaway", "classes", "groups")
-"""What ``theory/evidence.*`` looks at."""
+DATA = {
+    "duplicates": "equal rows",
+    "shift": "a shift from the training part",
+    "giveaway": "a feature that gives the target away",
+    "classes": "rare or missing classes",
+    "groups": "groups that lie in both parts",
+}
+"""What ``theory/evidence.*`` looks for, in words."""
 
 BEHAVIOR = ("random", "mates", "buffers", "overwrites", "finite")
 """What ``theory/behavior.*`` looks at."""
@@ -34,8 +50,11 @@ def sentences(audit: Audit) -> list[Sentence]:
     """
     evidence = Evidence(audit)
     first = right(evidence)
-    made = [*first, *memorized(evidence), *trained(evidence), *rests(evidence)]
-    if first and first[0].level == "bad":
+    moved = [s for s in first if SHIFT in s.claims]
+    made = [*first, *trained(evidence), *(s for s in rests(evidence) if not moved or s.claims != (SHIFT,))]
+    if not moved:  # else the gap has another reason, which was said
+        made += memorized(evidence)
+    if _wrong(evidence, first):
         # what is wrong as a whole has no worst class, no rows to look at, no temperature that repairs it
         made = [
             replace(s, level="unknown") if s.question == "memorized" and s.level == "good" else s
@@ -47,6 +66,13 @@ def sentences(audit: Audit) -> list[Sentence]:
     spoken = {name for s in made if s.level in ("bad", "warn") for name in s.claims}
     made += grave(audit, spoken)
     return sorted(made, key=lambda sentence: sentence.rank)[:MOST]
+
+
+def _wrong(evidence: Evidence, first: Sequence[Sentence]) -> bool:
+    """Whether it is wrong as a whole: no better than a constant, or mostly wrong where a line is right."""
+    bad = {name for sentence in first if sentence.level == "bad" for name in sentence.claims} - {SHIFT}
+    known = evidence.number(ACCURACY) or evidence.number(R2)
+    return bool(bad & {ACCURACY, R2}) or (LINEAR in bad and known is not None and known.value < HALF)
 
 
 def grave(audit: Audit, spoken: set[str]) -> list[Sentence]:
@@ -61,10 +87,11 @@ def grave(audit: Audit, spoken: set[str]) -> list[Sentence]:
     if violated:
         first = _contradiction(audit.findings[violated[0]])
         more = f" Violated too: {enumerated(violated[1:])}." if violated[1:] else ""
-        text = f"{violated[0]} is violated: {first}.{more}"
+        text = f"{violated[0]} is violated: {first}. {audit.findings[violated[0]].statement}{more}"
         made.append(Sentence(_question(audit, violated), "bad", text, "", tuple(violated)))
     failed = {n: f for n, f in audit.findings.items() if Verdict.FAILED in f.verdicts and n not in spoken}
     if failed:
+        failed = {name: failed[name] for name in _by_question(audit, failed)}
         known = [enumerated(reasons(found), 1) for found in failed.values()]
         count = f"{len(failed)} findings have" if len(failed) > 1 else f"{next(iter(failed))} has"
         more = ", among other reasons" if len(set(known)) > 1 else ""
@@ -76,10 +103,16 @@ def grave(audit: Audit, spoken: set[str]) -> list[Sentence]:
     return made
 
 
+def _by_question(audit: Audit, names: Iterable[str]) -> list[str]:
+    """Claims in the order of the questions that they bear on."""
+    known = {answer.claim.name: answer.claim.question for answer in audit.answers}
+    return sorted(names, key=lambda name: list(QUESTIONS).index(known[name]))
+
+
 def _question(audit: Audit, names: Sequence[str]) -> str:
     """The question of most consequence that the claims bear on."""
     known = {answer.claim.name: answer.claim.question for answer in audit.answers}
-    return next((known[name] for name in names if known[name]), "rests")
+    return known[_by_question(audit, names)[0]] or "rests"
 
 
 def _contradiction(found: Finding) -> str:
@@ -95,7 +128,8 @@ def _contradiction(found: Finding) -> str:
 
 def rests(evidence: Evidence) -> list[Sentence]:
     """What the numbers rest on: the data, how the model behaves, the count of examples, refuted premises."""
-    return [*_looked_at(evidence), *_refuted(evidence), *_few(evidence)]
+    seen = _looked_at(evidence)
+    return [*seen, *_refuted(evidence, " ".join(s.text for s in seen)), *_few(evidence)]
 
 
 def _looked_at(evidence: Evidence) -> list[Sentence]:
@@ -103,30 +137,35 @@ def _looked_at(evidence: Evidence) -> list[Sentence]:
     data = [f"theory/evidence.{name}" for name in DATA]
     made = remarked(evidence, "rests", [*data, *(f"theory/behavior.{name}" for name in BEHAVIOR)])
     spoken = {name for sentence in made for name in sentence.claims}
+    spoken |= {n for n, f in evidence.findings.items() if any("Every error over" in r for r in f.remarks)}
     well = [name for name in data if name in evidence.findings and name not in spoken]
     if well:
-        what = ", ".join(name.rpartition(".")[2] for name in well)
-        made.append(
-            Sentence(
-                "rests", "good", f"The data were looked at, and nothing was found: {what}.", "", tuple(well)
-            )
-        )
+        what = ", ".join(DATA[name.rpartition(".")[2]] for name in well)
+        text = f"Looked for in {evidence.held_out}, and not found: {what}."
+        made.append(Sentence("rests", "good", text, "", tuple(well)))
     return made
 
 
-def _refuted(evidence: Evidence) -> list[Sentence]:
-    """A sentence for each premise that is refuted, with the findings that it takes the ground from."""
+def _refuted(evidence: Evidence, said: str) -> list[Sentence]:
+    """A sentence for each premise that is refuted, with the findings that it takes the ground from.
+
+    Args:
+        evidence: The findings.
+        said: What is said already: a refutation in the same words is said again only of the accuracy.
+    """
     refuted: dict[str, list[str]] = {}
     for name, found in evidence.audit.findings.items():
         for p in found.premises:
             if p.status == "refuted":
-                refuted.setdefault(f"{p.text} ({p.evidence})" if p.evidence else p.text, []).append(name)
+                known = f"that {p.text} is refuted" + (f" ({p.evidence})" if p.evidence else "")
+                if not (p.evidence and p.evidence in said) or name in (ACCURACY, R2):
+                    refuted.setdefault(known, []).append(name)
     ranked = sorted(refuted.items(), key=lambda item: -len(item[1]))
     return [
         Sentence(
             "rests",
             "bad" if {ACCURACY, R2} & set(names) else "unknown",
-            f"Not so: {premise}; unfounded {'is' if len(names) == 1 else 'are'} {enumerated(names)}.",
+            f"Unfounded {'is' if len(names) == 1 else 'are'} {enumerated(names)}: {premise}.",
             "",
             tuple(names),
         )
@@ -142,6 +181,8 @@ def _few(evidence: Evidence) -> list[Sentence]:
     width = (accuracy.above - accuracy.below) / 2
     if width < WIDE:
         return []
-    text = f"{evidence.held_out} tell the accuracy to -+ {100 * width:.0f} points: {accuracy.text}."
-    todo = f"{4 * evidence.count:,} would halve that."
+    text = f"{evidence.held_out} tell the accuracy no better than this: {accuracy.text}."
+    # an interval at the edge of the range shrinks with 1 / n, elsewhere with 1 / sqrt(n)
+    more = 4 if 0 < accuracy.value < 1 else 2
+    todo = f"About {more * evidence.count:,} would halve the interval."
     return [Sentence("rests", "warn" if width > 2 * WIDE else "unknown", text, todo, (ACCURACY,))]

@@ -133,6 +133,11 @@ def has_losses(subject: Subject) -> bool:
     return len(steps) >= FEWEST and bool((steps.diff() > 0).all())
 
 
+def last_stretch(count: int) -> int:
+    """How many of so many evaluations the slope is of."""
+    return min(max(FEWEST, count // 4), LONGEST_STRETCH)
+
+
 def falling(subject: Subject) -> Finding:
     """The slope of the loss at the end of the training, per 1,000 steps: below 0 it was still falling.
 
@@ -147,16 +152,14 @@ def falling(subject: Subject) -> Finding:
     correlation).
     """
     words, steps, losses = losses_of(subject)
-    stretch = min(max(FEWEST, len(steps) // 4), LONGEST_STRETCH)
+    stretch = last_stretch(len(steps))
     x, y = steps[-stretch:], losses[-stretch:]
     bad = ~y.isfinite()
     failure = f"the {words} is not finite at step {x[bad][0]:.0f}" if bool(bad.any()) else ""
     found = Slope(*(math.nan,) * 4) if failure else slope_of(x / 1000, y)
     value, low, high = (torch.tensor(z, dtype=torch.float64) for z in found[:3])
     moved = float(value) * float(x[-1] - x[0]) / 1000
-    remarks = (
-        () if failure else (f"Along that line it changed by {moved:.2g}, of {y.mean():.3g} on average.",)
-    )
+    said = f"Along its line the {words} changed by {moved:.2g} in that stretch, of {y.mean():.3g} on average."
     return Finding(
         statement=f"The slope of the {words} over the last {stretch} of {len(steps):,} evaluations, from "
         f"step {x[0]:,.0f} to {x[-1]:,.0f}: below 0 it was still falling.",
@@ -167,7 +170,7 @@ def falling(subject: Subject) -> Finding:
         kind="estimate",
         interval=(low, high),
         failure=failure,
-        remarks=remarks,
+        remarks=() if failure else (said,),
         curves={"step": steps, words: losses},
     )
 

@@ -184,6 +184,8 @@ def range_test(
     ends[0][2] = found.rates[-2] if found.diverged and len(found.rates) > 1 else value[2]
     ends[1][2] = value[2] if found.diverged else math.inf
     failure = "" if math.isfinite(found.before) else "the loss is not finite at first"
+    if not failure and len(found.losses) == 1 and not math.isfinite(float(found.losses[0])):
+        failure = f"the loss is not finite after one step at the rate {low:g}"
     falls = failure != "" or not math.isnan(found.lowest)
     tried = f"rates from {low:g} to {float(found.rates[-1]):g} were tried"
     end = "diverges at" if found.diverged else "does not diverge up to"

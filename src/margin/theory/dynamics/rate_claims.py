@@ -400,6 +400,8 @@ def along_path(subject: Subject, *, examples: int | None = 4096) -> Finding:
     tracked = [(s, float(x)) for s, x in rows if isinstance(x, int | float) and math.isfinite(x)]
     least = min(slope.least for slope in slopes)
     failure = "" if all(math.isfinite(slope.risk) for slope in slopes) else NO_LOSS
+    if not failure and not all(math.isfinite(slope.gradient_norm) for slope in slopes):
+        failure = "the gradient of the loss is not finite"
     gap = failure != "" or not any(math.isnan(ratio) for ratio in ratios)
     value = min([*ratios, *(x for _, x in tracked)], default=math.nan) if not failure else math.nan
     where = "the weights" + (" and those that training began with" if subject.initial is not None else "")
