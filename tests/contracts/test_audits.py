@@ -6,6 +6,7 @@ others what their own area asks: what theory asks of any model sees a model's ta
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +28,14 @@ def asked_everything() -> set[str]:
 
 EVERYTHING = asked_everything()
 
-SMALLER: dict[str, dict[str, int | tuple[int, ...]]] = {
+NETWORK = {"widths": (8, 8), "attention": (1,), "steps": 50}
+SMALLER: dict[str, dict[str, Any]] = {
     "geometric/pointnet": {"features": 32},
     "generative/realnvp_images": {"width": 8},
-    "generative/image_diffusion": {"widths": (8, 8, 8)},
-    "generative/conditional_image_diffusion": {"widths": (8, 8, 8)},
+    "generative/image_diffusion": NETWORK,
+    "generative/conditional_image_diffusion": NETWORK,
 }
-"""Widths of the largest models: what is asked sees the same layers; the default ones keep their contracts."""
+"""Sizes of the largest models: what is asked sees the same layers; the defaults keep their contracts."""
 
 
 @pytest.mark.parametrize("entry", models().values(), ids=lambda entry: entry.name)
