@@ -221,7 +221,7 @@ class FlowMatching(nn.Module):
 
     def forward(self, x: Float[Tensor, " batch *features"]) -> PerExample:
         """The log-density of each example in nats, of images an estimate with fixed noise."""
-        return self.log_density(x)
+        return self.log_density(x, steps=DENSITY_STEPS)
 
 
 def flow_matching_with(network: nn.Module, *, num_classes: int = 0, drop: float = 0.1) -> FlowMatching:
