@@ -149,15 +149,18 @@ def measured(case: str) -> dict[str, object]:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     before = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
     start, processor = time.perf_counter(), time.process_time()
+    user = os.times().user
     audit = margin.audit(model, (x[:held], y[:held]), train=(x[held:], y[held:]), domain=domain)
     with tempfile.TemporaryDirectory() as out:
         audit.save(out)
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
+    user = os.times().user - user
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
     skipped = [a.skipped for a in audit.answers if a.skipped and not a.skipped.endswith("--claims")]
     return {
         "case": case, "parameters": sum(p.numel() for p in model.parameters()), "seconds": round(seconds, 2),
-        "processor seconds": round(processor, 2), "peak MiB": round(peak), "findings": len(audit.findings),
+        "processor seconds": round(processor, 2), "user seconds": round(user, 2), "peak MiB": round(peak),
+        "findings": len(audit.findings),
         "of fewer examples": sum(bool(f.sample) for f in audit.findings.values()), "not asked": len(skipped),
         "broken": sum(bool(a.broken) for a in audit.answers), "threads": torch.get_num_threads(),
         "load average": round(os.getloadavg()[0], 1),

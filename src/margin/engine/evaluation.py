@@ -78,11 +78,16 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
         return False
     if a.layout != torch.strided or b.layout != torch.strided:
         return torch.equal(a, b)
-    return torch.equal(
-        *(
-            x.detach().resolve_conj().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
-            for x in (a, b)
-        )
+    return torch.equal(_bits(a), _bits(b))
+
+
+def _bits(x: Tensor) -> Tensor:
+    """The bits of a tensor as integers of its size: no copy of weights, which are many."""
+    x = x.detach().resolve_conj().resolve_neg()
+    if not x.is_contiguous() or x.numel() == 1:  # the stride of a single number may be any
+        x = x.clone(memory_format=torch.contiguous_format)
+    return x.view(-1).view(
+        {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(x.element_size(), torch.uint8)
     )
 
 

@@ -413,3 +413,41 @@ def test_a_number_that_is_no_probability_fails_rather_than_being_clamped():
     loss = -(torch.tensor(0.8).log() + torch.tensor(0.9).log() + torch.tensor(0.6).log())
     torch.testing.assert_close(ONE_VS_REST.loss(p, labels), loss[None])
     torch.testing.assert_close(ONE_VS_REST.probabilities(p), p / 1.5)
+
+
+class Rows(nn.Module):
+    """A linear model that notes how many examples it is given, less the mean of their batch if so said."""
+
+    def __init__(self, outputs: int, mates: bool = False):
+        super().__init__()
+        self.linear, self.mates, self.seen = nn.Linear(4, outputs), mates, []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        return self.linear(x - x.mean(0) if self.mates else x)
+
+
+@pytest.mark.parametrize("mates", [False, True])
+def test_a_stranger_is_read_by_its_first_few_examples(mates):
+    x = torch.randn(300, 4, generator=torch.Generator().manual_seed(2))
+    model = Rows(3, mates)
+    subject = subject_of(model, (x, torch.arange(300) % 3))
+    assert subject.independent is not mates
+    assert max(model.seen) == 32 and sum(model.seen) <= 7 * 32  # a batch of 256 was asked as often
+
+
+def test_targets_are_read_beyond_the_first_few():
+    """Of 40 first ones all are 0: that the others are 1 makes labels of them."""
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(2))
+    y = (torch.arange(60) >= 40).float()
+    with pytest.raises(ValueError, match="targets that are 0 or 1 may be labels"):
+        subject_of(Rows(1), (x, y[:, None]))
+
+
+def test_one_output_outside_of_0_to_1_beyond_the_first_few_tells_logits():
+    x = torch.linspace(0, 1, 60)[:, None]
+    x[40] = 3.0
+    assert subject_of(nn.Identity(), (torch.cat((x, x), 1), torch.arange(60) % 2)).task is CLASSES
+    x[40] = 1.0
+    with pytest.raises(ValueError, match="all lie in"):
+        subject_of(nn.Identity(), (torch.cat((x, x), 1), torch.arange(60) % 2))

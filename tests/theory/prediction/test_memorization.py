@@ -15,7 +15,7 @@ from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.loop import risk
-from margin.theory.prediction.held_out import stated
+from margin.theory.prediction.held_out import losses_of, stated
 from margin.theory.prediction.memorization import accuracy, demo, training_part, values_demo
 
 
@@ -65,6 +65,8 @@ def test_the_training_part_runs_once_and_is_drawn_where_it_is_large():
     subject = storing(60, signal=True)
     accuracy(subject)
     accuracy(subject)
+    assert subject.model.rows == [120]
+    losses_of(subject, "train")  # as the generalization gap needs
     assert subject.model.rows == [120]
     part, sample = training_part(subject, examples=20)
     assert sample == "20 training examples drawn" and sum(len(b.inputs[0]) for b in part.test) == 20

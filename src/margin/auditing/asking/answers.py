@@ -399,7 +399,7 @@ def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwa
     start = time.perf_counter()
     finding, skipped, broken = None, "", ""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), plan.bounded(claim, most):
             # vmap of torch's recurrent layers is slow, which is no news to who reads the audit
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             finding = finding_of(claim, subject.drawing(most))

@@ -4,16 +4,18 @@ import fnmatch
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from margin.core import catalog
 from margin.core.catalog import Claim, Need, UnknownName, nearest
-from margin.core.findings import Subject, has_loss
+from margin.core.findings import NotAsked, Subject, has_loss
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, rows_of, sample_examples
 from margin.engine.loop import Risk
@@ -24,7 +26,7 @@ LONG = "needs about"
 LEAST = 0.2
 """Seconds that a claim takes however small the model is: what it loads, resamples and counts."""
 
-REPORT = (4.0, 1 / 30)
+REPORT = (8.0, 1 / 15)
 """Seconds, and at most which share of the budget, that are left for the findings and the report."""
 
 PART = 1 / 40
@@ -34,8 +36,11 @@ FEW = (128, 32)
 """Examples that are drawn although they take more than that: so many where they take a quarter of the time
 that remains, the second where they fit at all."""
 
-PROBE = 0.02
-"""Seconds of a pass that are enough to time it by."""
+PROBE = 0.25
+"""Seconds of a pass that are enough to time it by: a single example may take a tenth of many at once."""
+
+OVERRUN = (3.0, 1 / 8)
+"""What a question may take: so many times what is expected, or this share of the budget if that is more."""
 
 COLD = 1.0
 """Seconds below which a pass is timed twice: a library warms up, another program may have the processor."""
@@ -84,6 +89,8 @@ class Budget:
         )
         self._part = total * max(PART, 1 / named if named else 0.0)
         self._limited = math.isfinite(minutes)
+        self._until = math.inf
+        self._said: dict[tuple[str, int | None], float] = {}  # before the answer
         self._subject = subject
         self._ratios = [1.0]  # one answer does not outweigh what is expected
         self._alike: dict[str, list[float]] = {}  # of the claims of one package, which ask in one way
@@ -130,7 +137,8 @@ class Budget:
 
     def took(self, claim: Claim, seconds: float, most: int | None = None) -> None:
         """Learn from the time of an answer; where hardly any was expected or taken, it tells nothing."""
-        expected = self._expected(claim, most)
+        # what the answer has computed for all is no longer expected, and was
+        expected = self._said.pop((claim.name, most), None) or self._expected(claim, most)
         if self._limited and expected > 0 and max(expected, seconds) > LEAST:
             ratio = max(seconds - LEAST, 0.0) / expected
             ratio = min(max(ratio, 1 / FARTHEST), FARTHEST)
@@ -140,7 +148,8 @@ class Budget:
     def _expected(self, claim: Claim, most: int | None = None) -> float:
         """The passes over examples, as one was timed."""
         cost = claim.cost
-        if cost.passes <= ONE and not cost.limit and f"outputs on {cost.part}" in self._subject.kept:
+        whole = not 0 < cost.limit < self._sizes[cost.part]
+        if cost.passes <= ONE and whole and f"outputs on {cost.part}" in self._subject.kept:
             return 0.0
         examples = self._examples(claim)
         if most is not None and cost.drawn:
@@ -185,6 +194,40 @@ class Budget:
             fits = self._part / each if each > 0 else math.inf
             self._most[kind] = 2 ** int(math.log2(max(fits, FEW[0]))) if math.isfinite(fits) else sys.maxsize
         return max(examples, self._sizes["train"]) if self._most[kind] >= examples else self._most[kind]
+
+    @contextmanager
+    def bounded(self, claim: Claim, most: int | None = None) -> Iterator[None]:
+        """Within the block a pass of the model is refused that would end after the question's time.
+
+        So every loop over passes ends, whichever it is: of Lanczos, of an attack, over batches.
+
+        Raises:
+            NotAsked: By the pass that is refused: "stopped after 20 s: a pass needs about 2 s of 1 s".
+        """
+        if not self._limited:
+            yield
+            return
+        start = time.perf_counter()
+        self._said[claim.name, most] = self._expected(claim, most)
+        allowed = max(OVERRUN[0] * self.seconds(claim, most), OVERRUN[1] * self._total)
+        self._until = min(self._end, start + allowed)
+        forward, gradient = (x * self._correction(claim) for x in (self._forward, self._gradient))
+
+        def refuse_late(
+            module: nn.Module, args: tuple[Any, ...]
+        ) -> None:  # no method, which a copy would copy
+            rows = len(args[0]) if args and isinstance(args[0], Tensor) and args[0].ndim else 1
+            needs = rows * (gradient if torch.is_grad_enabled() else forward)
+            if (now := time.perf_counter()) + needs > self._until:
+                took, left = duration(now - start), duration(max(self._until - now, 0.0))
+                raise NotAsked(f"stopped after {took}: a pass needs about {duration(needs)} of {left}")
+
+        handle = self._subject.model.register_forward_pre_hook(refuse_late)
+        try:
+            yield
+        finally:
+            handle.remove()
+            self._until = math.inf  # of a copy that is kept for other questions
 
     @property
     def can_name_the_worst(self) -> bool:
@@ -239,7 +282,10 @@ def _timed(subject: Subject, batch: Batch, generator: Generator) -> tuple[float,
         found = subject.objective(subject.model, batch, generator) if own else subject.model(*batch.inputs)
         forward = _now(batch) - start
         if isinstance(found, Tensor) and found.requires_grad:
-            torch.autograd.grad(found.sum(), weights, allow_unused=True)
+            try:
+                torch.autograd.grad(found.sum(), weights, allow_unused=True)
+            except RuntimeError:  # as of one that overwrites what it returned: what needs a gradient says so
+                return forward, 3 * forward
         return forward, _now(batch) - start
 
 

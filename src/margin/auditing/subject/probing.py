@@ -1,4 +1,4 @@
-"""A stranger's module is asked its first batch a few times: what it does besides answering is said."""
+"""A stranger's module is asked a few examples a few times: what it does besides answering is said."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,11 +11,20 @@ from margin.auditing.subject.output_part import Read, path_of
 from margin.auditing.subject.outputs import name_of
 from margin.auditing.subject.user_modules import Asked, described
 from margin.core.types import Batch
-from margin.engine.evaluation import Kept, eval_mode, place_of, running, same_bits
+from margin.engine.evaluation import Kept, eval_mode, place_of, rows_of, running, same_bits
 from margin.theory.behavior.claims import EIGHT_BITS, rounds_by_batch
 
 NOISE = 10.0
 """By how many of the distances between two draws outputs may move where nothing but draws moves them."""
+
+FEW = 32
+"""Examples of the first batch that a model is asked some five times: a batch of a large one takes long."""
+
+
+def first_rows(batch: Batch) -> Batch:
+    """The first examples of a batch, all of one that cannot be cut."""
+    few = min(FEW, len(batch.inputs[0]))
+    return rows_of(batch, torch.arange(few)) if batch.divisible else batch
 
 
 def _returned(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
@@ -105,7 +114,7 @@ class Probed(NamedTuple):
 
 @torch.no_grad()
 def probe(model: nn.Module, batch: Batch, assumed: list[str]) -> Probed:
-    """Ask the first batch twice; what the model does besides answering is said."""
+    """Ask the same examples several times; what the model does besides answering is said."""
     flags = {module: module.training for module in model.modules()}
     given = tuple(x.clone() for x in batch.inputs)
     with eval_mode(model):

@@ -22,7 +22,14 @@ from margin.auditing.subject.outputs import (
     shape_of,
     task_of,
 )
-from margin.auditing.subject.probing import Probed, independent_rows, probe, run, with_one_output
+from margin.auditing.subject.probing import (
+    Probed,
+    first_rows,
+    independent_rows,
+    probe,
+    run,
+    with_one_output,
+)
 from margin.auditing.subject.user_data import batches_of, read, retyped
 from margin.auditing.subject.user_modules import (
     Asked,
@@ -91,8 +98,9 @@ def subject_of(
     check_copyable(model)
     held_out = batches_of(handed[0], model)
     as_given = model
-    model = with_one_output(model, held_out[0], output, assumed)
-    probed = _laid_out(probe(model, held_out[0], assumed), held_out[0], task, assumed)
+    first = first_rows(held_out[0])
+    model = with_one_output(model, first, output, assumed)
+    probed = _laid_out(probe(model, first, assumed), first, task, assumed)
     outputs, targets = _read(probed, held_out, task)
     chosen = task_of(task, outputs, targets, assumed)
     _check_names(class_names, chosen, outputs)
@@ -112,7 +120,7 @@ def subject_of(
         task=chosen,
         objective=risk(chosen),
         domain=_domain(domain, parts[0]),
-        independent=independent_rows(probed, held_out[0], assumed),
+        independent=independent_rows(probed, first, assumed),
         assumed=tuple(assumed),
         feature_names=feature_names,
         groups=groups,
@@ -176,15 +184,17 @@ def _without(data: Data) -> list[str]:
 def _read(probed: Probed, batches: Sequence[Batch], task: str | None) -> tuple[Tensor, Tensor | None]:
     """Outputs and targets that tell the task: of the first batch, or of all where all decide.
 
-    One output that lies outside [0, 1] tells logits from probabilities, in whichever batch it stands.
+    One output that lies outside [0, 1] tells logits from probabilities, in whichever batch it stands. Where
+    one of the first does, these stand for the rest of the batch: no target is read beside its own output.
     """
     outputs, targets = probed.outputs, batches[0].targets
     if task in ("logits", "values") or outputs.ndim > 2 or targets is None or not in_unit(outputs):
-        return outputs, targets
+        length = len(batches[0].inputs[0])
+        return outputs[torch.arange(length) % len(outputs)] if length > len(outputs) else outputs, targets
     with eval_mode(probed.model):
-        rest = [run(probed.model, batch.inputs) for batch in batches[1:]]
+        found = [run(probed.model, batch.inputs) for batch in batches]
     known = [batch.targets for batch in batches if batch.targets is not None]
-    return torch.cat([outputs, *rest]), torch.cat(known)
+    return torch.cat(found), torch.cat(known)
 
 
 def _check(batches: Sequence[Batch], task: Task, outputs: Tensor, part: str) -> int:

@@ -94,6 +94,15 @@ def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Seen]:
     return seen
 
 
+def whole(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Seen]:
+    """The call of the model alone: what its layers return is kept only where one is to be named."""
+    return [Seen("", model._get_name(), tensors(inputs), tensors(model(*inputs)))]
+
+
+Look = Callable[[nn.Module, tuple[Tensor, ...]], list[Seen]]
+"""``(model, inputs) -> calls``: of every submodule, or of the model alone."""
+
+
 EIGHT_BITS = 2.0**-4
 """What rounding to eight bits may move, as a share of the largest number: some steps of 1/127."""
 
@@ -176,14 +185,14 @@ def compared(
 
 
 @torch.no_grad()
-def _twice(subject: Subject) -> tuple[list[Seen], list[Seen]]:
-    """All calls of two runs on the same inputs, in the same state."""
+def _twice(subject: Subject, look: Look = whole, rows: int | None = None) -> tuple[list[Seen], list[Seen]]:
+    """The calls of two runs in the same state, on the same inputs or the second on the first ``rows``."""
     model, inputs = asked(subject)
     with eval_mode(model):
         kept = Kept(model)
-        first = watched(model, copies(inputs))
+        first = look(model, copies(inputs))
         kept.restore()
-        second = watched(model, copies(inputs))
+        second = look(model, copies(tuple(x[:rows] for x in inputs)))
     return first, second
 
 
@@ -194,9 +203,14 @@ def random(subject: Subject) -> Finding:
     return compared(
         "The share of examples that the model in evaluation mode answers otherwise when it is asked again",
         off,
-        lambda: culprit(first, second),
+        lambda: culprit(*_twice(subject, watched)),
         ("every other number is of one draw",) if bool(off.any()) else (),
     )
+
+
+def _refuse_draws(subject: Subject) -> None:
+    if bool(moved_rows(*_twice(subject)).any()):
+        raise NotAsked("the model draws at random: its answers move without that")
 
 
 @torch.no_grad()
@@ -206,48 +220,49 @@ def mates(subject: Subject) -> Finding:
     Raises:
         NotAsked: The model draws at random, which moves its answers too.
     """
-    first, second = _twice(subject)
-    if bool(moved_rows(first, second).any()):
-        raise NotAsked("the model draws at random: its answers move without that")
+    _refuse_draws(subject)
     model, inputs = asked(subject)
     few = max(1, len(inputs[0]) // 2)
-    with eval_mode(model):
-        alone = watched(model, copies(tuple(x[:few] for x in inputs)))
+    first, alone = _twice(subject, rows=few)
     rounded = rounds_by_batch(model)
     said = "layers are quantized dynamically: the batch decides how they round, which counts as rounding"
     return compared(
         "The share of examples that the model answers otherwise without the rest of their batch",
         moved_rows(first, alone, EIGHT_BITS if rounded else 0.0),
-        lambda: culprit(first, alone),
+        lambda: culprit(*_twice(subject, watched, few)),
         (said,) if rounded else (),
     )
 
 
 @torch.no_grad()
+def _later(subject: Subject, look: Look) -> tuple[Tensor, list[Seen], list[Seen], list[str]]:
+    """Which answers move after calls before, the first calls, the last that moved, the buffers written."""
+    model, inputs = asked(subject)
+    with eval_mode(model):
+        kept = Kept(model)
+        first = later = look(model, copies(inputs))
+        off = torch.zeros(len(inputs[0]), dtype=torch.bool)
+        for _ in range(3):
+            calls = look(model, copies(inputs))
+            here = moved_rows(first, calls)
+            off, later = off | here, calls if bool(here.any()) else later
+        return off, first, later, kept.written(model)
+
+
 def buffers(subject: Subject) -> Finding:
     """The share of examples that are answered otherwise after calls before, which may leave something behind.
 
     Raises:
         NotAsked: The model draws at random, which moves its answers too.
     """
-    first, second = _twice(subject)
-    if bool(moved_rows(first, second).any()):
-        raise NotAsked("the model draws at random: its answers move without that")
-    model, inputs = asked(subject)
-    off, later = torch.zeros(len(inputs[0]), dtype=torch.bool), first
-    with eval_mode(model):
-        kept = Kept(model)
-        for _ in range(3):
-            calls = watched(model, copies(inputs))
-            here = moved_rows(first, calls)
-            off, later = off | here, calls if bool(here.any()) else later
-        written = kept.written(model)
+    _refuse_draws(subject)
+    off, _, _, written = _later(subject, whole)
     names = ", ".join(map(repr, written[:NAMED])) + (", ..." if len(written) > NAMED else "")
     effect = "on which its answers depend" if bool(off.any()) else "on which its answers do not depend"
     return compared(
         "The share of examples that the model answers otherwise after it was asked before",
         off,
-        lambda: culprit(first, later),
+        lambda: culprit(*_later(subject, watched)[1:3]),
         (f"forward writes buffer {names}, {effect}",) if written else (),
     )
 

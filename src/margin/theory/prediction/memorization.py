@@ -14,12 +14,14 @@ import torch
 from margin.core.findings import Finding, Premise, Subject, has_labels
 from margin.core.tasks import CLASSES, VALUES
 from margin.engine.evaluation import sample_examples
+from margin.engine.loop import Risk
 from margin.theory.prediction.confusion import classified
 from margin.theory.prediction.differences import at_both_levels, independent_difference, share_limits
 from margin.theory.prediction.held_out import (
     Terms,
     independent_draws,
     kept,
+    outputs_of,
     stated,
     unanswered,
     weighted_mean,
@@ -45,7 +47,8 @@ APART = Premise(
 def training_part(subject: Subject, *, examples: int | None = MOST) -> tuple[Subject, str]:
     """The same model on its training examples, as if they were held out; and which they are where not all.
 
-    Its answers are kept with it, for all claims. Of a part in groups all examples are taken.
+    Its answers are kept with it, for all claims; of all examples they are those that the subject keeps of its
+    training part. Of a part in groups all examples are taken.
 
     Args:
         subject: A model whose training examples are known.
@@ -58,7 +61,11 @@ def training_part(subject: Subject, *, examples: int | None = MOST) -> tuple[Sub
             subject.train, None if grouped else examples, whole_batches=not subject.independent
         )
         sample = "" if found.whole else f"{found.taken:,} training examples drawn"
-        return dataclasses.replace(subject, test=found.batches, train=()), sample
+        made = dataclasses.replace(subject, test=found.batches, train=())
+        if found.whole and isinstance(subject.objective, Risk):
+            outputs_of(subject, "train")
+            made.kept.update({"outputs on test": subject.kept["outputs on train"]})
+        return made, sample
 
     return kept(subject, f"training part of {examples}", compute, lambda _: 0)
 
