@@ -77,6 +77,17 @@ def expected_of(stranger: Stranger) -> dict[str, float]:
     }
 
 
+OF_DATA = (
+    "a temperature needs two examples with a mistake",
+    "what happened was given probability 0",
+    "a half that chooses and one that judges need 40 examples",
+    "a linear model of the inputs needs one label for each example",
+    "no groups are known",
+    "the answer tells nothing",
+)
+"""Why a claim is not asked that lies in the data, whatever the model."""
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, about backward passes of quantized layers
 @pytest.mark.parametrize("build", STRANGERS, ids=lambda build: build.__name__)
 def test_a_stranger_is_audited_rightly(build) -> None:
@@ -92,7 +103,7 @@ def test_a_stranger_is_audited_rightly(build) -> None:
     for part in stranger.says:
         assert any(part in line for line in audit.assumed), audit.assumed
     unasked = [a.skipped for a in audit.answers if a.skipped and not a.skipped.endswith("--claims")]
-    assert all(any(part in reason for part in stranger.cannot) for reason in unasked), unasked
+    assert all(any(part in reason for part in (*stranger.cannot, *OF_DATA)) for reason in unasked), unasked
     assert all(any(part in reason for reason in unasked) for part in stranger.cannot)
     for name, value in expected.items():
         answer = next(a for a in audit.answers if a.claim.name == f"theory/{name}")

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+import margin
 from margin.auditing.asking.answers import ask
 from margin.auditing.subject.subjects import subject_of
 from margin.core.catalog import claims
@@ -451,3 +452,30 @@ def test_one_output_outside_of_0_to_1_beyond_the_first_few_tells_logits():
     x[40] = 1.0
     with pytest.raises(ValueError, match="all lie in"):
         subject_of(nn.Identity(), (torch.cat((x, x), 1), torch.arange(60) % 2))
+
+
+def test_a_model_that_takes_its_batch_whole_or_not_is_audited_and_said():
+    """Of a graph's layers every node is needed: nothing is cut from the batch."""
+    torch.manual_seed(0)
+    mix = torch.rand(70, 70)
+
+    class Mixing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.linear(mix @ x)
+
+    x, weight = torch.randn(70, 4), (torch.arange(70) % 2).float()
+    model = Mixing()
+    y = model(x).argmax(1)
+    y[:10] = 0
+    audit = margin.audit(model, [Batch((x,), y, weight)], claims=["risk.accuracy", "behavior.*"])
+    assert not [a.broken for a in audit.answers if a.broken]
+    assert any("takes the whole batch or none" in line for line in audit.assumed)
+    accuracy = audit.findings["theory/risk.accuracy"]
+    assert accuracy.value.item() == pytest.approx(
+        ((model(x).argmax(1) == y).double() * weight).sum().item() / 35
+    )
+    assert audit.findings["theory/behavior.random"].verdict == "holds"

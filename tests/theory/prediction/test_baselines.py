@@ -243,4 +243,4 @@ def test_broken_inputs_and_parts_are_not_asked():
     claim = claims()["theory/baseline.linear"]
     assert claim.refusal(dataclasses.replace(subject, train=())) == "needs the training examples"
     tokens = dataclasses.replace(subject, test=[train._replace(inputs=(x.long(),))])
-    assert claim.refusal(tokens) == "needs one input of real numbers"
+    assert claim.refusal(tokens) == "inputs are tokens"

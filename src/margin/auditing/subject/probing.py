@@ -12,7 +12,7 @@ from margin.auditing.subject.outputs import name_of
 from margin.auditing.subject.user_modules import Asked, described
 from margin.core.types import Batch
 from margin.engine.evaluation import Kept, eval_mode, place_of, rows_of, running, same_bits
-from margin.theory.behavior.claims import EIGHT_BITS, rounds_by_batch
+from margin.theory.behavior.claims import EIGHT_BITS, rounds_by_batch, takes
 
 NOISE = 10.0
 """By how many of the distances between two draws outputs may move where nothing but draws moves them."""
@@ -21,10 +21,13 @@ FEW = 32
 """Examples of the first batch that a model is asked some five times: a batch of a large one takes long."""
 
 
-def first_rows(batch: Batch) -> Batch:
-    """The first examples of a batch, all of one that cannot be cut."""
+def first_rows(model: nn.Module, batch: Batch) -> Batch:
+    """The first examples of a batch; all of one that cannot be cut, or whose model takes it whole or not."""
     few = min(FEW, len(batch.inputs[0]))
-    return rows_of(batch, torch.arange(few)) if batch.divisible else batch
+    if not batch.divisible or few == len(batch.inputs[0]):
+        return batch
+    first = rows_of(batch, torch.arange(few))
+    return first if takes(model, first.inputs) else batch
 
 
 def _returned(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
@@ -190,7 +193,11 @@ def independent_rows(probed: Probed, batch: Batch, assumed: list[str]) -> bool:
         assumed.append("the examples do not read each other (one example shows nothing)")
         return True
     with eval_mode(model):
-        alone = run(model, tuple(x[:few] for x in batch.inputs))
+        try:
+            alone = run(model, tuple(x[:few] for x in batch.inputs))
+        except ValueError:
+            assumed.append("the examples of a batch read each other: the model takes the whole batch or none")
+            return False
     gap = _apart(alone, outputs[:few])
     # of a model that draws, other draws alone move the outputs
     eight = _size(outputs) * EIGHT_BITS if rounds_by_batch(model) else 0.0

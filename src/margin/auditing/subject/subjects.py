@@ -98,7 +98,7 @@ def subject_of(
     check_copyable(model)
     held_out = batches_of(handed[0], model)
     as_given = model
-    first = first_rows(held_out[0])
+    first = first_rows(model, held_out[0])
     model = with_one_output(model, first, output, assumed)
     probed = _laid_out(probe(model, first, assumed), first, task, assumed)
     outputs, targets = _read(probed, held_out, task)

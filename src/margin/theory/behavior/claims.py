@@ -57,9 +57,24 @@ def has_rows(subject: Subject) -> bool:
 
 def asked(subject: Subject) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model as it came, and the inputs of its first examples: all of a batch that cannot be cut."""
-    batch = subject.test[0]
-    cut = batch.divisible and (subject.independent or subject.as_given is not None)
-    return subject.as_given or subject.model, tuple(x[:FEW] if cut else x for x in batch.inputs)
+    batch, model = subject.test[0], subject.as_given or subject.model
+    few = tuple(x[:FEW] for x in batch.inputs)
+    cut = batch.divisible and (subject.independent or (subject.as_given is not None and takes(model, few)))
+    return model, few if cut else batch.inputs
+
+
+@torch.no_grad()
+def takes(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
+    """Whether a model answers these inputs: a graph's layers need its every node."""
+    with eval_mode(model):
+        kept = Kept(model)
+        try:
+            model(*copies(inputs))
+        except Exception:  # what is wrong with the model, the whole batch tells
+            return False
+        finally:
+            kept.restore()
+    return True
 
 
 def copies(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -218,11 +233,13 @@ def mates(subject: Subject) -> Finding:
     """The share of examples that are answered otherwise without the rest of their batch.
 
     Raises:
-        NotAsked: The model draws at random, which moves its answers too.
+        NotAsked: The model draws at random, which moves its answers too, or takes no part of a batch.
     """
     _refuse_draws(subject)
     model, inputs = asked(subject)
     few = max(1, len(inputs[0]) // 2)
+    if not takes(model, tuple(x[:few] for x in inputs)):
+        raise NotAsked("the model takes the whole batch or none")
     first, alone = _twice(subject, rows=few)
     rounded = rounds_by_batch(model)
     said = "layers are quantized dynamically: the batch decides how they round, which counts as rounding"
