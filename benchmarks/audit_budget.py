@@ -126,7 +126,7 @@ def many_examples():
     x = torch.randn(120_000, 20)
     y = (x @ torch.randn(20, 5) + torch.randn(120_000, 5)).argmax(1)
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 5))
-    return trained(model, x[100_000:], y[100_000:], 500), x, y, 100_000, (-5.0, 5.0)
+    return trained(model, x[100_000:], y[100_000:], 500), x, y, 100_000, (-8.0, 8.0)
 
 
 CASES = {

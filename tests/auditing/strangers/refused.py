@@ -37,7 +37,7 @@ def returns_a_sparse_tensor() -> Refused:
 
 def returns_a_row_for_each() -> Refused:
     model = Returning(mlp(64, 8, 10), lambda z: [row[: 5 + i % 3] for i, row in enumerate(z)])
-    return Refused(model=model, data=_data(), way="list of [0], [1], [2], [3], [4] and 145 more; ")
+    return Refused(model=model, data=_data(), way="list of [0], [1], [2], [3], [4] and 27 more; ")
 
 
 def returns_a_dict_of_two() -> Refused:
