@@ -30,10 +30,10 @@ from margin.engine.evaluation import ExampleSample, counts
 from margin.engine.loop import risk
 from margin.nn.preprocessed import core_of
 
-MOST_NUMBERS = 2_000_000
+MOST_NUMBERS = 500_000
 """Numbers of the training set that are looked at, all classes together: some seconds' work."""
 
-MOST_EXAMPLES = 20_000
+MOST_EXAMPLES = 5_000
 
 DIRECTIONS = 20_000
 
