@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,10 @@ def test_the_example_audits_a_module(
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3))
     torch.save(model.state_dict(), "weights.pt")
     example = re.search(r"```python\n(import margin.*?)```", README, re.DOTALL)[1]
-    exec(compile(example, "README.md", "exec"), {})
-    assert "robust" in capsys.readouterr().out
+    names: dict[str, Any] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert "40 held-out examples" in capsys.readouterr().out
+    assert "linf.sandwich" in str(names["audit"].table())
     assert (tmp_path / "audit" / "report.html").stat().st_size > 20_000
 
 

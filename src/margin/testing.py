@@ -98,12 +98,12 @@ def tiny_data(entry: Entry) -> Data:
     return rescaled(data, Training().over(entry.defaults).scale)
 
 
-def built(entry: Entry, data: Data, seed: int = 0) -> nn.Module:
-    """The entry's model as the data dictate, with the default options."""
+def built(entry: Entry, data: Data, seed: int = 0, options: Mapping[str, Any] | None = None) -> nn.Module:
+    """The entry's model as the data dictate, with the default options but for those that are given."""
     build = resolve(entry.build)
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        module: nn.Module = call_with(build, data.spec, {}, entry.name)
+        module: nn.Module = call_with(build, data.spec, options or {}, entry.name)
     return module
 
 

@@ -272,9 +272,15 @@ def test_a_hook_sees_the_row_of_its_step(tmp_path: Path) -> None:
     assert (seen, fit_reason) == ([0, 2, 2, 4], "max_steps")
 
 
-def test_patience_waits_for_nothing_where_no_part_is_held_out_to_choose_by(tmp_path: Path) -> None:
+def test_patience_that_is_asked_for_needs_a_part_to_choose_by_and_a_default_waits_for_nothing(
+    tmp_path: Path,
+) -> None:
     data = open_source("two-moons", {"val": 0.0, "examples": 60})
     training = Training(epochs=30, patience=2, batch_size="all")
-    run = train("mlp", data, {}, training, out=tmp_path / "run")
+    with pytest.raises(ValueError, match="nothing is held out; leave out --patience"):
+        train("mlp", data, {}, training, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run = train("mlp", data, {}, replace(training, patience=None), out=tmp_path / "run")
     assert run.reason == "max_steps"
+    assert run.record["training"]["patience"] == 15
     assert run.checkpoints["last"] == 30

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import counts, drawn_rows
+from margin.engine.evaluation import counts, drawn_rows, expand_weight
 
 ELEMENTS = 2_500_000
 """Numbers of a drawn sample at most, and of its rows:"""
@@ -142,13 +142,14 @@ def drawn(subject: Subject) -> tuple[Drawn, Drawn]:
 
 
 def part_labels(batches: Sequence[Batch]) -> Int[Tensor, " rows"]:
-    """The label of each row that counts."""
-    rows = [
-        batch.targets.detach().cpu().flatten().long()[i]
-        for _, batch, i in rows_of_batches(batches)
-        if batch.targets is not None
-    ]
-    return torch.cat(rows) if rows else torch.zeros(0, dtype=torch.int64)
+    """The label of each example that counts, which need not be a row of the inputs: a graph has many."""
+    found = [torch.zeros(0, dtype=torch.int64)]
+    for batch in batches:
+        if batch.targets is not None:
+            labels = batch.targets.detach().cpu().long()
+            weight = None if batch.weight is None else batch.weight.cpu()
+            found.append(labels[expand_weight(torch.ones_like(labels), weight) > 0])
+    return torch.cat(found)
 
 
 def feature_name(subject: Subject, index: int) -> str:
