@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq, minimize_scalar
-from scipy.stats import binom, multinomial, norm
+from scipy.stats import binom, multinomial, norm, t, ttest_1samp
 
 from margin.theory.prediction.differences import (
     SURE,
@@ -123,8 +123,15 @@ def test_weighted_shares_are_worth_fewer_examples():
     weight = torch.tensor([1.0, 2, 1, 3, 1]).double()
     terms = Terms(weight, weight, torch.arange(5))
     assert paired_shares(first, second, terms) == pytest.approx(paired_difference(6 / 8, 1 / 8, 64 / 16))
+    # three examples of 2, 2 and 1 terms, ahead by 1, 0 and 1 of them: the error of a ratio, by Student's t
     pairs = terms._replace(weight=torch.ones(5).double(), example=torch.tensor([0, 0, 1, 1, 2]))
-    assert paired_shares(first, second, pairs) == pytest.approx(paired_difference(3 / 5, 1 / 5, 25 / 9))
+    off = np.array([1 - 2 * 0.4, 0 - 2 * 0.4, 1 - 1 * 0.4])
+    half = t.ppf(0.975, 2) * math.sqrt(3 / 2 * (off**2).sum()) / 5
+    expected = [0.4, max(0.4 - half, -1), min(0.4 + half, 1)]
+    assert list(paired_shares(first, second, pairs)) == pytest.approx(expected)
+    whole = pairs._replace(example=torch.tensor([0, 1, 2, 3, 3]), weight=torch.ones(5).double())
+    alike = paired_shares(torch.tensor([1, 1, 0, 1, 1]).bool(), second, whole)
+    assert alike == pytest.approx(paired_difference(3 / 5, 1 / 5, 25 / 7))
 
 
 def test_a_verdict_rests_on_four_standard_errors():
@@ -133,3 +140,19 @@ def test_a_verdict_rests_on_four_standard_errors():
     assert found.value.tolist() == [0.5, 0.5]
     assert found.interval[1].tolist() == pytest.approx([0.5 + SURE] * 2)
     assert found.printed[0].tolist() == pytest.approx([0.5 - 0.95] * 2)
+
+
+def test_several_terms_an_example_are_one_draw_that_is_neither_right_nor_wrong():
+    """Mutants: terms as draws, which is far too narrow; examples that are right or wrong as a whole."""
+    generator = torch.Generator().manual_seed(3)
+    first, second = (torch.rand(12, 400, generator=generator) < p for p in (0.8, 0.7))
+    first[:3] = True  # some examples are easier
+    terms = Terms(
+        torch.ones(4800, dtype=torch.float64),
+        torch.ones(4800, dtype=torch.float64),
+        torch.arange(12).repeat_interleave(400),
+    )
+    apart = (first.double() - second.double()).mean(1).numpy()
+    expected = ttest_1samp(apart, 0).confidence_interval(0.95)
+    found = paired_shares(first.flatten(), second.flatten(), terms)
+    assert list(found) == pytest.approx([apart.mean(), expected.low, expected.high], rel=1e-9)

@@ -60,7 +60,7 @@ def _fallen(evidence: Evidence) -> list[Sentence]:
     place = fallen[0] if fallen else last
     radius = f"{rounded(float(eps[place]), 3)} ({rounded(100 * float(shares[place]))} % of the range)"
     certified = _certified(evidence, clean)
-    which = re.match(r"Of (\d[^,]* of [^,]*),", found.statement)  # some of the examples, not all
+    which = re.match(r"Of ([\d,]+ of [\d,]+[^,]*),", found.statement)  # some of the examples, not all
     from_clean = f"of {rounded(clean, 3)}" + (f" ({which[1]})" if which else "")
     if not fallen:
         if parts[last].value == clean and float(shares[last]) >= FAR:

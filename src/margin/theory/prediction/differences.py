@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import STANDARD_ERRORS
-from margin.theory.prediction.held_out import Terms, normal_quantile, weighted_mean, wilson
-from margin.theory.prediction.residuals import Interval
+from margin.theory.prediction.held_out import Terms, normal_quantile, per_example, weighted_mean, wilson
+from margin.theory.prediction.residuals import Interval, student_quantile
 
 SURE = math.erf(STANDARD_ERRORS / math.sqrt(2))
 """The level of the interval that a verdict rests on: a normal error beyond it is 1 in 16,000."""
@@ -121,12 +121,21 @@ def _last_kept(inside: float, end: float, rejected: Callable[[float], bool]) -> 
 def paired_shares(first: Tensor, second: Tensor, terms: Terms, *, level: float = PRINTED_LEVEL) -> Interval:
     """The weighted difference of how often each of two is right on the same terms, with its limits.
 
+    Where examples have several terms, as an image has pixels, an example's own difference is no longer right
+    or wrong: the limits are then Student's, of the spread between examples.
+
     Args:
         first: Which terms the first is right on.
         second: Which the second is.
         terms: Weight and example of the same terms; their values are not read.
         level: Intended probability of covering the truth, in (0, 1).
     """
+    apart = terms._replace(values=first.double() - second.double())
+    total, weight = per_example(apart)
+    if not bool(((total / weight) % 1 == 0).all()):  # else each example is a draw, right or wrong
+        estimate = weighted_mean(apart)
+        found, half = float(estimate.mean), student_quantile(level, len(total)) * float(estimate.stderr)
+        return Interval(found, max(found - half, -1.0), min(found + half, 1.0))
     ahead, behind = (
         weighted_mean(terms._replace(values=alone.double())) for alone in (first & ~second, second & ~first)
     )
