@@ -274,7 +274,7 @@ class Interrupted(KeyboardInterrupt):
         self.audit = audit
 
 
-# 10 parameters: what is asked of what, how far it may go, and what is shown beside the answers
+# 11 parameters: what is asked of what, how far it may go, and what is shown beside the answers
 def ask(
     subject: Subject,
     claims: Iterable[Claim],

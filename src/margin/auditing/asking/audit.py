@@ -29,7 +29,7 @@ MINUTES = 2.0
 """What an audit may take, where nothing else is said."""
 
 
-# 14 parameters: the model, its data and how both are read; what is asked, required and allowed
+# 15 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
     model: Any = None,
     data: Any = None,
