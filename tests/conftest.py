@@ -18,6 +18,12 @@ collect_ignore = ["unhooked"] if CHECKED else []
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Weights that a test draws without a seed are the same in every run, in whatever order."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def finding():
     """A finding of one number, but for what a test says of it."""

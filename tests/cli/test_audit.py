@@ -387,6 +387,7 @@ def test_what_is_stopped_keeps_the_findings_and_says_so(here: Path, sent: signal
         "    def __init__(self):\n"
         "        super().__init__()\n"
         "        self.linear = nn.Linear(4, 3)\n"
+        "        nn.init.constant_(self.linear.bias, 9.0)\n"  # outputs that are no probabilities
         "    def forward(self, x):\n"
         "        time.sleep(0.3)\n"
         "        return self.linear(x)\n"
