@@ -13,6 +13,7 @@ from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.theory.curvature.hessian import pieces_of, risk_hessian
+from margin.theory.dynamics import gradient_noise
 from margin.theory.dynamics.gradient_noise import (
     GradientSample,
     demo,
@@ -296,3 +297,20 @@ def test_a_parameter_without_axes_has_gradients_too():
     batch = Batch((y[:, None],), y)
     subject = Subject(model=Constant(), test=[batch], train=[batch], task=VALUES, objective=risk(VALUES))
     assert variance(subject).value.item() == pytest.approx(21)
+
+
+def test_gradients_are_sampled_once_for_both_claims_and_not_begun_where_one_does_not_fit(monkeypatch):
+    subject, calls = demo(), []
+    sampled = gradient_noise._sampled
+    monkeypatch.setattr(gradient_noise, "_sampled", lambda *given: calls.append(given) or sampled(*given))
+    variance(subject)
+    scale(subject)
+    assert len(calls) == 1
+    scale(subject.drawing(4))
+    assert len(calls) == 2
+    dim = sum(p.numel() for p in subject.model.parameters())
+    monkeypatch.setattr(gradient_noise, "MEMORY", 24 * dim - 1)
+    with pytest.raises(NotAsked, match="do not fit in memory"):
+        variance(subject)
+    monkeypatch.setattr(gradient_noise, "MEMORY", 24 * dim)
+    assert variance(subject).value.isfinite()

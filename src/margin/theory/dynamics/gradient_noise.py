@@ -22,7 +22,10 @@ from margin.engine.evaluation import weighted_sum
 from margin.engine.loop import risk
 from margin.theory.curvature.hessian import MEMORY, differentiating, pieces_of, real_terms
 from margin.theory.curvature.trained_weights import differentiated
-from margin.theory.prediction.held_out import held_out_terms
+from margin.theory.prediction.held_out import held_out_terms, kept
+
+NUMBERS = 24
+"""Bytes a weight that an example's gradient takes: in the model's type, in float64, less the mean."""
 
 Replacement = Literal["with", "without"]
 
@@ -97,7 +100,7 @@ Gradients = Callable[[Batch], tuple[Float[Tensor, "n dim"], Float[Tensor, " n"]]
 def _counted(rows: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     rows, weight = rows.detach().double().cpu(), weight.detach().double().cpu()
     # An example of weight 0 counts for nothing, be it NaN.
-    return torch.where(weight[:, None] > 0, rows, 0), weight
+    return rows.masked_fill_(~(weight[:, None] > 0), 0), weight
 
 
 def together(model: nn.Module, objective: Objective) -> Gradients:
@@ -171,8 +174,7 @@ def gradient_sample(
     if dim == 0:
         raise ValueError("gradients need parameters that require one: the model has none")
     with differentiating(model, batches, objective, memory=memory) as (asked, examples, chunk, _):
-        # Rows in the model's type and in float64, and their distances from the mean.
-        size = max(1, min(memory // (24 * dim), chunk or memory))
+        size = max(1, min(memory // (NUMBERS * dim), chunk or memory))
         gradients = _fastest(asked, next(pieces_of(examples, 1)), objective)
         mean, total = torch.zeros(dim, dtype=torch.float64), 0.0
         for piece in pieces_of(examples, size):
@@ -258,7 +260,19 @@ MARKOV = (
 
 
 def _asked(subject: Subject, examples: int | None, memory: int) -> tuple[GradientSample, str, bool]:
-    """The gradients, how a statement calls the examples, and whether they are all of them."""
+    """The gradients, how a statement calls the examples, and whether they are all of them; computed once.
+
+    Raises:
+        NotAsked: Those of one example do not fit in memory, with what is computed of them.
+    """
+    dim = sum(p.numel() for p in subject.model.parameters() if p.requires_grad)
+    if NUMBERS * dim > MEMORY:
+        raise NotAsked(f"an example's gradient by {dim:,} weights and its distance do not fit in memory")
+    name = f"gradients {subject.at_most(examples)} {memory}"
+    return kept(subject, name, lambda: _sampled(subject, examples, memory), lambda _: 0)
+
+
+def _sampled(subject: Subject, examples: int | None, memory: int) -> tuple[GradientSample, str, bool]:
     sample = differentiated(subject, examples)
     gradients = gradient_sample(subject.model, sample.batches, subject.objective, memory=memory)
     losses = held_out_terms(subject.model, sample.batches, subject.objective).values
