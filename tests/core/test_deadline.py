@@ -48,10 +48,10 @@ def test_a_loop_ends_soon_after_its_time_and_a_linear_program_within():
         lambda: calibrated_errors(P[:, 0].repeat(2500), G, resamples=10_000),  # 10 billion draws
         lambda: by_linear_program(z),
     ):
-        start = time.perf_counter()
-        with pytest.raises(NotAsked, match=r"stopped after .*: its time is up"), deadline(start + 0.2):
+        start, until = time.process_time(), time.perf_counter() + 0.2
+        with pytest.raises(NotAsked, match=r"stopped after .*: its time is up"), deadline(until):
             long()
-        assert time.perf_counter() - start < 3
+        assert time.process_time() - start < 3  # of the processor, which others may have meanwhile
 
 
 def test_what_comes_next_is_refused_where_it_would_end_late():
