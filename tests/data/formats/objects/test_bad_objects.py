@@ -10,8 +10,10 @@ import polars as pl
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler
 
+from margin.auditing.subject.named_inputs import Naming
 from margin.auditing.subject.user_data import read
 from margin.data.open import open_data
 
@@ -202,7 +204,8 @@ PAIR = f"{GIVEN} must be a pair (x, y), batches, Examples or Data"
         ),
         (
             Listed([{"a": X[0]}]),
-            f"{GIVEN}, batch 0: an item must be (x, y) or (x1, x2, ..., y): got dict",
+            f"{GIVEN}, batch 0: the target must have one of the names "
+            "labels, label, targets, target, y: got a",
         ),
         (Listed([]), f"{GIVEN} must have at least one example: they are empty"),
         (Stream([]), f"{GIVEN} must have at least one example: they are empty"),
@@ -216,7 +219,7 @@ PAIR = f"{GIVEN} must be a pair (x, y), batches, Examples or Data"
     ],
 )
 def test_what_a_module_cannot_be_audited_on(source: object, message: str) -> None:
-    assert refusal(read, source, (), GIVEN) == message
+    assert refusal(read, source, (), GIVEN, Naming(nn.Linear(3, 2))) == message
 
 
 FRAMES = {
