@@ -182,12 +182,14 @@ class Cost:
         part: The examples: test, or train where they are known.
         limit: Examples at most, 0 for all.
         drawn: Whether fewer examples may be drawn, by ``Subject.at_most``, where there is less time.
+        beside: Seconds that an example of that part, or a held-out one, takes of a core beside the passes.
     """
 
     passes: float = 1.0
     part: Literal["test", "train"] = "test"
     limit: int = 0
     drawn: bool = False
+    beside: float = 0.0
 
 
 def drawn(passes: float, limit: int = 1024) -> Cost:

@@ -342,7 +342,7 @@ def ask(
     audit = Audit(
         title=title or subject.model._get_name(),
         answers=tuple(answers[claim.name] for claim in claims),
-        assumed=subject.assumed,
+        assumed=(*subject.assumed, *plan.assumed),
         facts=known,
         history=tuple(history),
         worst_examples=hard,
