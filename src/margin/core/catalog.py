@@ -331,6 +331,7 @@ class Format:
         files: Path of ``(source) -> files``, one an example of new data.
         real: Whether an example is one tensor of real numbers, unless its type says otherwise.
         numbers: Whether a shape, a type and classes are recorded of it.
+        labeled: Where its examples may have no targets, how they get some, in the words of a message.
         refusal: Why it has no reader, in the words of a message.
         record: Beside what is recorded of all data, the keys of its encoding and what they may hold (see
             :mod:`margin.data.schema`).
@@ -348,6 +349,7 @@ class Format:
     files: str = ""
     real: bool = False
     numbers: bool = False
+    labeled: str = ""
     refusal: str = ""
     record: Mapping[str, Any] | None = None
     also: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
