@@ -17,7 +17,7 @@ CLASS_TASKS = ("classes", "binary", "multilabel", "scores", "halfspace")
 def is_own(model: str) -> bool:
     """Whether a model is the path of a module of the user's own, ``package.module:name``."""
     prefix, _, rest = model.partition(":")
-    is_file = prefix in prefixes() and (Path(rest).exists() or bool(Path(rest).suffix))
+    is_file = prefix in prefixes() and (Path(rest).exists() or not Path(f"{prefix}.py").exists())
     return is_user_model(model) and not is_file
 
 
