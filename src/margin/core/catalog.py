@@ -38,12 +38,18 @@ GROUP = "margin"
 """The group of entry points by which an installed package adds a module of tables to ours."""
 
 
+Target = str | Any
+"""A dotted path; in the entry of a user's own module, which no table holds, the object itself."""
+
+
 class UnknownName(ValueError):
     """A name that no table holds; the message gives the nearest."""
 
 
-def resolve(path: str) -> Any:
-    """The object at a dotted path ``"package.module:name"``."""
+def resolve(path: Target) -> Any:
+    """The object at a dotted path ``"package.module:name"``; what is no path is the object itself."""
+    if not isinstance(path, str):
+        return path
     module, _, name = path.partition(":")
     target: Any = import_module(module)
     for part in name.split("."):
@@ -80,8 +86,8 @@ class Entry:
     """
 
     name: str
-    build: str
-    task: str
+    build: Target
+    task: Target
     tiny: str
     summary: str
     reference: str
