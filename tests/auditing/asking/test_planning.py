@@ -17,6 +17,7 @@ from margin.core.catalog import Cost, drawn
 from margin.core.deadline import duration
 from margin.core.findings import NotAsked, finding_of
 from margin.core.types import Batch, Domain
+from margin.data.examples import Arrays, InOrder
 from margin.engine.evaluation import sample_examples
 from margin.theory.prediction.held_out import outputs_of
 
@@ -458,3 +459,31 @@ def test_what_a_question_computes_beside_its_passes_is_expected(slow, claim_of, 
     for seconds, cost in costs.items():
         expected = Budget(whole, 1.0).seconds(replace(claim_of(lambda s: finding()), cost=cost)) - LEAST
         assert expected == pytest.approx(seconds + (0.1 * (trained - 60) if seconds == 8.0 else 0.0))
+
+
+def test_batches_are_cut_to_what_a_pass_may_hold(slow, monkeypatch):
+    """Of 3 MB an example 44 would fit in the 128 MiB that are allowed: 32 is the power of 2."""
+    cost = PassCost(Passes(1e-4, 1e-4), Passes(1e-4, 1e-4), held=3e6)
+    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda subject: cost)
+    x, y = torch.randn(100, 4), torch.arange(100) % 3
+    lazy = InOrder(Arrays((x,), y, groups=torch.arange(100)), 50, dtype=torch.float64)
+    large = replace(slow, test=[Batch((x[:80],), y[:80]), Batch((x[80:],), y[80:])], train=lazy)
+    found = Budget(large, 2.0).within(large)
+    assert [len(batch.inputs[0]) for batch in found.test] == [32, 32, 16, 20]
+    assert torch.equal(torch.cat([batch.inputs[0] for batch in found.test]), x)
+    assert [len(batch.inputs[0]) for batch in found.train] == [32, 32, 32, 4]
+    assert found.train.examples is lazy.examples and found.train[0].inputs[0].dtype == torch.float64
+    assert torch.equal(torch.cat([batch.targets for batch in found.train]), y)
+    for whole in (replace(large, independent=False), replace(slow, train=slow.test)):
+        assert Budget(whole, 2.0).within(whole) is whole
+    assert Budget(large).within(large) is large
+
+
+def test_of_which_held_out_examples_a_question_is_asked_is_said(slow, claim_of, finding, monkeypatch):
+    passes_cost(monkeypatch, 1e-3)
+    large = replace(slow, test=[Batch((torch.randn(1000, 4),), torch.arange(1000) % 3)])
+    claim = replace(claim_of(lambda s: finding()), cost=Cost(50, limit=512, drawn=True))
+    audit = ask(large, [claim], minutes=2.0, everything=False)
+    assert next(iter(audit.findings.values())).sample == "128 drawn"  # of 3 s, 50 passes of 1 ms: 60
+    audit = ask(large, [replace(claim, cost=Cost(2, limit=512, drawn=True))], minutes=2.0, everything=False)
+    assert next(iter(audit.findings.values())).sample == ""  # all of the 512 that its row names

@@ -366,3 +366,13 @@ def test_weights_that_no_layer_is_asked_for_give_no_signal() -> None:
     subject = Subject(model=model, test=[batch], task=VALUES, objective=reading)
     assert not has_layers(subject)
     assert has_layers(replace(subject, objective=lambda m, b, g: m(b.inputs[0]).square().sum(1)))
+
+
+def test_few_examples_are_looked_at_where_no_more_are_allowed():
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    batch = Batch((x,), torch.arange(40) % 2)
+    subject = Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES)).drawing(16)
+    assert "over 16 held-out examples" in activations(subject).statement
+    assert "over 16 held-out examples" in gradients(subject).statement
+    assert "for all of 16 held-out examples" in dead(subject).statement

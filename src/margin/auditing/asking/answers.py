@@ -21,7 +21,7 @@ from torch import Tensor
 from margin.auditing.asking.budget import Budget
 from margin.auditing.asking.outcomes import FILE, outcomes, write_outcomes
 from margin.auditing.asking.requirements import Judgment, Requirement, Status, check_requirement
-from margin.auditing.asking.side_effects import Snapshot
+from margin.auditing.asking.side_effects import Snapshot, give_back_memory
 from margin.auditing.asking.worst_examples import WorstExamples, worst_examples
 from margin.auditing.subject.user_modules import lacking
 from margin.core.catalog import Claim, nearest, resolve
@@ -403,11 +403,12 @@ def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwa
             # vmap of torch's recurrent layers is slow, which is no news to who reads the audit
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             finding = finding_of(claim, subject.drawing(most))
-        if plan.drawn_of_test and claim.cost.part == "test" and not finding.sample:
-            finding = replace(finding, sample=plan.drawn_of_test)
+        finding = replace(finding, sample=finding.sample or plan.sample(claim, most))
     except Exception as error:
         skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
         broken = "" if skipped else traceback.format_exc()
+    if claim.cost.passes >= 3:  # so many hold graphs
+        give_back_memory()
     plan.took(claim, seconds := time.perf_counter() - start, most)
     if difference := before.difference(subject):
         raise RuntimeError(

@@ -19,7 +19,9 @@ from margin.core.catalog import Claim, Need, UnknownName, nearest
 from margin.core.deadline import check_deadline, deadline, duration
 from margin.core.findings import Subject
 from margin.core.types import Batch
+from margin.data.examples import InOrder
 from margin.engine.evaluation import sample_examples
+from margin.theory.curvature.hessian import pieces_of
 
 LONG = "needs about"
 """How the reason begins for which there was no time for a claim."""
@@ -36,6 +38,9 @@ PART = 1 / 40
 FEW = (128, 32)
 """Examples that are drawn although they count for more: so many up to a quarter of the budget, else the
 second."""
+
+HELD = 2**27
+"""Bytes that a pass over a batch may hold: a graph that is differentiated again holds several times that."""
 
 OVERRUN = (3.0, 1 / 8)
 """What a question may take: so many times what is expected, or this share of the budget if that is more."""
@@ -103,22 +108,28 @@ class Budget:
         self.needs: dict[Need, bool] = {}  # which are met, as far as was found out
         cost = cost_of_passes(subject) if self._limited else PassCost()
         self._timed, self._counted = cost.timed, cost.counted.times(cost.slower)
+        self._rows = 2 ** int(math.log2(max(HELD / cost.held, 2.0))) if cost.held else sys.maxsize
         self.assumed = (SLOW.format(cost.slower),) if cost.slower > 1 else ()
 
     def within(self, subject: Subject) -> Subject:
         """The subject with as many held-out examples as the model answers in a quarter of the time, counted.
 
         All of them, where they fit, read each other or stand in groups; else a power of 2 drawn at random, at
-        least 128.
+        least 128. Batches are cut to as many as hold some memory in a pass.
         """
         fits = self._fits(self._total / 4, self._counted.forward)
-        if subject.groups or not subject.independent or self._sizes["test"] <= fits:
+        if not subject.independent:
             return subject
-        found = sample_examples(subject.test, fits)
-        self._subject = replace(subject, test=list(found.batches))
-        self._sizes["test"] = found.taken
-        self.drawn_of_test = f"{found.taken:,} of {found.among:,} drawn"
-        return self._subject
+        if not subject.groups and self._sizes["test"] > fits:
+            found = sample_examples(subject.test, fits)
+            subject = replace(subject, test=list(found.batches))
+            self._sizes["test"] = found.taken
+            self.drawn_of_test = f"{found.taken:,} of {found.among:,} drawn"
+        test, train = (cut(batches, self._rows) for batches in (subject.test, subject.train))
+        if test is not subject.test or train is not subject.train:
+            subject = replace(subject, test=test, train=train)
+        self._subject = subject
+        return subject
 
     def _fits(self, seconds: float, each: float) -> int:
         """How many examples count for so many seconds at most: a power of 2, at least 128."""
@@ -193,6 +204,13 @@ class Budget:
             return FEW[1]
         return max(examples, self._sizes["train"]) if most >= examples else most
 
+    def sample(self, claim: Claim, most: int | None) -> str:
+        """Which held-out examples a question is asked of, where not of all that its row says: "128 drawn"."""
+        if claim.cost.part != "test":
+            return ""
+        few = most is not None and most < self._examples(claim) and self._subject.independent
+        return f"{most:,} drawn" if few else self.drawn_of_test
+
     @contextmanager
     def bounded(self, claim: Claim, most: int | None = None) -> Iterator[None]:
         """Within the block a pass of the model is refused that would end after the question's time.
@@ -243,6 +261,17 @@ class Budget:
 def _each(claim: Claim, passes: Passes) -> float:
     """Seconds of one of a question's passes over an example; of many, most are of a gradient, of 3."""
     return max(passes.forward, passes.gradient / 3) if claim.cost.passes >= 3 else passes.forward
+
+
+def cut(batches: Sequence[Batch], rows: int) -> Sequence[Batch]:
+    """The same examples in batches of at most so many, where theirs can be cut."""
+    if not len(batches) or len(batches[0].inputs[0]) <= rows or not batches[0].divisible:
+        return batches
+    if isinstance(batches, InOrder):
+        return InOrder(
+            batches.examples, rows, dtype=batches.dtype, device=batches.device, share=batches.share
+        )
+    return list(pieces_of(batches, rows))
 
 
 def _rank(claim: Claim) -> int:

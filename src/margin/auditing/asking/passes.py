@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
@@ -21,10 +22,10 @@ from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, rows_of
 from margin.engine.loop import Risk
 
-FLOPS = 3e10
+FLOPS = 5e10
 """Floating-point operations a second of the reference core: one of a server of 2020, in float32."""
 
-BYTES = 4e9
+BYTES = 5e9
 """Bytes a second that it reads or writes."""
 
 OVERHEAD = 4e-6
@@ -69,10 +70,12 @@ class PassCost(NamedTuple):
     Args:
         counted: In seconds of the reference core: the same on every machine.
         timed: In seconds of this machine, as busy as it is.
+        held: Bytes that a forward pass holds for the backward one.
     """
 
     counted: Passes = Passes()
     timed: Passes = Passes()
+    held: float = 0.0
 
     @property
     def slower(self) -> float:
@@ -162,25 +165,34 @@ def cost_of_passes(subject: Subject) -> PassCost:
     with eval_mode(subject.model) as generator:
         while True:
             part = rows_of(batch, torch.arange(size)) if size < length else batch
-            counted, timed = _counted(subject, part, generator)
+            counted, timed, held = _counted(subject, part, generator)
             if counted.gradient > PROBE or timed.gradient > SLOWER * PROBE or size >= length:
                 break
             size = min(4 * size, length)
         if timed.gradient < COLD:
             again = [_passes(subject, part, generator, _clock(part))[0] for _ in range(2)]
             timed = Passes(*map(min, zip(*again, strict=True)))
-    return PassCost(counted.times(1 / max(size, 1)), timed.times(1 / max(size, 1)))
+    share = 1 / max(size, 1)
+    return PassCost(counted.times(share), timed.times(share), held * share)
 
 
-def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passes, Passes]:
-    """Both passes counted, and timed, which counting makes a little longer."""
+def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passes, Passes, int]:
+    """Both passes counted, and timed, which counting makes a little longer; the bytes they hold."""
     counter, clock = Counter(), _clock(part)
+    weights = {x.data_ptr() for x in (*subject.model.parameters(), *subject.model.buffers())}
+    held: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in weights:
+            held[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
     try:
-        with counter:
+        with counter, saved_tensors_hooks(pack, lambda tensor: tensor):
             counted, timed = _passes(subject, part, generator, lambda: counter.seconds, clock)
     except (RuntimeError, TypeError):  # its operations cannot be seen, as a script's; or the model is broken
         (timed,), counted = _passes(subject, part, generator, clock), Passes()
-    return Passes(*(max(seconds, OVERHEAD) for seconds in counted)), timed
+    return Passes(*(max(seconds, OVERHEAD) for seconds in counted)), timed, sum(held.values())
 
 
 def _passes(

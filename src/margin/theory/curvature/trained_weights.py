@@ -113,12 +113,12 @@ def vectors_within(dim: int, memory: int, itemsize: int, *, least: int, most: in
 
 
 def lanczos_steps(hessian: RiskHessian, most: int) -> int:
-    """How many steps of the Lanczos process fit in memory, at most so many: it holds two vectors a step.
+    """How many steps of the Lanczos process fit in half of the memory, at most so many: a vector a step.
 
     Raises:
         NotAsked: Too few do for an end of the spectrum to be found.
     """
-    fit = MEMORY // (2 * hessian.dim * hessian.dtype.itemsize)
+    fit = MEMORY // 2 // (hessian.dim * hessian.dtype.itemsize)
     if fit < min(most, FEWEST, hessian.dim):
         raise NotAsked(
             f"the vectors of {FEWEST} Lanczos steps of {hessian.dim:,} weights do not fit in memory"

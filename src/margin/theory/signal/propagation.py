@@ -313,7 +313,7 @@ def gradients(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
 def _sizes(subject: Subject, what: str, examples: int) -> Finding:
     if examples < 2:
         raise ValueError(f"examples must be at least 2, or there is no error: got {examples}")
-    few = looked_at(subject, examples)
+    few = looked_at(subject, subject.at_most(examples) or examples)
     now = signal(subject.model, few, subject.objective)
     sizes, errors = now.sizes(what)
     curves = {"depth": torch.arange(1, len(sizes) + 1).double(), "now": sizes}
@@ -366,7 +366,7 @@ def dead(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
     """
     if examples < 1:
         raise ValueError(f"examples must be at least 1: got {examples}")
-    few = looked_at(subject, examples)
+    few = looked_at(subject, subject.at_most(examples) or examples)
     found = dead_units(subject.model, few)
     count = sum(counted_examples(batch) for batch in few)
     units = sum(len(each) for each in found.values())
