@@ -153,7 +153,9 @@ def test_what_finds_no_time_now_keeps_what_was_found_before(subject, claim_of, f
     monkeypatch.setattr("margin.auditing.asking.budget.Budget.lacking", lambda *given: "needs about 3 h")
     second = ask(subject, [dear], earlier=earlier_of(first))
     assert second.answers == first.answers and question.count == 1
-    monkeypatch.undo()
+    monkeypatch.setattr("margin.auditing.asking.budget.Budget.lacking", lambda *given: "")
+    question.answer = raising(KeyError("mine"))  # a defect is shown, whatever was found before
+    assert ask(subject, [dear], earlier=earlier_of(first)).answers[0].broken
 
 
 def test_an_interrupted_audit_is_gone_on_with(subject, claim_of, finding):
