@@ -2,7 +2,8 @@
 
 Each claim is asked of samples of a population whose truth is known: of three classes in shares of .5, .3 and
 .2 with normal scores, of two classes with probabilities that are too sure, of real values with normal errors,
-and of losses with a long tail. The truth is a formula, or the value of two million draws. Samples that lack a
+of losses with a long tail, and of three classes at each of many places of an example, whose terms are alike.
+The truth is a formula, or the value of two million draws. Samples that lack a
 class, or give no interval, are not counted. Rows are written as they come. Command:
 
     python -m experiments.auditing_coverage
@@ -16,6 +17,7 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.record import record
+from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.catalog import claims
 from margin.core.findings import Finding, NotAsked, Subject, finding_of
 from margin.core.tasks import VALUES
@@ -57,6 +59,38 @@ def long_tails(n: int, generator: Generator) -> Subject:
     return stated(off, torch.zeros(n, dtype=torch.float64), task=VALUES)
 
 
+TERMS = 40
+
+
+def alike_terms(n: int, generator: Generator) -> Subject:
+    """Examples of 20 to 40 terms, with class shares and a strength of the scores of their own.
+
+    Scores are N(2 s e_y, 1) with s lognormal of spread 1/2; an eighth of the variance of being right, about,
+    lies between examples, so that 300 examples of 30 terms are worth some 1,900 independent ones.
+    """
+    leaning = torch.tensor([0.5, 0.3, 0.2]).log() + torch.randn(n, 3, generator=generator)
+    labels = torch.multinomial(leaning.softmax(-1), TERMS, replacement=True, generator=generator)
+    strength = 2 * (0.5 * torch.randn(n, 1, 1, generator=generator, dtype=torch.float64)).exp()
+    scores = torch.randn(n, TERMS, 3, generator=generator, dtype=torch.float64)
+    scores = scores + strength * torch.nn.functional.one_hot(labels, 3)
+    length = torch.randint(TERMS // 2, TERMS + 1, (n, 1), generator=generator)
+    return stated(scores, labels, (torch.arange(TERMS) < length).double(), task=PLACE_CLASSES)
+
+
+OF_TERMS = (
+    "risk.accuracy",
+    "risk.loss",
+    "confusion.balanced_accuracy",
+    "confusion.macro_f1",
+    "confusion.recall",
+    "confusion.precision",
+    "ranking.auroc",
+    "margins.distribution",
+    "calibration.ece",
+    "calibration.brier",
+    "calibration.nll",
+)
+
 ASKED: tuple[tuple[str, Draw, dict[str, float] | None], ...] = (
     ("risk.accuracy", normal_scores, None),
     ("confusion.balanced_accuracy", normal_scores, None),
@@ -75,6 +109,7 @@ ASKED: tuple[tuple[str, Draw, dict[str, float] | None], ...] = (
     ("residuals.r2", normal_errors, {"": 0.8}),
     ("risk.loss", normal_errors, {"": 0.25}),
     ("risk.loss", long_tails, {"": math.exp(0.5)}),
+    *((name, alike_terms, None) for name in OF_TERMS),
 )
 
 
@@ -87,13 +122,17 @@ def labeled(found: Finding, values: Tensor) -> dict[str, float]:
 @cache
 def truth_of(name: str, draw: Draw) -> dict[str, float]:
     """The value on two million draws."""
-    subject = draw(MANY, Generator().manual_seed(SEED + 1))
+    n = MANY // TERMS if draw is alike_terms else MANY
+    subject = draw(n, Generator().manual_seed(SEED + 1))
     if name.startswith("calibration.") and name.endswith("ece"):  # without the resamples of its interval
         events = forecasts(subject)
         readings = {"top-label confidence": events.top_label}
         if name == "calibration.binary_ece":
             readings["frequency of positives"] = events.positive
-        return {label: float(expected_calibration_error(*pair)) for label, pair in readings.items()}
+        weight = events.weight
+        return {
+            label: float(expected_calibration_error(*pair, weight=weight)) for label, pair in readings.items()
+        }
     found = finding_of(claims()[f"theory/{name}"], subject)
     return labeled(found, found.value)
 

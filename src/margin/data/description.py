@@ -56,7 +56,8 @@ def describe(data: Data) -> dict[str, Any]:
     if "group" in encoding:
         result["group"] = dict(encoding["group"])
     if encoding["format"] == "table":
-        result["target"] = encoding["target"]["name"]
+        if "target" in encoding:
+            result["target"] = encoding["target"]["name"]
         inputs = torch.cat([part.inputs[0] for part in data.splits.values()])
         result["columns"] = _columns(inputs, encoding["columns"])
         result["ignored"] = list(encoding.get("ignored", ()))
@@ -76,6 +77,8 @@ def _targets(data: Data) -> dict[str, Any]:
     """What the targets are, part by part, where each example has one."""
     found = {name: getattr(part, "targets", None) for name, part in data.splits.items()}
     targets = {name: values for name, values in found.items() if values is not None and values.ndim == 1}
+    if data.encoding["task"] == "none":
+        return {"values": {}}
     if data.encoding["task"] == "classes":
         return {"classes": _classes(targets, data.encoding["classes"])}
     return {"values": {part: _moments(values) for part, values in targets.items() if len(values)}}
@@ -106,6 +109,8 @@ def lines(description: Mapping[str, Any]) -> list[str]:
     if description["task"] == "classes":
         text.append(f"target   {target} {len(description['classes'])} classes")
         text += _class_lines(description["classes"], list(description["parts"]))
+    elif description["task"] == "none":
+        text.append("target    none: models of the inputs alone train on them")
     elif "about" in description and not description["values"]:
         text.append(f"target    {TARGETS.get(description['task'], description['task'])}")
     else:

@@ -24,6 +24,7 @@ from torch import nn
 
 from margin.core.catalog import Entry, data_parameters, resolve
 from margin.core.options import Training
+from margin.core.user_modules import BuilderError, entry_of, object_of
 from margin.data.examples import Data
 from margin.data.files.writing import append_whole, clear_aside, write_whole
 from margin.engine.build import Room, memory_here, module_of, record_preprocess
@@ -67,13 +68,15 @@ class Run:
 
     Args:
         path: The directory, which holds a ``run.yaml``.
+        model: The user's own class, function or module that was trained, where its name does not find it.
 
     Raises:
         FileNotFoundError: There is no run.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, model: Any = None) -> None:
         self.path = Path(path)
+        self.handed = model
         if not (self.path / "run.yaml").is_file():
             raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml")
         self._record: dict[str, Any] | None = None
@@ -92,20 +95,7 @@ class Run:
         Raises:
             FileExistsError: Something is there already.
         """
-        path = Path(path)
-        if path.exists():
-            raise FileExistsError(_occupied(path))
-        new = path.with_name(path.name + ".new")
-        if new.exists():
-            shutil.rmtree(new)  # left by a kill: it was never a run
-        new.mkdir(parents=True)
-        try:
-            write_whole(new / "run.yaml", _yaml(record))
-            new.rename(path)
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)  # no run yet: the name stays free
-            raise
-        return cls(path)
+        return cls(_made(Path(path), record))
 
     @property
     def record(self) -> dict[str, Any]:
@@ -126,6 +116,15 @@ class Run:
         record["arguments"]["training"] = training
         self._write("run.yaml", _yaml(record))
         self._record = record
+
+    @property
+    def entry(self) -> Entry:
+        """What was trained: a row of the catalog, or the user's own module.
+
+        Raises:
+            ValueError: The user's own module is not found again; the message says how it is handed over.
+        """
+        return entry_of(self.record, self.handed)
 
     # checkpoints
 
@@ -251,6 +250,23 @@ class Run:
         return f"Run({str(self.path)!r}: {self.record['recipe']['model']}; {shown or 'no metrics yet'})"
 
 
+def _made(path: Path, record: dict[str, Any]) -> Path:
+    """A new directory with a record, by one rename."""
+    if path.exists():
+        raise FileExistsError(_occupied(path))
+    new = path.with_name(path.name + ".new")
+    if new.exists():
+        shutil.rmtree(new)  # left by a kill: it was never a run
+    new.mkdir(parents=True)
+    try:
+        write_whole(new / "run.yaml", _yaml(record))
+        new.rename(path)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)  # no run yet: the name stays free
+        raise
+    return path
+
+
 def _occupied(path: Path) -> str:
     if not (path / "run.yaml").is_file():
         return f"{path} exists and is no run: choose another --out"
@@ -301,7 +317,13 @@ RESUMABLE = (
 """The options of a training that may change when it is resumed."""
 
 
-def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training) -> dict[str, Any]:
+def record_of(
+    entry: Entry,
+    data: Data,
+    arguments: Mapping[str, Any],
+    training: Training,
+    own: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """What a run keeps of how it began: with its data, enough to begin it again.
 
     Args:
@@ -309,6 +331,7 @@ def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: 
         data: What it is trained on.
         arguments: The model's options, those of its step, the rule.
         training: The resolved options.
+        own: Of the user's own module, how it is found and read again.
     """
     spec = {name: data.spec[name] for name in data_parameters(resolve(entry.build)) if name in data.spec}
     return {
@@ -331,7 +354,7 @@ def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: 
         },
         "versions": versions(),
         "git": git_state(),
-    }
+    } | ({"own": dict(own)} if own else {})
 
 
 def check_resumable(before: Mapping[str, Any], training: Training) -> None:
@@ -360,10 +383,15 @@ def rebuilt(run: Run, record: Mapping[str, Any]) -> Preprocessed:
     """The module of a run's record before any training, no larger than its checkpoints let expect.
 
     Raises:
+        BuilderError: The user's own constructor raises.
         ValueError: The record's recipe builds none.
     """
+    if record.get("own"):
+        entry_of(record, run.handed)  # its parameters are as they were
     try:
-        return module_of(record, _room(run.path))
+        return module_of(record, _room(run.path), object_of(record, run.handed))
+    except BuilderError:
+        raise
     except BROKEN as error:
         raise wrong(run.path / "run.yaml", "recipe", f"builds no model: {error}") from error
 
@@ -377,19 +405,27 @@ def _room(path: Path) -> Room:
     return Room(min(most, memory_here()), f"by the checkpoints of {path} it may be")
 
 
-def load(run: str | Path | Run, mark: str = "best") -> nn.Module:
+def load(run: str | Path | Run, mark: str = "best", *, model: Any = None) -> nn.Module:
     """The trained module of a run, in evaluation mode, taking inputs in the user's units.
 
     Args:
         run: The run or its directory.
         mark: Which weights: "best" (the last where nothing was held out), "last" or "initial".
+        model: The user's own class, function or module, where its name does not find it.
     """
-    run = run if isinstance(run, Run) else Run(run)
+    run = run_of(run, model)
     record = run.record
     module = rebuilt(run, record)
     name = "average" if Training.recorded(record["arguments"]["training"]).average else "model"
     load_module(run.checkpoint(mark), name, module)
     return module.eval()
+
+
+def run_of(run: str | Path | Run, model: Any = None) -> Run:
+    """A run, or that of a directory, with the user's own module where it is handed over."""
+    if isinstance(run, Run) and model is None:
+        return run
+    return Run(run.path if isinstance(run, Run) else run, model)
 
 
 OTHERS = ("curriculum", "teacher")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from margin.core.catalog import find, formats, models, resolve
+from margin.core.catalog import formats, resolve
 from margin.core.tasks import CODES, DENSITY, TOKENS, Task
 from margin.core.types import Batch
 from margin.data.examples import InOrder, evaluation_batch, is_independent
@@ -46,7 +46,7 @@ def predictions(
         ValueError: The data do not fit the run, or an option is not of its model.
     """
     record = run.record
-    model, entry = load(run), find(models(), record["recipe"]["model"], "model")
+    model, entry = load(run), run.entry
     task, encoding = resolve(entry.task), record["data"]["encoding"]
     names = encoding.get("classes") or encoding.get("vocabulary", [])
     columns: dict[str, list[Any]] = {}
@@ -184,9 +184,8 @@ def held_out_terms(run: Run) -> HeldOut:
     Raises:
         ValueError: The run held nothing out, or its data have changed.
     """
-    record = run.record
     model, part = load(run), held_out(run)
-    entry = find(models(), record["recipe"]["model"], "model")
+    entry = run.entry
     task = resolve(entry.task)
     objective = objective_of(entry, task)
     if objective is None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import check_options, find, models, resolve, user_options
+from margin.core.catalog import check_options, resolve, user_options
 from margin.data.files.writing import whole_file, write_whole
 from margin.data.formats.audio.wave import write_wave
 from margin.data.formats.text.sources import decode, encode_prompt
@@ -96,7 +96,7 @@ def sampler_of(run: Run, verb: Verb = "sample") -> Callable[..., Tensor]:
         ValueError: It has none.
     """
     name = run.record["recipe"]["model"]
-    build = resolve(find(models(), name, "model").build)
+    build = resolve(run.entry.build)
     made = build if isinstance(build, type) else inspect.signature(build, eval_str=True).return_annotation
     method: Callable[..., Tensor] | None = getattr(made, verb, None)
     if method is None:

@@ -375,7 +375,7 @@ def ask(
     audit = Audit(
         title=title or subject.model._get_name(),
         answers=tuple(answers.values()),
-        assumed=subject.assumed,
+        assumed=(*subject.assumed, *plan.assumed),
         facts=known,
         history=tuple(history),
         worst_examples=hard,

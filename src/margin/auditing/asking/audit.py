@@ -55,7 +55,8 @@ def audit(
     Args:
         model: Any module, a run or its directory, a fitted estimator of margin's or of scikit-learn's kind,
             or a subject.
-        data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
+        data: Held-out examples: arrays ``(x, y)``, inputs by name with their target, a DataLoader, batches,
+            or Data. A run brings its own.
         claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
             those whose answer is known before or takes long, which are listed.
         task: How a module's outputs are read: classes, binary, multilabel, terms (a class at each place),

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from margin.core.findings import Premise, Subject
+from margin.core.findings import NotAsked, Premise, Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import copied, sample_examples, weighted_sum
 from margin.math.seeds import mix
@@ -72,6 +72,8 @@ def _checked(subject: Subject) -> Premise:
             double_inside = _is_double(H)
             words = _disagreement(H) if double_inside else ""
             beside = [_disagreement(H, moved=MOVED, seed=seed) for seed in range(PLACES)] if words else []
+    except NotAsked:  # a refusal, as of what comes too late, says nothing of the model
+        raise
     except Exception as error:  # whatever a model that is not made for float64 raises: nothing was compared
         why = (str(error).splitlines() or [""])[0][:80]
         return Premise(TEXT, "assumed", f"not checked in float64 ({type(error).__name__}: {why}); {KINKS}")

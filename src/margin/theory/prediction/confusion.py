@@ -25,7 +25,6 @@ from margin.theory.prediction.held_out import (
     share_of,
     stated,
     unanswered,
-    wilson,
 )
 
 Classes = Int[Tensor, " terms"]
@@ -261,10 +260,11 @@ def matrix_curves(found: Classified, level: float) -> dict[str, Tensor]:
         return curves
     limits = torch.full((2, *cells.shape), math.nan, dtype=torch.float64)
     for k in found.labels.unique().tolist():
-        own = found.share(found.labels == k, found.labels == k, level)
-        trials = float(own.direction.sum().square() / own.direction.square().sum())
-        for j, share in enumerate(shares[k].clamp(0, 1).tolist()):
-            limits[:, k, j] = torch.tensor(wilson(share, trials, level=level), dtype=torch.float64)
+        row = found.labels == k
+        terms = Terms(found.weight[row], found.weight[row], found.example[row])
+        for j in range(found.classes):
+            part = share_of(found.predicted[row] == j, terms, found.examples, level=level)
+            limits[:, k, j] = torch.tensor((part.low, part.high), dtype=torch.float64)
     return curves | {"row share low": limits[0], "row share high": limits[1]}
 
 

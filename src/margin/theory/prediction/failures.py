@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
+from margin.core.deadline import check_deadline
 from margin.core.findings import (
     Finding,
     NotAsked,
@@ -26,15 +27,16 @@ from margin.core.findings import (
     has_real_input,
 )
 from margin.core.tasks import CLASSES
-from margin.engine.evaluation import expand_weight
 from margin.theory.prediction.calibration import forecasts, is_distribution
 from margin.theory.prediction.confusion import classified, name_of
 from margin.theory.prediction.differences import at_both_levels, independent_difference, share_limits
 from margin.theory.prediction.held_out import (
     Terms,
+    counted_terms,
     independent_draws,
     mean_limits,
     stated,
+    trials_of,
     unanswered,
     weighted_mean,
 )
@@ -117,6 +119,7 @@ def by_chance(
     generator = Generator().manual_seed(SEED)
     counts = []
     for _ in range(max(20, min(draws, AT_ONCE // max(probabilities.numel(), 1)))):
+        check_deadline()
         labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
         counts.append(float(confident_errors(probabilities, labels, weight).found.sum()))
     return torch.tensor(counts, dtype=torch.float64)
@@ -128,10 +131,8 @@ def rows_of(subject: Subject) -> Int[Tensor, " terms"]:
     for batch in subject.test:
         if batch.targets is None:
             raise ValueError("the held-out examples have no targets")
-        counted = expand_weight(torch.ones_like(batch.targets, dtype=torch.float64), batch.weight).cpu()
-        index = torch.arange(first, first + len(counted)).reshape(-1, *[1] * (counted.ndim - 1))
-        found.append(index.expand_as(counted)[counted > 0])
-        first += len(counted)
+        found.append(counted_terms(batch.targets, batch, first)[2])
+        first += len(batch.targets)
     return torch.cat(found)
 
 
@@ -250,6 +251,7 @@ def worst_segment(X: Float[Tensor, "n features"], errors: Float[Tensor, " n"]) -
         raise NotAsked("the errors of the examples are all equal: no segment can have more of them")
     least, best = max(10.0, n / 20), None
     for segment in segments_of(X):
+        check_deadline()
         inside = segment.holds(X)
         count = int(inside.sum())
         if least <= count <= n - least:
@@ -350,10 +352,12 @@ def _apart(parts: list[Terms], level: float, classes: bool) -> list[Interval]:
     """The mean error in both parts, and the difference, with limits of proportions or of means."""
     both = []
     for part in parts:
-        mean, _, worth = weighted_mean(part)
-        m = min(float(mean), 1.0) if classes else float(mean)
-        ends = share_limits(m, worth, level=level)[1:] if classes else mean_limits(part, level=level)
-        both.append(Interval(m, *ends))
+        mean = float(weighted_mean(part).mean)
+        if classes:
+            trials = trials_of(part.values, part, level=level)
+            both.append(share_limits(min(mean, 1.0), trials, level=level))
+        else:
+            both.append(Interval(mean, *mean_limits(part, level=level)))
     return [*both, independent_difference(*both)]
 
 

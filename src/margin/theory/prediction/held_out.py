@@ -23,7 +23,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode, expand_weight
+from margin.engine.evaluation import eval_mode, weight_of_terms
 from margin.engine.loop import Risk, risk
 from margin.theory.evidence.duplicates import unseen_draws
 from margin.theory.evidence.groups import new_examples
@@ -58,9 +58,9 @@ class Estimate(NamedTuple):
     examples: float
 
 
-def _kept(shape_of: Tensor, batch: Batch, first: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Which terms count, their weight and their example, for terms shaped as ``shape_of``."""
-    counted = expand_weight(torch.ones_like(shape_of, dtype=torch.float64), batch.weight).cpu()
+def counted_terms(terms: Tensor, batch: Batch, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Which terms of a batch count, their weight, and their example, counted from ``first``."""
+    counted = weight_of_terms(terms, batch)
     example = torch.arange(first, first + len(counted)).reshape(-1, *[1] * (counted.ndim - 1))
     keep = counted > 0
     return keep, counted[keep], example.expand_as(counted)[keep]
@@ -87,7 +87,7 @@ def held_out_terms(
     with eval_mode(model) as generator:
         for batch in batches:
             values = measure(model, batch, generator).double().cpu()
-            keep, weight, example = _kept(values, batch, first)
+            keep, weight, example = counted_terms(values, batch, first)
             rows.append((values[keep], weight, example))
             first += len(values)
     found = Terms(*(torch.cat(column) for column in zip(*rows, strict=True)))
@@ -161,7 +161,7 @@ def _outputs(model: nn.Module, batches: Sequence[Batch]) -> Outputs:
                 kind = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
                 rule = "the model must return one tensor with a row per target"
                 return Outputs(None, f"{rule}: got {kind} for targets {tuple(shape)}")
-            keep, weight, example = _kept(batch.targets, batch, first)
+            keep, weight, example = counted_terms(batch.targets, batch, first)
             rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
             first += len(outputs)
     found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
@@ -212,12 +212,29 @@ def held_out_answers(subject: Subject) -> Answered:
 
 def per_example(terms: Terms) -> tuple[Float[Tensor, " examples"], Float[Tensor, " examples"]]:
     """The sum of weight times value, and of weight, over the terms of each example."""
-    ids, position = terms.example.unique(return_inverse=True)
-    zeros = torch.zeros(len(ids), dtype=torch.float64)
+    position = position_of(terms.example)
+    zeros = torch.zeros(int(position.max()) + 1 if len(position) else 0, dtype=torch.float64)
     return (
         zeros.index_add(0, position, terms.weight * terms.values),
         zeros.index_add(0, position, terms.weight),
     )
+
+
+def position_of(example: Int[Tensor, " terms"]) -> Int[Tensor, " terms"]:
+    """The place of each term's example among those that occur, in their order."""
+    ordered = bool((example.diff() >= 0).all())  # as they are but for groups: no sorting is needed
+    found: Tensor = (torch.unique_consecutive if ordered else torch.unique)(example, return_inverse=True)[1]
+    return found
+
+
+def are_whole(total: Float[Tensor, " examples"], weight: Float[Tensor, " examples"]) -> bool:
+    """Whether each example is right or wrong as a whole, as where it has one term.
+
+    Args:
+        total: The weight of the terms of each example that are right; of a difference, less that of others.
+        weight: The weight of all its terms.
+    """
+    return bool(((total / weight) % 1 == 0).all())
 
 
 def weighted_mean(terms: Terms) -> Estimate:
@@ -349,6 +366,42 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
+def student_quantile(level: float, examples: int) -> float:
+    """The half-width, in standard errors, of Student's interval for a mean of so many examples."""
+    from scipy.special import stdtrit
+
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie in (0, 1): got {level}")
+    return float(stdtrit(examples - 1, (1 + level) / 2)) if examples > 1 else math.inf
+
+
+def trials_of(right: Tensor, terms: Terms, *, level: float = 0.95) -> float:
+    r"""The number of independent trials that a share of terms is worth, for the limits of a proportion.
+
+    .. math:: n^* = \min\Big(m, \frac{p (1 - p)}{s^2}\Big) \Big(\frac{z}{t_{n-1}}\Big)^2
+
+    with s the standard error of the share over n examples (:func:`weighted_mean`), m the number of equally
+    weighted terms, z the normal and t Student's quantile. Where each example is right or wrong as a whole, as
+    where it has one term, and where there is a single one, it is Kish's number of equally weighted examples.
+
+    Args:
+        right: Which terms count.
+        terms: Weight and example of the same terms, at least one; their values are not read.
+        level: That of the limits, in (0, 1).
+
+    Reference: Korn and Graubard 1998, Section 2 (the effective sample size); Kish 1965, Section 11.7.
+    """
+    terms = terms._replace(values=right.double())
+    estimate = weighted_mean(terms)
+    total, weight = per_example(terms)
+    if len(total) < 2 or are_whole(total, weight):
+        return estimate.examples
+    p, variance = float(estimate.mean), float(estimate.stderr) ** 2
+    most = float(terms.weight.sum().square() / terms.weight.square().sum())
+    worth = min(most, p * (1 - p) / variance) if variance > 0 else most
+    return worth * (normal_quantile(level) / student_quantile(level, len(total))) ** 2
+
+
 def wilson(share: float, trials: float, *, level: float = 0.95) -> tuple[float, float]:
     r"""The score interval of a proportion: all p with :math:`|\hat p - p| \le z \sqrt{p (1 - p) / n}`.
 
@@ -373,7 +426,7 @@ def wilson(share: float, trials: float, *, level: float = 0.95) -> tuple[float, 
 
 
 def share_of(right: Tensor, terms: Terms, examples: int, *, level: float = 0.95) -> Limited:
-    """A weighted share with Wilson's limits for the number of examples that the terms are worth.
+    """A weighted share with Wilson's limits for the number of trials that the terms are worth.
 
     Args:
         right: Which terms count.
@@ -388,7 +441,7 @@ def share_of(right: Tensor, terms: Terms, examples: int, *, level: float = 0.95)
     # Rounding of the weighted sums must not pass for a direction.
     weighs = zeros.index_add(0, terms.example, terms.weight)
     moves = 0 < share < 1 and float(moved.norm()) > 1e-12 * float(weighs.norm())
-    low, high = wilson(share, estimate.examples, level=level)
+    low, high = wilson(share, trials_of(right, terms, level=level), level=level)
     return Limited(share, low, high, moved if moves else weighs)
 
 

@@ -25,6 +25,7 @@ from margin.theory.prediction.held_out import (
     held_out_terms,
     independent_draws,
     stated,
+    student_quantile,
     unanswered,
     weighted_mean,
 )
@@ -42,15 +43,6 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
-
-
-def student_quantile(level: float, examples: int) -> float:
-    """The half-width, in standard errors, of Student's interval for a mean of so many examples."""
-    from scipy.special import stdtrit
-
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1): got {level}")
-    return float(stdtrit(examples - 1, (1 + level) / 2)) if examples > 1 else math.inf
 
 
 def mean_interval(terms: Terms, *, level: float = 0.95) -> Interval:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, NotAsked, Subject
 from margin.theory.prediction.calibration import Forecasts, forecasts, is_distribution, reading_of
 from margin.theory.prediction.differences import PRINTED_LEVEL, at_both_levels
@@ -21,9 +22,10 @@ from margin.theory.prediction.held_out import (
     independent_draws,
     mean_limits,
     stated,
+    student_quantile,
     weighted_mean,
 )
-from margin.theory.prediction.residuals import Interval, student_quantile
+from margin.theory.prediction.residuals import Interval
 
 COOLEST, HOTTEST = 0.05, 20.0
 """The temperatures that are tried."""
@@ -76,6 +78,7 @@ def best_temperature(scored: Scored) -> float:
     from scipy.optimize import brentq
 
     def slope(x: float) -> float:
+        check_deadline()
         return float(scored.weight @ scored.excess(math.exp(x))[0])
 
     ends = (math.log(COOLEST), math.log(HOTTEST))
@@ -111,6 +114,7 @@ def temperature_limits(scored: Scored, fitted: float, level: float) -> Interval:
     least = float(w @ scored.losses(fitted))
 
     def rejected(x: float) -> float:
+        check_deadline()
         return 2 * (float(w @ scored.losses(math.exp(x))) - least) - allowed
 
     def end(x: float, beyond: float) -> float:
@@ -220,7 +224,7 @@ def _scaled(scored: Scored, resamples: int) -> tuple[Callable[[float], list[Inte
             reading_of(
                 confidence,
                 (predicted == each.labels).double(),
-                each.weight,
+                Terms(each.weight, each.weight, each.example),
                 bins=15,
                 level=PRINTED_LEVEL,
                 resamples=resamples,

@@ -16,9 +16,10 @@ FORMATS = (
         gives={"in_features": "vectors"},
         real=True,
         numbers=True,
+        labeled="name the target column: --target NAME",
         record={
             "columns": [NAMED, "column"],
-            "target": NAMED,
+            "target?": NAMED,
             "missing": MISSING,
             "header": Literal["first", "none"],
             "separator?": "mark",

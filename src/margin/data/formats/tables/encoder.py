@@ -36,7 +36,7 @@ def writing_of(encoding: Mapping[str, Any]) -> Writing:
 
     What a missing cell is in a file without types, one of a run of typed columns included, the run decides.
     """
-    records = [*encoding["columns"], encoding["target"]]
+    records = [*encoding["columns"], encoding.get("target")]
     group = {"name": encoding["group"]["column"], "kind": "category"} if "group" in encoding else None
     return Writing(
         header=encoding["header"],
@@ -91,7 +91,7 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
         start += width(record)
     check_finite(inputs, table.name, "encoded input")
     known = torch.from_numpy(inputs)
-    if encoding["target"]["name"] not in table.frame.schema:
+    if "target" not in encoding or encoding["target"]["name"] not in table.frame.schema:
         return Arrays((known,))
     targets = _known_targets(table, encoding)
     return Arrays((known,), targets.to(known.dtype) if encoding["task"] == "values" else targets)

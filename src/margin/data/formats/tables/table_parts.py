@@ -31,13 +31,20 @@ TARGETS = ("target", "label", "class", "y")
 """Names of a target column that need not be said."""
 
 
-def target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]:
-    """The target column, and what is said where it was not named.
+def target_name(table: Table, target: str | None, task: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """The target column, None where there is none, and what is said where it was not named.
 
     Raises:
-        ValueError: There is no such column, or none was named and none is called as :data:`TARGETS` are.
+        ValueError: There is no such column, one is named although there is to be none, or none is named and
+            the header may be a row of numbers.
     """
     names = table.frame.columns
+    if task == "none":
+        if target is not None:
+            raise ValueError(
+                f"{table.name}: --task none takes no target: got {target!r}; leave one of them out"
+            )
+        return None, ()
     if target is not None:
         if target not in names:
             raise ValueError(no_column(table, target))
@@ -46,9 +53,16 @@ def target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]
     likely = [name for name in names if name.lower() in TARGETS]
     if len(likely) == 1:
         return likely[0], (f"the target is column {likely[0]!r}, since no target was named",)
-    # A header of numbers is a first row of data.
-    hint = "; if the first row is data, set --data.header none" if any(map(_is_number, names)) else ""
-    raise ValueError(f"{table.name}: name the target column; it has: {', '.join(names)}{hint}")
+    if likely:
+        raise ValueError(
+            f"{table.name}: name the target column, or set --task none: {', '.join(likely)} may be it"
+        )
+    if not any(map(_is_number, names)):
+        return None, ("no column is the target, since none was named: --target NAME names one",)
+    raise ValueError(  # a header of numbers is a first row of data
+        f"{table.name}: name the target column; it has: {', '.join(names)}; if the first row is data, set "
+        "--data.header none; if there is no target, --task none"
+    )
 
 
 def _may_be_data(table: Table) -> bool:
