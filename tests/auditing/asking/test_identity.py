@@ -18,7 +18,8 @@ from margin.auditing.asking.identity import differing, identity_of, outputs_dige
 from margin.auditing.subject.predictions import subject_of_predictor
 from margin.auditing.subject.subjects import subject_of
 from margin.core.tasks import HALFSPACE
-from margin.core.types import Domain
+from margin.core.types import Batch, Domain
+from margin.data.examples import Arrays, InOrder
 from margin.engine.loop import risk
 
 SOURCE = """
@@ -174,6 +175,33 @@ def test_an_objective_is_known_by_what_it_encloses(subject):
     one, same, other = (identity_of(replace(subject, objective=scaled(by))) for by in (1.0, 1.0, 2.0))
     assert one == same
     assert differing(one, other) == ["settings"]
+
+
+def test_of_large_training_examples_evenly_spaced_batches_are_digested(subject, monkeypatch):
+    x = torch.rand(80, 4)
+    subject = replace(subject, train=[Batch((part,)) for part in x.split(10)])  # 8 batches of 160 bytes
+    whole = identity_of(subject)["training data"]
+    monkeypatch.setattr("margin.auditing.asking.identity.MOST_BYTES", 8 * 160 // 2)
+    subject.kept.clear()
+    half = identity_of(subject)["training data"]
+    assert half != whole
+    for batch, seen in ((0, True), (1, False), (6, True)):
+        subject.kept.clear()
+        before = subject.train[batch].inputs[0].clone()
+        subject.train[batch].inputs[0][3] += 1
+        assert (identity_of(subject)["training data"] != half) is seen
+        subject.train[batch].inputs[0].copy_(before)
+
+
+def test_examples_that_belong_together_are_seen(subject):
+    def digest(*groups):
+        examples = Arrays(
+            (torch.ones(4, 2),), torch.zeros(4), groups=torch.tensor(groups) if groups else None
+        )
+        return identity_of(replace(subject, test=InOrder(examples, 2)))["held-out data"]
+
+    assert digest(0, 0, 1, 1) == digest(0, 0, 1, 1)
+    assert len({digest(), digest(0, 0, 1, 1), digest(0, 1, 0, 1)}) == 3
 
 
 def test_outputs_are_compared_where_both_audits_have_them(subject):

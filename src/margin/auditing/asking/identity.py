@@ -12,7 +12,7 @@ import secrets
 import sys
 import sysconfig
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +30,9 @@ Part = str
 """weights, held-out data, training data, settings, code, versions or outputs: what a digest is of."""
 
 VERSIONS, OUTPUTS = "versions", "outputs"
+MOST_BYTES = 2**30
+"""Bytes of training examples that are digested whole."""
+
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 HOUSE = Path(__file__).parents[2]
 NAMED = (
@@ -70,8 +73,8 @@ def identity_of(subject: Subject) -> dict[Part, str]:
     seen.add(json.dumps([dict(row) for row in subject.history], default=str))
     return {
         "weights": seen.weights.hexdigest(),
-        "held-out data": fingerprint(subject, "test"),
-        "training data": fingerprint(subject, "train"),
+        "held-out data": _with_groups(fingerprint(subject, "test"), subject.test),
+        "training data": _with_groups(fingerprint(subject, "train"), subject.train),
         "settings": seen.settings.hexdigest(),
         "code": seen.code.hexdigest(),
         VERSIONS: versions(),
@@ -95,14 +98,21 @@ def differing(one: Mapping[Part, str], other: Mapping[Part, str]) -> list[Part]:
 def fingerprint(subject: Subject, part: str) -> str:
     """SHA-256 over types, shapes and bytes of inputs, targets and weights, however they are batched.
 
-    It is computed once while the subject is asked.
+    Of training examples that take more than :data:`MOST_BYTES` evenly spaced batches stand for all: they may
+    be read from files, one by one. It is computed once while the subject is asked.
     """
-    batches = subject.test if part == "test" else subject.train
-    groups = getattr(getattr(batches, "examples", None), "groups", None)
-    return kept(subject, f"fingerprint of {part}", lambda: _fingerprint(batches, groups), len)
+    batches = subject.test if part == "test" else _within(subject.train)
+    return kept(subject, f"fingerprint of {part}", lambda: _fingerprint(batches), len)
 
 
-def _fingerprint(batches: Iterable[Batch], groups: Tensor | None) -> str:
+def _within(batches: Sequence[Batch]) -> Sequence[Batch] | Iterator[Batch]:
+    count = len(batches)
+    size = sum(x.numel() * x.element_size() for x in batches[0].inputs) if count else 0
+    step = -(-count * size // MOST_BYTES)
+    return batches if step <= 1 else (batches[i] for i in range(0, count, step))
+
+
+def _fingerprint(batches: Iterable[Batch]) -> str:
     digests: dict[str, Any] = {}
     for batch in batches:
         tensors = {f"input {i}": x for i, x in enumerate(batch.inputs)}
@@ -112,9 +122,13 @@ def _fingerprint(batches: Iterable[Batch], groups: Tensor | None) -> str:
                 continue
             head = f"{name} {tuple(tensor.shape[1:])} {tensor.dtype}".encode()
             digests.setdefault(name, hashlib.sha256(head)).update(_bytes(tensor))
-    if groups is not None:
-        digests["groups"] = hashlib.sha256(_bytes(groups))
     return hashlib.sha256("".join(d.hexdigest() for d in digests.values()).encode()).hexdigest()
+
+
+def _with_groups(digest: str, batches: Sequence[Batch]) -> str:
+    """A digest of examples, and of which belong together, where that is known."""
+    groups = getattr(getattr(batches, "examples", None), "groups", None)
+    return digest if groups is None else hashlib.sha256(digest.encode() + bytes(_bytes(groups))).hexdigest()
 
 
 class _Digests:
@@ -254,7 +268,9 @@ def _bytes(x: Tensor) -> Any:
         x = x.to_dense()
     if x.is_quantized:
         x = x.int_repr()
-    x = x.resolve_conj().resolve_neg().cpu().clone(memory_format=torch.contiguous_format)
+    x = x.resolve_conj().resolve_neg().cpu()
+    if not x.is_contiguous() or x.numel() == 1:  # the stride of a single number may be any
+        x = x.clone(memory_format=torch.contiguous_format)
     return x.view(-1).view(torch.uint8).numpy()
 
 
