@@ -193,10 +193,11 @@ def answers_in(path: Path) -> tuple[dict[str, Any], dict[str, str], str]:
     file = path / "findings.json" if path.is_dir() else path
     if not file.is_file():
         raise FileNotFoundError(f"{path} is neither a run nor an audit: no run.yaml, no findings.json")
-    from margin.engine.schema import check, parsed, text_of
+    from margin.engine.schema import check, check_digest, parsed, text_of
 
     document = parsed(file, text_of(file, math.inf), "")
     check(document, AUDIT, "", file)
+    check_digest(file, document)
     findings = {answer["claim"]: answer["finding"] for answer in document["answers"] if answer["finding"]}
     statuses = {r["requirement"]: r["status"] for r in document.get("requirements", ())}
     return findings, statuses, document.get("facts", {}).get("held-out fingerprint", "")
