@@ -427,6 +427,18 @@ def test_labels_are_likely_wrong_where_chance_makes_fewer(finding):
     assert by(audited(4), "fails") == []
 
 
+def test_pixels_that_are_likely_wrong_are_named_one_an_image_with_thousands_apart(finding):
+    rows = ("row", "given", "likely", "place 0", "place 1", "of example")
+    columns = f64(7, 7, 0), f64(0, 0, 1), f64(1, 1, 0), f64(3, 4, 5), f64(1200, 0, 6), f64(2, 2, 1)
+    curves = {**dict(zip(rows, columns, strict=True)), "by chance": f64(1234.0, 1300.0)}
+    found = finding(value=f64(5678.0), range=(0.0, 1e6), curves=curves)
+    (said,) = by(audit_of({"theory/failures.mislabeled": found}, class_names=("cat", "dog")), "fails")
+    assert said.text == (
+        "5,678 labels are likely wrong (by chance 1,234): example 7, row 3, column 1,200 (cat, likelier "
+        "dog), example 0, row 5, column 6 (dog, likelier cat)."
+    )
+
+
 def test_a_premise_that_is_refuted_makes_no_good_news(finding):
     refuted = Premise("the held-out examples are independent", "refuted", "31 of 200 rows are copies")
     found = estimate(finding, 0.9, 0.87, 0.93)

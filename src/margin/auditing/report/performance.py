@@ -16,6 +16,7 @@ from margin.auditing.report.evidence import (
     rounded,
 )
 from margin.auditing.report.plots import examples
+from margin.theory.prediction.failures import gravest, shown_count
 
 ACCURACY, RECALL, R2, RMSE = (
     "theory/risk.accuracy",
@@ -315,23 +316,25 @@ def _segment(evidence: Evidence) -> list[Sentence]:
 
 def _mislabeled(evidence: Evidence) -> list[Sentence]:
     """The held-out labels that are likely wrong, where chance does not make as many look so."""
-    count, rows = evidence.number(MISLABELED), evidence.curve(MISLABELED, "row")
-    chance = evidence.curve(MISLABELED, "by chance")
-    if count is None or rows is None or chance is None or count.value <= float(chance[1]):
+    count, chance = evidence.number(MISLABELED), evidence.curve(MISLABELED, "by chance")
+    if count is None or chance is None or count.value <= float(chance[1]):
         return []
-    given, likely = (evidence.curve(MISLABELED, name) for name in ("given", "likely"))
-    if given is None or likely is None:
-        return []
-    classes = [int(max(given.max(), likely.max())) + 1, len(evidence.audit.class_names)]
-    names = [*evidence.audit.class_names, *map(str, range(classes[1], max(classes)))]
-    columns = zip(*(column.long().tolist() for column in (rows, given, likely)), strict=True)
-    named = enumerated((f"row {i} ({names[j]}, likelier {names[k]})" for i, j, k in columns), 3)
+    curves = evidence.findings[MISLABELED].curves
+    called = "example" if "of example" in curves else "row"
+    known = dict(enumerate(evidence.audit.class_names))
+    named = enumerated(
+        (
+            f"{called} {s.where} ({known.get(s.given, s.given)}, likelier {known.get(s.likely, s.likely)})"
+            for s in gravest(curves)
+        ),
+        3,
+    )
     if any(said.level in ("bad", "warn") for said in probabilities(evidence)):
         # what chance does was drawn from the stated probabilities
-        text = f"{count.value:.0f} labels contradict confident answers: {named}."
+        text = f"{count.value:,.0f} labels contradict confident answers: {named}."
         todo = "Wrong labels or wrong confidence: the probabilities are off, which decides neither."
         return [Sentence("fails", "unknown", text, todo, (MISLABELED,))]
-    text = f"{count.value:.0f} labels are likely wrong (by chance {rounded(float(chance[0]))}): {named}."
+    text = f"{count.value:,.0f} labels are likely wrong (by chance {shown_count(float(chance[0]))}): {named}."
     return [Sentence("fails", "warn", text, "Look at them before the model.", (MISLABELED,))]
 
 
@@ -341,6 +344,9 @@ def _rows(evidence: Evidence) -> list[Sentence]:
     if hard is None or not len(hard):
         return []
     shown = examples(hard, evidence.audit.class_names, evidence.audit.span)
+    if hard.targets is None:
+        named = enumerated((f"example {e.index:,} ({e.prediction})" for e in shown[:3]), 3)
+        return [Sentence("fails", "unknown", f"Of largest loss: {named}.", "Are their labels right?", ())]
     pairs = zip(shown, hard.losses.isfinite().tolist(), strict=True)
     wrong = [e for e, finite in pairs if finite and e.target != e.prediction.partition(" (")[0]]
     if not wrong:
