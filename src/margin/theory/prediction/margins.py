@@ -15,6 +15,7 @@ from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.tasks import class_margins
 from margin.core.types import ClassScores, Labels, PerExample
 from margin.theory.prediction.held_out import (
+    Answered,
     described,
     held_out_answers,
     independent_draws,
@@ -122,7 +123,6 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
     answered = held_out_answers(subject)
     margins = output_margins(subject.task.classes(answered.outputs).double(), answered.targets)
     failure = unanswered(margins, "the margin")
-    count = len(answered.example.unique())
     positive = weighted_mean(answered.terms(margins > 0))
     ends = torch.full((len(QUANTILES), 3), math.nan, dtype=torch.float64)
     if not failure:
@@ -136,10 +136,6 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
     if not bool(told.any()):
         raise NotAsked(f"a limit of a quantile needs more examples: got {len(margins)}")
     ends = ends[told]
-    remark = (
-        f"The interval of the 5 % or 95 % quantile holds the truth in less than {level:.0%} of samples: "
-        f"there are {count} examples, of several terms each; of 30 it is 88 %, simulated, at 95 %."
-    )
     least = float(margins.min()) if len(margins) else math.nan
     return Finding(
         statement=f"Quantiles of the output margin with {level:.0%} intervals; "
@@ -152,9 +148,20 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
         kind="estimate",
         interval=(ends[:, 1], ends[:, 2]),
         failure=failure,
-        remarks=(remark,) if count < ENOUGH and count < len(margins) and not failure else (),
+        remarks=_few(answered, level),
         labels=tuple(_named(p) for p, is_told in zip(QUANTILES, told.tolist(), strict=True) if is_told),
         curves={"margins": margins.sort().values},
+    )
+
+
+def _few(answered: Answered, level: float) -> tuple[str, ...]:
+    """That the outer quantiles of several terms an example are of too few examples, where they are."""
+    count = len(answered.example.unique())
+    if not 0 < count < min(ENOUGH, len(answered.example)):
+        return ()
+    return (
+        f"The interval of the 5 % or 95 % quantile holds the truth in less than {level:.0%} of samples: "
+        f"there are {count} examples, of several terms each; of 30 it is 88 %, simulated, at 95 %.",
     )
 
 
