@@ -79,11 +79,14 @@ def right(evidence: Evidence) -> list[Sentence]:
 
 
 def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
-    share = f"right for {accuracy.text} of {evidence.held_out}"
     confusion = evidence.curve(RECALL, "confusion")
+    held_out = evidence.held_out
+    if _has_places(evidence) and confusion is not None:
+        held_out = f"{float(confusion.sum()):,.0f} labels in {held_out}"
+    share = f"right for {accuracy.text} of {held_out}"
     names = _class_names(evidence, confusion)
     if confusion is not None and (only := _only_answer(confusion)) is not None:
-        text = f"Answers {names[only]!r} to all of {evidence.held_out}: right for {accuracy.text}"
+        text = f"Answers {names[only]!r} to all of {held_out}: right for {accuracy.text}"
         ranked = evidence.number(RANKED)
         if ranked is not None and ranked.below > HALF:
             text += f", though its scores tell the classes apart (area under the ROC curve {ranked.text})"
@@ -282,7 +285,8 @@ def _class(evidence: Evidence) -> list[Sentence]:
     place = min(range(len(known)), key=lambda i: (known[i].value, known[i].below))
     worst, row = known[place], occurring[place]
     name = worst.label.removeprefix("class ")
-    if _chance(int(hits[row]), int(counts[row]), accuracy.value) * len(known) > RARE:
+    of = (int(hits[row]), int(counts[row]))
+    if _chance(*(_trials(worst) if _has_places(evidence) else of), accuracy.value) * len(known) > RARE:
         text = f"No class is told apart as worse; the lowest recall is {worst.text}, of {name!r}."
         known_well: Level = "good" if worst.below > HALF else "unknown"
         return [Sentence("fails", asserted(known_well, [worst]), text, "", (RECALL,))]
@@ -295,6 +299,19 @@ def _class(evidence: Evidence) -> list[Sentence]:
     text = f"Class {name!r} is recognized for {worst.text}: {share}."
     level: Level = "bad" if worst.above < HALF else "warn"
     return [Sentence("fails", level, text, "More examples of it, or a look at its rows.", (RECALL,))]
+
+
+def _has_places(evidence: Evidence) -> bool:
+    """Whether an example has a class at each of several places: pixels, tokens."""
+    hard = evidence.audit.worst_examples
+    return hard is not None and hard.targets is None
+
+
+def _trials(share: Number) -> tuple[int, int]:
+    """The hits and trials that a share is worth by its interval, where places of an example are no draws."""
+    p, width = share.value, max(share.above - share.below, 1e-12)
+    trials = p * (1 - p) * (2 * 1.96 / width) ** 2
+    return int(p * trials), int(trials)
 
 
 def _chance(hits: int, count: int, share: float) -> float:
