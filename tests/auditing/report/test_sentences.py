@@ -10,6 +10,7 @@ from torch import nn
 
 import margin
 from margin.auditing.asking.answers import Answer, Audit
+from margin.auditing.asking.worst_examples import RIGHT, WorstExamples
 from margin.auditing.report.evidence import LEVELS, Sentence
 from margin.auditing.report.performance import relabeled
 from margin.auditing.report.screen import MOST_LINES, plain
@@ -425,6 +426,40 @@ def test_labels_are_likely_wrong_where_chance_makes_fewer(finding):
     (said,) = by(audited(5), "fails")
     assert said.text.startswith("5 labels are likely wrong (by chance 2): row 0 (cat, likelier dog), row 1")
     assert by(audited(4), "fails") == []
+
+
+def test_a_class_of_pixels_is_worse_where_images_show_it(finding):
+    """480 of 600 pixels against .9 of all is no chance, were pixels draws; of six images it may be."""
+    confusion = f64(420.0, 0.0, 120.0, 480.0).reshape(2, 2)
+    half = f64(0.5)[None]
+    hard = WorstExamples(torch.tensor([0]), torch.zeros(1, 3), None, {RIGHT: half}, half, None)
+
+    def said(low, high, worst=hard):
+        names, ends = ("class 0", "class 1"), (f64(0.95, low), f64(1.0, high))
+        recall = finding(value=f64(1.0, 0.8), interval=ends, range=(0.0, 1.0), kind="estimate", labels=names,
+                         curves={"confusion": confusion})  # fmt: skip
+        accuracy = estimate(finding, 0.9, 0.85, 0.94)
+        audit = audit_of({"theory/risk.accuracy": accuracy, "theory/confusion.recall": recall})
+        audit = replace(audit, worst_examples=worst)
+        return by(audit, "right")[0].text, by(audit, "fails")[0].text
+
+    right, wide = said(0.6, 0.92)
+    assert "of 1,020 labels in" in right
+    assert wide.startswith("No class is told apart as worse")
+    assert said(0.77, 0.83)[1].startswith("Class '1' is recognized for .8")
+    assert said(0.6, 0.92, None)[1].startswith("Class '1' is recognized for .8")
+
+
+def test_pixels_that_are_likely_wrong_are_named_one_an_image_with_thousands_apart(finding):
+    rows = ("row", "given", "likely", "place 0", "place 1", "of example")
+    columns = f64(7, 7, 0), f64(0, 0, 1), f64(1, 1, 0), f64(3, 4, 5), f64(1200, 0, 6), f64(2, 2, 1)
+    curves = {**dict(zip(rows, columns, strict=True)), "by chance": f64(1234.0, 1300.0)}
+    found = finding(value=f64(5678.0), range=(0.0, 1e6), curves=curves)
+    (said,) = by(audit_of({"theory/failures.mislabeled": found}, class_names=("cat", "dog")), "fails")
+    assert said.text == (
+        "5,678 labels are likely wrong (by chance 1,234): example 7, row 3, column 1,200 (cat, likelier "
+        "dog), example 0, row 5, column 6 (dog, likelier cat)."
+    )
 
 
 def test_a_premise_that_is_refuted_makes_no_good_news(finding):

@@ -122,6 +122,10 @@ def test_missing_and_rare_classes_are_named() -> None:
     assert (
         labeled(classes(replace(named, test=[named.test[0]._replace(weight=weight)])))["yes, held-out"] == 4
     )
+    weight *= 0.5  # an example that weighs less is one all the same
+    assert (
+        labeled(classes(replace(named, test=[named.test[0]._replace(weight=weight)])))["yes, held-out"] == 4
+    )
     assert set(labeled(classes(replace(named, train=())))) == {
         "no, held-out",
         "yes, held-out",

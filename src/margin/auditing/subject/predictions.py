@@ -160,8 +160,11 @@ def _positions(y: Any, classes: Any) -> Tensor:
 def _order(classes: Any) -> str:
     if classes is None or isinstance(classes, list):
         return ""
-    shown = ", ".join(map(str, classes[:MOST]))
-    return f", its classes in the order {shown}{', ...' if len(classes) > MOST else ''}"
+    return f", its classes in the order {_named(classes)}"
+
+
+def _named(classes: Any) -> str:
+    return ", ".join(map(str, classes[:MOST])) + (", ..." if len(classes) > MOST else "")
 
 
 MOST = 10
@@ -233,7 +236,11 @@ def subject_of_predictions(
             classes = np.arange(len(names))
         assumed.append(f"outputs: predicted classes without scores{_order(classes)}")
         names = names or [str(c) for c in classes]
-        p, y, task = (p[:, None] == classes).astype(np.float64), _positions(y, classes).numpy(), "scores"
+        for values, what in ((p, "predictions"), (y, "targets")):
+            if (strange := np.setdiff1d(values, classes)).size:
+                raise ValueError(f"{what} must be of the classes {_named(classes)}: got {strange[0]!s}")
+        p, task = (p[:, None] == classes).astype(np.float64), "scores"
+        y = (y[..., None] == classes).argmax(-1)  # names may stand in any order
     if p.dtype.kind in "iub":
         p = p.astype(np.float64)
     if p.ndim == 0 or p.dtype.kind != "f":

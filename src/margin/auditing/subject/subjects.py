@@ -24,8 +24,8 @@ from margin.auditing.subject.outputs import (
     task_of,
 )
 from margin.auditing.subject.probing import (
+    FEW,
     Probed,
-    first_rows,
     independent_rows,
     probe,
     run,
@@ -47,6 +47,7 @@ from margin.data.examples import Data, held_out_part
 from margin.data.source import is_frame
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
+from margin.theory.behavior.claims import first_rows
 
 
 # 8 parameters: the model, its data and how both are read
@@ -102,7 +103,7 @@ def subject_of(
     check_copyable(model)
     held_out = batches_of(handed[0], model)
     as_given = model
-    first = first_rows(model, held_out[0])
+    first = first_rows(model, held_out[0], FEW)
     model = with_one_output(model, first, output, assumed)
     probed = _laid_out(probe(model, first, assumed), first, task, assumed)
     outputs, targets = _read(probed, held_out, task)

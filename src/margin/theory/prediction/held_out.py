@@ -58,7 +58,7 @@ class Estimate(NamedTuple):
     examples: float
 
 
-def counted_terms(terms: Tensor, batch: Batch, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def _counted(terms: Tensor, batch: Batch, first: int) -> tuple[Tensor, Tensor, Tensor]:
     """Which terms of a batch count, their weight, and their example, counted from ``first``."""
     counted = weight_of_terms(terms, batch)
     example = torch.arange(first, first + len(counted)).reshape(-1, *[1] * (counted.ndim - 1))
@@ -87,7 +87,7 @@ def held_out_terms(
     with eval_mode(model) as generator:
         for batch in batches:
             values = measure(model, batch, generator).double().cpu()
-            keep, weight, example = counted_terms(values, batch, first)
+            keep, weight, example = _counted(values, batch, first)
             rows.append((values[keep], weight, example))
             first += len(values)
     found = Terms(*(torch.cat(column) for column in zip(*rows, strict=True)))
@@ -161,7 +161,7 @@ def _outputs(model: nn.Module, batches: Sequence[Batch]) -> Outputs:
                 kind = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
                 rule = "the model must return one tensor with a row per target"
                 return Outputs(None, f"{rule}: got {kind} for targets {tuple(shape)}")
-            keep, weight, example = counted_terms(batch.targets, batch, first)
+            keep, weight, example = _counted(batch.targets, batch, first)
             rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
             first += len(outputs)
     found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
