@@ -23,7 +23,7 @@ EDGE = Need("a history with the track theory/edge_of_stability",
     "margin.theory.dynamics.edge_of_stability:has_edge")
 AFFINE = Need(
     "models that are affine in their weights, at most 100,000, with a squared error or a cross-entropy",
-    "margin.theory.dynamics.weight_function:is_affine", of="model")
+    "margin.theory.curvature.convex:is_affine", of="model")
 LEAST_SQUARES = Need("models that are affine in their weights, at most 256, with a squared error",
     "margin.theory.dynamics.weight_function:is_affine_squared", of="model")
 TWO_WEIGHTS = Need("models of two weights",
