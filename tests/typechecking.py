@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from types import CodeType, FunctionType
-from typing import Any, ForwardRef, NamedTuple, get_args, get_origin
+from typing import Any, ForwardRef, Literal, NamedTuple, get_args, get_origin
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
@@ -128,7 +128,7 @@ def write(function: FunctionType) -> Check:
 
 def leaves_of(hint: Any) -> list[Any]:
     """The hints that a hint is made of."""
-    inner = hint if isinstance(hint, list) else get_args(hint)
+    inner = hint if isinstance(hint, list) else () if get_origin(hint) is Literal else get_args(hint)
     return [leaf for one in inner for leaf in leaves_of(one)] if inner else [hint]
 
 
