@@ -450,7 +450,10 @@ def test_what_is_stopped_keeps_the_findings_and_says_so(here: Path, sent: signal
 
 
 def test_a_binary_logit_in_a_column_is_audited(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "single.py").write_text("from torch import nn\ndef build(): return nn.Linear(4, 1)\n")
+    (here / "single.py").write_text(  # outputs that are no probabilities
+        "from torch import nn\ndef build():\n    model = nn.Linear(4, 1)\n"
+        "    nn.init.constant_(model.bias, 9.0)\n    return model\n"
+    )
     with np.load("held.npz") as held:
         np.savez(here / "two.npz", x=held["x"], y=held["y"] % 2)
     words = ("audit", "single:build", "two.npz", "--claims", "ranking,calibration")

@@ -8,6 +8,7 @@ file, so a kill at any moment leaves a run that resumes.
 """
 
 import copy
+import functools
 import hashlib
 import json
 import math
@@ -278,6 +279,7 @@ def _occupied(path: Path) -> str:
     return f"{path} holds a finished run: choose another --out"
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """The versions that a training depends on."""
     return {"python": platform.python_version()} | {
