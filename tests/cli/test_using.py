@@ -13,11 +13,12 @@ from scipy import stats
 
 import margin
 from margin.cli import COMMANDS, main
-from margin.cli.compare import cell, paired
+from margin.cli.compare import cell
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.data.open import open_data
 from margin.engine.runs import Run
+from margin.runs.comparing import paired
 from margin.runs.inference import closing, held_out_terms, of_target
 from margin.runs.run_data import held_out
 from margin.theory.prediction.held_out import Terms

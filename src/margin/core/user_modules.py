@@ -240,6 +240,8 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
         def _copied() -> Any:
             return copy.deepcopy(target)
 
+        made = inspect.Signature(return_annotation=type(target))
+        _copied.__signature__ = made  # type: ignore[attr-defined]
         return _copied
     if not callable(target):
         raise ValueError(f"{path} must build a torch module: it is of type {type(target).__name__}")

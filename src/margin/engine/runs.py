@@ -16,6 +16,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,16 @@ from margin.nn.preprocessed import Preprocessed
 
 MEASURED = ("seconds", "examples_per_second", "peak_memory_mib")
 """Columns of the history that two equal trainings need not share."""
+
+
+class History(list[dict[str, Any]]):
+    """The rows of a run's history; called, a DataFrame of them."""
+
+    def __call__(self) -> Any:
+        """A polars DataFrame, one row an evaluation."""
+        import polars
+
+        return polars.DataFrame(list(self), infer_schema_length=None)
 
 
 class _Plain(yaml.SafeDumper):
@@ -82,7 +93,7 @@ class Run:
             raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml")
         self._record: dict[str, Any] | None = None
         self.ending = ""  # why the training ends at this step, to be marked with its checkpoint
-        self._history: list[dict[str, Any]] | None = None
+        self._history: History | None = None
         self._checkpoints: dict[str, Any] | None = None
 
     def _write(self, name: str, content: bytes) -> None:
@@ -200,7 +211,7 @@ class Run:
             load_state(self.checkpoint("last" if "last" in self.checkpoints else "initial"), state)
         if world().rank == 0:
             clear_aside(self.path)
-        rows: list[dict[str, Any]] = [row for row in self.history if row["step"] <= state.step]
+        rows = History(row for row in self.history if row["step"] <= state.step)
         self._history = rows
         text = "".join(json.dumps(row) + "\n" for row in rows).encode()
         file = self.path / "history.jsonl"
@@ -210,10 +221,10 @@ class Run:
     # history
 
     @property
-    def history(self) -> list[dict[str, Any]]:
-        """The rows of ``history.jsonl``; a last line cut short by a kill is not there."""
+    def history(self) -> History:
+        """The rows of ``history.jsonl``, without a last line cut short by a kill; called, a DataFrame."""
         if self._history is None:
-            self._history = read_history(self.path / "history.jsonl")
+            self._history = History(read_history(self.path / "history.jsonl"))
         return self._history
 
     def append(self, row: dict[str, Any]) -> None:
@@ -249,6 +260,11 @@ class Run:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
         return f"Run({str(self.path)!r}: {self.record['recipe']['model']}; {shown or 'no metrics yet'})"
+
+    def _repr_html_(self) -> str:
+        head = f"<b>{escape(self.record['recipe']['model'])}</b> in {escape(str(self.path))}"
+        rows = (f"<tr><td>{escape(k)}</td><td>{v:.4g}</td></tr>" for k, v in self.metrics.items())
+        return f"<p>{head} ({escape(self.reason or 'not finished')})</p><table>{''.join(rows)}</table>"
 
 
 def _made(path: Path, record: dict[str, Any]) -> Path:

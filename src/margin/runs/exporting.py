@@ -25,7 +25,7 @@ from margin.data.files.writing import write_whole
 from margin.data.preprocess import Standardize
 from margin.engine.checkpoints import in_order
 from margin.engine.plan import cut_of
-from margin.engine.runs import Run, load
+from margin.engine.runs import Run, load, run_of
 from margin.nn.preprocessed import Preprocessed, core_of, dtype_of
 from margin.runs.exporting_onnx import check_onnx, onnx_bytes, quiet, tensors_of, texts
 from margin.runs.run_data import reopen_data
@@ -112,7 +112,7 @@ def export(
         ValueError: The format, the weights or the file's ending is unknown; a package for ONNX is missing.
         ArithmeticError: onnxruntime computes other outputs than torch.
     """
-    run = run if isinstance(run, Run) else Run(run)
+    run = run_of(run)
     for what, choice, choices in (("format", format, tuple(ENDINGS)), ("weights", weights, WEIGHTS)):
         if choice not in choices:
             raise ValueError(f"{what} must be one of {', '.join(choices)}: got {choice!r}")

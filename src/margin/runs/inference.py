@@ -219,12 +219,17 @@ def held_out_terms(run: Run) -> HeldOut:
         except ArithmeticError:  # too few windows: one block, whose mean has no known error
             blocks = 1
         terms = {name: t._replace(example=t.example * blocks // first) for name, t in terms.items()}
-    return HeldOut(terms, counted, blocks, loss_named(entry.objective, task))
+    return HeldOut(terms, counted, blocks, loss_named(run, task))
 
 
-def loss_named(objective: str | None, task: Task) -> str:
+def loss_named(run: Run, task: Task) -> str:
     """Which loss a run states: its entry's own objective, -log of a stated probability, or its task's."""
-    if objective:
-        return objective
+    own = run.record.get("own") or {"loss": "", "task": ""}
+    if own["loss"]:
+        return " ".join([own["loss"], *(f"{name}={value}" for name, value in own["loss_options"].items())])
+    if own["task"] == "reconstruction":
+        return "squared error of the reconstruction"
+    if run.entry.objective:
+        return str(run.entry.objective)
     # one logit, or one for each class: -log of the probability of the label, in nats
     return "-log probability of the label" if task.probabilities is not None else f"loss of {task.name}"

@@ -26,7 +26,7 @@ from margin.data.transforms.sample_sheet import has_picture, write_picture
 from margin.engine.evaluation import eval_mode
 from margin.engine.hooks import at_rows
 from margin.engine.loop import Hook, State
-from margin.engine.runs import Run, load
+from margin.engine.runs import Run, load, run_of
 from margin.nn.preprocessed import core_of
 
 Verb = Literal["sample", "interpolate"]
@@ -132,7 +132,7 @@ def sample(
     """
     given = dict(options or {})
     if prefix:
-        run = Run(run.path if isinstance(run, Run) else run)
+        run = run_of(run)
         encoding = run.record["data"]["encoding"]
         if "prefix" not in user_options(sampler_of(run)) or encoding.get("format") != "text":
             raise ValueError(f"{run.record['recipe']['model']} continues no text: leave out the prefix")
@@ -160,7 +160,7 @@ def interpolate(
 
 
 def _drawn(run: str | Path | Run, verb: Verb, count: int, seed: int, options: Mapping[str, Any]) -> Samples:
-    run = Run(run.path if isinstance(run, Run) else run)
+    run = run_of(run)
     sampler = sampler_of(run, verb)
     if count < 1:
         raise ValueError(f"the number of samples must be at least 1: got {count}")

@@ -1,4 +1,4 @@
-"""From a name and data to a run: train, resume."""
+"""From a model and data to a run: a job that is prepared or reopened, and trained to its end."""
 
 import re
 import shutil
@@ -61,78 +61,6 @@ from margin.runs.user_models import Chosen, check_outputs, choose
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
-
-
-# 9 parameters: what is trained on what, and how
-def train(
-    model: Any,
-    data: Any,
-    options: Mapping[str, Any] | None = None,
-    training: Training | None = None,
-    *,
-    step: Mapping[str, Any] | None = None,
-    rule: str = "",
-    task: str = "",
-    objective: Any = None,
-    out: str | Path | None = None,
-) -> Run:
-    """Train a model on data, and leave a run.
-
-    Args:
-        model: Name of an entry of the catalog, ``area/topic`` or the topic alone; or a module of your own:
-            its path ``package.module:name``, its class or a function that builds it, whose positional
-            parameters that bear a name of the spec (``in_features``, ``num_classes``, ``channels``, ...) the
-            data fill; or the module itself, which is trained in place.
-        data: A source's name, a file or a folder, arrays ``(x, y)``, a DataFrame, a torch Dataset or
-            DataLoader, or Data; a reader's options go through ``margin.open_source(data, {...})``.
-        options: The model's own options: keyword-only parameters of its constructor.
-        training: Options common to all trainings.
-        step: Options of the entry's step, or of the rule's.
-        rule: Name of a rule whose step replaces the entry's own.
-        task: Of a module of your own, how its outputs are read: classes, binary, values, reconstruction, ...;
-            by the data's targets if not given.
-        objective: Of a module of your own, its loss: one of torch.nn, or a function ``(outputs, targets) ->
-            loss``; the task's if not given.
-        out: Directory of the run; it must not exist. ``runs/<model>-<number>`` if not given.
-
-    Returns:
-        The finished run.
-
-    Raises:
-        ValueError: A name, an option or the data do not fit.
-        FileExistsError: ``out`` exists.
-        NonFiniteError: The loss or a gradient stopped being finite; the last good checkpoint is kept.
-        KeyboardInterrupt: Ctrl-C; the state is saved, and ``margin train --resume`` goes on.
-    """
-    arguments = {"options": dict(options or {}), "step": dict(step or {}), "rule": rule}
-    opened = open_source(data, {})
-    chosen = choose(model, opened, task, objective)
-    return finish(prepare(chosen, opened, arguments, _options(training), out))
-
-
-def resume(
-    run: str | Path | Run, data: Any = None, training: Training | None = None, *, model: Any = None
-) -> Run:
-    """Go on with a run from its last checkpoint; a run that ended stays as it is.
-
-    Args:
-        run: The run or its directory.
-        data: Needed only for data that lay in memory.
-        training: Options that change, for instance a larger ``epochs``.
-        model: The module of your own that was handed over, or its class or function.
-
-    Raises:
-        ValueError: The data are not those that the run began with.
-    """
-    return finish(reopen(run_of(run, model), data, _options(training)))
-
-
-def _options(training: Training | None) -> Training:
-    if training is not None and not isinstance(training, Training):
-        raise ValueError(
-            f"training must be a margin.Training, as Training(epochs=3): got {type(training).__name__}"
-        )
-    return training or Training()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
