@@ -263,7 +263,7 @@ def describe(
     encoding, entry = record["data"]["encoding"], find(models(), record["recipe"]["model"], "model")
     names: list[str] = []
     if encoding.get("format") == "table":
-        from margin.data.formats.tables.columns import feature_names
+        from margin.data.formats.encodings import feature_names
 
         names = feature_names(encoding["columns"])
     return {

@@ -4,7 +4,7 @@ from typing import Literal
 
 from margin.core.catalog import Format
 
-NAMED = {"name": str, "kind": Literal["number", "category", "boolean"]}
+NAMED = {"name": str, "kind": Literal["number", "category", "boolean", "date"]}
 TABLES = {
     "columns": [NAMED, "column"],
     "edge_columns": [NAMED, "column"],

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from margin.data.files.reading import check_unpacked
 from margin.data.formats.series.step import MONTH, OFF, Irregular, TimeStep, off_grid, on_grid, usual_step
 from margin.data.formats.tables.columns import no_column
+from margin.data.formats.tables.dates import DAYS, dates_of
 from margin.data.formats.tables.delimited import Table
 
 TIMES = ("date", "time", "datetime", "timestamp", "year", "month", "day", "week", "ds")
@@ -32,16 +33,6 @@ class Clock(NamedTuple):
 
 
 CLOCK = Clock()
-
-FORMS = (
-    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y/%m/%d", "%Y-%m"),
-    *("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%+"),
-)
-"""How dates are written; the last is ISO 8601 with its zone, as 2016-07-01T00:00:00Z."""
-
-
-DAYS = r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"
-"""How a date begins of which two numbers could be the day."""
 
 
 def ambiguous(cell: str) -> str:
@@ -82,7 +73,7 @@ def times_of(table: Table, name: str, form: str = "") -> pl.Series:
         times = cells
     else:
         stripped = cells.str.strip_chars()
-        numbers, dates = stripped.cast(pl.Float64, strict=False), _dates(stripped)
+        numbers, dates = stripped.cast(pl.Float64, strict=False), dates_of(stripped)
         times = dates if dates.null_count() < numbers.null_count() else numbers
     if times.dtype.is_float():
         times = times.set(~times.is_finite(), None)  # NaN is neither before nor after a time
@@ -126,17 +117,6 @@ def _days(cells: pl.Series) -> pl.Series | None:
         return None
     days = text.str.strip_chars().str.to_datetime("%Y%m%d", strict=False)
     return None if days.null_count() else days
-
-
-def _dates(cells: pl.Series) -> pl.Series:
-    tried = []
-    for form in FORMS:
-        text = cells + "-01" if form == "%Y-%m" else cells
-        dates = text.str.to_datetime("%Y-%m-%d" if form == "%Y-%m" else form, strict=False)
-        if dates.null_count() == 0:
-            return dates
-        tried.append(dates)
-    return min(tried, key=lambda dates: dates.null_count())
 
 
 class Spacing(NamedTuple):
