@@ -166,6 +166,7 @@ def begin(
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training)
     notes: list[str] = [*said, *scaled]
     state = initial_state(record, data, training, partial(taken_over, training=training, notes=notes))
+    notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
     take = partial(taken_over, training=training, notes=[])
     trial = partial(_trial, entry, record, data, training, take)

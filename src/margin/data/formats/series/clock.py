@@ -120,17 +120,21 @@ def _days(cells: pl.Series) -> pl.Series | None:
 
 
 class Spacing(NamedTuple):
-    """The times of a series: in words, their step, notes; and the rows of a grid, where that was asked."""
+    """The times of a series: in words, their step, notes; the rows of a grid, where that was asked.
+
+    ``later`` are the times of the rows that would follow, as many as were asked for.
+    """
 
     text: str = ""
     step: TimeStep | None = None
     notes: tuple[str, ...] = ()
     rows: NDArray[np.int64] | None = None
     times: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
 
 
-def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular) -> Spacing:
-    """The times in words, their step, and a note of their gaps.
+def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular, ahead: int = 0) -> Spacing:
+    """The times in words, their step, a note of their gaps, and the times of ``ahead`` rows that follow.
 
     Raises:
         ValueError: A time comes twice, falls, or is off the grid where that is no option.
@@ -161,19 +165,21 @@ def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular) 
         wanted = int(8 * clock[-1] / usual)
         check_unpacked(table.name, 8 * len(clock), wanted, f"correct the times of column {name!r}")
         rows = on_grid(clock, usual)
-        said = _stamps(usual * np.arange(len(rows)), times, unit)
+        said = _stamps(usual * np.arange(len(rows) + ahead), times, unit)
+        said, later = said[: len(rows)], said[len(rows) :]
         notes.append(
             f"brought to {step} a row, each the last row before its time: {len(rows)} rows of {len(clock)}"
         )
-        return Spacing(f"{said[0]} to {said[-1]}, {step} a row", step, tuple(notes), rows, said)
+        return Spacing(f"{said[0]} to {said[-1]}, {step} a row", step, tuple(notes), rows, said, later)
+    later = _following(times, clock, usual, unit, ahead, str(shown[len(shown) - 1]).strip())
     if not len(wide) or off:
-        return Spacing(text, step, tuple(notes))
+        return Spacing(text, step, tuple(notes), later=later)
     places = ", ".join(
         f"{shown[int(k)]} to {shown[int(k) + 1]} (row {table.rows[int(k) + 1]})" for k in wide[:MOST_GAPS]
     )
     more = f" and {len(wide) - MOST_GAPS} more" if len(wide) > MOST_GAPS else ""
     notes.append(f"gaps in time, read as if there were none (a step is {step}): {places}{more}")
-    return Spacing(f"{text}, {len(wide)} gap{'s' * (len(wide) > 1)}", step, tuple(notes))
+    return Spacing(f"{text}, {len(wide)} gap{'s' * (len(wide) > 1)}", step, tuple(notes), later=later)
 
 
 _OPTIONS = {
@@ -222,9 +228,40 @@ def _stamps(since: NDArray[Any], times: pl.Series, unit: str) -> tuple[str, ...]
         first = np.datetime64(times.cast(pl.Date)[0])
         since = (np.busday_offset(first, since.astype(int)) - first).astype(int) * 86_400
     if not times.dtype.is_temporal():
-        return tuple(f"{times[0] + one:g}" for one in since)
+        return tuple(f"{times[0] + one:.15g}" for one in since)
     later = pl.Series((since * 1e6).round().astype(np.int64)).cast(pl.Duration("us"))
     return tuple(map(str, times.cast(pl.Datetime("us"))[0] + later))
+
+
+def _following(
+    times: pl.Series, clock: NDArray[np.float64], usual: float, unit: str, count: int, cell: str
+) -> tuple[str, ...]:
+    """The times of the rows after the last, a usual step apart, written as the last cell is.
+
+    Of months each is the same day, the last where a month is too short, or the last weekday, as
+    :func:`_counted` tells.
+    """
+    if not count:
+        return ()
+    since = clock[-1] + usual * np.arange(1, count + 1)
+    stamps = _stamps(since, times, unit)
+    if unit == "month":
+        dates = times.cast(pl.Date).to_numpy().astype("datetime64[D]")
+        begun = dates.astype("datetime64[M]")
+        months = begun[0] + np.round(since).astype(int)
+        ends = (months + 1).astype("datetime64[D]") - 1
+        place = int((dates - begun.astype("datetime64[D]")).astype(int).max())
+        same = np.minimum(months.astype("datetime64[D]") + place, ends)
+        last = (begun + 1).astype("datetime64[D]") - 1
+        weekday = (dates == np.busday_offset(last, 0, roll="backward")).all() and not (dates == last).all()
+        days = np.busday_offset(ends, 0, roll="backward") if weekday else same
+        stamps = tuple(f"{day}{stamp[10:]}" for day, stamp in zip(days, stamps, strict=True))
+    if not times.dtype.is_temporal():
+        return stamps
+    if len(cell) in (7, 8, 10) and all(stamp.endswith(" 00:00:00") for stamp in stamps):
+        mark = "" if len(cell) == 8 else cell[4]
+        return tuple(stamp[:10].replace("-", mark)[: len(cell)] for stamp in stamps)
+    return tuple(stamp.replace(" ", "T") for stamp in stamps) if cell[10:11] == "T" else stamps
 
 
 SUMMER = (
