@@ -5,6 +5,7 @@ It is what ``margin data show`` prints before anything is trained.
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from typing import Any
 
 import torch
@@ -161,8 +162,6 @@ def _classes(targets: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, d
 
 
 def _columns(inputs: Tensor, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    from margin.data.formats.tables.dates import span_of  # with polars, which only tables need
-
     columns, start = [], 0
     for record in records:
         column = {"name": record["name"], "kind": record["kind"], "missing": record.get("missing", 0)}
@@ -170,7 +169,8 @@ def _columns(inputs: Tensor, records: Sequence[Mapping[str, Any]]) -> list[dict[
             counts = inputs[:, start : start + len(record["categories"])].sum(0).long().tolist()
             column["categories"] = dict(zip(record["categories"], counts, strict=True))
         elif record["kind"] == "date":
-            column["dates"] = span_of(record, inputs[:, start].double().numpy())
+            ends = [date(1970, 1, 1) + timedelta(days=math.floor(day)) for day in _range(inputs[:, start])]
+            column["dates"] = f"{ends[0]} .. {ends[1]}: {', '.join(record['parts'])}"
         else:
             column["range"] = _range(inputs[:, start])
         column |= {key: record[key] for key in ("fill", "parts", "indicator") if record.get(key) is not None}

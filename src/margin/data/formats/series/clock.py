@@ -174,12 +174,15 @@ def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular, 
     later = _following(times, clock, usual, unit, ahead, str(shown[len(shown) - 1]).strip())
     if not len(wide) or off:
         return Spacing(text, step, tuple(notes), later=later)
-    places = ", ".join(
-        f"{shown[int(k)]} to {shown[int(k) + 1]} (row {table.rows[int(k) + 1]})" for k in wide[:MOST_GAPS]
-    )
-    more = f" and {len(wide) - MOST_GAPS} more" if len(wide) > MOST_GAPS else ""
-    notes.append(f"gaps in time, read as if there were none (a step is {step}): {places}{more}")
+    gaps = _places(table, shown, wide)
+    notes.append(f"gaps in time, read as if there were none (a step is {step}): {gaps}")
     return Spacing(f"{text}, {len(wide)} gap{'s' * (len(wide) > 1)}", step, tuple(notes), later=later)
+
+
+def _places(table: Table, shown: pl.Series, wide: NDArray[np.int64]) -> str:
+    """The first gaps in words, and how many more there are."""
+    said = [f"{shown[k]} to {shown[k + 1]} (row {table.rows[k + 1]})" for k in wide[:MOST_GAPS].tolist()]
+    return ", ".join(said) + f" and {len(wide) - MOST_GAPS} more" * (len(wide) > MOST_GAPS)
 
 
 _OPTIONS = {

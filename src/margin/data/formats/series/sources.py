@@ -31,6 +31,10 @@ MOST_NUMBERS = 2**24
 """Numbers a batch of an evaluation, at most: of long windows it holds fewer."""
 
 
+CUT = "the parts are cut in time; the first held-out windows have contexts in the part before"
+"""What is said of every series."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
     """Examples that are views of one series: rows ``origin - context .. origin - 1``, then ``horizon`` more.
@@ -244,19 +248,17 @@ def windows_of(steps: Steps, *, target: Sequence[str] | str | None, window: Wind
     """
     columns = columns_of(steps, target)
     ends = borders(len(steps.values), split)
-    splits = {
-        part: Windows(
-            steps.values,
-            _origins(max(start, window.context), end - window.horizon, window.stride),
-            window.context,
-            window.horizon,
-            columns,
-            times=_stamped(steps, window.horizon),
-            names=tuple(steps.columns[k] for k in columns),
-            season=season_of(steps.step)[0],
-        )
-        for part, (start, end) in ends.items()
-    }
+    every = Windows(
+        steps.values,
+        torch.arange(0),
+        window.context,
+        window.horizon,
+        columns,
+        times=_stamped(steps, window.horizon),
+        names=tuple(steps.columns[k] for k in columns),
+        season=season_of(steps.step)[0],
+    )
+    splits = {part: replace(every, origins=_origins(*place, window)) for part, place in ends.items()}
     if empty := [part for part, windows in splits.items() if len(windows) == 0]:
         start, end = ends[empty[0]]
         raise ValueError(
@@ -275,16 +277,13 @@ def windows_of(steps: Steps, *, target: Sequence[str] | str | None, window: Wind
             "horizon": window.horizon,
             "num_targets": len(columns),
             "target_scale": scale,
-            "season": season_of(steps.step)[0],
+            "season": every.season,
             "num_examples": len(splits["train"]),
         },
         encoding=_encoding(steps, ends, window, split, [steps.columns[k] for k in columns]),
         preprocess=preprocess,
         fingerprint=_fingerprint(splits),
-        notes=(
-            *steps.notes,
-            "the parts are cut in time; the first held-out windows have contexts in the part before",
-        ),
+        notes=(*steps.notes, CUT),
     )
 
 
@@ -336,7 +335,7 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
         raise ValueError(f"{path}: a forecast reads {context} rows: got {count}")
     windows = Windows(
         values,
-        _origins(context, count - horizon, encoding["stride"]),
+        _origins(context, count, Window(context=context, horizon=horizon, stride=encoding["stride"])),
         context,
         horizon,
         columns,
@@ -348,9 +347,10 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
     return windows if len(windows) else windows.ahead()
 
 
-def _origins(first: int, last: int, stride: int) -> Int[Tensor, " windows"]:
-    """From ``first`` to ``last`` at most; none where that is less."""
-    return torch.arange(first, max(first, last + 1), stride)
+def _origins(start: int, end: int, window: Window) -> Int[Tensor, " windows"]:
+    """The first row of each forecast whose horizon lies in the rows ``start .. end - 1``; perhaps none."""
+    first = max(start, window.context)
+    return torch.arange(first, max(first, end - window.horizon + 1), window.stride)
 
 
 def _first(steps: Steps, rows: int) -> Steps:

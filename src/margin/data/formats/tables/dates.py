@@ -4,8 +4,7 @@ A date is kept as days since 1970, a float64: microseconds of this millennium ar
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -82,9 +81,3 @@ def shown(days: float) -> str:
     """A date in words, without a clock at midnight."""
     time = str(np.datetime64(round(days * MICROSECONDS), "us")).replace("T", " ")
     return time.removesuffix(".000000").removesuffix(" 00:00:00")
-
-
-def span_of(record: Mapping[str, Any], inputs: NDArray[Any]) -> str:
-    """The first and the last date of a column of features, and what of the calendar they become."""
-    low, high = (shown(float(end))[: len("2016-07-01")] for end in (inputs.min(), inputs.max()))
-    return f"{low} .. {high}: {', '.join(record['parts'])}"
