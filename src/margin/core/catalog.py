@@ -504,7 +504,8 @@ def call_with(
 
     Args:
         function: A constructor or factory.
-        given: What the data or the frame offer, by parameter name; the surplus is ignored.
+        given: What the data or the frame offer, by parameter name; the surplus is ignored. One with a default
+            may be missing: data that were recorded before it was known have it not.
         options: The user's keyword-only options.
         what: How a message calls the thing that is built.
 
@@ -512,12 +513,13 @@ def call_with(
         ValueError: A positional parameter is not given, an option does not exist, or its value is of
             another type.
     """
-    names = data_parameters(function)
+    parameters = inspect.signature(function).parameters
+    free = [name for name, one in parameters.items() if one.default is not one.empty and name not in given]
+    names = [name for name in data_parameters(function) if name not in free]
     if missing := [name for name in names if given.get(name) is None]:
         offered = ", ".join(name for name, value in given.items() if value is not None)
         raise ValueError(f"{what} needs {', '.join(missing)}: the data give {offered or 'nothing'}")
     check_options(function, options, what)
-    parameters = inspect.signature(function).parameters
     typed = {name: _as_annotated(value, parameters[name].annotation) for name, value in options.items()}
     for name, value in typed.items():
         if not fits(value, parameters[name].annotation):

@@ -263,7 +263,7 @@ def describe(
     record, encoding = run.record, run.record["data"]["encoding"]
     names: list[str] = []
     if encoding.get("format") == "table":
-        from margin.data.formats.tables.columns import feature_names
+        from margin.data.formats.encodings import feature_names
 
         names = feature_names(encoding["columns"])
     return {

@@ -1,6 +1,5 @@
 """Inference: the predictions of a run for new data, the loss of each example that it held out."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from margin.core.catalog import formats, resolve
-from margin.core.tasks import CODES, DENSITY, TOKENS, Task
+from margin.core.tasks import CODES, DENSITY, LEVELS, TOKENS, Task
 from margin.core.types import Batch
 from margin.data.examples import InOrder, evaluation_batch, is_independent
 from margin.data.formats.text.pairs import decode
@@ -53,6 +52,7 @@ def predictions(
     source = Source.of(data)
     named = is_own(run, source) and not Path(source.bare).exists()
     examples = held_out(run) if named else encode(source, encoding)
+    series = encoding.get("format") == "series"
     for note in getattr(examples, "notes", ()):
         tell(note)
     if not named and (files := files_of(source, encoding)):
@@ -72,10 +72,11 @@ def predictions(
                 outputs = closing(model(*batch.inputs), batch, task)
                 if task is DENSITY:
                     outputs = outputs - log_volume(model, batch)
-                shown = predicted(task, outputs, None if is_independent(examples) else batch.weight, names)
+                weight = None if is_independent(examples) else batch.weight
+                shown = forecast(outputs) if series else predicted(task, outputs, weight, names)
                 shown |= bounded(model, batch) if task is CODES else {}
             for name, values in shown.items():
-                columns.setdefault(of_target(name, encoding.get("targets", ())), []).extend(values)
+                columns.setdefault(name, []).extend(values)
     return columns
 
 
@@ -110,9 +111,12 @@ def bounded(model: Any, batch: Batch) -> dict[str, list[float]]:
     return {"log density, at least": (bound - log_volume(model, batch)).tolist()}
 
 
-def of_target(column: str, targets: Sequence[str]) -> str:
-    """A column of a forecast by the name of its target: ``value of 2 +1`` as ``load +1``."""
-    return re.sub(r"^value(?: of (\d+))?(?= \+)", lambda found: targets[int(found[1] or 1) - 1], column)
+def forecast(outputs: Tensor) -> dict[str, list[float]]:
+    """The numbers of forecasts by window, then step, then column; of quantiles each of them."""
+    if outputs.ndim == 3:
+        return {"value": outputs.flatten().tolist()}
+    levels = zip(LEVELS, outputs.unbind(-1), strict=True)
+    return {f"q{level:g}": each.flatten().tolist() for level, each in levels}
 
 
 def predicted(task: Task, outputs: Any, weight: Tensor | None, names: Sequence[str]) -> dict[str, list[Any]]:

@@ -110,6 +110,7 @@ def begin(
     notes: list[str] = [*said, *scaled]
     change, make = partial(taken_over, training=training, notes=notes), made_by(chosen.handed)
     state = initial_state(entry, record, data, training, change, make)
+    notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
     check_outputs(chosen, data, state.model, plan)
     take = partial(taken_over, training=training, notes=[])

@@ -160,7 +160,7 @@ def feature_names_of(encoding: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the features of a table, by the record of how it was read."""
     if encoding.get("format") != "table":
         return ()
-    from margin.data.formats.tables.columns import feature_names
+    from margin.data.formats.encodings import feature_names
 
     return tuple(feature_names(encoding["columns"]))
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from margin.data.description import describe, lines
-from margin.data.formats.tables.columns import feature_names
+from margin.data.formats.encodings import feature_names
 from margin.data.formats.tables.tables import read_frame, read_table
 from margin.data.open import encode, open_data
 from margin.data.splits import split_indices

@@ -4,8 +4,8 @@ from typing import Literal
 
 from margin.core.catalog import Format
 
-NAMED = {"name": str, "kind": Literal["number", "category", "boolean"]}
-MISSING = Literal["error", "drop", "mean", "median", "mode"]
+NAMED = {"name": str, "kind": Literal["number", "category", "boolean", "date"]}
+MISSING = Literal["error", "drop", "mean", "median", "mode", "indicate"]
 
 FORMATS = (
     Format(

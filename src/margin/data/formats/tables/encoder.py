@@ -16,7 +16,8 @@ from torch import Tensor
 
 from margin.data.arrays import check_finite, listed
 from margin.data.examples import Arrays
-from margin.data.formats.tables.columns import EXACT, Column, as_kind, features, missing_cell, width
+from margin.data.formats.encodings import width
+from margin.data.formats.tables.columns import EXACT, Column, as_kind, features, missing_cell
 from margin.data.formats.tables.delimited import MARKERS, Table, Writing, load_table, to_table
 
 
@@ -83,7 +84,7 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
     inputs = np.empty((table.frame.height, sum(map(width, records))), encoding["dtype"])
     for record in records:
         column = as_kind(table, record["name"], record["kind"])
-        if record.get("fill") is None:
+        if record.get("fill") is None and not record.get("indicator"):
             refuse_missing(table, [column], "the run has no value to fill in: fill it in or remove the row")
         if record["kind"] == "category":
             check_known(table, column, record["categories"], "category")

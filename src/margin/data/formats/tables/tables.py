@@ -19,7 +19,8 @@ from margin.data.arrays import is_wide_target
 from margin.data.assembly import Raw, assemble, cut
 from margin.data.examples import Arrays, Data
 from margin.data.files.reading import plain
-from margin.data.formats.tables.columns import FILL, Column, Missing, as_kind, no_column, understand, width
+from margin.data.formats.encodings import zero_one
+from margin.data.formats.tables.columns import FILL, Column, Missing, as_kind, no_column, understand
 from margin.data.formats.tables.delimited import Header, Table, Writing, load_table, to_table
 from margin.data.formats.tables.delimited_form import Decimal
 from margin.data.formats.tables.encoder import (
@@ -79,7 +80,8 @@ def read_table(  # more than 7 parameters: they are the options of the source
 ) -> Data:
     """A table from a file: CSV, TSV (the separator is found out) or Parquet, ``.gz`` too.
 
-    Texts are categories and become one 0/1 feature for each value; booleans become 0 or 1; whole numbers
+    Texts are categories and become one 0/1 feature for each value; dates as 2016-07-01 become days since 1970
+    and what varies of year, month, day, weekday and hour; booleans become 0 or 1; whole numbers
     with a leading zero are text. As a target, text and booleans mean classes, numbers with a fraction
     mean values, and whole numbers are either, so ``task`` must say. Without a target every column is a
     feature, and models whose loss reads no target train on them.
@@ -88,8 +90,9 @@ def read_table(  # more than 7 parameters: they are the options of the source
         path: The file.
         target: The column to predict; by default the one called target, label, class or y, if there is one.
         task: Whether the target is a class or a value; none takes every column for a feature.
-        missing: What a missing cell gets: an error, its row dropped, or the
-            column's mean, median or mode over the training part (categories and booleans take the mode).
+        missing: What a missing cell gets: an error, its row dropped, or the column's mean, median or mode
+            over the training part (categories and booleans take the mode); indicate gives a column that lacks
+            cells a 0/1 feature more that says where, beside the mean, or as a category of its own.
         ignore: Columns that are left out; names, or one text of names with commas between.
         header: Whether the first row names the columns; none calls them column_1, column_2, ...
         separator: What divides the cells of text; found out if not given.
@@ -201,7 +204,7 @@ class _Understood(NamedTuple):
 def _understood(table: Table, reading: Reading) -> _Understood:
     name, notes = target_name(table, reading.target, reading.task)
     used, left_out = _used(table, reading, name)
-    columns = [understand(table, used_name) for used_name in used]
+    columns = [understand(table, used_name, dates="read") for used_name in used]
     target = None if name is None else understand(table, name)
     if reading.missing == "drop":
         table, target, columns, dropped = _drop(table, target, columns)
@@ -223,7 +226,7 @@ def _data(
     parts, _ = cut(table.name, targets, task, split, classes, own=own, groups=groups)
     records = [record_of(table, column, reading.missing, parts["train"].numpy()) for column in columns]
     inputs, wide = matrix_of(columns, records, parts["train"].numpy())
-    indicators = [record["kind"] != "number" for record in records for _ in range(width(record))]
+    indicators = [mark for record in records for mark in zero_one(record)]
     encoding = _encoding(table, reading, writing, records, target)
     if groups is not None:
         encoding["group"] = grouped(reading.group, groups, parts)
