@@ -52,6 +52,7 @@ bench: $(VENV)/.installed
 		torch_geometric xxhash psutil nflows zuko diffusers huggingface_hub httpx2 httpcore2 truststore h11
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -W ignore -m benchmarks.audit_plan
+	$(BIN)/python -m benchmarks.audit_again
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.perceptron

@@ -111,14 +111,16 @@ def _check(record: Mapping[str, Any]) -> None:
         value = record[key]
         if not fits(tuple(value) if isinstance(value, list) else value, hint):
             raise ValueError(f"is no finding: {key} must be {describe_type(hint)}")
-    for premise in record["premises"] if isinstance(record["premises"], list) else [None]:
+    premises: list[Any] = record["premises"] if isinstance(record["premises"], list) else [None]
+    for premise in premises:
         whole = isinstance(premise, dict) and premise.keys() == PREMISE.keys()
         if not (whole and all(fits(premise[key], hint) for key, hint in PREMISE.items())):
             raise ValueError("is no finding: premises must be texts with status and evidence")
-    stated = record["stated"]
+    stated: Any = record["stated"]
     if not (isinstance(stated, dict) and isinstance(record["curves"], dict)):
         raise ValueError("is no finding: stated and curves must be mappings")
-    if not fits(stated.get("types"), dict[str, str]) or not set(stated["types"].values()) <= TYPES.keys():
+    types: Any = stated.get("types")
+    if not fits(types, dict[str, str]) or not set(types.values()) <= TYPES.keys():
         raise ValueError(f"is no finding: stated.types must be among {', '.join(TYPES)}")
 
 
@@ -140,9 +142,12 @@ def _read(record: Mapping[str, Any]) -> Finding:
     value, sandwich = tensor("value", record["value"]), pair("bracket", record["bracket"])
     for end in sandwich or ():
         end.expand_as(value)  # a requirement compares them element by element
+    plain: dict[str, Any] = {
+        key: tuple(record[key]) if isinstance(record[key], list) else record[key] for key in FIELDS
+    }
+    plain["range"] = tuple(_read_numbers(record["range"]))
     return Finding(
-        **{key: tuple(record[key]) if isinstance(record[key], list) else record[key] for key in FIELDS}
-        | {"range": tuple(_read_numbers(record["range"]))},
+        **plain,
         value=value,
         premises=tuple(Premise(**premise) for premise in record["premises"]),
         stderr=maybe("stderr"),

@@ -115,7 +115,7 @@ def _within(batches: Sequence[Batch]) -> Sequence[Batch] | Iterator[Batch]:
 def _fingerprint(batches: Iterable[Batch]) -> str:
     digests: dict[str, Any] = {}
     for batch in batches:
-        tensors = {f"input {i}": x for i, x in enumerate(batch.inputs)}
+        tensors: dict[str, Tensor | None] = {f"input {i}": x for i, x in enumerate(batch.inputs)}
         tensors |= {"targets": batch.targets, "weight": batch.weight}
         for name, tensor in tensors.items():
             if tensor is None:
