@@ -469,8 +469,12 @@ def test_groups_in_both_parts_are_not_among_what_was_not_found(finding):
 @pytest.mark.parametrize(
     ("ends", "level", "words"),
     [
-        ((-0.5, -0.6, -0.4), "warn", "The validation loss still fell when the training ended: by .50"),
-        ((0.5, 0.4, 0.6), "warn", "The validation loss rose when the training ended: by .50"),
+        (
+            (-0.5, -0.6, -0.4),
+            "warn",
+            "The validation loss still fell when the training ended: by .45 [.36, .54] over",
+        ),
+        ((0.5, 0.4, 0.6), "warn", "The validation loss rose when the training ended: by .45 [.36, .54] over"),
         ((-0.001, -0.002, -0.0005), "good", "The validation loss neither fell nor rose"),
         ((-0.5, -1.1, 0.1), "unknown", "The validation loss neither fell nor rose"),
     ],
@@ -481,7 +485,7 @@ def test_the_end_of_a_training_is_said_with_its_slope(finding, ends, level, word
     curves = {"step": torch.arange(100.0, 4100.0, 100.0).double(), "validation loss": losses}
     (said,) = by(audit_of({"theory/finished.falling": estimate(finding, *ends, curves=curves)}), "trained")
     assert (said.level, said.text.startswith(words)) == (level, True)
-    assert said.text.endswith("per 1,000 steps over its last 10 evaluations, of 2.")
+    assert said.text.endswith(" over its last 10 evaluations, of 2 on average.")
 
 
 STEP = "One gradient step"
@@ -524,6 +528,12 @@ def stepped(finding, gain, height, best, constant=None):
 def test_what_a_gradient_step_gains_is_said(finding, gain, height, best, constant, level, words):
     (said,) = by(audit_of(stepped(finding, gain, height, best, constant)), "trained")
     assert (said.level, said.text[: len(words)]) == (level, words)
+
+
+def test_of_which_examples_the_loss_is_where_not_of_all(finding):
+    found = stepped(finding, (0.2, 0.1, 0.3), 1.0, 0.3, 1.1)["theory/finished.gradient"]
+    (said,) = by(audit_of({"theory/finished.gradient": replace(found, sample="128 drawn")}), "trained")
+    assert said.text.startswith(f"{STEP} still lowers the training loss of 128 drawn, 1 (")
 
 
 def test_one_sentence_says_whether_the_loss_still_falls(finding):

@@ -183,7 +183,9 @@ def _step(evidence: Evidence) -> list[Sentence]:
     constant = None if known is None else float(known[0])
     worth = max(SLIGHT * abs(height), TINY * (constant or 0.0))
     beside = "" if constant is None else f" (a constant's: {rounded(constant, 3)})"
-    loss = f"the training loss, {rounded(height, 3)}{beside}"
+    drawn = evidence.findings[GRADIENT].sample
+    where = f" of {drawn}" if drawn else ""
+    loss = f"the training loss{where}, {rounded(height, 3)}{beside}"
     if gain.below > 0 and gain.value > worth:
         text = f"One gradient step still lowers {loss}, by {gain.text} on examples left out of the step."
         if any(sentence.level == "bad" for sentence in memorized(evidence)):
@@ -192,9 +194,9 @@ def _step(evidence: Evidence) -> list[Sentence]:
         return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
     if constant is not None and height > (1 - NEARLY) * constant:
         text = (
-            f"The training loss, {rounded(height, 3)}, is about a constant's, {rounded(constant, 3)}, and one"
+            f"The training loss{where}, {rounded(height, 3)}, is about a constant's, {rounded(constant, 3)}, "
         )
-        text += f" gradient step hardly lowers it: by {gain.text} on examples left out of the step."
+        text += f"and one gradient step hardly lowers it: by {gain.text} on examples left out of the step."
         todo = "Check the learning rate and the scale of the inputs."
         return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
     others = f"by {rounded(best)}, on examples left out of the step by {gain.text}."
@@ -218,16 +220,24 @@ def _falling(evidence: Evidence) -> list[Sentence]:
         return []
     run = float(steps[last][-1] - steps[last][0]) / 1000
     mean = float(losses[last].mean())
-    per = f"{slope.text} per 1,000 steps over its last {len(steps[last])} evaluations, of {rounded(mean)}"
+    over = f"over its last {len(steps[last])} evaluations, of {rounded(mean)} on average"
     if slope.above < 0 and -slope.value * run > SLIGHT * mean:
-        text = f"The {words} still fell when the training ended: by {per}."
-        return [Sentence("trained", "warn", text.replace("by -", "by ", 1), "Train longer.", (FALLING,))]
+        fall = _with_ends(-slope.value * run, -slope.above * run, -slope.below * run)
+        text = f"The {words} still fell when the training ended: by {fall} {over}."
+        return [Sentence("trained", "warn", text, "Train longer.", (FALLING,))]
+    rise = _with_ends(slope.value * run, slope.below * run, slope.above * run)
     if slope.below > 0 and slope.value * run > SLIGHT * mean:
-        text = f"The {words} rose when the training ended: by {per}."
+        text = f"The {words} rose when the training ended: by {rise} {over}."
         return [Sentence("trained", "warn", text, "Use an earlier checkpoint.", (FALLING,))]
     level: Level = "unknown" if max(-slope.below, slope.above) * run > TEN_POINTS * mean else "good"
-    text = f"The {words} neither fell nor rose for sure when the training ended: by {per}."
+    text = f"The {words} neither fell nor rose for sure when the training ended: by {rise} {over}."
     return [Sentence("trained", level, text, "", (FALLING,))]
+
+
+def _with_ends(value: float, below: float, above: float) -> str:
+    """A number with its interval, as measured ones are printed."""
+    shown, low, high = figures([value, below, above], above - below)
+    return f"{shown} [{low}, {high}]"
 
 
 def _rate(evidence: Evidence) -> list[Sentence]:
