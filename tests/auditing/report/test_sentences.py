@@ -506,8 +506,12 @@ def test_groups_in_both_parts_are_not_among_what_was_not_found(finding):
 @pytest.mark.parametrize(
     ("ends", "level", "words"),
     [
-        ((-0.5, -0.6, -0.4), "warn", "The validation loss still fell when the training ended: by .50"),
-        ((0.5, 0.4, 0.6), "warn", "The validation loss rose when the training ended: by .50"),
+        (
+            (-0.5, -0.6, -0.4),
+            "warn",
+            "The validation loss still fell when the training ended: by .45 [.36, .54] over",
+        ),
+        ((0.5, 0.4, 0.6), "warn", "The validation loss rose when the training ended: by .45 [.36, .54] over"),
         ((-0.001, -0.002, -0.0005), "good", "The validation loss neither fell nor rose"),
         ((-0.5, -1.1, 0.1), "unknown", "The validation loss neither fell nor rose"),
     ],
@@ -518,4 +522,79 @@ def test_the_end_of_a_training_is_said_with_its_slope(finding, ends, level, word
     curves = {"step": torch.arange(100.0, 4100.0, 100.0).double(), "validation loss": losses}
     (said,) = by(audit_of({"theory/finished.falling": estimate(finding, *ends, curves=curves)}), "trained")
     assert (said.level, said.text.startswith(words)) == (level, True)
-    assert said.text.endswith("per 1,000 steps over its last 10 evaluations, of 2.")
+    assert said.text.endswith(" over its last 10 evaluations, of 2 on average.")
+
+
+STEP = "One gradient step"
+
+
+def stepped(finding, gain, height, best, constant=None):
+    curves = {"loss: the same examples": f64(height, height - best, float("nan"))}
+    if constant is not None:
+        curves["loss: a constant"] = f64(constant).reshape(1)
+    return {"theory/finished.gradient": estimate(finding, *gain, unit="loss", curves=curves)}
+
+
+@pytest.mark.parametrize(
+    ("gain", "height", "best", "constant", "level", "words"),
+    [
+        ((0.2, 0.1, 0.3), 1.0, 0.3, 1.1, "warn", f"{STEP} still lowers the training loss, 1"),
+        # on either side of a hundredth of the loss
+        ((0.011, 0.01, 0.012), 1.0, 0.02, 1.1, "warn", f"{STEP} still lowers"),
+        ((0.009, 0.008, 0.01), 1.0, 0.009, 2.0, "good", f"{STEP} hardly lowers"),
+        # nothing that carries over
+        ((0.2, -0.1, 0.3), 1.0, 0.3, 1.1, "unknown", f"{STEP} lowers the training loss, 1"),
+        # nearly all of a loss that is nothing beside a constant's
+        ((9e-7, 8e-7, 1e-6), 1e-6, 9e-7, 1.1, "good", f"{STEP} hardly lowers"),
+        ((9e-7, 8e-7, 1e-6), 1e-6, 9e-7, None, "warn", f"{STEP} still lowers the training loss, 1e-6, by"),
+        # on either side of .95 of a constant's
+        (
+            (0.0, -0.001, 0.001),
+            1.05,
+            0.002,
+            1.1,
+            "warn",
+            "The training loss, 1.05, is about a constant's, 1.1,",
+        ),
+        ((0.0, -0.001, 0.001), 1.04, 0.002, 1.1, "good", f"{STEP} hardly lowers"),
+        # a loss below 0, as of a density
+        ((0.5, 0.4, 0.6), -20.0, 0.6, None, "warn", f"{STEP} still lowers the training loss, -20, by .50"),
+        ((0.1, 0.05, 0.15), -20.0, 0.15, None, "good", f"{STEP} hardly lowers"),
+    ],
+)
+def test_what_a_gradient_step_gains_is_said(finding, gain, height, best, constant, level, words):
+    (said,) = by(audit_of(stepped(finding, gain, height, best, constant)), "trained")
+    assert (said.level, said.text[: len(words)]) == (level, words)
+
+
+def test_of_which_examples_the_loss_is_where_not_of_all(finding):
+    found = stepped(finding, (0.2, 0.1, 0.3), 1.0, 0.3, 1.1)["theory/finished.gradient"]
+    (said,) = by(audit_of({"theory/finished.gradient": replace(found, sample="128 drawn")}), "trained")
+    assert said.text.startswith(f"{STEP} still lowers the training loss of 128 drawn, 1 (")
+
+
+def test_one_sentence_says_whether_the_loss_still_falls(finding):
+    losses = {"step": torch.arange(100.0, 4100.0, 100.0).double(), "validation loss": torch.ones(40).double()}
+
+    def slope(*ends):
+        return {"theory/finished.falling": estimate(finding, *ends, curves=losses)}
+
+    falls = stepped(finding, (0.2, 0.1, 0.3), 1.0, 0.3, 1.1)
+    stands = stepped(finding, (0.0, -1e-4, 1e-4), 0.5, 1e-4, 1.1)
+    for found, start in (
+        (slope(0.5, 0.4, 0.6) | falls, "The validation loss rose"),  # where to stop, not to go on
+        (slope(-0.5, -0.6, -0.4) | falls, "The validation loss still fell"),
+        (slope(0.0, -1e-3, 1e-3) | falls, STEP),
+        (slope(0.0, -1e-3, 1e-3) | stands, "The validation loss neither"),
+    ):
+        (said,) = by(audit_of(found), "trained")
+        assert said.text.startswith(start)
+
+
+def test_what_has_memorized_is_not_to_be_trained_longer(finding):
+    labels = ("training", "held-out", "gap")
+    value, low, high = f64(0.9, 0.5, 0.4), f64(0.87, 0.45, 0.35), f64(0.93, 0.55, 0.45)
+    gap = finding(value=value, kind="estimate", interval=(low, high), range=(-1.0, 1.0), labels=labels)
+    falls = stepped(finding, (0.2, 0.1, 0.3), 1.0, 0.3, 1.1)
+    (said,) = by(audit_of(falls | {"theory/memorization.accuracy": gap}), "trained")
+    assert (said.level, said.todo) == ("unknown", "")
