@@ -366,7 +366,7 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def student_quantile(level: float, examples: int) -> float:
+def student_quantile(level: float, examples: float) -> float:
     """The half-width, in standard errors, of Student's interval for a mean of so many examples."""
     from scipy.special import stdtrit
 
@@ -378,11 +378,12 @@ def student_quantile(level: float, examples: int) -> float:
 def trials_of(right: Tensor, terms: Terms, *, level: float = 0.95) -> float:
     r"""The number of independent trials that a share of terms is worth, for the limits of a proportion.
 
-    .. math:: n^* = \min\Big(m, \frac{p (1 - p)}{s^2}\Big) \Big(\frac{z}{t_{n-1}}\Big)^2
+    .. math:: n^* = \min\Big(m, \frac{p (1 - p)}{s^2}\Big) \Big(\frac{z}{t}\Big)^2
 
-    with s the standard error of the share over n examples (:func:`weighted_mean`), m the number of equally
-    weighted terms, z the normal and t Student's quantile. Where each example is right or wrong as a whole, as
-    where it has one term, and where there is a single one, it is Kish's number of equally weighted examples.
+    with s the standard error of the share over examples (:func:`weighted_mean`), m the number of equally
+    weighted terms, z the normal and t Student's quantile of the degrees of freedom that s has
+    (:func:`freedom_of`). Where each example is right or wrong as a whole, as where it has one term, and where
+    there is a single one, it is Kish's number of equally weighted examples.
 
     Args:
         right: Which terms count.
@@ -399,7 +400,24 @@ def trials_of(right: Tensor, terms: Terms, *, level: float = 0.95) -> float:
     p, variance = float(estimate.mean), float(estimate.stderr) ** 2
     most = float(terms.weight.sum().square() / terms.weight.square().sum())
     worth = min(most, p * (1 - p) / variance) if variance > 0 else most
-    return worth * (normal_quantile(level) / student_quantile(level, len(total))) ** 2
+    freedom = freedom_of(total - p * weight) if variance > 0 else len(total) - 1.0
+    return worth * (normal_quantile(level) / student_quantile(level, freedom + 1)) ** 2
+
+
+def freedom_of(off: Float[Tensor, " examples"]) -> float:
+    r"""The degrees of freedom of a variance that is estimated from deviations of this kurtosis.
+
+    It is :math:`2 n / (\kappa - 1)`, at most n - 1: of normal deviations all, of a few that are far off few.
+
+    Args:
+        off: Deviations of at least two examples from their mean, not all 0.
+
+    Reference: Satterthwaite 1946 (degrees of freedom by the variance of a variance); Casella and Berger 2002,
+        Exercise 5.8 (that variance).
+    """
+    n = len(off)
+    kurtosis = float(off.pow(4).mean()) / float(off.square().mean()) ** 2
+    return max(1.0, min(n - 1.0, 2 * n / max(kurtosis - 1, 1e-12)))
 
 
 def wilson(share: float, trials: float, *, level: float = 0.95) -> tuple[float, float]:
@@ -479,7 +497,7 @@ def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
         \left(1 + \tfrac{\gamma}{\sqrt n} z - \tfrac{\gamma^2}{6 n}\right)^{1/3} - 1 \right]
 
     with s the standard error, gamma the skewness and q Student's quantile of as many degrees of freedom as a
-    variance has that is estimated from terms of this kurtosis, :math:`2 n / (\kappa - 1)`, at most n - 1.
+    variance has that is estimated from terms of this kurtosis (:func:`freedom_of`).
     They are widened to the symmetric limits, of the logarithm where no term is negative, so that the lower
     one is not either. At 95 % they hold the mean of lognormal losses of spread 1 in 94 % of samples of 30 and
     95 % or more of 100; below 95 % for longer tails (spread 1.5: 92 % of 30).
@@ -505,9 +523,7 @@ def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
     if not variance > 0:
         return (mean, mean) if variance == 0 else (math.nan, math.nan)
     skew = float(off.pow(3).mean()) / variance**1.5 * (math.sqrt(n * (n - 1)) / (n - 2) if n > 2 else 0.0)
-    kurtosis = float(off.pow(4).mean()) / variance**2
-    freedom = max(1.0, min(n - 1.0, 2 * n / max(kurtosis - 1, 1e-12)))
-    q = -float(stdtrit(freedom, (1 - level) / 2))
+    q = -float(stdtrit(freedom_of(off), (1 - level) / 2))
     low, high = (mean - stderr * _unskewed(z, skew / math.sqrt(n)) for z in (q, -q))
     if float(terms.values.min()) < 0 or not mean > 0:
         return min(low, mean - q * stderr), max(high, mean + q * stderr)
