@@ -22,7 +22,8 @@ from margin.cli import COMMANDS, main
 from margin.core import catalog
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "results.md")
+JOURNEYS = (ROOT / "docs" / "journeys").glob("*.md")
+PAGES = sorted(path for path in [*(ROOT / "docs").glob("*.md"), *JOURNEYS] if path.name != "results.md")
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 

@@ -280,9 +280,9 @@ SAID = {
     ],
     "shifted": [
         ("right", "bad", rf"^Right for {N} \[", lambda k: share(k, TRAINING)),
-        ("right", "bad", rf"examples, {N} \[.*unlike.* differ in feature 0\.", share),
+        ("right", "bad", rf"examples, {N} \[.*unlike.* differ in feature 0", share),
     ],
-    "ten": [("rests", "warn", rf"^10 held-out examples tell the accuracy no better than this: {N} ", share)],
+    "ten": [("rests", "warn", rf"^10 held-out examples cannot tell the accuracy any better .*: {N} ", share)],
     "thirty": [("rests", "warn|unknown", rf"^30 held-out examples .* than this: {N} ", share)],
     "rare": [
         ("right", "bad", rf"^Answers '0' to all of 400 held-out examples: right for {N} ", share),

@@ -8,13 +8,16 @@ import pytest
 import torch
 
 from margin.auditing.asking.answers import Interrupted, ask
-from margin.auditing.asking.budget import LEAST, Budget, claims_named, count, duration
+from margin.auditing.asking.budget import LEAST, Budget, claims_named, count
+from margin.auditing.asking.passes import PassCost, Passes
 from margin.auditing.asking.requirements import Requirement, Status
 from margin.auditing.asking.side_effects import Snapshot
 from margin.auditing.report.screen import plain
 from margin.core.catalog import Cost, drawn
+from margin.core.deadline import duration
 from margin.core.findings import NotAsked, finding_of
 from margin.core.types import Batch, Domain
+from margin.data.examples import Arrays, InOrder
 from margin.engine.evaluation import sample_examples
 from margin.theory.prediction.held_out import outputs_of
 
@@ -43,6 +46,12 @@ def claims_of(claim_of, finding, costs):
     ]
 
 
+def passes_cost(monkeypatch, counted, timed=None):
+    """Both passes over an example count for so many seconds, and take as many, or others."""
+    alike = PassCost(Passes(counted, counted), Passes(*[counted if timed is None else timed] * 2))
+    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda subject: alike)
+
+
 def test_a_claim_costs_its_passes_over_its_examples(slow, claim_of, finding, monkeypatch):
     plan = Budget(slow, 1.0)
     claim = claim_of(lambda s: finding())
@@ -50,7 +59,7 @@ def test_a_claim_costs_its_passes_over_its_examples(slow, claim_of, finding, mon
     assert 0.02 <= pass_ <= 0.06  # 20 examples of 1 ms
     assert plan.seconds(replace(claim, cost=Cost(50))) - LEAST == pytest.approx(50 * pass_)
     assert plan.seconds(replace(claim, cost=Cost(50, limit=5))) - LEAST == pytest.approx(12.5 * pass_)
-    monkeypatch.setattr("margin.auditing.asking.budget.seconds_per_example", lambda subject: (0.001, 0.001))
+    passes_cost(monkeypatch, 0.001)
     plan, pass_ = Budget(slow, 1.0), 0.02
     train = replace(slow, train=[*slow.test] * 3)
     ratio = (Budget(train, 1.0).seconds(replace(claim, cost=Cost(1, "train"))) - LEAST) / pass_
@@ -122,7 +131,7 @@ def test_what_was_measured_corrects_what_is_expected(slow, claim_of, finding):
     assert len(audit.findings) == 4
 
 
-def test_a_long_forward_is_run_on_one_example_to_time_it(subject, claim_of, finding):
+def test_a_long_forward_is_run_on_few_examples_to_time_it(subject, claim_of, finding):
     seen = []
 
     class Long(Slow):
@@ -132,7 +141,7 @@ def test_a_long_forward_is_run_on_one_example_to_time_it(subject, claim_of, find
             return self.linear(x)
 
     plan = Budget(replace(subject, model=Long()), 1.0)
-    assert seen == [1, 1]  # timed twice
+    assert seen == [1, 4]  # 1.2 s are enough to time it by
     assert plan.seconds(claim_of(lambda s: finding())) - LEAST == pytest.approx(6.0, rel=0.3)
 
 
@@ -187,7 +196,7 @@ def test_questions_of_one_kind_correct_each_other_more_than_others(slow, claim_o
     assert plan.seconds(risk) - LEAST == pytest.approx(2.5 * expected)  # between 1 and 4
 
 
-class Passes:
+class Passing:
     """A question of so many passes over training examples that it draws: it runs the model as often."""
 
     def __init__(self, finding, passes):
@@ -205,7 +214,7 @@ class Passes:
 @pytest.fixture
 def many(slow, monkeypatch):
     """A thousand training examples, of 1 ms each."""
-    monkeypatch.setattr("margin.auditing.asking.budget.seconds_per_example", lambda subject: (0.001, 0.001))
+    passes_cost(monkeypatch, 0.001)
     batch = slow.test[0]
     rows = torch.arange(1000) % len(batch.inputs[0])
     return replace(slow, train=[Batch((batch.inputs[0][rows],), batch.targets[rows])])
@@ -213,7 +222,7 @@ def many(slow, monkeypatch):
 
 def test_a_question_that_would_not_fit_is_asked_of_fewer_examples(many, claim_of, finding):
     """20 passes over 1,000 examples of 1 ms are 20 s: over 128 they are 2.6 s of the 12."""
-    asked = Passes(finding, 20)
+    asked = Passing(finding, 20)
     claim = replace(claim_of(asked, "room/topic.dear"), cost=drawn(20))
     start = time.perf_counter()
     audit = ask(many, [claim], minutes=12 / 60, everything=False)
@@ -228,7 +237,7 @@ def test_a_question_that_would_not_fit_is_asked_of_fewer_examples(many, claim_of
 
 def test_what_is_asked_by_name_shares_the_time(many, claim_of, finding):
     """One question that is named may take all of 8 s: 512 examples; of an audit of all, a fortieth."""
-    named, one_of_many = Passes(finding, 10), Passes(finding, 10)
+    named, one_of_many = Passing(finding, 10), Passing(finding, 10)
     for question, everything in ((named, True), (one_of_many, False)):
         claim = replace(claim_of(question), cost=drawn(10))
         ask(many, [claim], minutes=8 / 60, everything=everything)
@@ -321,13 +330,13 @@ def test_a_loss_of_its_own_is_timed_in_place_of_a_forward_without_end(subject, c
 def test_held_out_examples_that_take_too_long_are_drawn_and_each_finding_says_so(
     subject, finding, monkeypatch
 ):
-    """3,000 of 10 ms are 30 s: in a quarter of 24 s the model answers 600."""
-    monkeypatch.setattr("margin.auditing.asking.budget.seconds_per_example", lambda subject: (0.01, 0.01))
+    """3,000 of 10 ms are 30 s: in a quarter of 24 s the model answers 600, of which a power of 2 is drawn."""
+    passes_cost(monkeypatch, 0.01, timed=0.001)
     large = replace(subject, test=[Batch((torch.randn(3000, 4),), torch.arange(3000) % 3)])
     audit = ask(large, claims_named(["risk.accuracy"]), minutes=24 / 60)
     (accuracy,) = audit.findings.values()
-    assert accuracy.sample == "600 of 3,000 drawn"
-    assert "600 held-out examples" in accuracy.statement
+    assert accuracy.sample == "512 of 3,000 drawn"
+    assert "512 held-out examples" in accuracy.statement
     assert audit.facts["held-out examples"] == 3000
     assert audit.worst_examples is None  # of those that were drawn no row of the file can be named
     for whole in (replace(large, independent=False), replace(large, groups="site")):
@@ -378,3 +387,103 @@ def test_every_default_question_that_is_stopped_leaves_no_trace(subject, passes)
         assert not before.difference(whole), claim.name
         whole.kept.clear()
     assert stopped >= 9
+
+
+def test_the_clock_changes_no_answer(many, claim_of, finding, monkeypatch):
+    """A machine twice as fast, or half, draws the same examples in the same order: it is only done sooner."""
+
+    def seen_by(rate):
+        real, start = time.perf_counter, time.perf_counter()
+        questions = {passes: Passing(finding, passes) for passes in (6, 20, 3)}
+        claims = [
+            replace(claim_of(ask, f"room/topic.{n}"), cost=drawn(n), question="moves")
+            for n, ask in questions.items()
+        ]
+        claims += [claim for claim in claims_named(["risk.loss", "calibration.*"]) if not claim.by_name]
+        order = []
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "perf_counter", lambda: start + rate * (real() - start))
+            passes_cost(patch, 0.001, timed=0.0005 * rate)
+            audit = ask(many, claims, minutes=2, everything=False, progress=lambda c, *_: order.append(c))
+        document = audit.as_json()
+        for answer in document["answers"]:
+            answer.pop("seconds")
+        return document, [ask.seen for ask in questions.values()], [claim.name for claim in order]
+
+    normal = seen_by(1.0)
+    assert normal[1] == [[128], [128], [128]]  # of 3 s, for 20 passes: 150
+    assert all(answer["finding"] or answer["refusal"] for answer in normal[0]["answers"])
+    assert seen_by(2.0) == normal == seen_by(0.5)
+
+
+@pytest.mark.parametrize(
+    ("times", "slower"), [(0.1, 1), (1, 1), (7.9, 1), (8.1, 4), (31.9, 4), (32.1, 16), (1000, 256)]
+)
+def test_a_machine_that_is_far_slower_draws_fewer_by_powers_of_4_and_says_so(
+    many, claim_of, finding, monkeypatch, times, slower
+):
+    passes_cost(monkeypatch, 1e-4, timed=1e-4 * times)
+    asked = Passing(finding, 1)
+    claim = replace(claim_of(asked), cost=drawn(45))
+    plan = Budget(many, 2.0)
+    plan.order([claim])
+    most = {1: 512, 4: 128, 16: 128, 256: 32}[slower]  # of 3 s, 45 passes of 0.1 ms: 667
+    assert plan.drawn(claim) == most
+    said = ask(many, [claim], minutes=2.0, everything=False).assumed
+    assert [f"1/{slower} of the examples" in line for line in said] == [True] * (slower > 1)
+
+
+def test_a_refusal_that_a_question_swallows_stops_it_all_the_same(slow, claim_of, finding):
+    """Else what it made of the refusal, as a premise that was not checked, would depend on the clock."""
+
+    def swallows(subject):
+        try:
+            while True:
+                subject.model(*subject.test[0].inputs)
+        except Exception:
+            return finding()
+
+    audit = ask(slow, [replace(claim_of(swallows), cost=Cost(0))], minutes=4 / 60)
+    assert audit.answers[0].skipped.startswith("stopped after 0.")
+
+
+def test_what_a_question_computes_beside_its_passes_is_expected(slow, claim_of, finding):
+    """Of 20 held-out examples and 60 training ones, of which it reads 50 at most: 5 s at 0.1 s each."""
+    whole = replace(slow, train=[*slow.test] * 3)
+    costs = {
+        8.0: Cost(0, "train", beside=0.1),
+        5.0: Cost(0, "train", 50, beside=0.1),
+        2.0: Cost(0, beside=0.1),
+    }
+    trained = Budget(whole, 1.0)._sizes["train"]
+    for seconds, cost in costs.items():
+        expected = Budget(whole, 1.0).seconds(replace(claim_of(lambda s: finding()), cost=cost)) - LEAST
+        assert expected == pytest.approx(seconds + (0.1 * (trained - 60) if seconds == 8.0 else 0.0))
+
+
+def test_batches_are_cut_to_what_a_pass_may_hold(slow, monkeypatch):
+    """Of 3 MB an example 44 would fit in the 128 MiB that are allowed: 32 is the power of 2."""
+    cost = PassCost(Passes(1e-4, 1e-4), Passes(1e-4, 1e-4), held=3e6)
+    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda subject: cost)
+    x, y = torch.randn(100, 4), torch.arange(100) % 3
+    lazy = InOrder(Arrays((x,), y, groups=torch.arange(100)), 50, dtype=torch.float64)
+    large = replace(slow, test=[Batch((x[:80],), y[:80]), Batch((x[80:],), y[80:])], train=lazy)
+    found = Budget(large, 2.0).within(large)
+    assert [len(batch.inputs[0]) for batch in found.test] == [32, 32, 16, 20]
+    assert torch.equal(torch.cat([batch.inputs[0] for batch in found.test]), x)
+    assert [len(batch.inputs[0]) for batch in found.train] == [32, 32, 32, 4]
+    assert found.train.examples is lazy.examples and found.train[0].inputs[0].dtype == torch.float64
+    assert torch.equal(torch.cat([batch.targets for batch in found.train]), y)
+    for whole in (replace(large, independent=False), replace(slow, train=slow.test)):
+        assert Budget(whole, 2.0).within(whole) is whole
+    assert Budget(large).within(large) is large
+
+
+def test_of_which_held_out_examples_a_question_is_asked_is_said(slow, claim_of, finding, monkeypatch):
+    passes_cost(monkeypatch, 1e-3)
+    large = replace(slow, test=[Batch((torch.randn(1000, 4),), torch.arange(1000) % 3)])
+    claim = replace(claim_of(lambda s: finding()), cost=Cost(50, limit=512, drawn=True))
+    audit = ask(large, [claim], minutes=2.0, everything=False)
+    assert next(iter(audit.findings.values())).sample == "128 drawn"  # of 3 s, 50 passes of 1 ms: 60
+    audit = ask(large, [replace(claim, cost=Cost(2, limit=512, drawn=True))], minutes=2.0, everything=False)
+    assert next(iter(audit.findings.values())).sample == ""  # all of the 512 that its row names

@@ -11,6 +11,7 @@ from margin.auditing.asking.worst_examples import WorstExamples
 from margin.auditing.report.plots import learning_curves, plot
 from margin.auditing.report.report import breakable, page, typeset, write_report
 from margin.core.catalog import Claim, claims
+from margin.engine.schema import sealed
 from margin.figures.svg import drawing
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr", "path", "line", "rect", "circle", "use"}
@@ -417,9 +418,8 @@ def test_an_audit_is_saved_as_findings_and_report(audit, html, tmp_path):
     report = audit.save(tmp_path / "new" / "place")
     assert report == tmp_path / "new" / "place" / "report.html"
     assert report.read_text(encoding="utf-8") == html
-    assert json.loads(report.with_name("findings.json").read_text()) == json.loads(
-        json.dumps(audit.as_json())
-    )
+    document = json.loads(report.with_name("findings.json").read_text())
+    assert document == json.loads(json.dumps(sealed(audit.as_json())))
     assert sorted(p.name for p in report.parent.iterdir()) == ["findings.json", "report.html"]
     empty = Audit(title="empty", answers=())
     with pytest.raises(FileExistsError, match=r"place holds an audit: .*, or replace it \(force"):

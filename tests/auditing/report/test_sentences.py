@@ -493,7 +493,9 @@ def test_groups_in_both_parts_are_not_among_what_was_not_found(finding):
         "theory/evidence.groups": finding(
             remarks=(f"Every error over held-out examples is unfounded: {why}.",)
         ),
-        "theory/evidence.shift": finding(remarks=("At a family-wise level of 1%: no shift was found.",)),
+        "theory/evidence.shift": finding(
+            remarks=("No shift was found, by tests at a family-wise level of 1%.",)
+        ),
         "theory/risk.accuracy": replace(estimate(finding, 0.9, 0.87, 0.93), premises=(refuted,)),
     }
     (well,) = by(audit_of(found), "rests", "good")

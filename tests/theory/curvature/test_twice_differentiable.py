@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.core.findings import Subject, Verdict
+from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.loop import risk
@@ -293,3 +293,34 @@ def test_of_a_large_model_derivatives_by_the_first_weights_are_compared(monkeypa
     assert premise.status == "sampled"
     assert "by 20 of 35 weights" in premise.evidence
     assert all(p.requires_grad for p in net.parameters())
+
+
+def test_a_refusal_is_no_finding_about_derivatives():
+    """A pass that is refused, as one that would end late, is no model that cannot be run in float64."""
+
+    class Refuses(nn.Linear):
+        def forward(self, x):
+            if x.dtype == torch.float64:
+                raise NotAsked("stopped after 1 s")
+            return super().forward(x)
+
+    x = torch.randn(8, 3)
+    subject = Subject(
+        model=Refuses(3, 2), test=[Batch((x,), torch.arange(8) % 2)], task=CLASSES, objective=risk(CLASSES)
+    )
+    with pytest.raises(NotAsked, match="stopped after 1 s"):
+        twice_differentiable(subject)
+    assert not subject.kept
+
+
+@pytest.mark.parametrize(("most", "examples"), [(None, 32), (1024, 32), (512, 16), (32, 1), (8, 1)])
+def test_a_question_of_few_examples_compares_derivatives_on_fewer(most, examples):
+    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
+    subject = Subject(
+        model=nn.Linear(3, 2),
+        test=[Batch((x,), torch.arange(100) % 2)],
+        task=CLASSES,
+        objective=risk(CLASSES),
+    )
+    found = twice_differentiable(subject.drawing(most))
+    assert f"finite differences on {examples} examples" in found.evidence

@@ -157,3 +157,22 @@ def test_batch_normalization_makes_a_deep_net_smoother_along_the_gradient():
     gap = torch.tensor(gaps, dtype=torch.float64)
     half = 2.776 * float(gap.std()) / math.sqrt(5)  # Student's t, 4 degrees of freedom, 95 %
     assert float(gap.mean()) + half < 0
+
+
+def test_where_few_examples_are_allowed_a_part_of_each_batch_is_taken():
+    """Of 30 examples in batches of 10 eight are allowed: four of each of two batches, of weight above 0."""
+    x, y = f64(30, 5), torch.arange(30) % 3
+    weight = torch.ones(10).index_fill(0, torch.tensor([0, 2]), 0.0)
+    batches = [Batch((x[i : i + 10],), y[i : i + 10], weight) for i in (0, 10, 20)]
+    subject = replace(classifier(), train=batches)
+    found = predictiveness(subject.drawing(8))
+    assert found.sample == "4 of each of 2 batches"
+    order = torch.randperm(3, generator=torch.Generator().manual_seed(0))[:2].sort().values.tolist()
+    kept = torch.tensor([1, 3, 4, 5])
+    parts = [Batch((batches[i].inputs[0][kept],), batches[i].targets[kept]) for i in order]
+    by_hand = [gradient_predictiveness(subject.model, subject.objective, part, RATES) for part in parts]
+    expected = torch.stack([each.change / each.norm for each in by_hand]).mean(0)
+    torch.testing.assert_close(found.value, expected)
+    assert predictiveness(subject.drawing(1024)).sample == predictiveness(subject).sample == ""
+    whole = replace(subject, independent=False)
+    assert predictiveness(whole.drawing(8)).sample == ""  # what reads its batch is not cut

@@ -133,6 +133,14 @@ def test_missing_and_rare_classes_are_named() -> None:
     }
 
 
+def test_classes_that_the_model_scores_and_no_label_names() -> None:
+    """Four scores, labels 0 and 1: the outputs were made for other labels."""
+    found = classes(replace(leak(0), model=torch.nn.Linear(5, 4, dtype=torch.float64)))
+    assert found.remarks == tuple(
+        f"Classes without a {kind} example: class 2, class 3." for kind in ("held-out", "training")
+    )
+
+
 def test_a_thousand_classes_show_the_rarest() -> None:
     y = torch.arange(2000) % 1000
     subject = subject_of(torch.zeros(2000, 2), y)

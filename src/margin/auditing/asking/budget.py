@@ -11,14 +11,17 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
+from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes
 from margin.core import catalog
 from margin.core.catalog import Claim, Need, UnknownName, nearest
-from margin.core.findings import NotAsked, Subject, has_loss
+from margin.core.deadline import check_deadline, deadline, duration
+from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode, rows_of, sample_examples
-from margin.engine.loop import Risk
+from margin.data.examples import InOrder
+from margin.engine.evaluation import sample_examples
+from margin.theory.curvature.hessian import pieces_of
 
 LONG = "needs about"
 """How the reason begins for which there was no time for a claim."""
@@ -33,23 +36,26 @@ PART = 1 / 40
 """The part of the budget that a question may take whose examples can be drawn, where it is one of many."""
 
 FEW = (128, 32)
-"""Examples that are drawn although they take more than that: so many where they take a quarter of the time
-that remains, the second where they fit at all."""
+"""Examples that are drawn although they count for more: so many up to a quarter of the budget, else the
+second."""
 
-PROBE = 0.25
-"""Seconds of a pass that are enough to time it by: a single example may take a tenth of many at once."""
+HELD = 2**27
+"""Bytes that a pass over a batch may hold: a graph that is differentiated again holds several times that."""
 
 OVERRUN = (3.0, 1 / 8)
 """What a question may take: so many times what is expected, or this share of the budget if that is more."""
-
-COLD = 1.0
-"""Seconds below which a pass is timed twice: a library warms up, another program may have the processor."""
 
 FARTHEST = 30.0
 """By how much, at most, what was measured corrects what is expected."""
 
 ONE = 1.2
 """Passes, at most, of a question about the outputs alone, which are computed once for all."""
+
+SLOW = (
+    "a pass takes far longer here than its operations count for (a slow machine, or a kernel that is not "
+    "seen): questions draw 1/{:.0f} of the examples that they draw elsewhere"
+)
+"""What is said where all sizes are stepped down."""
 
 TELLING = ("right", "probabilities", "fails", "memorized", "moves", "rests")
 """The questions of a user that are answered first, in this order."""
@@ -63,10 +69,11 @@ def _kind(claim: Claim) -> str:
 class Budget:
     """The time that is left of an audit, and what each question is expected to take of it.
 
-    A question costs so many passes over so many examples; a forward and a backward pass are timed on the
-    first of them, and what the questions took corrects what the next are expected to. One that can draw its
-    examples draws so few that it takes its part of the time: the same number for all questions of a kind, so
-    that their answers are of the same examples.
+    A question costs so many passes over so many examples. How many of these it draws follows from what a pass
+    *counts* for, whatever the machine and its load, so that two audits differ in no answer: of the questions
+    of a kind all draw the same examples, on which the dearest counts for its part of the budget. The *clock*
+    only leaves questions out: a pass is timed, and what the questions took corrects what the next are
+    expected to.
 
     Args:
         subject: The model under audit.
@@ -83,42 +90,51 @@ class Budget:
     ) -> None:
         if not minutes > 0:
             raise ValueError(f"minutes must be above 0: got {minutes:g}")
-        total = 60 * minutes
+        self._total = total = 60 * minutes
         self._end = (
             (time.perf_counter() if began is None else began) + total - min(REPORT[0], REPORT[1] * total)
         )
         self._part = total * max(PART, 1 / named if named else 0.0)
         self._limited = math.isfinite(minutes)
-        self._until = math.inf
         self._said: dict[tuple[str, int | None], float] = {}  # before the answer
         self._subject = subject
         self._ratios = [1.0]  # one answer does not outweigh what is expected
         self._alike: dict[str, list[float]] = {}  # of the claims of one package, which ask in one way
         self._passes: dict[str, float] = {}  # of the dearest claim of each package that draws examples
-        self._most: dict[str, int] = {}  # examples that they draw
-        self._total = total
         self.drawn_of_test = ""  # which held-out examples are asked, where not all
         self._sizes = {
             part: count(batches) for part, batches in (("test", subject.test), ("train", subject.train))
         }
         self.needs: dict[Need, bool] = {}  # which are met, as far as was found out
-        self._forward = self._gradient = 0.0
-        if self._limited:
-            self._forward, self._gradient = seconds_per_example(subject)
+        cost = cost_of_passes(subject) if self._limited else PassCost()
+        self._timed, self._counted = cost.timed, cost.counted.times(cost.slower)
+        self._rows = 2 ** int(math.log2(max(HELD / cost.held, 2.0))) if cost.held else sys.maxsize
+        self.assumed = (SLOW.format(cost.slower),) if cost.slower > 1 else ()
 
     def within(self, subject: Subject) -> Subject:
-        """The subject with as many held-out examples as the model answers in a quarter of the time.
+        """The subject with as many held-out examples as the model answers in a quarter of the time, counted.
 
-        All of them, where they fit, read each other or stand in groups; else drawn at random, at least 128.
+        All of them, where they fit, read each other or stand in groups; else a power of 2 drawn at random, at
+        least 128. Batches are cut to as many as hold some memory in a pass.
         """
-        fits = self._total / 4 / self._forward if self._forward > 0 else math.inf
-        if subject.groups or not subject.independent or self._sizes["test"] <= max(fits, FEW[0]):
+        fits = self._fits(self._total / 4, self._counted.forward)
+        if not subject.independent:
             return subject
-        found = sample_examples(subject.test, max(int(fits), FEW[0]))
-        self._subject = replace(subject, test=list(found.batches))
-        self._sizes["test"] = found.taken
-        self.drawn_of_test = f"{found.taken:,} of {found.among:,} drawn"
-        return self._subject
+        if not subject.groups and self._sizes["test"] > fits:
+            found = sample_examples(subject.test, fits)
+            subject = replace(subject, test=list(found.batches))
+            self._sizes["test"] = found.taken
+            self.drawn_of_test = f"{found.taken:,} of {found.among:,} drawn"
+        test, train = (cut(batches, self._rows) for batches in (subject.test, subject.train))
+        if test is not subject.test or train is not subject.train:
+            subject = replace(subject, test=test, train=train)
+        self._subject = subject
+        return subject
+
+    def _fits(self, seconds: float, each: float) -> int:
+        """How many examples count for so many seconds at most: a power of 2, at least 128."""
+        fits = seconds / each if each > 0 else math.inf
+        return 2 ** int(math.log2(max(fits, FEW[0]))) if math.isfinite(fits) else sys.maxsize
 
     def seconds(self, claim: Claim, most: int | None = None) -> float:
         """What a question is expected to take, by the median of what others took beside what was expected.
@@ -130,7 +146,7 @@ class Budget:
             claim: The question.
             most: Examples that it draws at most, where it can; None: as many as it says.
         """
-        return LEAST + self._expected(claim, most) * self._correction(claim)
+        return LEAST + self._expected(claim, most, self._timed) * self._correction(claim)
 
     def _correction(self, claim: Claim) -> float:
         return median([median(self._ratios), *self._alike.get(_kind(claim), [])])
@@ -138,35 +154,32 @@ class Budget:
     def took(self, claim: Claim, seconds: float, most: int | None = None) -> None:
         """Learn from the time of an answer; where hardly any was expected or taken, it tells nothing."""
         # what the answer has computed for all is no longer expected, and was
-        expected = self._said.pop((claim.name, most), None) or self._expected(claim, most)
+        expected = self._said.pop((claim.name, most), None) or self._expected(claim, most, self._timed)
         if self._limited and expected > 0 and max(expected, seconds) > LEAST:
             ratio = max(seconds - LEAST, 0.0) / expected
             ratio = min(max(ratio, 1 / FARTHEST), FARTHEST)
             self._ratios.append(ratio)
             self._alike.setdefault(_kind(claim), []).append(ratio)
 
-    def _expected(self, claim: Claim, most: int | None = None) -> float:
-        """The passes over examples, as one was timed."""
+    def _expected(self, claim: Claim, most: int | None, passes: Passes) -> float:
+        """The passes over examples, at what one takes or counts for, and what is computed beside them."""
         cost = claim.cost
-        whole = not 0 < cost.limit < self._sizes[cost.part]
-        if cost.passes <= ONE and whole and f"outputs on {cost.part}" in self._subject.kept:
-            return 0.0
         examples = self._examples(claim)
         if most is not None and cost.drawn:
             examples = min(examples, most)
-        return cost.passes * examples * self._per_pass(claim)
+        whole = not 0 < cost.limit < self._sizes[cost.part]
+        known = cost.passes <= ONE and whole and f"outputs on {cost.part}" in self._subject.kept
+        rows = self._sizes["test"] + (self._sizes["train"] if cost.part == "train" else 0)
+        beside = cost.beside * (min(rows, cost.limit) if cost.limit else rows)
+        return beside + (0.0 if known else cost.passes * examples * _each(claim, passes))
 
     def _examples(self, claim: Claim) -> int:
         cost = claim.cost
         examples = self._sizes[cost.part] or self._sizes["test"]
         return min(examples, cost.limit) if cost.limit else examples
 
-    def _per_pass(self, claim: Claim) -> float:
-        """Seconds of one of a question's passes over an example; of many, most are of a gradient, of 3."""
-        return max(self._forward, self._gradient / 3) if claim.cost.passes >= 3 else self._forward
-
     def order(self, claims: Sequence[Claim], first: Sequence[Claim] = ()) -> list[Claim]:
-        """What is required first, then what tells most, then the cheapest; as given without a limit."""
+        """What is required first, then what tells most, then what counts least; as given without a limit."""
         required = [claim for claim in claims if claim in first]
         others = [claim for claim in claims if claim not in first]
         if not self._limited:
@@ -175,64 +188,63 @@ class Budget:
             if claim.cost.drawn and not claim.by_name:
                 kind = _kind(claim)
                 self._passes[kind] = max(self._passes.get(kind, 0.0), claim.cost.passes)
-        return required + sorted(others, key=lambda claim: (_rank(claim), self.seconds(claim, FEW[0])))
+        work = {claim.name: self._expected(claim, FEW[0], self._counted) for claim in others}
+        return required + sorted(others, key=lambda claim: (_rank(claim), work[claim.name]))
 
     def drawn(self, claim: Claim) -> int | None:
-        """How many examples a question draws at most, so that it takes its part; None: as many as it says."""
+        """How many examples a question draws at most, so that it counts for its part; None: all that it says.
+
+        It is a power of 2, on which the dearest question of its kind counts for that.
+        """
         if not (self._limited and claim.cost.drawn):
             return None
-        most, left = self._share(claim), self._end - time.perf_counter()
-        if most <= FEW[0] and self.seconds(claim, FEW[0]) > left / 4:
-            most = FEW[1]
-        return most
+        each, passes = _each(claim, self._counted), self._passes.get(_kind(claim), claim.cost.passes)
+        most, examples = self._fits(self._part, each * passes), self._examples(claim)
+        if most <= FEW[0] and self._expected(claim, FEW[0], self._counted) > self._total / 4:
+            return FEW[1]
+        return max(examples, self._sizes["train"]) if most >= examples else most
 
-    def _share(self, claim: Claim) -> int:
-        """The examples, a power of 2, on which the dearest question of its kind takes its part of time."""
-        kind, examples = _kind(claim), self._examples(claim)
-        if kind not in self._most:
-            each = self._passes.get(kind, claim.cost.passes) * self._per_pass(claim) * self._correction(claim)
-            fits = self._part / each if each > 0 else math.inf
-            self._most[kind] = 2 ** int(math.log2(max(fits, FEW[0]))) if math.isfinite(fits) else sys.maxsize
-        return max(examples, self._sizes["train"]) if self._most[kind] >= examples else self._most[kind]
+    def sample(self, claim: Claim, most: int | None) -> str:
+        """Which held-out examples a question is asked of, where not of all that its row says: "128 drawn"."""
+        if claim.cost.part != "test":
+            return ""
+        few = most is not None and most < self._examples(claim) and self._subject.independent
+        return f"{most:,} drawn" if few else self.drawn_of_test
 
     @contextmanager
     def bounded(self, claim: Claim, most: int | None = None) -> Iterator[None]:
         """Within the block a pass of the model is refused that would end after the question's time.
 
-        So every loop over passes ends, whichever it is: of Lanczos, of an attack, over batches.
+        So every loop over passes ends, whichever it is: of Lanczos, of an attack, over batches. Loops that
+        pass nothing through the model read the deadline themselves.
 
         Raises:
-            NotAsked: By the pass that is refused: "stopped after 20 s: a pass needs about 2 s of 1 s".
+            NotAsked: A pass was refused: "stopped after 20 s: a pass needs about 2 s of 1 s".
         """
         if not self._limited:
             yield
             return
-        start = time.perf_counter()
-        self._said[claim.name, most] = self._expected(claim, most)
+        self._said[claim.name, most] = self._expected(claim, most, self._timed)
         allowed = max(OVERRUN[0] * self.seconds(claim, most), OVERRUN[1] * self._total)
-        self._until = min(self._end, start + allowed)
-        forward, gradient = (x * self._correction(claim) for x in (self._forward, self._gradient))
+        forward, gradient = self._timed.times(self._correction(claim))
 
         def refuse_late(
             module: nn.Module, args: tuple[Any, ...]
         ) -> None:  # no method, which a copy would copy
             rows = len(args[0]) if args and isinstance(args[0], Tensor) and args[0].ndim else 1
-            needs = rows * (gradient if torch.is_grad_enabled() else forward)
-            if (now := time.perf_counter()) + needs > self._until:
-                took, left = duration(now - start), duration(max(self._until - now, 0.0))
-                raise NotAsked(f"stopped after {took}: a pass needs about {duration(needs)} of {left}")
+            check_deadline(rows * (gradient if torch.is_grad_enabled() else forward), "a pass")
 
         handle = self._subject.model.register_forward_pre_hook(refuse_late)
         try:
-            yield
+            with deadline(min(self._end, time.perf_counter() + allowed)):
+                yield
         finally:
             handle.remove()
-            self._until = math.inf  # of a copy that is kept for other questions
 
     @property
     def can_name_the_worst(self) -> bool:
         """Whether the outputs on all held-out examples are known, or their passes fit."""
-        passes = 2 * self._forward * self._sizes["test"]
+        passes = 2 * self._timed.forward * self._sizes["test"]
         fits = "outputs on test" in self._subject.kept or passes <= self._end - time.perf_counter()
         return fits and not self.drawn_of_test
 
@@ -246,53 +258,24 @@ class Budget:
         return f"{LONG} {duration(needed)}{on} of the {duration(max(left, 0.0))} that remain"
 
 
+def _each(claim: Claim, passes: Passes) -> float:
+    """Seconds of one of a question's passes over an example; of many, most are of a gradient, of 3."""
+    return max(passes.forward, passes.gradient / 3) if claim.cost.passes >= 3 else passes.forward
+
+
+def cut(batches: Sequence[Batch], rows: int) -> Sequence[Batch]:
+    """The same examples in batches of at most so many, where theirs can be cut."""
+    if not len(batches) or len(batches[0].inputs[0]) <= rows or not batches[0].divisible:
+        return batches
+    if isinstance(batches, InOrder):
+        return InOrder(
+            batches.examples, rows, dtype=batches.dtype, device=batches.device, share=batches.share
+        )
+    return list(pieces_of(batches, rows))
+
+
 def _rank(claim: Claim) -> int:
     return TELLING.index(claim.question) if claim.question in TELLING else len(TELLING)
-
-
-def seconds_per_example(subject: Subject) -> tuple[float, float]:
-    """The time of a forward pass by its examples, and with a backward pass: of one, then of more.
-
-    A batch is run whole only where its examples read each other. Of a model whose loss is another than one of
-    its outputs the loss is timed: its forward may be long, as a bound that sums over the thousand steps of a
-    diffusion. Without a gradient both are the same.
-    """
-    if not len(subject.test):
-        return 0.0, 0.0
-    batch = subject.test[0]
-    length = len(batch.inputs[0])
-    size = 1 if subject.independent and batch.divisible else length
-    with eval_mode(subject.model) as generator:
-        while True:
-            part = rows_of(batch, torch.arange(size)) if size < length else batch
-            forward, both = _timed(subject, part, generator)
-            if both < COLD:
-                forward, both = map(min, zip((forward, both), _timed(subject, part, generator), strict=True))
-            if both > PROBE or size >= length:
-                return forward / max(size, 1), both / max(size, 1)
-            size = min(4 * size, length)
-
-
-def _timed(subject: Subject, batch: Batch, generator: Generator) -> tuple[float, float]:
-    """Seconds of a forward pass, and of both passes."""
-    weights = [p for p in subject.model.parameters() if p.requires_grad]
-    own = has_loss(subject) and not isinstance(subject.objective, Risk)
-    with torch.set_grad_enabled(len(weights) > 0):
-        start = _now(batch)
-        found = subject.objective(subject.model, batch, generator) if own else subject.model(*batch.inputs)
-        forward = _now(batch) - start
-        if isinstance(found, Tensor) and found.requires_grad:
-            try:
-                torch.autograd.grad(found.sum(), weights, allow_unused=True)
-            except RuntimeError:  # as of one that overwrites what it returned: what needs a gradient says so
-                return forward, 3 * forward
-        return forward, _now(batch) - start
-
-
-def _now(batch: Batch) -> float:
-    if batch.inputs[0].is_cuda:
-        torch.cuda.synchronize(batch.inputs[0].device)
-    return time.perf_counter()
 
 
 def count(batches: Sequence[Batch]) -> int:
@@ -300,14 +283,6 @@ def count(batches: Sequence[Batch]) -> int:
     if not len(batches):
         return 0
     return (len(batches) - 1) * len(batches[0].inputs[0]) + len(batches[-1].inputs[0])
-
-
-def duration(seconds: float) -> str:
-    """A time in the unit that people would name it in: "4 s", "3 min", "2.5 h"."""
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 0.95 * size:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{seconds:.2g} s"
 
 
 def claims_named(patterns: Sequence[str]) -> list[Claim]:

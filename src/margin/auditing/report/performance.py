@@ -104,13 +104,14 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
         return Sentence("right", asserted(level, [accuracy]), f"R{share[1:]}.", "", (ACCURACY,))
     constant = difference(accuracy.value - gain.value, accuracy)
     claims = (ACCURACY, CONSTANT)
+    wrong = (*claims, *(name for name in (LABEL_ORDER,) if name in evidence.findings))
     if gain.above < 0:
         text = f"R{share[1:]}, fewer than one constant answer: {constant} (difference {gain.text})"
-        return Sentence("right", "bad", f"{text}{_once_right(evidence)}.", LABELS, claims)
+        return Sentence("right", "bad", f"{text}{_once_right(evidence)}.", LABELS, wrong)
     if gain.below <= 0:
         text = f"No better than one constant answer: r{share[1:]}, the constant for {constant}"
         text += f" (difference {gain.text}){_once_right(evidence)}."
-        return Sentence("right", "bad", text, LABELS, claims)
+        return Sentence("right", "bad", text, LABELS, wrong)
     linear = evidence.number(LINEAR)
     level = "warn" if accuracy.above < HALF or (linear and linear.above < -LARGE) else "good"
     text = f"R{share[1:]}; one constant answer for {constant}."
@@ -132,7 +133,7 @@ def _moved_inputs(evidence: Evidence) -> list[Sentence]:
     named = ("training", "held-out", "gap")
     training, held, gap = (evidence.number(MEMORIZED, name) for name in named)
     remarks = [s.text for s in remarked(evidence, "right", (SHIFT,)) if s.level == "warn"]
-    if not (training and held and gap and remarks) or gap.below <= LARGE:
+    if not (training and held and gap and remarks) or gap.below <= 0 or gap.value <= LARGE:
         return []
     text = f"Right for {training.text} of the training examples, {held.text} of the held-out ones"
     if evidence.number(ACCURACY) is None:

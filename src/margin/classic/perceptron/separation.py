@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from margin.classic.perceptron.model import mistakes_of_pass
+from margin.core.deadline import check_deadline, seconds_left
 from margin.core.findings import Premise, Status
 
 RESOLUTION = 1e-9
@@ -168,8 +169,14 @@ def by_linear_program(z: Float[Tensor, "rows features"]) -> Separation:
         b_ub=[0.0] * rows,
         bounds=[(-1, 1)] * features + [(None, None)],
         method="highs",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        options={
+            "primal_feasibility_tolerance": 1e-10,
+            "dual_feasibility_tolerance": 1e-10,
+            "time_limit": seconds_left(),
+        },
     )
+    if program.status == 1:
+        check_deadline()
     if not program.success:
         raise ArithmeticError(f"the linear program did not end: {program.message}")
     multipliers = torch.tensor(-program.ineqlin.marginals, dtype=z.dtype).clamp(min=0)
@@ -180,6 +187,7 @@ def by_mistakes(z: Float[Tensor, "rows features"]) -> Separation:
     """What PASSES of the mistake rule find: after t mistakes w / t is a convex combination of the points."""
     w, counts = torch.zeros_like(z[0]), torch.zeros_like(z[:, 0])
     for _ in range(PASSES):
+        check_deadline()
         made = mistakes_of_pass(w, None, z, torch.ones_like(counts))
         counts[made] += 1
         if len(made) == 0:

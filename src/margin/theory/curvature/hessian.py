@@ -54,7 +54,7 @@ class SquareMap(Protocol):
         ...
 
 
-REMEMBERED = 2**28
+REMEMBERED = 2**27
 """Bytes of products that are kept for the next question about the same matrix."""
 
 
@@ -266,10 +266,10 @@ def pieces_of(batches: Sequence[Batch], size: int | None) -> Iterator[Batch]:
 
 
 def graph_bytes(model: nn.Module, batch: Batch, objective: Objective) -> int:
-    """Bytes that the graph of a batch's gradient holds, the parameters themselves not counted."""
+    """Bytes that the graph of a batch's gradient holds, the weights themselves not counted, frozen or not."""
     held: dict[int, int] = {}
     parameters = [p for p in model.parameters() if p.requires_grad]
-    own = {p.data_ptr() for p in parameters}
+    own = {x.data_ptr() for x in (*model.parameters(), *model.buffers())}
 
     def pack(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in own:

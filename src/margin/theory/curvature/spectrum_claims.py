@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
+from margin.theory.curvature.convex import eigenvalue_range
 from margin.theory.curvature.hessian import MEMORY, RiskHessian
 from margin.theory.curvature.hutchinson import (
     FEW,
@@ -80,11 +81,10 @@ def shares(found: SpectralDensity, c: float, width: float) -> Shares:
     """
     below, upto = found.share_below(-c, width), found.share_below(c, width)
     each = torch.stack((below, upto - below, 1 - upto))
-    value, draws = each.mean(1), each.shape[1]
-    stderr = each.std(1) / math.sqrt(draws)
+    value = each.mean(1)
     (low, high), printed = (
         ((value - half).clamp(0, 1), (value + half).clamp(0, 1))
-        for half in (half_width(stderr, draws, miss) + QUADRATURE for miss in (VERDICT_MISS, PRINTED_MISS))
+        for half in (half_width(each.T, miss) + QUADRATURE for miss in (VERDICT_MISS, PRINTED_MISS))
     )
     return Shares(value, low, high, printed)
 
@@ -301,7 +301,7 @@ def layers(
         statement=f"The trace of the Hessian of the mean loss over {sample.words}, parameter by parameter.",
         value=value,
         unit=UNIT,
-        range=(-math.inf, math.inf),
+        range=eigenvalue_range(subject),
         premises=(twice_differentiable(subject),),
         kind="estimate",
         interval=(value - half, value + half),
@@ -331,8 +331,8 @@ def _block_trace(
         A = as_matrix(block, size, dtype=dtype, device=device)
         rounding = (A - A.T).norm() + torch.finfo(dtype).eps * A.norm()
         return A.trace(), rounding, rounding
-    value, stderr, _ = hutchinson_trace(block, size, generator, probes=draws, dtype=dtype, device=device)
-    return value, half_width(stderr, draws), half_width(stderr, draws, PRINTED_MISS)
+    value, _, forms = hutchinson_trace(block, size, generator, probes=draws, dtype=dtype, device=device)
+    return value, half_width(forms), half_width(forms, PRINTED_MISS)
 
 
 Kind = Literal["a minimum", "a maximum", "a saddle", "undecided", "not critical"]
@@ -477,7 +477,7 @@ def kind(
         f"{ends.error:.2g}; a gradient counts as 0 where the curvature that decides, c = {c:.3g}, outweighs "
         f"it within a move of {tol:g} of the weights' norm.)",
         value=value,
-        range=(-math.inf, math.inf),
+        range=(max(eigenvalue_range(subject)[0], -1.0), math.inf),
         premises=(twice_differentiable(subject), *_searched(ends)),
         sample=sample.mark,
         kind="estimate",

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from margin.core.findings import Premise, Subject
+from margin.core.findings import NotAsked, Premise, Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import copied, sample_examples, weighted_sum
 from margin.math.seeds import mix
@@ -26,7 +26,10 @@ TEXT = "the loss is twice differentiable at the weights, and autograd's derivati
 KINKS = "kinks (ReLU, max pooling) have a second derivative of 0 almost everywhere and none on the kink"
 
 EXAMPLES = 32
-"""Examples on which derivatives are compared."""
+"""Examples on which derivatives are compared, at most."""
+
+SHARE = 32
+"""How many are drawn for each of them, where a question draws few: the comparison takes no longer than it."""
 
 BLOCKS = 32
 """Parameters along whose own gradient the loss is differenced, at most."""
@@ -59,12 +62,13 @@ def twice_differentiable(subject: Subject) -> Premise:
     Args:
         subject: A model with parameters that require a gradient, and an objective.
     """
-    return kept(subject, "twice differentiable", lambda: _checked(subject), lambda _: 0)
+    count = EXAMPLES if subject.most is None else max(1, min(EXAMPLES, subject.most // SHARE))
+    return kept(subject, f"twice differentiable on {count}", lambda: _checked(subject, count), lambda _: 0)
 
 
-def _checked(subject: Subject) -> Premise:
+def _checked(subject: Subject, count: int) -> Premise:
     batches = subject.train or subject.test
-    few = sample_examples(batches, EXAMPLES, whole_batches=not subject.independent)
+    few = sample_examples(batches, count, whole_batches=not subject.independent)
     try:
         twin, share = _in_double(subject.model)
         double = [batch.to(dtype=torch.float64, device=batch.inputs[0].device) for batch in few.batches]
@@ -72,6 +76,8 @@ def _checked(subject: Subject) -> Premise:
             double_inside = _is_double(H)
             words = _disagreement(H) if double_inside else ""
             beside = [_disagreement(H, moved=MOVED, seed=seed) for seed in range(PLACES)] if words else []
+    except NotAsked:  # a refusal, as of what comes too late, says nothing of the model
+        raise
     except Exception as error:  # whatever a model that is not made for float64 raises: nothing was compared
         why = (str(error).splitlines() or [""])[0][:80]
         return Premise(TEXT, "assumed", f"not checked in float64 ({type(error).__name__}: {why}); {KINKS}")

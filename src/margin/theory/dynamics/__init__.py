@@ -23,7 +23,7 @@ EDGE = Need("a history with the track theory/edge_of_stability",
     "margin.theory.dynamics.edge_of_stability:has_edge")
 AFFINE = Need(
     "models that are affine in their weights, at most 100,000, with a squared error or a cross-entropy",
-    "margin.theory.dynamics.weight_function:is_affine", of="model")
+    "margin.theory.curvature.convex:is_affine", of="model")
 LEAST_SQUARES = Need("models that are affine in their weights, at most 256, with a squared error",
     "margin.theory.dynamics.weight_function:is_affine_squared", of="model")
 TWO_WEIGHTS = Need("models of two weights",
@@ -185,7 +185,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/rates.paths", ".weight_function:paths", ".weight_function:demo",
         "Optimizer trajectories: the paths of four optimizers over a loss of two weights",
         "Polyak 1964; Nesterov 1983; Kingma and Ba 2015, Algorithm 1",
-        needs=(TARGETS, PARAMETERS, TWO_WEIGHTS), cost=drawn(4700, 4096),
+        needs=(TARGETS, PARAMETERS, TWO_WEIGHTS), cost=Cost(4700, "train", 4096),
         covers=("opt.trajectory_dependence",), figure=".figures:trajectories"),
     Claim("theory/edge_of_stability.ratio", ".edge_of_stability:ratio", ".edge_of_stability:demo",
         "Edge of stability: how near did the sharpness come to the optimizer's limit of stability?",
@@ -198,7 +198,7 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(HISTORY, LOSSES), cost=Cost(0), question="trained"),
     Claim("theory/range_test", ".lr_range:range_test", ".lr_range:demo",
         "Learning-rate range test: at which rates does the loss fall fastest, go lowest, and diverge?",
-        SMITH_2017, needs=(TRAINING, PARAMETERS), cost=drawn(30, 8192),
+        SMITH_2017, needs=(TRAINING, PARAMETERS), cost=Cost(1100, "train", 32),
         figure="margin.theory.curvature.figures:landscape", question="trained"),
     Claim("theory/predictiveness.gradient", ".predictiveness:predictiveness", ".predictiveness:demo",
         "Gradient predictiveness: by how much does the gradient change after a step along itself?",

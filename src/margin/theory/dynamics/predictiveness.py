@@ -6,6 +6,7 @@ find that batch normalization makes it small: not a smaller shift of the layers'
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import copied, counts, eval_mode, weighted_mean
+from margin.engine.evaluation import copied, counts, eval_mode, rows_of, weighted_mean
 from margin.engine.loop import risk
 
 BATCHES, EXAMPLES = 8, 1024
@@ -108,7 +109,7 @@ def predictiveness(subject: Subject) -> Finding:
     Args:
         subject: A model with an objective and parameters.
     """
-    batches, among = _drawn(subject)
+    batches, among, sample = _drawn(subject)
     if not batches:
         nothing = torch.full((1, len(RATES)), math.nan, dtype=torch.float64)
         return _finding(nothing, math.nan, _nothing(subject))
@@ -117,7 +118,8 @@ def predictiveness(subject: Subject) -> Finding:
     relative = torch.stack([found.change / found.norm for found in each])
     seen = max(float(found.smoothness.max()) for found in each)
     still = any(found.norm == 0 for found in each)
-    return _finding(relative, seen, "" if finite else "the gradient is not finite", still=still, among=among)
+    reason = "" if finite else "the gradient is not finite"
+    return replace(_finding(relative, seen, reason, still=still, among=among), sample=sample)
 
 
 def _nothing(subject: Subject) -> str:
@@ -127,16 +129,26 @@ def _nothing(subject: Subject) -> str:
     return "no example has a weight above 0"
 
 
-def _drawn(subject: Subject) -> tuple[list[Batch], int]:
-    """Some batches that count, of two examples or more where batch normalization reads them; of how many."""
+def _drawn(subject: Subject) -> tuple[list[Batch], int, str]:
+    """Some batches that count, of two examples or more where batch normalization reads them; of how many.
+
+    Where the subject allows few examples, half of them at most are left of a batch, which is said.
+    """
     batches = subject.train or subject.test
     least = 2 if any(isinstance(m, _BatchNorm) for m in subject.model.modules()) else 1
     good = [
         i for i, batch in enumerate(batches) if bool(counts(batch).any()) and len(batch.inputs[0]) >= least
     ]
-    most = max(2, min(BATCHES, EXAMPLES // max(len(batches[0].inputs[0]), 1)))
+    length, examples = max(len(batches[0].inputs[0]), 1), subject.at_most(EXAMPLES) or EXAMPLES
+    cuts = examples < EXAMPLES and subject.independent and all(batch.divisible for batch in batches)
+    size = max(least, min(length, examples // 2)) if cuts else length
+    most = max(2, min(BATCHES, examples // size))
     order = torch.randperm(len(good), generator=Generator().manual_seed(0))[:most].sort().values.tolist()
-    return [batches[good[i]] for i in order], len(good)
+    drawn = [batches[good[i]] for i in order]
+    if size == length:
+        return drawn, len(good), ""
+    drawn = [rows_of(batch, counts(batch).nonzero().flatten()[:size]) for batch in drawn]
+    return drawn, len(good), f"{size:,} of each of {len(drawn)} batches"
 
 
 def _finding(each: Tensor, smoothness: float, reason: str, *, still: bool = False, among: int = 0) -> Finding:

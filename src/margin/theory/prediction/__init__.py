@@ -34,6 +34,8 @@ DELONG = (
 )
 RATIO = "Cochran 1977, Section 2.11 (error of a ratio); van der Vaart 1998, Theorem 3.1 (delta method)"
 CLOPPER_1934 = "Clopper and Pearson 1934 (Brown, Cai and DasGupta 2001, Section 4.2.1)"
+PRICE_2004 = "Price and Bonett 2004, Section 2 (limits of a mean of proportions)"
+RESAMPLED = Cost(beside=1.5e-5)
 GUO_2017 = "Guo, Pleiss, Sun and Weinberger 2017, Equation 3"
 
 PARTS: tuple[Part, ...] = (
@@ -94,10 +96,10 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(LABELS,), covers=("info.mutual_information",)),
     Claim("theory/confusion.balanced_accuracy", ".confusion:balanced", ".confusion:demo",
         "Balanced accuracy: how often is the prediction right, were every class as frequent?",
-        f"Zou and Donner 2008 (limits of a sum); {WILSON}", needs=(LABELS,), question="right"),
+        PRICE_2004, needs=(LABELS,), question="right"),
     Claim("theory/confusion.macro_f1", ".confusion:f1", ".confusion:demo",
         "Macro F1: what is the mean over classes of the harmonic mean of precision and recall?",
-        f"van Rijsbergen 1979, Chapter 7 (F1); Zou and Donner 2008 (limits of a sum); {WILSON}",
+        f"van Rijsbergen 1979, Chapter 7 (F1); {PRICE_2004}",
         needs=(LABELS,), question="right"),
     Claim("theory/confusion.recall", ".confusion:recall", ".confusion:demo",
         "Recall by class, and the confusion matrix: how much of each class is found?",
@@ -108,10 +110,10 @@ CLAIMS: tuple[Claim, ...] = (
         f"van Rijsbergen 1979, Chapter 7; {WILSON}", needs=(LABELS,), question="fails"),
     Claim("theory/ranking.auroc", ".ranking:area", ".ranking:demo",
         "Area under the ROC curve: how often does an example of a class score above one of another?", DELONG,
-        needs=(LABELS, TWO_LABELS), figure=".figures:roc", question="right"),
+        needs=(LABELS, TWO_LABELS), figure=".figures:roc", cost=Cost(beside=2e-6), question="right"),
     Claim("theory/ranking.auroc_by_class", ".ranking:area_by_class", ".ranking:many_demo",
         "Area under the ROC curve by class: how often does a class's example score above one of the rest?",
-        DELONG, needs=(LABELS, MANY_CLASSES, TWO_LABELS), question="fails"),
+        DELONG, needs=(LABELS, MANY_CLASSES, TWO_LABELS), cost=Cost(beside=2e-6), question="fails"),
     Claim("theory/multilabel.by_label", ".multilabel:by_label", ".multilabel:demo",
         "Accuracy by label: how often is each of several labels told rightly?", WILSON,
         needs=(SEVERAL_LABELS,), question="fails"),
@@ -130,22 +132,24 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/failures.segments", ".failures:segments", ".failures:segments_demo",
         "Segments: in which range of a feature does the model err most, and by how much more than elsewhere?",
         "Newcombe 1998, Section 2 (a difference of proportions); Cox 1975, Section 2 (one half chooses)",
-        needs=(RIGHT_ANSWERS, FEATURES), question="fails"),
+        needs=(RIGHT_ANSWERS, FEATURES), cost=Cost(beside=4e-6), question="fails"),
     Claim("theory/failures.mislabeled", ".failures:mislabeled", ".failures:mislabeled_demo",
         "Confident learning: which held-out labels are likely wrong, and how many would chance make look so?",
         "Northcutt, Jiang and Chuang 2021, Section 3; Bröcker and Smith 2007, Section 2 (what chance does)",
-        needs=(LABELS, PROBABILITIES), figure=".figures:suspects", question="fails"),
+        needs=(LABELS, PROBABILITIES), figure=".figures:suspects", cost=Cost(beside=1e-5), question="fails"),
     Claim("theory/margins.distribution", ".margins:distribution", ".margins:demo",
         "Margins: by how much does the right class's score exceed the best of the others?",
         "Mohri, Rostamizadeh and Talwalkar 2018, Section 9.2 (margin); David and Nagaraja 2003, Section 7.1 "
         "(interval of a quantile)", needs=(LABELS,), figure=".figures:margins", question="fails"),
     Claim("theory/calibration.ece", ".calibration:ece", ".calibration:demo",
         "Expected calibration error: is a prediction of confidence p right with frequency p?", GUO_2017,
-        needs=(LABELS, PROBABILITIES), figure=".figures:reliability", question="probabilities"),
+        needs=(LABELS, PROBABILITIES), figure=".figures:reliability", cost=RESAMPLED,
+        question="probabilities"),
     Claim("theory/calibration.binary_ece",
         ".calibration:binary_ece", ".calibration:binary_demo",
         "Binary calibration error: do confidence, and probability of class 1, match frequencies?", GUO_2017,
-        needs=(LABELS, PROBABILITIES, TWO_CLASSES), figure=".figures:reliability", question="probabilities"),
+        needs=(LABELS, PROBABILITIES, TWO_CLASSES), figure=".figures:reliability", cost=RESAMPLED,
+        question="probabilities"),
     Claim("theory/calibration.brier", ".calibration:brier", ".calibration:demo",
         "Brier score: what is the mean squared distance between forecast and outcome?",
         "Brier 1950, Equation 2 (Gneiting and Raftery 2007, Section 3.1, example 1)",
@@ -157,6 +161,6 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/calibration.temperature", ".temperature:temperature", ".temperature:demo",
         "Temperature scaling: by what number should the logits be divided, and what does that repair?",
         "Guo, Pleiss, Sun and Weinberger 2017, Section 4.2", needs=(LABELS, PROBABILITIES, TWO_EXAMPLES),
-        figure=".figures:reliability", question="probabilities"),
+        figure=".figures:reliability", cost=RESAMPLED, question="probabilities"),
 )
 # fmt: on

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
@@ -47,7 +48,10 @@ MOST_EXAMPLES, MOST_FEATURES, MOST_NUMBERS = 20_000, 4096, 20_000_000
 """What a linear model is fitted to at most: examples, features, and their product (160 MB)."""
 
 WORK = 2e10
-"""Multiplications of a logistic regression's fit: ten seconds of one core, about."""
+"""Multiplications of a logistic regression's fit."""
+
+A_SECOND = 2e9
+"""How many of them one core does in a second, about."""
 
 FEWEST_STEPS, MOST_STEPS = 20, 1000
 """Steps of its optimizer: with fewer it would tell nothing."""
@@ -349,8 +353,10 @@ def _logistic(X: Tensor, y: Tensor, w: Tensor) -> Fitted:
     steps = int(WORK / (4.0 * X.numel() * classes))
     if steps < FEWEST_STEPS:
         raise NotAsked(f"a linear model of {X.shape[1] * classes:,} weights takes too long to fit")
+    steps = min(steps, MOST_STEPS)
+    check_deadline(steps * 4.0 * X.numel() * classes / A_SECOND, "the fit of a linear model")
     mean, scale = _standardized(X, w)
-    model = LogisticRegression(max_iter=min(steps, MOST_STEPS))
+    model = LogisticRegression(max_iter=steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(((X - mean) / scale).numpy(), y[:, 0].numpy(), sample_weight=w.numpy())

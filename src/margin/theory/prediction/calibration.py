@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
+from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_probabilities
 from margin.theory.prediction.held_out import (
     Terms,
@@ -175,6 +176,7 @@ def calibrated_errors(
     w = torch.ones(n, dtype=torch.float64) if weight is None else weight.double()
     found = []
     for rows in torch.arange(resamples).split(max(1, DRAWS_AT_ONCE // max(n, 1))):
+        check_deadline()
         happened = torch.rand(len(rows), n, generator=generator, dtype=torch.float64) < p
         sums = torch.zeros(len(rows), bins, dtype=torch.float64)
         sums.scatter_add_(1, index.expand(len(rows), n), w * (happened.double() - p))

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
+from margin.core.deadline import check_deadline
 from margin.core.findings import (
     Finding,
     NotAsked,
@@ -121,6 +122,7 @@ def by_chance(
     generator = Generator().manual_seed(SEED)
     counts = []
     for _ in range(max(20, min(draws, AT_ONCE // max(probabilities.numel(), 1)))):
+        check_deadline()
         labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
         counts.append(float(confident_errors(probabilities, labels, weight).found.sum()))
     return torch.tensor(counts, dtype=torch.float64)
@@ -312,6 +314,7 @@ def worst_segment(X: Float[Tensor, "n features"], errors: Float[Tensor, " n"]) -
         raise NotAsked("the errors of the examples are all equal: no segment can have more of them")
     least, best = max(10.0, n / 20), None
     for segment in segments_of(X):
+        check_deadline()
         inside = segment.holds(X)
         count = int(inside.sum())
         if least <= count <= n - least:

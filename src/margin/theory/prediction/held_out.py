@@ -6,9 +6,10 @@ over examples. Cochran (1977), Section 2.11 (the ratio of two totals).
 
 Confidence limits of a share and of a mean of several estimates: Wilson (1927) inverts the score test of a
 proportion: even where all went right, the limits leave room. Zou and Donner (2008) recover from the limits of
-several estimates the spread that each has near its own limit, and from these the limits of their sum. Of
-2,000 simulated samples the intervals of balanced accuracy, macro F1 and AUROC at 95 % hold the truth in 93 to
-97 %, unless a mistake or two decide: then in 91 to 99 %.
+several estimates the spread that each has near its own limit, and from these the limits of their sum; of
+shares, Price and Bonett (2004) add successes and failures instead. Of 3,000 simulated samples the intervals
+of balanced accuracy, macro F1 and AUROC at 95 % hold the truth in 93 to 97 %, up to 99 % where a mistake or
+two decide.
 """
 
 import math
@@ -347,12 +348,14 @@ class Limited(NamedTuple):
         high: Its upper limit.
         direction: How the estimate moves when an example is weighed more, up to a factor: two estimates
             are correlated as their directions are. Where no example moves it, what each weighs in it.
+        trials: Of a share, the number of examples of equal weight that it is worth.
     """
 
     value: float
     low: float
     high: float
     direction: Float[Tensor, " examples"]
+    trials: float = math.nan
 
 
 def normal_quantile(level: float) -> float:
@@ -366,7 +369,7 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def student_quantile(level: float, examples: float) -> float:
+def student_quantile(level: float, examples: int) -> float:
     """The half-width, in standard errors, of Student's interval for a mean of so many examples."""
     from scipy.special import stdtrit
 
@@ -381,9 +384,9 @@ def trials_of(right: Tensor, terms: Terms, *, level: float = 0.95) -> float:
     .. math:: n^* = \min\Big(m, \frac{p (1 - p)}{s^2}\Big) \Big(\frac{z}{t}\Big)^2
 
     with s the standard error of the share over examples (:func:`weighted_mean`), m the number of equally
-    weighted terms, z the normal and t Student's quantile of the degrees of freedom that s has
-    (:func:`freedom_of`). Where each example is right or wrong as a whole, as where it has one term, and where
-    there is a single one, it is Kish's number of equally weighted examples.
+    weighted terms, z the normal quantile and t that of :func:`student`. Where each example is right or wrong
+    as a whole, as where it has one term, and where there is a single one, it is Kish's number of equally
+    weighted examples.
 
     Args:
         right: Which terms count.
@@ -400,24 +403,8 @@ def trials_of(right: Tensor, terms: Terms, *, level: float = 0.95) -> float:
     p, variance = float(estimate.mean), float(estimate.stderr) ** 2
     most = float(terms.weight.sum().square() / terms.weight.square().sum())
     worth = min(most, p * (1 - p) / variance) if variance > 0 else most
-    freedom = freedom_of(total - p * weight) if variance > 0 else len(total) - 1.0
-    return worth * (normal_quantile(level) / student_quantile(level, freedom + 1)) ** 2
-
-
-def freedom_of(off: Float[Tensor, " examples"]) -> float:
-    r"""The degrees of freedom of a variance that is estimated from deviations of this kurtosis.
-
-    It is :math:`2 n / (\kappa - 1)`, at most n - 1: of normal deviations all, of a few that are far off few.
-
-    Args:
-        off: Deviations of at least two examples from their mean, not all 0.
-
-    Reference: Satterthwaite 1946 (degrees of freedom by the variance of a variance); Casella and Berger 2002,
-        Exercise 5.8 (that variance).
-    """
-    n = len(off)
-    kurtosis = float(off.pow(4).mean()) / float(off.square().mean()) ** 2
-    return max(1.0, min(n - 1.0, 2 * n / max(kurtosis - 1, 1e-12)))
+    t = student(total - p * weight, 1 - level) if variance > 0 else student_quantile(level, len(total))
+    return worth * (normal_quantile(level) / t) ** 2
 
 
 def wilson(share: float, trials: float, *, level: float = 0.95) -> tuple[float, float]:
@@ -459,8 +446,65 @@ def share_of(right: Tensor, terms: Terms, examples: int, *, level: float = 0.95)
     # Rounding of the weighted sums must not pass for a direction.
     weighs = zeros.index_add(0, terms.example, terms.weight)
     moves = 0 < share < 1 and float(moved.norm()) > 1e-12 * float(weighs.norm())
-    low, high = wilson(share, trials_of(right, terms, level=level), level=level)
-    return Limited(share, low, high, moved if moves else weighs)
+    trials = trials_of(right, terms, level=level)
+    low, high = wilson(share, trials, level=level)
+    return Limited(share, low, high, moved if moves else weighs, trials)
+
+
+class Adjusted(NamedTuple):
+    """A share pulled towards 1/2, as part of a mean of several.
+
+    Args:
+        value: The share itself, or a function of it.
+        center: The same of the share with successes and failures added.
+        error: The standard error of that.
+        direction: As in :class:`Limited`.
+    """
+
+    value: float
+    center: float
+    error: float
+    direction: Float[Tensor, " examples"]
+
+
+def adjusted_share(part: Limited, parts: int, *, level: float = 0.95) -> Adjusted:
+    r"""A share x / n as one of K whose mean is sought: (x + z^2 / 2 K) / (n + z^2 / K).
+
+    Args:
+        part: The share, of :func:`share_of`; it knows n.
+        parts: K.
+        level: Intended probability with which the mean's limits cover the truth.
+
+    Reference: Price and Bonett 2004, Section 2 (2 / K successes of 4 / K trials, for z = 2).
+    """
+    more = normal_quantile(level) ** 2 / parts
+    share = (part.value * part.trials + more / 2) / (part.trials + more)
+    error = math.sqrt(share * (1 - share) / (part.trials + more))
+    return Adjusted(part.value, share, error, part.direction)
+
+
+def adjusted_mean(parts: Sequence[Adjusted], *, level: float = 0.95) -> Limited:
+    r"""The mean of shares, or of functions of them, with the limits of adjusted ones; inside of [0, 1].
+
+    .. math:: \frac1K \sum_k \tilde\theta_k \mp z \Big\| \tfrac1K \sum_k s_k u_k \Big\|
+
+    with u_k the direction of part k at length 1, whose inner products are the parts' correlations. Shares
+    themselves, of which a few are 1, would leave no room above: the limits of 3 classes of 6 examples and
+    more hold the truth in 94 to 96 % of 4,000 simulated samples, those recovered from Wilson's in 91 to 93 %.
+
+    Args:
+        parts: At least one.
+        level: Intended probability of covering the truth, in (0, 1).
+
+    Reference: Price and Bonett 2004 (a linear function of proportions); with correlations, Zou 2008.
+    """
+    count = len(parts)
+    value, center = (math.fsum(column) / count for column in zip(*(part[:2] for part in parts), strict=True))
+    moved = (
+        torch.stack([part.error * part.direction / part.direction.norm() for part in parts]).sum(0) / count
+    )
+    half = normal_quantile(level) * float(moved.norm())
+    return Limited(value, max(0.0, min(center - half, value)), min(1.0, max(center + half, value)), moved)
 
 
 def mean_of(parts: Iterable[Limited]) -> Limited:
@@ -489,6 +533,23 @@ def mean_of(parts: Iterable[Limited]) -> Limited:
     return Limited(value, value - low, value + high, below + above)
 
 
+def student(off: Float[Tensor, " n"], miss: float) -> float:
+    r"""Student's quantile for a mean of terms whose variance is known no better than they tell it.
+
+    It is of as many degrees of freedom as a variance has that is estimated from terms of this kurtosis,
+    :math:`2 n / (\kappa - 1)`, at most n - 1.
+
+    Args:
+        off: The terms less their mean, not all 0.
+        miss: How often a normal mean may lie beyond, on either side.
+    """
+    from scipy.special import stdtrit
+
+    n = len(off)
+    kurtosis = float(off.pow(4).mean() / off.square().mean().square())
+    return -float(stdtrit(max(1.0, min(n - 1.0, 2 * n / max(kurtosis - 1, 1e-12))), miss / 2))
+
+
 def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
     r"""Limits of a population's mean from a skewed sample, inside what non-negative terms leave possible.
 
@@ -496,10 +557,9 @@ def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
         T^{-1}(z) = \tfrac{3 \sqrt n}{\gamma} \left[
         \left(1 + \tfrac{\gamma}{\sqrt n} z - \tfrac{\gamma^2}{6 n}\right)^{1/3} - 1 \right]
 
-    with s the standard error, gamma the skewness and q Student's quantile of as many degrees of freedom as a
-    variance has that is estimated from terms of this kurtosis (:func:`freedom_of`).
-    They are widened to the symmetric limits, of the logarithm where no term is negative, so that the lower
-    one is not either. At 95 % they hold the mean of lognormal losses of spread 1 in 94 % of samples of 30 and
+    with s the standard error, gamma the skewness and q the quantile of :func:`student`. They are
+    widened to the symmetric limits, of the logarithm where no term is negative, so that the lower one is not
+    either. At 95 % they hold the mean of lognormal losses of spread 1 in 94 % of samples of 30 and
     95 % or more of 100; below 95 % for longer tails (spread 1.5: 92 % of 30).
 
     Args:
@@ -511,8 +571,6 @@ def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
 
     Reference: Hall 1992, Section 3.9.2 (the transformation); Johnson 1978 (a t interval for skewed samples).
     """
-    from scipy.special import stdtrit
-
     a, b = per_example(terms)
     n = len(a)
     if n < 2:
@@ -523,7 +581,7 @@ def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
     if not variance > 0:
         return (mean, mean) if variance == 0 else (math.nan, math.nan)
     skew = float(off.pow(3).mean()) / variance**1.5 * (math.sqrt(n * (n - 1)) / (n - 2) if n > 2 else 0.0)
-    q = -float(stdtrit(freedom_of(off), (1 - level) / 2))
+    q = student(off, 1 - level)
     low, high = (mean - stderr * _unskewed(z, skew / math.sqrt(n)) for z in (q, -q))
     if float(terms.values.min()) < 0 or not mean > 0:
         return min(low, mean - q * stderr), max(high, mean + q * stderr)

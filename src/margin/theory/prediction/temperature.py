@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, NotAsked, Subject
 from margin.theory.prediction.calibration import Forecasts, forecasts, is_distribution, reading_of
 from margin.theory.prediction.differences import PRINTED_LEVEL, at_both_levels
@@ -77,6 +78,7 @@ def best_temperature(scored: Scored) -> float:
     from scipy.optimize import brentq
 
     def slope(x: float) -> float:
+        check_deadline()
         return float(scored.weight @ scored.excess(math.exp(x))[0])
 
     ends = (math.log(COOLEST), math.log(HOTTEST))
@@ -112,6 +114,7 @@ def temperature_limits(scored: Scored, fitted: float, level: float) -> Interval:
     least = float(w @ scored.losses(fitted))
 
     def rejected(x: float) -> float:
+        check_deadline()
         return 2 * (float(w @ scored.losses(math.exp(x))) - least) - allowed
 
     def end(x: float, beyond: float) -> float:

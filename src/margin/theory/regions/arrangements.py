@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from margin.core.deadline import check_deadline
+
 MOST_HYPERPLANES = 14
 """For the characteristic polynomial, a sum over all 2^m sets of hyperplanes."""
 
@@ -147,6 +149,7 @@ def cells(W: Float[Tensor, "hyperplanes dim"], b: Float[Tensor, " hyperplanes"])
 
 def _ball(signs: np.ndarray, normals: np.ndarray, offsets: np.ndarray) -> np.ndarray | None:
     """The middle of the largest ball, of radius 1 at most, on these sides; None where there is none."""
+    check_deadline()
     # Without integer variables this is a linear program, at half the overhead of scipy's linprog.
     from scipy.optimize import Bounds, LinearConstraint, milp
 

@@ -416,7 +416,7 @@ def _measured(
     if examples < 1:
         raise ValueError(f"examples must be at least 1: got {examples}")
     stages = chain_of(model, few_inputs(subject))
-    few = looked_at(subject, examples)
+    few = looked_at(subject, subject.at_most(examples) or examples)
     taken: list[Tensor] = []
 
     def seen(call: Call) -> None:

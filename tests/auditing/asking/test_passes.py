@@ -1,0 +1,128 @@
+"""A pass is counted by its operations: by hand here, on sizes where the neighbors of a formula differ."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from margin.auditing.asking.passes import BYTES, FLOPS, OVERHEAD, Counter, cost_of_passes
+
+FLOAT = 4
+
+
+def counted(function, *args):
+    with Counter() as counter:
+        function(*args)
+    return counter.seconds
+
+
+def seconds(operations, flops, numbers):
+    return operations * OVERHEAD + flops / FLOPS + numbers * FLOAT / BYTES
+
+
+def test_a_product_counts_its_multiplications_and_additions_and_what_it_reads_and_writes():
+    n, k, m = 30, 50, 70
+    x, w = torch.randn(n, k), torch.randn(k, m)
+    assert counted(torch.mm, x, w) == pytest.approx(seconds(1, 2 * n * k * m, n * k + k * m + n * m))
+
+
+def test_a_convolution_counts_its_kernel_at_each_place():
+    x, w = torch.randn(2, 3, 10, 12), torch.randn(5, 3, 3, 3)
+    flops = 2 * 2 * 5 * (8 * 10) * 3 * 9
+    numbers = x.numel() + w.numel() + 2 * 5 * 8 * 10
+    assert counted(F.conv2d, x, w) == pytest.approx(seconds(1, flops, numbers))
+
+
+def test_a_view_counts_as_an_operation_alone_and_a_lookup_reads_its_rows():
+    x = torch.randn(1000, 64)
+    assert counted(lambda: x.t()) == pytest.approx(OVERHEAD)
+    index = torch.arange(5)
+    looked_up = OVERHEAD + (5 * 8 + 5 * 64 * FLOAT) / BYTES
+    assert counted(F.embedding, index, x) == pytest.approx(looked_up)
+
+
+def test_inference_mode_hides_no_product():
+    """There a linear map arrives whole, and is taken apart."""
+    layer, x = nn.Linear(50, 70), torch.randn(30, 50)
+
+    def inferred():
+        with torch.inference_mode():
+            layer(x)
+
+    with torch.no_grad():
+        assert counted(inferred) == pytest.approx(counted(layer, x), rel=0.2)
+    assert counted(inferred) > 2 * 30 * 50 * 70 / FLOPS
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrence_counts_the_products_of_every_step(kind):
+    gates = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1}[kind]
+    layer, x = kind(64, 96, batch_first=True), torch.randn(8, 200, 64)
+    flops = 2 * 8 * 200 * gates * 96 * (64 + 96)
+    with torch.no_grad():
+        found = counted(layer, x)
+    assert flops / FLOPS <= found <= 2 * flops / FLOPS + 200 * 40 * OVERHEAD
+
+
+def test_attention_counts_both_of_its_products_and_what_is_differentiated_the_products_of_that():
+    q = torch.randn(2, 4, 128, 32, requires_grad=True)
+    flops = 2 * 2 * 2 * 4 * 128 * 128 * 32
+
+    def both():
+        torch.autograd.grad(F.scaled_dot_product_attention(q, q, q).sum(), q)
+
+    once = counted(F.scaled_dot_product_attention, q, q, q)
+    assert flops / FLOPS <= once <= 1.6 * flops / FLOPS
+    assert counted(both) >= 3 * flops / FLOPS
+
+
+def test_a_backward_pass_counts_twice_the_products_of_a_forward_one(subject):
+    wide = nn.Sequential(nn.Linear(4, 1000), nn.ReLU(), nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 3))
+    counted = cost_of_passes(replace(subject, model=wide)).counted
+    products = 2 * (4 * 1000 + 1000 * 1000 + 1000 * 3) / FLOPS
+    assert counted.forward >= products
+    # of the first layer the inputs are not differentiated
+    assert counted.gradient >= 3 * products - 2 * 4 * 1000 / FLOPS
+    assert cost_of_passes(replace(subject, model=wide)).counted == counted  # to the bit
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_script_is_counted_and_what_cannot_be_counted_is_timed(subject):
+    model = nn.Sequential(nn.Linear(4, 300), nn.ReLU(), nn.Linear(300, 3)).eval()
+    plain = cost_of_passes(replace(subject, model=model)).counted
+    script = cost_of_passes(replace(subject, model=torch.jit.trace(model, torch.randn(2, 4)))).counted
+    assert script.forward == pytest.approx(plain.forward, rel=0.3)
+
+    class Hidden(nn.Module):
+        """It refuses whoever watches its operations."""
+
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x):
+            if torch.utils._python_dispatch.is_in_torch_dispatch_mode():
+                raise TypeError("not under a mode")
+            return self.linear(x)
+
+    hidden = cost_of_passes(replace(subject, model=Hidden()))
+    assert 0 < hidden.counted.gradient <= OVERHEAD
+    assert hidden.timed.gradient > 0
+
+
+def test_a_model_that_is_broken_raises_what_it_raises(subject):
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("no such layer")
+
+    with pytest.raises(RuntimeError, match="no such layer"):
+        cost_of_passes(replace(subject, model=Broken()))
+
+
+def test_what_a_pass_holds_for_the_backward_one_is_measured_without_the_weights(subject):
+    """Of each example its 4 inputs, the 300 numbers that ReLU gave, and what the loss needs of 3 scores."""
+    model = nn.Sequential(nn.Linear(4, 300), nn.ReLU(), nn.Linear(300, 3))
+    held = cost_of_passes(replace(subject, model=model)).held
+    assert 300 * FLOAT <= held <= (4 + 300 + 3 + 3) * FLOAT
