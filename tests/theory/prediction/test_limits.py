@@ -50,6 +50,11 @@ def test_limits_of_a_mean_add_in_squares_in_a_line_or_cancel():
     assert mean_of(parts[:1])[:3] == pytest.approx(parts[0][:3])
 
 
+def kurtosis_about_0(off):
+    off = np.asarray(off, dtype=float)
+    return (off**4).mean() / (off**2).mean() ** 2
+
+
 def test_a_share_without_spread_points_to_what_it_weighs():
     weight = torch.tensor([1.0, 2, 1, 4]).double()
     terms = Terms(weight, weight, torch.tensor([0, 2, 2, 3]))
@@ -57,8 +62,9 @@ def test_a_share_without_spread_points_to_what_it_weighs():
     found = share_of(right, terms, 5)
     assert found.value == pytest.approx(7 / 8)
     assert found.direction.tolist() == pytest.approx([1 / 8, 0, 2 / 8 - 7 / 8, 4 / 8, 0])
-    # one example is neither right nor wrong: 64 / 22 terms of equal weight at most, by Student's t of three
-    room = (norm.ppf(0.975) / t.ppf(0.975, 2)) ** 2
+    # one example is neither right nor wrong: 64 / 22 terms of equal weight at most, by Student's t
+    freedom = 2 * 3 / (kurtosis_about_0([1, -5, 4]) - 1)
+    room = (norm.ppf(0.975) / t.ppf(0.975, min(2, freedom))) ** 2
     assert found[1:3] == pytest.approx(wilson(7 / 8, 64 / 22 * room))
     wholly = share_of(torch.tensor([True, False, False, True]), terms, 5)
     assert wholly[1:3] == pytest.approx(wilson(5 / 8, 64 / 26))  # examples weigh 1, 3 and 4
@@ -143,6 +149,20 @@ def test_terms_that_are_alike_are_worth_their_number_over_the_design_effect(rho)
     # n m / (1 + (m - 1) rho), Kish 1965, Section 5.4. Mutants: Kish's n = 4000, terms as draws, n m = 80,000.
     right, terms = alike(4000, 20, rho, 0.8, np.random.default_rng(5))
     assert trials_of(right, terms) == pytest.approx(80_000 / (1 + 19 * rho), rel=0.06)
+
+
+def test_a_few_examples_that_are_far_off_leave_few_degrees_of_freedom():
+    """Two of 12 examples have all mistakes, 3 of 10 terms each: 24 / (kurtosis - 1) = 7.5 degrees, not 11."""
+    right = torch.ones(12, 10, dtype=torch.bool)
+    right[:2, :3] = False
+    weight = torch.ones(120, dtype=torch.float64)
+    off = [-2.5, -2.5, *[0.5] * 10]
+    freedom = 24 / (kurtosis_about_0(off) - 1)
+    assert freedom == pytest.approx(7.5)
+    worth = 0.95 * 0.05 / (12 / 11 * np.square(off).sum() / 120**2)
+    expected = min(120, worth) * (norm.ppf(0.975) / t.ppf(0.975, freedom)) ** 2
+    found = trials_of(right.flatten(), Terms(weight, weight, torch.arange(12).repeat_interleave(10)))
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_terms_that_are_whole_or_all_alike_are_worth_examples_or_terms():

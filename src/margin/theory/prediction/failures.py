@@ -222,14 +222,14 @@ class Suspect(NamedTuple):
         given: The label.
         likely: The likelier class.
         more: How many other labels of its example are suspected.
-        index: Its position in the curves of the finding.
+        at: Its position in the curves of the finding.
     """
 
     where: str
     given: int
     likely: int
     more: int
-    index: int
+    at: int
 
 
 def gravest(curves: Mapping[str, Tensor]) -> list[Suspect]:

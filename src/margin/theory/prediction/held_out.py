@@ -381,11 +381,12 @@ def student_quantile(level: float, examples: int) -> float:
 def trials_of(right: Tensor, terms: Terms, *, level: float = 0.95) -> float:
     r"""The number of independent trials that a share of terms is worth, for the limits of a proportion.
 
-    .. math:: n^* = \min\Big(m, \frac{p (1 - p)}{s^2}\Big) \Big(\frac{z}{t_{n-1}}\Big)^2
+    .. math:: n^* = \min\Big(m, \frac{p (1 - p)}{s^2}\Big) \Big(\frac{z}{t}\Big)^2
 
-    with s the standard error of the share over n examples (:func:`weighted_mean`), m the number of equally
-    weighted terms, z the normal and t Student's quantile. Where each example is right or wrong as a whole, as
-    where it has one term, and where there is a single one, it is Kish's number of equally weighted examples.
+    with s the standard error of the share over examples (:func:`weighted_mean`), m the number of equally
+    weighted terms, z the normal quantile and t that of :func:`student`. Where each example is right or wrong
+    as a whole, as where it has one term, and where there is a single one, it is Kish's number of equally
+    weighted examples.
 
     Args:
         right: Which terms count.
@@ -402,7 +403,8 @@ def trials_of(right: Tensor, terms: Terms, *, level: float = 0.95) -> float:
     p, variance = float(estimate.mean), float(estimate.stderr) ** 2
     most = float(terms.weight.sum().square() / terms.weight.square().sum())
     worth = min(most, p * (1 - p) / variance) if variance > 0 else most
-    return worth * (normal_quantile(level) / student_quantile(level, len(total))) ** 2
+    t = student(total - p * weight, 1 - level) if variance > 0 else student_quantile(level, len(total))
+    return worth * (normal_quantile(level) / t) ** 2
 
 
 def wilson(share: float, trials: float, *, level: float = 0.95) -> tuple[float, float]:
