@@ -71,10 +71,20 @@ class OffGrid(nn.Module):
         return torch.where((8 * x != (8 * x).round()).any(1, keepdim=True), -scores, scores)
 
 
-def off_grid() -> Subject:
+class TwoFaced(OffGrid):
+    """Bounds see a linear layer; below a multiple of 1/8, where attacks go, it answers the other class."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.linear(x)
+        if type(x) is not Tensor:
+            return scores
+        return torch.where(((8 * x) % 1 > 0.5).any(1, keepdim=True), -scores, scores)
+
+
+def on_grid(model: nn.Module) -> Subject:
     x = torch.tensor([[1.0, 0.5], [-1.0, 0.25], [1.0, -0.5], [-1.0, 0.0]])
     return Subject(
-        model=OffGrid(),
+        model=model,
         test=[Batch((x,), torch.tensor([0, 1, 0, 1]))],
         task=CLASSES,
         objective=risk(CLASSES),
@@ -480,8 +490,7 @@ BROKEN: dict[str, tuple[Callable[[], Subject], Verdict]] = {
     # what holds in the limit is never violated: elsewhere it is measured
     "theory/mean_field.lengths": (narrow, Verdict.MEASURED),
     "theory/mean_field.gradients": (narrow, Verdict.MEASURED),
-    # a bound that is not of this model is not given: what is left is the attack, which promises nothing
-    "robust/linf.sandwich": (off_grid, Verdict.MEASURED),
+    "robust/linf.sandwich": (lambda: on_grid(TwoFaced()), Verdict.FAILED),  # certified and broken
     "sequence/causality.replacement": (copying, Verdict.VIOLATED),
     "generative/density.mass": (heavy, Verdict.VIOLATED),
     "classic/linear_regression.minimum_norm": (twins, Verdict.VIOLATED),
@@ -561,6 +570,12 @@ def test_what_holds_by_default_can_be_broken(claim: Claim) -> None:
     subject = build()
     assert claim.refusal(subject) == ""
     assert finding_of(claim, subject).verdict is verdict
+
+
+def test_a_bound_that_is_not_of_the_model_is_not_given() -> None:
+    """What is left of the sandwich is the attack, which promises nothing."""
+    found = finding_of(claims()["robust/linf.sandwich"], on_grid(OffGrid()))
+    assert found.verdict is Verdict.MEASURED and found.low is None
 
 
 def test_the_table_names_default_claims() -> None:
