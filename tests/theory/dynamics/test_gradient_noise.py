@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from scipy.stats import t
 from torch import Generator, nn
 
 from margin.core.findings import NotAsked, Subject, Verdict
@@ -312,7 +313,29 @@ def test_the_products_of_pairs_estimate_the_trace_of_the_squared_covariance():
     assert math.isnan(one_at_once.pairs)
     # where no pair was seen, the least number of directions is taken: the limits are the wider
     inner, outer = (scale_limits(sample, 0.05) for sample in (whole, one_at_once))
-    assert outer[0] <= inner[0] <= inner[1] <= outer[1]
+    assert outer[0] < inner[0] < inner[1] <= outer[1]
+
+
+def test_the_limits_are_the_inverses_of_the_jackknifes_and_of_noise_squared():
+    sample, g = population(15, 3, noise=0.3)
+    off = g - g.mean(0)
+    pairs = sum(float(off[i] @ off[j]) ** 2 for i in range(15) for j in range(15) if i != j) / 210
+
+    def signal(g):
+        trace = (g - g.mean(0)).square().sum() / (len(g) - 1)
+        return float(g.mean(0).square().sum() / trace) - 1 / len(g)
+
+    left = torch.tensor([signal(torch.cat((g[:i], g[i + 1 :]))) for i in range(15)]).double()
+    left = left - left.mean()
+    share = pairs / float(off.square().sum(1).mean()) ** 2
+    stderr = math.sqrt(14 / 15 * float(left.square().sum()) + 2 * share / 15**2)
+    kurtosis = 15 * float(left.pow(4).sum() / left.square().sum() ** 2)
+    reach = t.ppf(0.975, min(14, 30 / (kurtosis - 1))) * stderr
+    low, high = scale_limits(sample._replace(pairs=pairs), 0.05)
+    assert float(low) == pytest.approx(1 / (signal(g) + reach), rel=1e-6)
+    assert float(high) == pytest.approx(1 / (signal(g) - reach), rel=1e-6)
+    weak = scale_limits(sample._replace(pairs=pairs, norm2=0.0, along=0 * sample.along), 0.05)
+    assert float(weak[1]) == math.inf > float(weak[0])
 
 
 @pytest.mark.parametrize(("noise", "dim", "n"), [(2.0, 1, 30), (4.0, 1, 300), (1.0, 20, 30)])

@@ -247,7 +247,7 @@ def probabilities(evidence: Evidence) -> list[Sentence]:
             todo = f"Divide the logits by {temperature.text}; what that gains is not known here."
         return [Sentence("probabilities", level, text, todo, claims)]
     after = evidence.number(TEMPERATURE, "ECE after")
-    left = f", the error to {rounded(after.value)}" if after else ""
+    left = f", the error to {difference(after.value, after)}" if after else ""
     todo = f"Divide the logits by {temperature.text}: the log loss falls by {gained.text}{left}."
     return [Sentence("probabilities", level, text, todo, claims)]
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES, VALUES, class_accuracy
+from margin.figures.digits import figures
 from margin.math.probability.inequalities import chebyshev_bound
 from margin.math.probability.information import entropy, mutual_information
 from margin.theory.evidence.shift import same_distribution
@@ -164,9 +165,10 @@ def gap(subject: Subject) -> Finding:
     low, high = limits_of(test)
     negative = bool((torch.cat((test.values, train.values)) < 0).any())
     failure = unanswered(test.values, "the held-out loss") or unanswered(train.values, "the training loss")
+    means = figures([risk.mean.item(), empirical.mean.item()], float(high - low))
     return Finding(
-        statement=f"The mean loss on held-out examples ({risk.mean.item():.4g}) exceeds that on the "
-        f"training examples ({empirical.mean.item():.4g}) by this much.",
+        statement=f"The mean loss on held-out examples ({means[0]}) exceeds that on the training examples "
+        f"({means[1]}) by this much.",
         value=risk.mean - empirical.mean,
         unit="loss",
         range=(-torch.inf if negative or failure else -float(empirical.mean), torch.inf),
