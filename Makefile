@@ -9,6 +9,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# compiled sources are kept: the tests start a hundred processes, and two workers collect every test
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo check test slow format lint types docs bench clean
 
