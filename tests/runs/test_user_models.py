@@ -1,5 +1,7 @@
 """One's own module is trained as an entry is: named, built by the data's spec, recorded, found again."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -253,6 +255,29 @@ def test_a_mean_is_asked_of_each_example_and_a_sum_is_refused() -> None:
         margin.train(own_modules.Values, "noisy-linear", objective=lambda o, t: (o - t).square(), out="r")
     with pytest.raises(ValueError, match="mlp is a model of the catalog"):
         margin.train("mlp", "iris", objective=nn.CrossEntropyLoss())
+
+
+def test_a_stated_loss_is_not_replaced_in_silence() -> None:
+    for option in ({"label_smoothing": 0.1}, {"class_weight": [1.0, 2.0, 3.0]}):
+        with pytest.raises(ValueError, match="changes the loss of the task, and the objective is"):
+            margin.train(own_modules.Classes, "iris", objective=nn.CrossEntropyLoss(), out="r", **option)
+
+
+# what an entry can
+
+
+def test_processes_rules_and_seeds_are_an_entrys() -> None:
+    """Two processes take the steps of one; SAM with radius 0 would be descent, with its own it is not."""
+    here = str(Path(own_modules.__file__).parent)
+    command = [sys.executable, "-m", "margin", "train", "own_modules:build", "iris", "--epochs", "3"]
+    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
+    for words in (["--processes", "2", "--out", "two"], ["--seeds", "2", "--out", "seeds"]):
+        subprocess.run([*command, *words], env=environment, check=True, capture_output=True)
+    one = margin.train(own_modules.build, "iris", epochs=3, out="one")
+    assert Run("two").metrics == pytest.approx(one.metrics, abs=1e-5)
+    assert Run("seeds/seed-0").metrics == one.metrics != Run("seeds/seed-1").metrics
+    sam = margin.train(own_modules.build, "iris", epochs=3, rule="sam", out="sam")
+    assert sam.record["arguments"]["rule"] == "sam" and sam.metrics != one.metrics
 
 
 # the record

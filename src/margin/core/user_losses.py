@@ -54,7 +54,7 @@ def recorded_loss(loss: Any) -> tuple[str, dict[str, Any]]:
                 value = value.tolist()
             if value is not None:
                 options[name] = value
-        plain = bool | int | float | str | list
+        plain = (bool, int, float, str, list)
         if odd := [name for name, value in options.items() if not isinstance(value, plain)]:
             raise ValueError(
                 f"the options of an objective must be plain values: {odd[0]} of {name_of(target)} is a "
@@ -88,7 +88,7 @@ def each_term(loss: Callable[..., Any], path: str) -> Loss:
     """
     if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
         loss = copy.deepcopy(loss)
-        loss.reduction = "none"
+        loss.reduction = "none"  # type: ignore[assignment]
 
     def terms(outputs: Any, targets: Tensor) -> Tensor:
         with reported(path):

@@ -218,7 +218,9 @@ def _hint_of(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
 
 def _hints(target: Any) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(target.__init__ if isinstance(target, type) else target)
+        # a class is asked for its own constructor, whichever subclass that is
+        init = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+        return typing.get_type_hints(init)
     except (NameError, TypeError, AttributeError):  # names that only a type checker has
         return {}
 
@@ -240,8 +242,8 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
         def _copied() -> Any:
             return copy.deepcopy(target)
 
-        made = inspect.Signature(return_annotation=type(target))
-        _copied.__signature__ = made  # type: ignore[attr-defined]
+        plain = inspect.Signature(return_annotation=type(target))
+        _copied.__signature__ = plain  # type: ignore[attr-defined]
         return _copied
     if not callable(target):
         raise ValueError(f"{path} must build a torch module: it is of type {type(target).__name__}")
@@ -302,7 +304,7 @@ def user_entry(
     told = (build.__doc__ or "").strip().partition("\n")[0]
     objective: Target = ""
     facts = own or {"task": "classes", "loss": "", "loss_options": {}, "handed": ""}
-    task = resolve(TASKS[facts["task"]]) if own else TASKS["classes"]
+    task: Any = resolve(TASKS[facts["task"]]) if own else TASKS["classes"]
     loss = facts["loss"] and resolve("margin.core.user_losses:loss_of")(facts["loss"], facts["loss_options"])
     if facts["task"] == "reconstruction":
         objective = "margin.engine.objectives:reconstruction"
@@ -363,7 +365,7 @@ def object_of(record: Mapping[str, Any], handed: Any = None) -> Any:
             raise ValueError(f"the run is of a module that was handed over: hand over one again, {name}(...)")
         return handed
     module = path.partition(":")[0]
-    remedy = "hand it over, as margin.load(run, model=...)"
+    remedy = "hand it over, as margin.load(run, model=...) or margin.Run(run, model=...)"
     if own["handed"]:
         raise ValueError(f"{path} was handed over in Python and has no name to be found by: {remedy}")
     if module == "__main__":

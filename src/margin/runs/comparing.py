@@ -85,7 +85,9 @@ def compare(first: str | Path | Run, *others: str | Path | Run) -> Comparison:
         }
         for run, own in zip(runs, terms, strict=True)
     ]
-    cells = [("run", "model", "metric", "mean +- s.e.", "difference from the first [95 %]")]
+    cells: list[tuple[str, ...]] = [
+        ("run", "model", "metric", "mean +- s.e.", "difference from the first [95 %]")
+    ]
     for row in document:
         for name, m in row["metrics"].items():
             apart = "" if row is document[0] else difference(m)

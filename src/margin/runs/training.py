@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from margin.core.catalog import Entry, check_options, completed, find, resolve, rules, sources
+from margin.core.hints import flag
 from margin.core.options import Training, newer_options
 from margin.core.user_modules import edited, is_user_model
 from margin.data.examples import Data
@@ -92,7 +93,7 @@ def begin(
 ) -> Job:
     """Check every argument of a resolved training, then make the run's directory and its first state."""
     entry, training = chosen.entry, in_group(training)
-    check_handed(chosen, training)
+    check_own(chosen, training)
     check_counts(training)
     check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
@@ -146,17 +147,24 @@ def _trial(
     return state, plan_of(entry, data, record["arguments"], own, state)
 
 
-def check_handed(chosen: Chosen, training: Training) -> None:
-    """Refuse several processes for a module that no name finds again: the others could not build it.
+def check_own(chosen: Chosen, training: Training) -> None:
+    """Refuse what a user's own module, or its loss, has no use for.
 
     Raises:
-        ValueError: They are asked for.
+        ValueError: Several processes are asked for, of which the others could not build a module that no name
+            finds again; or the labels of a loss are to be smoothed or weighted, which is done to the task's.
     """
     if chosen.handed is not None and (training.processes or 1) > 1:
         raise ValueError(
             f"several processes build the model by its name, and {chosen.entry.name} was handed over: leave "
             "out processes, or name a class or function at the top of a file"
         )
+    for name in ("label_smoothing", "confusion", "class_weight"):
+        if chosen.own and chosen.own["loss"] and getattr(training, name):
+            raise ValueError(
+                f"{name} changes the loss of the task, and the objective is {chosen.own['loss']}: leave out "
+                f"{flag(name)}, or give it to the objective"
+            )
 
 
 def made_by(handed: Any) -> Callable[[Mapping[str, Any]], Preprocessed]:

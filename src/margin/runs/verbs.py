@@ -4,6 +4,7 @@ Errors name arguments here, where the command line's name options.
 """
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -234,9 +235,8 @@ def predict(
     like = data[0] if isinstance(data, tuple) and not isinstance(data, Batch) else data
     kind = type(like).__module__.partition(".")[0]
     if kind == "pandas":
-        import pandas
-
-        return pandas.DataFrame(columns, index=like.index)
+        frames: Any = sys.modules["pandas"]
+        return frames.DataFrame(columns, index=like.index)
     if kind == "numpy" or isinstance(like, Tensor | list):
         arrays = {name: np.asarray(values) for name, values in columns.items()}
         fields = [(name, array.dtype, array.shape[1:]) for name, array in arrays.items()]
