@@ -2,26 +2,41 @@
 
 Each claim is asked of samples of a population whose truth is known: of three classes in shares of .5, .3 and
 .2 with normal scores, of two classes with probabilities that are too sure, of real values with normal errors,
-and of losses with a long tail. The truth is a formula, or the value of two million draws. Samples that lack a
-class, or give no interval, are not counted. Rows are written as they come. Command:
+of losses with a long tail, and of three classes at each of many places of an example, whose terms are alike;
+of linear models, whose gradients, signals, robust accuracies and curvatures are known; and of matrices, where
+what is drawn are probes and starts. The truth is a formula, or the value of many draws. Samples that lack a
+class, or give no interval, are not counted. Of tests it is how often they see what is not there. Rows are
+written as they come. Command:
 
     python -m experiments.auditing_coverage
 """
 
 import math
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
+from typing import NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from benchmarks.record import record
+from margin.auditing.report.table import elements
+from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.catalog import claims
 from margin.core.findings import Finding, NotAsked, Subject, finding_of
-from margin.core.tasks import VALUES
+from margin.core.tasks import CLASSES, VALUES
+from margin.core.types import Batch, Domain
+from margin.engine.loop import risk
+from margin.robust.sandwich import l2_attack, linf_fgsm, linf_sandwich
+from margin.theory.curvature.hessian import MEMORY
+from margin.theory.curvature.trained_weights import Quadratic, of_weights, trace_of
+from margin.theory.evidence.shift import shifted
+from margin.theory.evidence.targets import rules
 from margin.theory.prediction.calibration import expected_calibration_error, forecasts
 from margin.theory.prediction.held_out import stated
 from margin.theory.prediction.risk import clopper_pearson
+from margin.theory.signal.propagation import signal
 
 SEED = 2020
 REPEATS = 1000
@@ -29,6 +44,21 @@ SIZES = (10, 30, 300)
 MANY = 2_000_000
 
 Draw = Callable[[int, Generator], Subject]
+
+Held = dict[str, bool]
+"""Whether the interval of each element held its truth; {} where there was none."""
+
+Try = Callable[[int, Generator], Held]
+
+
+class Case(NamedTuple):
+    """What is tried, how often, of how many examples (or draws), and how it is called."""
+
+    what: str
+    once: Try
+    sizes: tuple[int, ...] = SIZES
+    repeats: int = REPEATS
+    of: str = "n"
 
 
 def normal_scores(n: int, generator: Generator) -> Subject:
@@ -57,6 +87,38 @@ def long_tails(n: int, generator: Generator) -> Subject:
     return stated(off, torch.zeros(n, dtype=torch.float64), task=VALUES)
 
 
+TERMS = 40
+
+
+def alike_terms(n: int, generator: Generator) -> Subject:
+    """Examples of 20 to 40 terms, with class shares and a strength of the scores of their own.
+
+    Scores are N(2 s e_y, 1) with s lognormal of spread 1/2; an eighth of the variance of being right, about,
+    lies between examples, so that 300 examples of 30 terms are worth some 1,900 independent ones.
+    """
+    leaning = torch.tensor([0.5, 0.3, 0.2]).log() + torch.randn(n, 3, generator=generator)
+    labels = torch.multinomial(leaning.softmax(-1), TERMS, replacement=True, generator=generator)
+    strength = 2 * (0.5 * torch.randn(n, 1, 1, generator=generator, dtype=torch.float64)).exp()
+    scores = torch.randn(n, TERMS, 3, generator=generator, dtype=torch.float64)
+    scores = scores + strength * torch.nn.functional.one_hot(labels, 3)
+    length = torch.randint(TERMS // 2, TERMS + 1, (n, 1), generator=generator)
+    return stated(scores, labels, (torch.arange(TERMS) < length).double(), task=PLACE_CLASSES)
+
+
+OF_TERMS = (
+    "risk.accuracy",
+    "risk.loss",
+    "confusion.balanced_accuracy",
+    "confusion.macro_f1",
+    "confusion.recall",
+    "confusion.precision",
+    "ranking.auroc",
+    "margins.distribution",
+    "calibration.ece",
+    "calibration.brier",
+    "calibration.nll",
+)
+
 ASKED: tuple[tuple[str, Draw, dict[str, float] | None], ...] = (
     ("risk.accuracy", normal_scores, None),
     ("confusion.balanced_accuracy", normal_scores, None),
@@ -75,6 +137,7 @@ ASKED: tuple[tuple[str, Draw, dict[str, float] | None], ...] = (
     ("residuals.r2", normal_errors, {"": 0.8}),
     ("risk.loss", normal_errors, {"": 0.25}),
     ("risk.loss", long_tails, {"": math.exp(0.5)}),
+    *((name, alike_terms, None) for name in OF_TERMS),
 )
 
 
@@ -87,56 +150,296 @@ def labeled(found: Finding, values: Tensor) -> dict[str, float]:
 @cache
 def truth_of(name: str, draw: Draw) -> dict[str, float]:
     """The value on two million draws."""
-    subject = draw(MANY, Generator().manual_seed(SEED + 1))
+    n = MANY // TERMS if draw is alike_terms else MANY
+    subject = draw(n, Generator().manual_seed(SEED + 1))
     if name.startswith("calibration.") and name.endswith("ece"):  # without the resamples of its interval
         events = forecasts(subject)
         readings = {"top-label confidence": events.top_label}
         if name == "calibration.binary_ece":
             readings["frequency of positives"] = events.positive
-        return {label: float(expected_calibration_error(*pair)) for label, pair in readings.items()}
+        weight = events.weight
+        return {
+            label: float(expected_calibration_error(*pair, weight=weight)) for label, pair in readings.items()
+        }
     found = finding_of(claims()[f"theory/{name}"], subject)
     return labeled(found, found.value)
 
 
-def coverage(name: str, draw: Draw, truth: dict[str, float], n: int) -> dict[str, tuple[int, int]]:
-    """For each element how many intervals held its truth, and how many there were."""
-    generator = Generator().manual_seed(SEED)
+def of_claim(name: str, draw: Draw, known: dict[str, float] | None, n: int, generator: Generator) -> Held:
+    """Whether the intervals of a claim hold the truth on one sample."""
+    truth = known or truth_of(name, draw)
     classes = 0 if draw in (normal_errors, long_tails) else (2 if draw is too_sure else 3)
-    counted = dict.fromkeys(truth, (0, 0))
-    for _ in range(REPEATS):
-        subject = draw(n, generator)
-        targets = subject.test[0].targets
-        if classes and targets is not None and len(targets.unique()) < classes:
-            continue
-        try:
-            found = finding_of(claims()[f"theory/{name}"], subject)
-        except NotAsked:  # the interval would be all of the range
-            continue
-        low, high = (labeled(found, end) for end in found.shown)
-        for label, (held, asked) in counted.items():
-            if not found.failure and label in low and label in high:
-                counted[label] = (held + (low[label] <= truth[label] <= high[label]), asked + 1)
-    return counted
+    subject = draw(n, generator)
+    targets = subject.test[0].targets
+    if classes and targets is not None and len(targets.unique()) < classes:
+        return {}
+    try:
+        found = finding_of(claims()[f"theory/{name}"], subject)
+    except NotAsked:  # the interval would be all of the range
+        return {}
+    return held(found, truth)
+
+
+def held(found: Finding, truth: dict[str, float]) -> Held:
+    """Whether what is printed of each element, its interval or bracket, holds its truth."""
+    known = {} if found.failure else {part.label: part for part in elements(found)}
+    return {
+        label: known[label].below <= true <= known[label].above
+        for label, true in truth.items()
+        if label in known and math.isfinite(known[label].value)
+    }
+
+
+def gap(draw: Draw, mean: float, n: int, generator: Generator) -> Held:
+    """The generalization gap of a sample of 100 that was trained on: the mean loss less that sample's."""
+    train = draw(100, generator)
+    subject = replace(draw(n, generator), train=train.test)
+    (terms,) = (train.objective(train.model, batch, generator).double() for batch in train.test)
+    return held(finding_of(claims()["theory/risk.gap"], subject), {"": mean - float(terms.mean())})
+
+
+def memorized(n: int, generator: Generator) -> Held:
+    """The gap of two accuracies that are one: of samples of 100 and of n examples."""
+    subject = replace(normal_scores(n, generator), train=normal_scores(100, generator).test)
+    return held(finding_of(claims()["theory/memorization.accuracy"], subject), {"gap": 0.0})
+
+
+def one_weight(y: Tensor) -> Subject:
+    """The loss (w - y)^2 at w = 0, whose gradient is -2 y."""
+    model = nn.Linear(1, 1, bias=False).double()
+    nn.init.zeros_(model.weight)
+    batch = Batch((torch.ones_like(y)[:, None],), y[:, None])
+    return Subject(model=model, test=[batch], train=[batch], task=VALUES, objective=risk(VALUES))
+
+
+def noise(what: str, law: Callable[[Tensor], Tensor], truth: float, n: int, generator: Generator) -> Held:
+    """The gradient's variance or noise scale, of targets that are a function of normal numbers."""
+    subject = one_weight(law(torch.randn(n, generator=generator, dtype=torch.float64)))
+    found = finding_of(claims()[f"theory/gradient_noise.{what}"], subject)
+    return {"a lower bound" if found.kind == "lower" else "": all(held(found, {"": truth}).values())}
+
+
+def layers(x: Tensor) -> Subject:
+    """A linear, a bent and a linear layer of fixed weights, on targets 0."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(SEED)
+        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).double()
+    batch = Batch((x,), x.new_zeros(len(x), 1))
+    return Subject(model=model, test=[batch], task=VALUES, objective=risk(VALUES))
+
+
+@cache
+def sizes_of_signals(what: str) -> dict[str, float]:
+    """Root mean squares of outputs, and of gradients in them, over a million normal inputs."""
+    x = torch.randn(1_000_000, 3, generator=Generator().manual_seed(SEED + 1), dtype=torch.float64)
+    subject = layers(x)
+    found = signal(subject.model, subject.test, subject.objective)
+    return dict(zip(found.levels, found.sizes(what)[0].tolist(), strict=True))
+
+
+def signals(what: str, n: int, generator: Generator) -> Held:
+    """The size of each layer's output, or gradient, of normal inputs."""
+    subject = layers(torch.randn(n, 3, generator=generator, dtype=torch.float64))
+    found = finding_of(claims()[f"theory/signal.{what}s"], subject)
+    return held(found, sizes_of_signals("activation" if what == "activation" else "gradient"))
+
+
+SHARES = (0.0, 0.02, 0.05)
+SIDE = 4.0
+
+
+def plane(n: int, generator: Generator) -> Subject:
+    """A linear classifier of the plane, f = 2 x_1 - x_2, of labels that are the sign of f + N(0, 1)."""
+    x = 6 * torch.rand(n, 2, generator=generator) - 3
+    model = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0, 0.0], [2.0, -1.0]]))
+    labels = (x @ model.weight[1].detach() + torch.randn(n, generator=generator) > 0).long()
+    domain = Domain(torch.full((2,), -SIDE), torch.full((2,), SIDE))
+    batch = Batch((x,), labels)
+    return Subject(model=model, test=[batch], task=CLASSES, objective=risk(CLASSES), domain=domain)
+
+
+@cache
+def robust_truth(norm: str) -> tuple[float, ...]:
+    """The share whose margin exceeds what a move of each length takes: 3 eps, or sqrt(5) eps."""
+    (batch,) = plane(MANY, Generator().manual_seed(SEED + 1)).test
+    x, y = batch.inputs[0].double(), batch.targets
+    margin = (2 * y.double() - 1) * (2 * x[:, 0] - x[:, 1])
+    size, factor = (2 * SIDE, 3.0) if norm == "linf" else (2 * SIDE * math.sqrt(2), math.sqrt(5))
+    return tuple(float((margin > factor * share * size).double().mean()) for share in SHARES)
+
+
+def robust(ask: Callable[..., Finding], norm: str, n: int, generator: Generator) -> Held:
+    """The accuracy in each ball: the interval, or the bracket from certificate to attack."""
+    found = ask(plane(n, generator), shares=SHARES)
+    return held(found, dict(zip(found.labels, robust_truth(norm), strict=True)))
+
+
+class Known(NamedTuple):
+    """A symmetric matrix as the map that estimates of its trace ask."""
+
+    matrix: Tensor
+
+    @property
+    def dim(self) -> int:
+        return len(self.matrix)
+
+    dtype = torch.float64
+    device = torch.device("cpu")
+
+    def __call__(self, v: Tensor) -> Tensor:
+        return self.matrix @ v
+
+
+@cache
+def power_law(exponent: float, dim: int = 400) -> Tensor:
+    """A matrix of eigenvalues 1, 2^-a, 3^-a, ..., each third of them negative, on random axes."""
+    Q = torch.linalg.qr(torch.randn(dim, dim, generator=Generator().manual_seed(SEED), dtype=torch.float64)).Q
+    k = torch.arange(1.0, dim + 1, dtype=torch.float64)
+    return Q @ torch.diag(k**-exponent * torch.where(k % 3 == 0, -1.0, 1.0)) @ Q.T
+
+
+def probed(exponent: float, rank: int, probes: int, generator: Generator) -> Held:
+    """A trace by random signs, with so many directions deflated."""
+    A = power_law(exponent)
+    seed = int(torch.randint(2**31, (), generator=generator))
+    memory = MEMORY if rank else 0
+    found = trace_of(Known(A), rank, probes, memory, seed=seed)
+    low, high = found.within(found.printed)
+    return {"": bool(low <= A.trace() <= high)}
+
+
+def in_groups(law: Callable[[Tensor], Tensor], n: int, generator: Generator) -> Held:
+    """The trace of the Hessian 2 x x' of a linear regression of n > 2,048 examples, from 8 groups."""
+    x = law(torch.randn(n, 3, generator=generator, dtype=torch.float64))
+    batch = Batch((x,), x.sum(1, keepdim=True))
+    model = nn.Linear(3, 1, bias=False).double()
+    subject = Subject(model=model, test=[batch], train=[batch], task=VALUES, objective=risk(VALUES))
+    found = finding_of(claims()["theory/curvature.trace"], subject)
+    return held(found, {"": 2 * float(x.square().sum(1).mean())})
+
+
+def ends(name: str, dim: int, generator: Generator) -> Held:
+    """Eigenvalues of a random matrix with three that stand out."""
+    G = torch.randn(dim, dim, generator=generator, dtype=torch.float64) / math.sqrt(2 * dim)
+    spikes = torch.randn(dim, 3, generator=generator, dtype=torch.float64) / math.sqrt(dim)
+    A = G + G.T + spikes @ torch.diag(torch.tensor([8.0, 5.0, -4.0], dtype=torch.float64)) @ spikes.T
+    found = finding_of(claims()[f"theory/curvature.{name}"], of_weights(Quadratic(A)))
+    values = torch.linalg.eigvalsh(A)
+    known = values[[-1, 0]] if name == "sharpness" else values[values.abs().argsort(descending=True)[:5]]
+    return held(found, dict(zip(found.labels, known.tolist(), strict=True)))
+
+
+def coins(n: int, generator: Generator) -> Subject:
+    """Normal inputs and labels by coins, n held out and n trained on."""
+    parts = [
+        Batch((torch.randn(n, 3, generator=generator),), torch.randint(2, (n,), generator=generator))
+        for _ in range(2)
+    ]
+    model = nn.Linear(3, 2)
+    return Subject(model=model, test=parts[:1], train=parts[1:], task=CLASSES, objective=risk(CLASSES))
+
+
+def no_shift(n: int, generator: Generator) -> Held:
+    """Whether parts of one law are called shifted."""
+    found = shifted(coins(n, generator))
+    return {} if found is None else {"": found.refutes}
+
+
+def no_giveaway(n: int, generator: Generator) -> Held:
+    """Whether a feature is said to give away labels by coins."""
+    return {"": bool(rules(coins(n, generator)).telling)}
+
+
+FEW = 200
+"""Repeats of what takes long."""
+
+CASES: tuple[Case, ...] = (
+    *(
+        Case(f"{name}, {draw.__name__.replace('_', ' ')}", partial(of_claim, name, draw, known))
+        for name, draw, known in ASKED
+    ),
+    Case("risk.gap, normal errors", partial(gap, normal_errors, 0.25)),
+    Case("risk.gap, long tails", partial(gap, long_tails, math.exp(0.5))),
+    Case("memorization.accuracy, normal scores", memorized),
+    Case("gradient_noise.variance, normal", partial(noise, "variance", lambda z: 1 + 2 * z, 16.0)),
+    Case(
+        "gradient_noise.variance, lognormal",
+        partial(noise, "variance", lambda z: (z / 2).exp(), 4 * math.exp(0.25) * (math.exp(0.25) - 1)),
+    ),
+    Case("gradient_noise.scale, 4 examples, normal", partial(noise, "scale", lambda z: 1 + 2 * z, 4.0)),
+    Case("gradient_noise.scale, 16 examples, normal", partial(noise, "scale", lambda z: 1 + 4 * z, 16.0)),
+    Case(
+        "gradient_noise.scale, .28 examples, lognormal",
+        partial(noise, "scale", lambda z: (z / 2).exp(), math.exp(0.25) - 1),
+    ),
+    *(
+        Case(f"curvature.trace by signs, eigenvalues k^-{a:g}{', deflated' if rank else ''}",
+             partial(probed, a, rank), (8, 48), 400, "probes")
+        for a in (0.5, 1.5)
+        for rank in (0, 16)
+    ),
+    *(
+        Case(f"curvature.trace by samples, {law} inputs", partial(in_groups, of), (4096,), FEW, "examples")
+        for law, of in (("normal", lambda z: 2 * z), ("lognormal", lambda z: (z / 2).exp()))
+    ),
+    *(
+        Case(f"curvature.{name}, random matrices with spikes", partial(ends, name), (300,), FEW, "order")
+        for name in ("sharpness", "leading")
+    ),
+    Case("signal.activations, normal inputs", partial(signals, "activation")),
+    Case("signal.gradients, normal inputs", partial(signals, "gradient")),
+    Case("linf.fgsm, linear classifier", partial(robust, linf_fgsm, "linf"), repeats=FEW),
+    Case("l2.attack, linear classifier", partial(robust, l2_attack, "l2"), repeats=FEW),
+    Case("linf.sandwich, linear classifier", partial(robust, linf_sandwich, "linf"), repeats=FEW),
+)  # fmt: skip
+
+ALARMS: tuple[Case, ...] = (
+    Case("evidence.shift, parts of one law", no_shift, repeats=FEW),
+    Case("evidence.giveaway, labels by coins", no_giveaway, sizes=(40, 300), repeats=FEW),
+)
+"""Tests: how often they see what is not there, at most .01."""
+
+
+def counted(case: Case, size: int) -> dict[str, tuple[int, int]]:
+    """For each element how many tries were so, and how many there were."""
+    generator = Generator().manual_seed(SEED)
+    counts: dict[str, tuple[int, int]] = {}
+    for _ in range(case.repeats):
+        for label, so in case.once(size, generator).items():
+            yes, asked = counts.get(label, (0, 0))
+            counts[label] = (yes + so, asked + 1)
+    return counts
+
+
+def rows(case: Case, *, alarm: bool = False) -> list[dict[str, object]]:
+    """The rows of a case: of 30 examples or more, and of all probes, with what is asked of them."""
+    made: list[dict[str, object]] = []
+    for size in case.sizes:
+        for label, (yes, asked) in counted(case, size).items():
+            low, high = clopper_pearson(yes, asked)
+            element = f", {label}" if label else ""
+            row = {
+                "what": f"{case.what}{element}, {case.of} = {size}",
+                "unit": "1",
+                "value": yes / asked,
+                "interval": [low, high],
+                "samples": asked,
+            }
+            if alarm:
+                row |= {"target": "<= 0.01", "met": low <= 0.01}
+            elif case.of != "n" or size >= 30:
+                row |= {"target": ">= 0.93", "met": yes / asked >= 0.93}
+            made.append(row)
+    return made
 
 
 def main() -> None:
-    """Simulate, print and write row by row."""
+    """Simulate, print and write case by case."""
     figures: list[dict[str, object]] = []
-    for name, draw, known in ASKED:
-        truth = known or truth_of(name, draw)
-        for n in SIZES:
-            for label, (held, asked) in coverage(name, draw, truth, n).items():
-                if not asked:
-                    continue
-                element = f", {label}" if label else ""
-                row = {
-                    "what": f"{name}{element}, {draw.__name__.replace('_', ' ')}, n = {n}",
-                    "unit": "1",
-                    "value": held / asked,
-                    "interval": list(clopper_pearson(held, asked)),
-                    "samples": asked,
-                }
-                figures.append(row if n < 30 else row | {"target": ">= 0.93", "met": held / asked >= 0.93})
+    for case in (*CASES, *ALARMS):
+        figures += rows(case, alarm=case in ALARMS)
         record(
             "auditing/coverage",
             title="Coverage of the 95 % intervals that default claims print",

@@ -4,15 +4,21 @@
 would stop, and of our own checks of types, which it would forestall.
 """
 
+import functools
+import gc
 import os
+from collections.abc import Iterator
 
+import jaxtyping
 import pytest
 import torch
-from jaxtyping import install_import_hook
+
+from typechecking import checked
 
 CHECKED = os.environ.get("MARGIN_CHECK_SHAPES", "1") == "1"
 if CHECKED:
-    install_import_hook("margin", "typechecking.checked")
+    jaxtyping.install_import_hook("margin", "typechecking.checked")
+    jaxtyping.jaxtyped = checked  # what the hook decorates with
 
 collect_ignore = ["unhooked"] if CHECKED else []
 torch.set_num_threads(1)
@@ -21,7 +27,24 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     """Weights that a test draws without a seed are the same in every run, in whatever order."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed writes down the stack for each absent device
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick() -> Iterator[None]:
+    """Files are not waited for on the disk, which only a machine that fails could tell; git is asked once."""
+    import margin.engine.runs  # after the hook
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        patch.setattr(margin.engine.runs, "git_state", functools.cache(margin.engine.runs.git_state))
+        yield
+
+
+def pytest_collection_finish() -> None:
+    """What is collected lives as long as the session: the garbage collector need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

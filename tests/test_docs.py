@@ -22,7 +22,7 @@ from margin.cli import COMMANDS, main
 from margin.core import catalog
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "results.md")
+PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "results.md")
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 

@@ -106,6 +106,9 @@ def test_a_metric_is_the_audits() -> None:
         (lambda: metrics.r2(U[:1], V[:1]), "two examples"),
         (lambda: metrics.accuracy(P, Y, weight=-W), "none below 0"),
         (lambda: metrics.accuracy(P, np.array(list("ab"))[Y % 2]), "one a column"),
+        (lambda: metrics.accuracy(-TWO, TWO), "predictions must be of the classes 0, 1: got -1"),
+        (lambda: metrics.accuracy(TWO, TWO - 0.5), "targets must be of the classes 0, 1: got -0.5"),
+        (lambda: metrics.accuracy(np.array(list("ab"))[TWO], TWO), "must be numbers"),
     ],
 )
 def test_mistakes_get_a_line(ask, rule: str) -> None:  # type: ignore[no-untyped-def]

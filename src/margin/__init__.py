@@ -3,6 +3,9 @@
 Importing this package imports no torch; a name is loaded when it is first used.
 """
 
+import sys
+from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,10 +20,13 @@ if TYPE_CHECKING:
     from margin.core.options import Training as Training
     from margin.engine.runs import Run as Run
     from margin.engine.runs import load as load
+    from margin.runs.comparing import compare as compare
     from margin.runs.exporting import export as export
+    from margin.runs.sampling import sample as sample
     from margin.runs.training import open_source as open_source
-    from margin.runs.training import resume as resume
-    from margin.runs.training import train as train
+    from margin.runs.verbs import predict as predict
+    from margin.runs.verbs import resume as resume
+    from margin.runs.verbs import train as train
     from margin.sklearn import MarginClassifier as MarginClassifier
     from margin.sklearn import MarginRegressor as MarginRegressor
 
@@ -33,15 +39,19 @@ _HOMES = {
     "Training": "margin.core.options",
     "audit": "margin.auditing.asking.audit",
     "claims": "margin.core.catalog",
+    "compare": "margin.runs.comparing",
+    "data": "margin.data",
     "export": "margin.runs.exporting",
     "load": "margin.engine.runs",
     "metrics": "margin.metrics",
     "models": "margin.core.catalog",
     "open_source": "margin.runs.training",
     "parts": "margin.core.catalog",
-    "resume": "margin.runs.training",
+    "predict": "margin.runs.verbs",
+    "resume": "margin.runs.verbs",
     "rules": "margin.core.catalog",
-    "train": "margin.runs.training",
+    "sample": "margin.runs.sampling",
+    "train": "margin.runs.verbs",
 }
 
 __all__ = [
@@ -53,14 +63,18 @@ __all__ = [
     "Training",
     "audit",
     "claims",
+    "compare",
+    "data",
     "export",
     "load",
     "metrics",
     "models",
     "open_source",
     "parts",
+    "predict",
     "resume",
     "rules",
+    "sample",
     "train",
 ]
 
@@ -77,4 +91,26 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted(__all__)
+
+
+class _Data(ModuleType):
+    """The package ``margin.data``, which is a verb too: ``margin.data("iris")`` describes a set or a file."""
+
+    def __call__(self, source: Any, options: Mapping[str, Any] | None = None) -> Any:
+        """What is understood of data before anything is trained."""
+        from margin.runs.verbs import describe_data
+
+        return describe_data(source, options)
+
+
+class _Margin(ModuleType):
+    """This package, which makes its subpackage ``data`` callable when that is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "data" and type(value) is ModuleType:
+            value.__class__ = _Data
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Margin

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from margin.auditing.subject.outputs import PROBABILITIES, PROBABILITY
+from margin.auditing.subject.predictions import columns_of
 from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.tasks import CLASSES, VALUES
 from margin.theory.prediction import calibration, confusion, ranking, residuals, risk
@@ -187,23 +188,24 @@ def _classified(predictions: Any, targets: Any, weight: Any) -> Subject:
     """The subject that answers with classes, scores or probabilities."""
     p, y = np.asarray(predictions), np.asarray(targets)
     names: tuple[str, ...] = ()
-    if y.dtype.kind in "USO":  # text: the classes in sorted order, as scikit-learn numbers them
-        known = np.unique(np.concatenate([y, p]) if p.ndim == 1 and p.dtype.kind in "USO" else y)
+    text = p.dtype.kind in "USO"
+    if y.dtype.kind in "USO" and not text:  # in sorted order, as scikit-learn numbers them
+        known, y = np.unique(y, return_inverse=True)
         names = tuple(map(str, known))
-        p = np.searchsorted(known, p) if p.dtype.kind in "USO" else p
-        y = np.searchsorted(known, y)
+    alike = text == (y.dtype.kind in "USO") and p.ndim == y.ndim == 1 and len(p) == len(y) > 0
+    decided = alike and p.dtype.kind in "USOiub"
+    if decided and text:
+        p, y, known = columns_of(p, y)
+        names = tuple(map(str, known))
+    elif decided:
+        p, y, _ = columns_of(p, y, [f"class {k}" for k in range(int(max(p.max(), y.max())) + 1)])
     _check(p, y, "classes")
     outputs, labels = torch.as_tensor(p), torch.as_tensor(y).long()
-    if outputs.is_floating_point():
+    task = CLASSES
+    if not decided:
         task = PROBABILITY if outputs.ndim == 1 else PROBABILITIES if _distributions(outputs) else CLASSES
         if task is PROBABILITY and not bool(((outputs >= 0) & (outputs <= 1)).all()):
             raise ValueError("real numbers, one an example, must be probabilities of class 1, in [0, 1]")
-    else:
-        _check_labels(outputs, int(outputs.max()) + 1, "predicted classes")
-        outputs = nn.functional.one_hot(
-            outputs.long(), max(int(outputs.max()), int(labels.max())) + 1
-        ).double()
-        task = CLASSES
     count = 2 if outputs.ndim == 1 else outputs.shape[1]
     if names and len(names) != count:
         raise ValueError(f"of names in sorted order there must be one a column: got {len(names)} for {count}")

@@ -20,10 +20,11 @@ from margin.auditing.asking.side_effects import Snapshot
 from margin.core.catalog import Claim, Entry, Part, Rule, call_with, data_parameters, resolve, user_options
 from margin.core.findings import Finding, Subject, Verdict, finding_of
 from margin.core.options import Training
+from margin.core.records import tensors_of
 from margin.core.types import Batch, Metrics
 from margin.data.examples import Data, InOrder, is_independent
 from margin.data.preprocess import rescaled
-from margin.engine.evaluation import weighted_sum
+from margin.engine.evaluation import same_bits, weighted_sum
 from margin.engine.hooks import INTERRUPTED
 from margin.engine.loop import Hook, State
 from margin.engine.plan import objective_of
@@ -311,7 +312,25 @@ def check_finding(finding: Finding) -> None:
     _require(REFERENCE.search(finding.reference) is not None, f"no reference: {finding.reference!r}")
     bare = [premise.text for premise in finding.premises if not (premise.text and premise.evidence)]
     _require(not bare, f"premises without evidence: {bare}")
-    json.dumps(finding.as_json(), allow_nan=False)
+    check_record(finding)
+
+
+def check_record(finding: Finding) -> None:
+    """A finding comes back from its JSON with every bit, so with its verdict and its intervals."""
+    back = Finding.from_json(json.loads(json.dumps(finding.as_json(), allow_nan=False)))
+    before, after = tensors_of(finding), tensors_of(back)
+    odd = [name for name in {**before, **after} if not _comes_back(before.get(name), after.get(name))]
+    _require(not odd, f"{odd[:1]} does not come back from JSON: {finding.statement}")
+    _require(back.premises == finding.premises, f"premises do not come back: {finding.statement}")
+    _require(back.verdicts == finding.verdicts, f"verdicts do not come back: {finding.statement}")
+
+
+def _comes_back(before: Tensor | None, after: Tensor | None) -> bool:
+    """Whether two tensors are the same but for the bits of a NaN, of which JSON knows one."""
+    if before is None or after is None:
+        return False
+    x, y = before.detach().cpu(), after
+    return torch.equal(x != x, y != y) and same_bits(x.masked_fill(x != x, 0), y.masked_fill(y != y, 0))
 
 
 def check_subject(subject: Subject) -> None:

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
-from sklearn.metrics import r2_score, roc_auc_score
+from scipy.special import softmax
+from scipy.stats import entropy as scipy_entropy
+from sklearn.metrics import log_loss, r2_score, roc_auc_score
 from torch import nn
 
 import margin
 from margin.auditing.report.sentences import sentences
 
 ASKED = ("risk", "confusion", "baseline", "memorization", "calibration", "mislabeled", "evidence",
-         "residuals", "auroc", "behavior.finite", "label_order")  # fmt: skip
+         "residuals", "auroc", "behavior.finite", "label_order", "finished.gradient")  # fmt: skip
 
 CLASSES, SURE = 3, float(np.log(18))
 """exp(SURE) / (exp(SURE) + 2) = .9: right as often as it says where a tenth of the labels is another's."""
@@ -119,6 +121,28 @@ def nothing(x, seed):
     return x, torch.randint(CLASSES, (len(x),), generator=draws(seed))
 
 
+def descended(part, steps, *, wide=0, rate=0.5):
+    """A linear model, or a network of one wide layer, after steps of gradient descent on its mean loss."""
+    torch.manual_seed(0)
+    model = nn.Linear(CLASSES, CLASSES)
+    if wide:
+        model = nn.Sequential(nn.Linear(CLASSES, wide), nn.ReLU(), nn.Linear(wide, CLASSES))
+    for _ in range(steps):
+        slopes = torch.autograd.grad(nn.functional.cross_entropy(model(part[0]), part[1]), model.parameters())
+        with torch.no_grad():
+            for p, slope in zip(model.parameters(), slopes, strict=True):
+                p -= rate * slope
+    return model
+
+
+DESCENDED = {
+    "half trained": (20, {"wide": 32, "rate": 0.1}),
+    "converged": (1000, {}),
+    "random labels": (1000, {"wide": 300, "rate": 0.1}),
+    "random labels, linear": (1000, {}),
+}
+
+
 def shuffled(part, seed):
     return part[0], part[1][torch.randperm(len(part[1]), generator=draws(seed))]
 
@@ -131,6 +155,12 @@ def built(kind):
     leaked = tuple(torch.cat((a[:31], b[31:])) for a, b in zip(train, test, strict=True))
     noise, some = nothing(train[0], 7), classed(90, 1, wrong=0.4)
     torch.manual_seed(0)
+    if kind in DESCENDED:
+        steps, options = DESCENDED[kind]
+        few, many = (nothing(3 * torch.randn(n, CLASSES, generator=draws(n)), n + 1) for n in (60, 200))
+        pairs = {"random labels": (few, many), "random labels, linear": (noise, nothing(test[0], 8))}
+        learned, asked = pairs.get(kind, (train, test))
+        return descended(learned, steps, **options), asked, learned, None
     known = {
         "good": (Scores(), test, train),
         "untrained": (nn.Linear(CLASSES, CLASSES), test, train),
@@ -196,6 +226,12 @@ def renamed(kind):
     return max((np.array(order)[said] == y).mean() for order in permutations(range(y.max() + 1)))
 
 
+def training_loss(kind):
+    """The mean cross-entropy of the training part."""
+    out, y = outputs(kind, TRAINING)
+    return log_loss(y, softmax(out, axis=1))
+
+
 def temperature(kind):
     out, y = outputs(kind)
     scores = out if out.ndim > 1 else np.stack((np.zeros_like(out), out), 1)
@@ -221,12 +257,18 @@ def auroc(kind):
     return roc_auc_score(y, out[:, 1] - out[:, 0])
 
 
+def entropy(kind):
+    """The least mean cross-entropy of a constant on the training part."""
+    return scipy_entropy(np.bincount(outputs(kind, TRAINING)[1]))
+
+
 def gain(kind):
     """The accuracy less that of the commonest training label."""
     return share(kind) - constant(kind)
 
 
 TRAINING = "training"
+STEP = "One gradient step"
 N = r"(?P<n>-?[\d.]+(?:e-?\d+)?)"
 
 # A row: question, level, the words with a place N for the number, and what the number is.
@@ -238,8 +280,25 @@ SAID = {
         ("memorized", "good", rf"^Right for .* a gap of {N} ", gap),
         ("rests", "good", r"and not found: equal rows, a shift from the training part", None),
     ],
-    "untrained": [("right", "bad", r"one constant answer|linear model", None)],
-    "constant": [("right", "bad", rf"^Answers '2' to all of 200 held-out examples: right for {N} ", share)],
+    "untrained": [
+        ("right", "bad", r"one constant answer|linear model", None),
+        ("trained", "warn", rf"^{STEP} still lowers the training loss, {N} ", training_loss),
+        ("trained", "warn", rf"^{STEP} .* \(a constant's: {N}\), .* Train longer", entropy),
+    ],
+    "half trained": [("trained", "warn", rf"^{STEP} still lowers the training loss, {N} ", training_loss)],
+    "converged": [("trained", "good", rf"^{STEP} hardly lowers the training loss, {N} ", training_loss)],
+    "random labels": [
+        ("trained", "unknown", rf"^{STEP} lowers the training loss, {N} ", training_loss),
+        ("memorized", "bad", rf"a gap of {N} ", gap),
+    ],
+    "random labels, linear": [
+        ("trained", "warn", rf"^The training loss, {N}, is about", training_loss),
+        ("trained", "warn", rf"is about a constant's, {N}, and one gradient step hardly", entropy),
+    ],
+    "constant": [
+        ("right", "bad", rf"^Answers '2' to all of 200 held-out examples: right for {N} ", share),
+        ("trained", "warn", rf"^{STEP} still lowers the training loss, {N} ", training_loss),
+    ],
     "nan": [
         ("right", "bad", rf"not finite for {N} of 200 terms", lambda k: np.isnan(outputs(k)[0]).any(1).sum()),
         ("right", "bad", rf"the first of index {N}", lambda k: np.isnan(outputs(k)[0]).any(1).argmax()),
@@ -249,6 +308,7 @@ SAID = {
         ("right", "bad", rf"\(difference {N} ", gain),
         ("right", "bad", rf"though for {N} \[.*of the training examples", lambda k: share(k, TRAINING)),
         ("memorized", "bad", rf"a gap of {N} ", gap),
+        ("trained", "unknown", rf"^{STEP} lowers the training loss, {N} .*by 0\.", training_loss),
     ],
     "memorizing some": [
         ("memorized", "bad", rf"^Memorized: right for {N} ", lambda k: share(k, TRAINING)),
@@ -280,9 +340,9 @@ SAID = {
     ],
     "shifted": [
         ("right", "bad", rf"^Right for {N} \[", lambda k: share(k, TRAINING)),
-        ("right", "bad", rf"examples, {N} \[.*unlike.* differ in feature 0\.", share),
+        ("right", "bad", rf"examples, {N} \[.*unlike.* differ in feature 0", share),
     ],
-    "ten": [("rests", "warn", rf"^10 held-out examples tell the accuracy no better than this: {N} ", share)],
+    "ten": [("rests", "warn", rf"^10 held-out examples cannot tell the accuracy any better .*: {N} ", share)],
     "thirty": [("rests", "warn|unknown", rf"^30 held-out examples .* than this: {N} ", share)],
     "rare": [
         ("right", "bad", rf"^Answers '0' to all of 400 held-out examples: right for {N} ", share),
@@ -315,7 +375,10 @@ WRONG = ("untrained", "constant", "nan", "memorizing", "ignoring", "swapped", "p
 # A row: question ("" any), level ("" any) and words that no sentence of these may have together.
 NEVER = {
     **{kind: [("right|probabilities|fails|memorized|moves", "good", "")] for kind in WRONG},
-    "good": [("", "bad", ""), ("", "", "likely wrong"), ("", "", "emorized:")],
+    "good": [("", "bad", ""), ("", "", "likely wrong"), ("", "", "emorized:"), ("trained", "warn", "")],
+    **{kind: [("trained", "good|unknown", "")] for kind in ("half trained", "random labels, linear")},
+    "converged": [("trained", "warn|unknown", ""), ("", "bad", "")],
+    "random labels": [("trained", "good|warn", ""), ("", "", "Train longer")],
     "a gap on either side of a tenth": [("memorized", "bad|good", ""), ("", "", "Memorized:")],
     "swapped": [("", "good", "Right"), ("", "", "Memorized:"), ("right", "", "linear model")],
     "permuted": [("", "", "Memorized:"), ("right", "", "linear model")],

@@ -262,8 +262,42 @@ def test_an_audit_is_not_overwritten_where_it_was_asked_to_go(
 ) -> None:
     words = ("audit", "stranger:build", "held.npz", "--claims", QUICK, "--out", "a")
     assert main(words) == 0
-    assert "a holds an audit" in line(capsys, *words)
+    with np.load("held.npz") as held:
+        np.savez(here / "held.npz", x=held["x"], y=held["y"][::-1])
+    before = (here / "a" / "findings.json").read_bytes()
+    assert "a holds an audit of other held-out data: choose another directory" in line(capsys, *words)
+    assert (here / "a" / "findings.json").read_bytes() == before
     assert main([*words, "--force", "true"]) == 0
+    assert "of a taken over" not in capsys.readouterr().err
+
+
+def test_a_second_audit_of_the_same_asks_only_what_is_new(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["audit", "stranger:build", "held.npz", "--json"]
+    assert main([*words, "--claims", QUICK, "--out", "a"]) == 0
+    first = json.loads(capsys.readouterr().out)["answers"]
+    more = [*words, "--claims", "risk.loss", "--require", "accuracy>=.99"]
+    assert main([*more, "--out", "a"]) == 1  # without --force
+    told = capsys.readouterr()
+    assert "margin: 2 findings of a taken over, 1 asked" in told.err.splitlines()
+    answers = {row["claim"]: row for row in json.loads(told.out)["answers"]}
+    assert len(answers) == 3
+    assert [answers[row["claim"]] for row in first] == first  # to the bit, their seconds too
+    kept = json.loads((here / "a" / "findings.json").read_text())
+    assert {row["claim"]: row for row in kept["answers"]} == answers
+    assert kept["requirements"][0]["status"] == "missed"
+    assert main([*more, "--out", "a", "--force"]) == 1
+    assert "taken over" not in capsys.readouterr().err
+    assert main([*words[:3], "--claims", QUICK]) == main([*words[:3], "--claims", QUICK]) == 0
+    assert "margin: 2 findings of audit taken over, 0 asked" in capsys.readouterr().err
+    weights = {"0.weight": torch.ones(8, 4), "0.bias": torch.ones(8)}
+    save_file(weights | {"2.weight": torch.ones(3, 8), "2.bias": torch.ones(3)}, "w.safetensors")
+    assert main([*words[:3], "--claims", QUICK, "--weights", "w.safetensors"]) == 0
+    assert "margin: nothing of audit is taken over: it is of other weights" in capsys.readouterr().err
+    (here / "audit" / "findings.json").write_text("{")
+    assert "findings.json: is damaged" in line(capsys, *words[:3], "--claims", QUICK)
+    assert main([*words[:3], "--claims", QUICK, "--force"]) == 0
 
 
 def test_claims_are_put_to_their_demonstrations(capsys: pytest.CaptureFixture[str]) -> None:
@@ -416,7 +450,10 @@ def test_what_is_stopped_keeps_the_findings_and_says_so(here: Path, sent: signal
 
 
 def test_a_binary_logit_in_a_column_is_audited(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "single.py").write_text("from torch import nn\ndef build(): return nn.Linear(4, 1)\n")
+    (here / "single.py").write_text(  # outputs that are no probabilities
+        "from torch import nn\ndef build():\n    model = nn.Linear(4, 1)\n"
+        "    nn.init.constant_(model.bias, 9.0)\n    return model\n"
+    )
     with np.load("held.npz") as held:
         np.savez(here / "two.npz", x=held["x"], y=held["y"] % 2)
     words = ("audit", "single:build", "two.npz", "--claims", "ranking,calibration")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import ttest_rel
 
-from margin.cli.compare import paired
+from margin.runs.comparing import paired
 from margin.theory.prediction.held_out import Terms
 
 

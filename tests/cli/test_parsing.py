@@ -68,10 +68,13 @@ def test_an_entry_of_a_dictionary_belongs_to_its_option(capsys: pytest.CaptureFi
 
 def test_a_file_that_lacks_its_prefix_is_told_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Read as a table, it has no target; read as a series it needs none."""
-    (here / "s.csv").write_text("date,load\n2020-01-01,1\n2020-01-02,2\n")
+    (here / "s.csv").write_text("date,load\n" + "".join(f"2020-01-{day:02},{day}\n" for day in range(1, 21)))
     line = refusal(capsys, "train", "gru:series", "s.csv")
-    assert "name the target column" in line
+    assert "gru:series needs a series to forecast" in line
     assert line.endswith("needs a series to forecast: read a file of them as series:s.csv")
+    assert "name the target column: --target NAME; it has: date, load" in refusal(
+        capsys, "train", "mlp", "s.csv"
+    )
     assert "series:" not in refusal(capsys, "train", "mlp", "s.csv")
 
 

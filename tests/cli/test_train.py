@@ -270,8 +270,8 @@ def test_seeds_are_counted_from_the_one_given(here: Path) -> None:
 
 def test_words_are_taken_apart() -> None:
     taken = take(["mlp", "iris", "--rule=adversarial_training", "--lr", "0.1", "--config", "c", "--resume=r"])
-    assert taken == ("mlp", "iris", "adversarial_training", "c", "r", ("--lr", "0.1"))
-    assert take(["--resume", "r", "--epochs", "3"]) == ("", "", "", "", "r", ("--epochs", "3"))
+    assert taken == ("mlp", "iris", "adversarial_training", "c", "r", ("--lr", "0.1"), "", "")
+    assert take(["--resume", "r", "--epochs", "3"]) == ("", "", "", "", "r", ("--epochs", "3"), "", "")
     with pytest.raises(ValueError, match="--config needs a value"):
         take(["mlp", "iris", "--config"])
 

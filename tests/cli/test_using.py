@@ -7,18 +7,20 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
 
 import margin
 from margin.cli import COMMANDS, main
-from margin.cli.compare import cell, paired
+from margin.cli.compare import cell
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.data.open import open_data
 from margin.engine.runs import Run
-from margin.runs.inference import closing, held_out_terms, of_target
+from margin.runs.comparing import paired
+from margin.runs.inference import closing, forecast, held_out_terms
 from margin.runs.run_data import held_out
 from margin.theory.prediction.held_out import Terms
 
@@ -334,7 +336,31 @@ def test_the_filling_of_a_texts_last_block_is_not_continued() -> None:
     assert torch.equal(closing(outputs, batch, TOKENS)[:, 0], torch.stack((outputs[0, 3], outputs[1, 1])))
 
 
-def test_a_forecast_bears_the_names_of_its_columns() -> None:
-    assert of_target("value of 2 +1 q0.1", ["load", "wind"]) == "wind +1 q0.1"
-    assert of_target("value +3", ["load"]) == "load +3"
-    assert of_target("value", ["load"]) == "value"
+def test_a_forecast_names_the_time_and_the_column_of_each_number(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A season of two days of an alternating series: what is forecast is known, and so are its times."""
+    days = pd.date_range("2024-01-29", periods=60, freq="D")
+    frame = pd.DataFrame({"date": days, "load": [0.0, 1.0] * 30, "wind": range(60)})
+    frame.to_csv(here / "w.csv", index=False)
+    shape = ("--data.time-column", "date", "--data.context", "7", "--data.horizon", "3")
+    for name, period in (("given", ("--model.period", "2")), ("own", ())):
+        assert main(["train", "seasonal_naive", "series:w.csv", *shape, *period, "--out", name]) == 0
+    told = capsys.readouterr().err
+    assert "the forecast repeats the last 2 rows, as given" in told
+    assert "the forecast repeats the last 7 rows, a season by the data's own times" in told
+    found = answer(capsys, "predict", "given", "w.csv")
+    assert len(found) == (60 - 7 - 3 + 1 + 1) * 3 * 2  # windows whose end is known, and one
+    after = [row for row in found if row["after"] == "2024-03-28"]
+    ahead = ["2024-03-29", "2024-03-29", "2024-03-30", "2024-03-30", "2024-03-31", "2024-03-31"]
+    assert [row["time"] for row in after] == ahead
+    assert [row["column"] for row in after] == ["load", "wind"] * 3
+    assert [row["value"] for row in after] == pytest.approx([0, 58, 1, 59, 0, 58])
+    merged = pd.DataFrame(found).query("column == 'load' and time <= '2024-03-28'")
+    truth = merged["time"].map(frame.assign(date=days.strftime("%Y-%m-%d")).set_index("date")["load"])
+    assert (merged["value"] - truth).abs().max() < 1e-5
+
+
+def test_quantiles_of_a_forecast_stand_side_by_side() -> None:
+    outputs = torch.arange(12.0).reshape(1, 2, 2, 3)
+    assert forecast(outputs) == {"q0.1": [0, 3, 6, 9], "q0.5": [1, 4, 7, 10], "q0.9": [2, 5, 8, 11]}

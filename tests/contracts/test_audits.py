@@ -15,7 +15,7 @@ from margin.core.catalog import Entry, models, resolve
 from margin.core.findings import Verdict
 from margin.core.options import Training
 from margin.data.examples import held_out_part
-from margin.runs.training import train
+from margin.runs.verbs import train
 
 
 def asked_everything() -> set[str]:

@@ -23,7 +23,8 @@ from margin.data.source import Source
 from margin.engine.hooks import Evaluating
 from margin.engine.plan import cut_of
 from margin.engine.runs import Run
-from margin.runs.training import finish, prepare, reopen, train
+from margin.runs.training import finish, prepare, reopen
+from margin.runs.verbs import train
 from margin.testing import check_same_run
 
 PLAIN = {"options": {}, "step": {}, "rule": ""}

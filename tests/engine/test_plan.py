@@ -19,7 +19,8 @@ from margin.engine.check_options import alternatives, check_task, reading_of
 from margin.engine.loop import descent
 from margin.engine.plan import factory_of
 from margin.robust.training.adversarial import adversarial_training
-from margin.runs.training import prepare, train
+from margin.runs.training import prepare
+from margin.runs.verbs import train
 
 ENTRIES = models()
 

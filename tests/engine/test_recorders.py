@@ -9,7 +9,7 @@ import pytest
 from margin.core.options import Training
 from margin.engine.hooks import recording
 from margin.engine.runs import Run
-from margin.runs.training import resume, train
+from margin.runs.verbs import resume, train
 
 QUICK = {"batch_size": 64, "evaluate_every": 3}
 

@@ -14,7 +14,7 @@ from margin.engine import runs
 from margin.engine.checkpoints import load_state
 from margin.engine.loop import State
 from margin.engine.runs import Run, load
-from margin.runs.training import train
+from margin.runs.verbs import train
 
 
 @pytest.fixture

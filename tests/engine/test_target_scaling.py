@@ -12,7 +12,7 @@ from margin.core.options import Training
 from margin.data.arrays import is_wide, is_wide_target
 from margin.data.open import encode, open_data
 from margin.runs.inference import predictions
-from margin.runs.training import resume, train
+from margin.runs.verbs import resume, train
 
 
 def prices(count: int = 300) -> tuple[np.ndarray, np.ndarray]:

@@ -54,3 +54,37 @@ def test_a_number_with_an_error_keeps_two_digits_of_it(values, error, texts):
 
 def test_an_error_far_below_the_value_shows_seven_digits_at_most():
     assert figures([16.627281234], 1e-12) == ["16.62728"]
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "texts"),
+    [
+        ([0.123456], 0.0, [".1235"]),  # exact
+        ([0.123456, 7.0], math.inf, [".1235", "7"]),  # nothing is known of the error
+        ([0.123456], math.nan, [".1235"]),
+        ([0.0], 0.0, ["0"]),
+        ([0.0], 0.0123, ["0"]),
+        ([-0.0], 0.0123, ["0"]),
+        ([123.44], 9.94, ["123.4"]),  # 9.9: the tenths count
+        ([123.44], 9.96, ["123"]),  # 10: the ones
+        ([123.44, 113.48, 133.40], 19.92, ["123", "113", "133"]),
+        ([0.5], 0.0996, [".50"]),
+        ([-123.44, -133.4], 9.96, ["-123", "-133"]),
+        ([1 - 1e-9, 1 - 1.1e-9, 1 - 0.9e-9], 2e-10, [".99999999900", ".99999999890", ".99999999910"]),
+        ([1 - 1e-9], 2e-9, ["1.0000000"]),  # 1 may be the truth
+        ([1.0], 1e-12, ["1.000000"]),
+        ([2 + 1.5e-8], 1e-9, ["2.000000015"]),
+        ([1.23456789e12], 1e9, ["1.2346e12"]),
+        ([9.99996e12], 1e9, ["1.00000e13"]),  # not 10.00000e12
+        ([9.99996e-7], 1e-9, ["1.0000e-6"]),
+        ([-1e300], 1e295, ["-1.000000e300"]),
+        ([5e-324], 5e-324, ["5e-324"]),
+        ([1e-9], 3.0, ["1.0e-9"]),  # an error beyond all measure leaves two digits
+    ],
+)
+def test_digits_at_the_edges(values, error, texts):
+    assert figures(values, error) == texts
+
+
+def test_an_exact_number_that_rounds_to_a_power_of_ten_is_written_by_it():
+    assert [exact(v) for v in (9.99996e-7, -9.99996e8, 9.9994e-7)] == ["1e-6", "-1e9", "9.999e-7"]

@@ -7,7 +7,8 @@ import torch
 
 from margin.core.options import Training
 from margin.data.sets.tiny.tables import classes, images, moons, values
-from margin.runs.training import load, resume, train
+from margin.runs.training import load
+from margin.runs.verbs import resume, train
 
 THREE = Training(max_steps=6, evaluate_every=2, log=["samples"])
 

@@ -18,7 +18,8 @@ from margin.data.open import open_data
 from margin.engine.loop import State
 from margin.runs.inference import predictions
 from margin.runs.run_data import held_out
-from margin.runs.training import Job, finish, free_path, open_source, prepare, reopen, train
+from margin.runs.training import Job, finish, free_path, open_source, prepare, reopen
+from margin.runs.verbs import train
 from margin.testing import check_same_run, stop_after
 
 PLAIN: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}

@@ -88,18 +88,22 @@ def audit_model(
         train: Training data of the module, for the claims that need them.
         class_names: Class names in the order of the module's outputs, separated by commas.
         domain: Input domain: least and largest value of an input of the module, as [0,1].
-        out: Output directory of findings.json and report.html; RUN/audit or ./audit if not given.
-        force: Whether findings and report in that directory are overwritten.
+        out: Output directory of findings.json and report.html; RUN/audit or ./audit if not given. Findings
+            that are there, of the same weights, data and code, are taken over.
+        force: Whether findings and report in that directory are overwritten, and everything is asked anew.
         all: Whether every finding is printed, by question, and what was left out.
     """
     from margin.auditing.asking.answers import Interrupted, check_free
     from margin.auditing.asking.audit import audit
+    from margin.auditing.asking.reuse import earlier_of
 
     patterns = [pattern for pattern in claims.split(",") if pattern]
     numbers = model.endswith(".npz")
     is_run = ":" not in model and not numbers
     directory = Path(out) if out else Path(model) / "audit" if is_run else Path("audit")
-    check_free(directory, force=force or not out)  # before anything is asked, and again when it is saved
+    there = (directory / "findings.json").is_file()
+    earlier = earlier_of(directory, binding=bool(out)) if there and not force else None
+    check_free(directory, force=force or not out or there)  # before anything is asked
     if is_run and (weights or task or domain or train or class_names or output):
         raise ValueError(
             "a run knows its weights, task, domain, training data and classes: "
@@ -126,6 +130,7 @@ def audit_model(
                 else [name.strip() for name in fail_on.split(",") if name.strip()],
                 minutes=minutes,
                 progress=shown,
+                reuse=earlier,
             )
     except Interrupted as stopped:
         found = stopped.audit
@@ -148,6 +153,8 @@ def kept(found: Any, directory: Path, report: Path, *, whole: bool) -> Output:
     """
     from margin.auditing.report.screen import Screen
 
+    if said := found.facts.get("earlier audit"):
+        say(f"margin: {said}")
     if found.interrupted:
         answered = f"{len(found.findings)} of {len(found.answers)} claims were answered"
         say(f"margin: interrupted; {answered}; kept in {directory}")

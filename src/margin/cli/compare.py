@@ -26,92 +26,10 @@ def compare(first: str, others: tuple[str, ...]) -> Output:
 
 def compare_runs(paths: Sequence[Path]) -> Output:
     """Means with standard errors, and the paired difference from the first run with its interval."""
-    from margin.engine.runs import Run
-    from margin.runs.inference import held_out_terms
+    from margin.runs.comparing import compare
 
-    runs = [Run(path) for path in paths]
-    prints = {run.record["data"]["fingerprint"] for run in runs}
-    if len(prints) > 1:
-        raise ValueError("these runs were trained on different data: their examples cannot be paired")
-    held = [held_out_terms(run) for run in runs]
-    terms = [each.terms for each in held]
-    shared, others = comparable(held)
-    document = [
-        {
-            "run": str(path),
-            "model": run.record["recipe"]["model"],
-            "metrics": {name: paired(own[name], terms[0][name]) for name in shared},
-        }
-        for path, run, own in zip(paths, runs, terms, strict=True)
-    ]
-    rows = [("run", "model", "metric", "mean +- s.e.", "difference from the first [95 %]")]
-    for row in document:
-        for name, m in row["metrics"].items():
-            apart = "" if row is document[0] else difference(m)
-            rows.append((row["run"], row["model"], name, f"{m['mean']:.4g} +- {m['stderr']:.2g}", apart))
-    what = f"{held[0].examples:,} examples held out by each"
-    if blocks := held[0].blocks:
-        over = f"errors are over {blocks} blocks of neighbors" if blocks > 1 else "too few for an error"
-        what += f", which overlap: {over}"
-    if others:
-        what += f"; not compared: {', '.join(others)}"
-    return Output(document, f"{columns(rows)}\n{what}; differences are paired")
-
-
-def comparable(held: Sequence[Any]) -> tuple[list[str], list[str]]:
-    """The metrics that are one quantity for all runs, and those that are not, with what each run means.
-
-    Raises:
-        ValueError: There is none, or the runs are judged on other examples.
-    """
-    first = held[0].terms
-    names = list(dict.fromkeys(name for each in held for name in each.terms))
-    shared = [name for name in names if all(name in each.terms for each in held)]
-    losses = list(dict.fromkeys(each.loss for each in held))
-    if len(losses) > 1 and "loss" in shared:
-        shared.remove("loss")
-    told = {"loss": f"loss ({' | '.join(losses)})"}
-    others = [told.get(name, name) for name in names if name not in shared]
-    if not shared:
-        raise ValueError(f"runs are compared by a metric that all of them have: {', '.join(others)}")
-    for name in shared:
-        for each in held:
-            if not each.terms[name].example.equal(first[name].example):
-                raise ValueError(
-                    f"runs are compared on the same held-out examples: {name} has "
-                    f"{len(first[name].example):,} terms in one, {len(each.terms[name].example):,} in another"
-                )
-    return shared, others
-
-
-def paired(own: Any, base: Any) -> dict[str, float]:
-    """Mean and standard error of a term, and the paired difference from another's with its 95 % interval.
-
-    Of what is right or wrong the interval is Tango's, which is none of width 0 where both are right on the
-    same examples; of other terms Student's.
-
-    Args:
-        own: Terms, with the example that each belongs to: examples are what errors are computed over.
-        base: The same terms of another run.
-    """
-    from scipy.stats import t
-
-    from margin.theory.prediction.differences import paired_shares
-    from margin.theory.prediction.held_out import weighted_mean
-
-    mean, gap = weighted_mean(own), weighted_mean(own._replace(values=own.values - base.values))
-    if all(bool(((terms.values == 0) | (terms.values == 1)).all()) for terms in (own, base)):
-        _, low, high = paired_shares(own.values == 1, base.values == 1, own)
-    else:
-        half = float(t.ppf(0.975, len(own.example.unique()) - 1)) * float(gap.stderr)
-        low, high = float(gap.mean) - half, float(gap.mean) + half
-    return {
-        "mean": float(mean.mean),
-        "stderr": float(mean.stderr),
-        "difference": float(gap.mean),
-        "low": low,
-        "high": high,
-    }
+    found = compare(*paths)
+    return Output(found.rows, f"{columns(found.cells)}\n{found.note}")
 
 
 def compare_audits(paths: Sequence[Path]) -> Output:
@@ -133,6 +51,7 @@ def compare_audits(paths: Sequence[Path]) -> Output:
 def paired_audits(paths: Sequence[Path], prints: Sequence[str]) -> list[dict[str, dict[str, float]]]:
     """Of each audit the paired differences from the first; {} where it is of other held-out examples."""
     from margin.auditing.asking.outcomes import FILE, read_outcomes
+    from margin.runs.comparing import paired
 
     files = [(path if path.is_dir() else path.parent) / FILE for path in paths]
     read = [read_outcomes(file) if file.is_file() else {} for file in files]
@@ -149,16 +68,13 @@ def paired_audits(paths: Sequence[Path], prints: Sequence[str]) -> list[dict[str
 
 def differences(paths: Sequence[Path], pairs: Sequence[dict[str, dict[str, float]]]) -> list[tuple[str, ...]]:
     """The table of paired differences from the first audit."""
+    from margin.runs.comparing import difference
+
     rows = [("mean", str(paths[0]), *(f"{path} - {paths[0]} [95 %]" for path in paths[1:]))]
     for name, base in pairs[0].items():
         others = [difference(pair.get(name)) for pair in pairs[1:]]
         rows.append((name, f"{base['mean']:.4g} +- {base['stderr']:.2g}", *others))
     return rows
-
-
-def difference(pair: dict[str, float] | None) -> str:
-    """A difference with its interval, "-" where there is none."""
-    return f"{pair['difference']:+.4g} [{pair['low']:+.4g}, {pair['high']:+.4g}]" if pair else "-"
 
 
 def finding(value: Any) -> str:
@@ -193,10 +109,11 @@ def answers_in(path: Path) -> tuple[dict[str, Any], dict[str, str], str]:
     file = path / "findings.json" if path.is_dir() else path
     if not file.is_file():
         raise FileNotFoundError(f"{path} is neither a run nor an audit: no run.yaml, no findings.json")
-    from margin.engine.schema import check, parsed, text_of
+    from margin.engine.schema import check, check_digest, parsed, text_of
 
     document = parsed(file, text_of(file, math.inf), "")
     check(document, AUDIT, "", file)
+    check_digest(file, document)
     findings = {answer["claim"]: answer["finding"] for answer in document["answers"] if answer["finding"]}
     statuses = {r["requirement"]: r["status"] for r in document.get("requirements", ())}
     return findings, statuses, document.get("facts", {}).get("held-out fingerprint", "")

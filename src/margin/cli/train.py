@@ -10,6 +10,7 @@ from margin.cli.data import check_source
 from margin.cli.help import Options
 from margin.cli.output import Output, fitted, progress, say
 from margin.cli.parsing import HELP, named, new_parser, parse, reader_options, recognized, taken_out
+from margin.cli.user_models import entry_named, explained_own, is_own, stated
 from margin.core import options as core
 from margin.core.catalog import (
     UnknownName,
@@ -27,13 +28,15 @@ from margin.data.source import Source, prefixes
 
 USAGE = """usage: margin train MODEL DATA [options]
 
-MODEL is a name of `margin models`; DATA a name of `margin data` or a file.
+MODEL is a name of `margin models`, or a module of your own, package.module:name;
+DATA a name of `margin data` or a file.
 
   margin train MODEL DATA --help       the options of this model on these data
   margin train MODEL DATA --help all   every option, explained in full
   --target NAME, --task classes|values the column to predict, and how it is read
   --data.NAME VALUE                    how the data are read and split
   --model.NAME VALUE                   the model's own options
+  --task NAME, --objective PATH        of your own module: how it is read, its loss
   --step.NAME VALUE                    the options of the model's own step
   --rule NAME --rule.NAME VALUE        another training method than the model's own
   --epochs, --batch-size, --lr, ...    options that all trainings share
@@ -50,7 +53,10 @@ MODEL is a name of `margin models`; DATA a name of `margin data` or a file.
 
 
 class Words(NamedTuple):
-    """The command line, taken apart: what decides the parser, and the rest."""
+    """The command line, taken apart: what decides the parser, and the rest.
+
+    ``task`` and ``objective`` are of a module of the user's own alone, how it is read and its loss.
+    """
 
     model: str
     data: str
@@ -58,6 +64,8 @@ class Words(NamedTuple):
     config: str
     resume: str
     rest: tuple[str, ...]
+    task: str = ""
+    objective: str = ""
 
     @property
     def step(self) -> str:
@@ -86,7 +94,7 @@ def run(words: Sequence[str]) -> Output:
     taken = placed(taken)
     base: dict[str, Any] = recorded(taken.config) if taken.config else {}
     own = base.get("model", "")
-    heads = heads_of(find(models(), taken.model, "model")) if taken.model and not taken.data else ()
+    heads = heads_of(entry_named(taken.model)) if taken.model and not taken.data else ()
     taken = taken._replace(
         # without other data, the name of the body is that of the recorded head
         model=own if not taken.model or own in {head.name for head in heads} else taken.model,
@@ -99,6 +107,9 @@ def run(words: Sequence[str]) -> Output:
         raise ValueError("margin train needs MODEL and DATA, for instance: margin train lenet5 digits")
     check_names(taken)
     source = Source(taken.data)
+    if is_own(taken.model) or "--objective" in " ".join(taken.rest):
+        rest, task, objective = stated(taken.model, source, taken.rest, base)
+        taken = taken._replace(rest=rest, task=task, objective=objective)
     taken, data = (taken, None) if base else fitted_head(taken, source)
     parser = parser_of(taken.model, source, taken.rule)
     before = Training.recorded(base["training"]) if base else None
@@ -130,7 +141,7 @@ def placed(taken: Words) -> Words:
         ValueError: There is no such model; where the word is data, the message says in which order they come.
     """
     try:
-        if taken.model:
+        if taken.model and not is_own(taken.model):
             named(models(), taken.model, "model", "models")
     except UnknownName as error:
         if not is_data(taken.model):
@@ -154,7 +165,8 @@ def check_names(taken: Words) -> None:
     Raises:
         ValueError: A name is unknown.
     """
-    named(models(), taken.model, "model", "models")
+    if not is_own(taken.model):
+        named(models(), taken.model, "model", "models")
     if taken.rule:
         named(rules(), taken.rule, "rule", "list --kind rule")
     check_source(taken.data)
@@ -165,7 +177,7 @@ def fitted_head(taken: Words, source: Source) -> tuple[Words, Any]:
 
     A model of one head needs no look at the data, and help of data that cannot be read is the first head's.
     """
-    entry = find(models(), taken.model, "model")
+    entry = entry_named(taken.model)
     if len(heads_of(entry)) == 1:
         return taken, None
     from margin.engine.check_options import head_for
@@ -191,11 +203,13 @@ def parser_of(model: str, source: Source, rule: str) -> Options:
     """
     from margin.engine.plan import factory_of
 
-    entry = find(models(), model, "model")
+    entry = entry_named(model)
     factory, build = factory_of(entry, rule), resolve(entry.build)
     parser = new_parser(f"margin train {model} {source.given}", f"{entry.summary} ({entry.reference}).")
     added = parser.add_class_arguments if isinstance(build, type) else parser.add_function_arguments
     added(build, "model", skip=set(data_parameters(build)))
+    if is_own(model):
+        explained_own(parser)
     parser.add_function_arguments(factory, "rule" if rule else "step", skip=set(data_parameters(factory)))
     parser.add_argument("--out", type=str, default="", help="Output directory of the run; must not exist.")
     parser.add_argument(
@@ -205,7 +219,7 @@ def parser_of(model: str, source: Source, rule: str) -> Options:
     reader_options(parser, source)
     common = core.COMMON
     parser.listed = {
-        "model": ("model",),
+        "model": ("model", "task", "objective"),
         f"rule {rule}" if rule else "step": ("rule", "step"),
         **common,
         "run": ("out", "seeds", *common["run"]),
@@ -257,17 +271,21 @@ def trained(taken: Words, source: Any, options: Chosen, before: Training | None)
     """
     from margin.engine.parallel.processes import broadcast_from_rank0, gathered
     from margin.runs.training import Job, begin, finish, prepare
+    from margin.runs.user_models import Chosen, choose
 
     if options.seeds < 1:
         raise ValueError(f"--seeds must be at least 1: got {options.seeds}")
     arguments = {"options": options.model, "step": options.step, "rule": taken.rule}
 
     def one(data: Any, training: Training, out: str | Path | None) -> Job:
-        if before is None:
-            job = prepare(taken.model, data, arguments, training, out)
+        if before is None or is_own(taken.model):
+            chosen = choose(taken.model, data, taken.task, taken.objective or None)
         else:
-            entry = find(models(), taken.model, "model")
-            job = begin(entry, data, arguments, training.changing(before), out)
+            chosen = Chosen(find(models(), taken.model, "model"))
+        if before is None:
+            job = prepare(chosen, data, arguments, training, out)
+        else:
+            job = begin(chosen, data, arguments, training.changing(before), out)
         tell(job.notes)
         return job
 
@@ -296,7 +314,7 @@ def opened(model: str, source: Source, options: Mapping[str, Any]) -> Any:
     try:
         return open_source(source, options)
     except ValueError as error:
-        entry = find(models(), model, "model")
+        entry = entry_named(model)
         other = reading_of(entry, source.given) if source.form in ("table", "arrays") else ""
         raise ValueError(f"{error}; {other}" if other else str(error)) from None
 
@@ -331,7 +349,8 @@ def resumed(taken: Words) -> Output:
         raise ValueError("--resume takes the run's own arguments: leave out --config")
     if taken.rule and taken.rule not in (base["rule"], base["rule"].rpartition("/")[2]):
         raise ValueError(f"a resumed run keeps its rule: leave out --rule {taken.rule}")
-    taken = taken._replace(model=base["model"], data=base["data"].get("source", ""), rule=base["rule"])
+    model = run.entry.name if run.record.get("own") else base["model"]  # one's own is as it was, or refused
+    taken = taken._replace(model=model, data=base["data"].get("source", ""), rule=base["rule"])
     if not taken.data:
         raise ValueError("this run was trained on data in memory: resume it with margin.resume(run, data)")
     parser = parser_of(taken.model, Source(taken.data), taken.rule)
@@ -360,7 +379,17 @@ def recorded(path: str) -> dict[str, Any]:
 
     file = Path(path)
     place = Run(file.parent if file.name == "run.yaml" else file).path
-    return dict(read_record(place / "run.yaml")["arguments"])  # edited or not: it is only repeated
+    record = read_record(place / "run.yaml")  # edited or not: it is only repeated
+    own = record.get("own", {})
+    if own.get("handed"):
+        raise ValueError(
+            f"{record['recipe']['model']} was handed over in Python: repeat it there, margin.train"
+        )
+    if own.get("loss_options"):
+        raise ValueError(
+            f"the loss {own['loss']} has options: repeat it in Python, margin.train(objective=...)"
+        )
+    return record["arguments"] | {"task": own.get("task", ""), "objective": own.get("loss", "")}
 
 
 def outcome(runs: Sequence[Any], parts: Mapping[str, int] | None = None) -> Output:

@@ -38,12 +38,18 @@ GROUP = "margin"
 """The group of entry points by which an installed package adds a module of tables to ours."""
 
 
+Target = str | Any
+"""A dotted path; in the entry of a user's own module, which no table holds, the object itself."""
+
+
 class UnknownName(ValueError):
     """A name that no table holds; the message gives the nearest."""
 
 
-def resolve(path: str) -> Any:
-    """The object at a dotted path ``"package.module:name"``."""
+def resolve(path: Target) -> Any:
+    """The object at a dotted path ``"package.module:name"``; what is no path is the object itself."""
+    if not isinstance(path, str):
+        return path
     module, _, name = path.partition(":")
     target: Any = import_module(module)
     for part in name.split("."):
@@ -80,8 +86,8 @@ class Entry:
     """
 
     name: str
-    build: str
-    task: str
+    build: Target
+    task: Target
     tiny: str
     summary: str
     reference: str
@@ -331,6 +337,7 @@ class Format:
         files: Path of ``(source) -> files``, one an example of new data.
         real: Whether an example is one tensor of real numbers, unless its type says otherwise.
         numbers: Whether a shape, a type and classes are recorded of it.
+        labeled: Where its examples may have no targets, how they get some, in the words of a message.
         refusal: Why it has no reader, in the words of a message.
         record: Beside what is recorded of all data, the keys of its encoding and what they may hold (see
             :mod:`margin.data.schema`).
@@ -348,6 +355,7 @@ class Format:
     files: str = ""
     real: bool = False
     numbers: bool = False
+    labeled: str = ""
     refusal: str = ""
     record: Mapping[str, Any] | None = None
     also: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -496,7 +504,8 @@ def call_with(
 
     Args:
         function: A constructor or factory.
-        given: What the data or the frame offer, by parameter name; the surplus is ignored.
+        given: What the data or the frame offer, by parameter name; the surplus is ignored. One with a default
+            may be missing: data that were recorded before it was known have it not.
         options: The user's keyword-only options.
         what: How a message calls the thing that is built.
 
@@ -504,12 +513,13 @@ def call_with(
         ValueError: A positional parameter is not given, an option does not exist, or its value is of
             another type.
     """
-    names = data_parameters(function)
+    parameters = inspect.signature(function).parameters
+    free = [name for name, one in parameters.items() if one.default is not one.empty and name not in given]
+    names = [name for name in data_parameters(function) if name not in free]
     if missing := [name for name in names if given.get(name) is None]:
         offered = ", ".join(name for name, value in given.items() if value is not None)
         raise ValueError(f"{what} needs {', '.join(missing)}: the data give {offered or 'nothing'}")
     check_options(function, options, what)
-    parameters = inspect.signature(function).parameters
     typed = {name: _as_annotated(value, parameters[name].annotation) for name, value in options.items()}
     for name, value in typed.items():
         if not fits(value, parameters[name].annotation):

@@ -234,32 +234,18 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """The finding as JSON values, the verdict included; non-finite numbers become strings."""
-        below, above = self.verdict_interval
-        shown = None if self.stderr is None and self.interval is None else [_json(end) for end in self.shown]
-        return {
-            "statement": self.statement,
-            "value": _json(self.value),
-            "unit": self.unit,
-            "range": [_number(end) for end in self.range],
-            "kind": self.kind,
-            "stderr": _json(self.stderr),
-            "interval": shown,
-            "reach": [_json(below), _json(above)],
-            "sample": self.sample,
-            "low": _json(self.low),
-            "high": _json(self.high),
-            "scope": self.scope,
-            "tolerance": self.tolerance,
-            "failure": self.failure,
-            "premises": [{"text": p.text, "status": p.status, "evidence": p.evidence} for p in self.premises],
-            "reference": self.reference,
-            "remarks": list(self.remarks),
-            "labels": list(self.labels),
-            "bracket": None if self.sandwich is None else [_json(end) for end in self.sandwich],
-            "curves": {name: _json(curve) for name, curve in self.curves.items()},
-            "verdict": str(self.verdict),
-            "verdicts": [str(verdict) for verdict in self.verdicts],
-        }
+        record: dict[str, Any] = resolve("margin.core.records:record_of")(self)
+        return record
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> "Finding":
+        """The finding that :meth:`as_json` wrote, to the bit, on the CPU.
+
+        Raises:
+            ValueError: The record is damaged, or what follows from it is another than it says.
+        """
+        found: Finding = resolve("margin.core.records:finding_of_record")(record)
+        return found
 
 
 def finding_of(claim: Claim, subject: "Subject") -> Finding:
@@ -280,20 +266,6 @@ def _bound(bound: Tensor | None, value: Tensor, missing: float) -> list[float]:
     if bound is None:
         return [missing] * value.numel()
     return [float(x) for x in bound.double().expand_as(value).flatten()]
-
-
-def _number(x: float) -> float | str:
-    return x if math.isfinite(x) else str(x)
-
-
-def _json(tensor: Tensor | None) -> Any:
-    return None if tensor is None else _plain(tensor.detach().cpu().tolist())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return _number(value) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

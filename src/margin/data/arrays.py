@@ -67,9 +67,9 @@ def as_numpy(array: Any, name: str, what: str, *, copy: bool = True) -> NDArray[
     return found.astype(found.dtype.newbyteorder("="), copy=copy or not usable)
 
 
-def renamed_in(names: Array) -> tuple[str, ...]:
-    """What is said of an array of names that are read in another form; nothing of numbers."""
-    array = None if isinstance(names, Tensor) else np.asarray(names)
+def renamed_in(names: Array | None) -> tuple[str, ...]:
+    """What is said of an array of names that are read in another form; nothing of numbers, or of no array."""
+    array = None if names is None or isinstance(names, Tensor) else np.asarray(names)
     return () if array is None or array.dtype.kind not in "UO" else renamed(map(str, np.unique(array)))
 
 

@@ -25,7 +25,7 @@ from margin.data.arrays import (
 from margin.data.examples import PARTS_OF_DATA, Arrays, Data, fingerprint
 from margin.data.files.archives import GROUPS
 from margin.data.preprocess import fit_standardize
-from margin.data.splits import Split, TaskName, coded, group_parts, grouped, parts_of
+from margin.data.splits import Split, TargetKind, coded, group_parts, grouped, parts_of
 
 T = TypeVar("T")
 """What holds the inputs: a tensor, or rows of several lengths."""
@@ -41,8 +41,8 @@ class Raw(Generic[T]):
     Args:
         name: The source's name or the file's.
         inputs: (N, d) or (N, C, H, W), in the user's units, may still be integers; or sequences.
-        targets: Labels 0 .. K-1 (int64), or real values, of shape (N,).
-        task: Whether the targets are classes or values.
+        targets: Labels 0 .. K-1 (int64), or real values, of shape (N,); of shape (N, 0) where there are none.
+        task: Whether the targets are classes or values, or there are none.
         classes: Names of the classes, in the order of the labels; () for values.
         dtype: Type of the real tensors of the Data.
         domain: Where every coordinate of an input may lie, in the user's units.
@@ -57,7 +57,7 @@ class Raw(Generic[T]):
     name: str
     inputs: T
     targets: Tensor
-    task: TaskName
+    task: TargetKind
     classes: tuple[str, ...] = ()
     dtype: torch.dtype = torch.float32
     domain: tuple[float, float] | None = None
@@ -68,39 +68,40 @@ class Raw(Generic[T]):
     wide: bool = False
     groups: Tensor | None = None
 
-    @property
-    def typed_targets(self) -> Tensor:
-        """Labels, or values in the type of the inputs."""
-        return self.targets.long() if self.task == "classes" else self.targets.to(self.dtype)
+    def typed(self, targets: Tensor) -> Tensor | None:
+        """Targets as labels, or as values in the type of the inputs; None where there are none."""
+        if self.task == "none":
+            return None
+        return targets.long() if self.task == "classes" else targets.to(self.dtype)
 
 
 def raw_arrays(
     name: str,
     x: Array,
-    y: Array,
+    y: Array | None,
     *,
-    task: TaskName | None,
+    task: TargetKind | None,
     domain: tuple[float, float] | None,
-    test_arrays: tuple[Array, Array] | None,
+    test_arrays: tuple[Array, Array | None] | None,
     classes: Sequence[str] = (),
 ) -> Raw[Tensor]:
     """The checked examples of arrays, before they are cut; ``classes`` names them where names are known."""
     seen = seen_as(inputs_of(x, name, copy=False))  # what is cut into parts is copied then
     inputs, notes = seen.inputs, list(seen.notes)
-    targets, task, classes = targets_of(y, len(inputs), name, task, classes)
+    targets, kind, classes = _targets_if(y, len(inputs), name, task, classes)
     notes += renamed_in(y)
-    wide, said = wide_of(inputs, targets, task)
+    wide, said = wide_of(inputs, targets, kind)
     official = None
     if test_arrays is not None:
         test_name = f"{name}, test part"
         test_inputs = fit_shape(inputs_of(test_arrays[0], test_name), inputs.shape[1:], test_name)
-        official = (test_inputs, known_targets(test_arrays[1], len(test_inputs), test_name, task, classes))
+        official = (test_inputs, _known_if(test_arrays[1], len(test_inputs), test_name, kind, classes))
         notes.append("the official test part is kept")
     return Raw(
         name=name,
         inputs=inputs,
         targets=targets,
-        task=task,
+        task=kind,
         classes=tuple(classes),
         dtype=torch.float64 if wide or inputs.dtype == torch.float64 else torch.float32,
         wide=wide,
@@ -109,6 +110,24 @@ def raw_arrays(
         encoding=seen.encoding if domain is None else {},
         notes=(*notes, *said),
     )
+
+
+def _targets_if(
+    y: Array | None, count: int, name: str, task: TargetKind | None, classes: Sequence[str] = ()
+) -> tuple[Tensor, TargetKind, Sequence[str]]:
+    """As :func:`margin.data.arrays.targets_of`; of shape (count, 0) where none are there or wanted."""
+    if y is None or task == "none":
+        return torch.empty(count, 0), "none", ()
+    return targets_of(y, count, name, task, classes)
+
+
+def _known_if(y: Array | None, count: int, name: str, task: TargetKind, classes: Sequence[str]) -> Tensor:
+    """As :func:`margin.data.arrays.known_targets`; of shape (count, 0) where none are wanted."""
+    if task == "none":
+        return torch.empty(count, 0)
+    if y is None:
+        raise ValueError(f"{name}: it needs targets, as the training part has them: got none")
+    return known_targets(y, count, name, task, classes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -172,8 +191,8 @@ class Schema:
         return known.to(self.dtype) if self.task == "values" else known
 
     def targets_if(self, y: Array | None, count: int, name: str) -> Tensor | None:
-        """As :meth:`targets`; None where there are none."""
-        return None if y is None else self.targets(y, count, name)
+        """As :meth:`targets`; None where there are none, or the record knows of none."""
+        return None if y is None or self.task == "none" else self.targets(y, count, name)
 
 
 def tokens_schema(
@@ -237,16 +256,21 @@ def cut(
 
 
 def raw_of_first(
-    name: str, first: Array, y: Array, count: int, task: TaskName | None, domain: tuple[float, float] | None
+    name: str,
+    first: Array,
+    y: Array | None,
+    count: int,
+    task: TargetKind | None,
+    domain: tuple[float, float] | None,
 ) -> Raw[Tensor]:
     """As :func:`raw_arrays` of inputs that stay where they are: all targets, and the first input alone."""
     seen = seen_as(inputs_of(first, name))
-    targets, task, classes = targets_of(y, count, name, task)
+    targets, kind, classes = _targets_if(y, count, name, task)
     return Raw(
         name=name,
         inputs=seen.inputs,
         targets=targets,
-        task=task,
+        task=kind,
         classes=tuple(classes),
         dtype=seen.inputs.dtype if seen.inputs.dtype == torch.float64 else torch.float32,
         domain=seen.domain if domain is None else domain,
@@ -356,12 +380,12 @@ def data_of(
 
 
 def _arrays(raw: Raw[Tensor], inputs: Tensor, targets: Tensor) -> Arrays:
-    targets = targets.long() if raw.task == "classes" else targets.to(raw.dtype)
+    typed = raw.typed(targets)
     inputs = inputs.to(raw.dtype)
-    pieces = (*inputs.split(_ROWS), targets)  # of all at once the check would take another copy
+    pieces = (*inputs.split(_ROWS), *([] if typed is None else [typed]))  # all at once would be a copy
     if not all(bool(piece.isfinite().all()) for piece in pieces):
         raise ValueError(f"{raw.name}: every number must be finite in {raw.dtype}: one is too large")
-    return Arrays((inputs,), targets)
+    return Arrays((inputs,), typed)
 
 
 def spec_of(shape: Sequence[int], count: int, classes: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ It is what ``margin data show`` prints before anything is trained.
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from margin.core.types import shortest
 from margin.data.examples import Arrays, Data, InOrder
+from margin.data.formats.encodings import width
 
 TARGETS = {
     "tokens": "a token at every place",
@@ -56,7 +58,8 @@ def describe(data: Data) -> dict[str, Any]:
     if "group" in encoding:
         result["group"] = dict(encoding["group"])
     if encoding["format"] == "table":
-        result["target"] = encoding["target"]["name"]
+        if "target" in encoding:
+            result["target"] = encoding["target"]["name"]
         inputs = torch.cat([part.inputs[0] for part in data.splits.values()])
         result["columns"] = _columns(inputs, encoding["columns"])
         result["ignored"] = list(encoding.get("ignored", ()))
@@ -76,6 +79,8 @@ def _targets(data: Data) -> dict[str, Any]:
     """What the targets are, part by part, where each example has one."""
     found = {name: getattr(part, "targets", None) for name, part in data.splits.items()}
     targets = {name: values for name, values in found.items() if values is not None and values.ndim == 1}
+    if data.encoding["task"] == "none":
+        return {"values": {}}
     if data.encoding["task"] == "classes":
         return {"classes": _classes(targets, data.encoding["classes"])}
     return {"values": {part: _moments(values) for part, values in targets.items() if len(values)}}
@@ -106,6 +111,8 @@ def lines(description: Mapping[str, Any]) -> list[str]:
     if description["task"] == "classes":
         text.append(f"target   {target} {len(description['classes'])} classes")
         text += _class_lines(description["classes"], list(description["parts"]))
+    elif description["task"] == "none":
+        text.append("target    none: models of the inputs alone train on them")
     elif "about" in description and not description["values"]:
         text.append(f"target    {TARGETS.get(description['task'], description['task'])}")
     else:
@@ -159,16 +166,16 @@ def _columns(inputs: Tensor, records: Sequence[Mapping[str, Any]]) -> list[dict[
     for record in records:
         column = {"name": record["name"], "kind": record["kind"], "missing": record.get("missing", 0)}
         if record["kind"] == "category":
-            width = len(record["categories"])
-            counts = inputs[:, start : start + width].sum(0).long().tolist()
+            counts = inputs[:, start : start + len(record["categories"])].sum(0).long().tolist()
             column["categories"] = dict(zip(record["categories"], counts, strict=True))
+        elif record["kind"] == "date":
+            ends = [date(1970, 1, 1) + timedelta(days=math.floor(day)) for day in _range(inputs[:, start])]
+            column["dates"] = f"{ends[0]} .. {ends[1]}: {', '.join(record['parts'])}"
         else:
-            width = 1
             column["range"] = _range(inputs[:, start])
-        if record.get("fill") is not None:
-            column["fill"] = record["fill"]
+        column |= {key: record[key] for key in ("fill", "parts", "indicator") if record.get(key) is not None}
         columns.append(column)
-        start += width
+        start += width(record)
     return columns
 
 
@@ -205,7 +212,7 @@ def _class_lines(classes: Mapping[str, Mapping[str, int]], parts: Sequence[str])
 def _column_lines(columns: Sequence[Mapping[str, Any]]) -> list[str]:
     if not columns:
         return []
-    width = max(len(column["name"]) for column in columns)
+    longest = max(len(column["name"]) for column in columns)
     text = [f"columns   {len(columns)}"]
     for column in columns:
         if column["kind"] == "category":
@@ -213,7 +220,8 @@ def _column_lines(columns: Sequence[Mapping[str, Any]]) -> list[str]:
             more = f", and {len(counts) - _MOST} more" if len(counts) > _MOST else ""
             what = ", ".join(counts[:_MOST]) + more
         else:
-            what = f"in {_span(column['range'])}"
+            what = column.get("dates") or f"in {_span(column['range'])}"
         missing = f", {column['missing']:,} missing" if column["missing"] else ""
-        text.append(f"  {column['name']:<{width}}  {column['kind']:<8}  {what}{missing}")
+        missing += ", which a feature says" * bool(column.get("indicator"))
+        text.append(f"  {column['name']:<{longest}}  {column['kind']:<8}  {what}{missing}")
     return text

@@ -102,8 +102,8 @@ class Source:
             if row.known and resolve(row.known)(self.given):
                 return row.name
         raise ValueError(
-            "data must be a name, a path, arrays (x, y), a DataFrame, a torch Dataset or DataLoader, or a "
-            f"Data: got {type(self.given).__name__}{converted(self.given)}"
+            "data must be a name, a path, an array x, arrays (x, y), a DataFrame, a torch Dataset or "
+            f"DataLoader, or a Data: got {type(self.given).__name__}{converted(self.given)}"
         )
 
     @property
@@ -165,7 +165,14 @@ def are_graphs(source: Any) -> bool:
 def is_pair(source: Any) -> bool:
     """Whether an object is a pair of inputs and targets, the inputs one array."""
     pair = isinstance(source, tuple | list) and len(source) == 2 and not are_graphs(source)
-    return pair and not _is_ragged(source[0])
+    return pair and source[1] is not None and not _is_ragged(source[0])
+
+
+def is_array(source: Any) -> bool:
+    """Whether an object is inputs alone: an array or a tensor, or a pair of one and None."""
+    pair = isinstance(source, tuple | list) and len(source) == 2 and source[1] is None
+    x = source[0] if pair else source
+    return type(x).__module__.partition(".")[0] in ("numpy", "torch") and hasattr(x, "ndim")
 
 
 def is_ragged(source: Any) -> bool:

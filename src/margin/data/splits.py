@@ -18,6 +18,9 @@ from margin.math.seeds import mix
 
 TaskName = Literal["classes", "values"]
 
+TargetKind = Literal["classes", "values", "none"]
+"""What the targets of examples are, of which a source may have none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:

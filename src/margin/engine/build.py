@@ -17,8 +17,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from margin.core.catalog import call_with, find, models, nearest, parts, resolve
+from margin.core.catalog import Entry, call_with, find, models, nearest, parts, resolve
 from margin.core.options import Training
+from margin.core.user_modules import builder_of, is_user_model, named_object
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize
 from margin.engine.loop import State
@@ -219,18 +220,29 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 """The type of the weights at each precision; bfloat16 is autocast over float32 weights."""
 
 
-def build(recipe: Mapping[str, Any]) -> nn.Module:
-    """The module of a recipe, its weights drawn from the global generator."""
-    entry = find(models(), recipe["model"], "model")
+def build(recipe: Mapping[str, Any], handed: Any = None) -> nn.Module:
+    """The module of a recipe, its weights drawn from the global generator.
+
+    Args:
+        recipe: ``{model, spec, options}``.
+        handed: The user's own class, function or module, where its name does not find it.
+    """
+    path = recipe["model"]
+    if handed is None and is_user_model(path):
+        handed = named_object(path)
+    if handed is None:
+        constructor = resolve(find(models(), path, "model").build)
+    else:
+        constructor = builder_of(handed, path, recipe["spec"])
     spec = {
         name: _builder(value) if isinstance(value, Mapping) and "model" in value else value
         for name, value in recipe["spec"].items()
     }
     try:
-        return call_with(resolve(entry.build), spec, recipe["options"], f"the model {entry.name}")
+        return call_with(constructor, spec, recipe["options"], f"the model {path}")
     except (RuntimeError, MemoryError) as error:  # what torch and NumPy raise where sizes make no tensor
         reason = str(error).splitlines()[0] if str(error) else "there is not so much memory"
-        raise ValueError(f"{entry.name} cannot be built with these options: {reason}") from error
+        raise ValueError(f"{path} cannot be built with these options: {reason}") from error
 
 
 def _builder(recipe: Mapping[str, Any]) -> Any:
@@ -257,7 +269,9 @@ def _preprocess_of(recipe: Mapping[str, Any]) -> nn.Module:
     return nn.Identity()
 
 
-def module_of(record: Mapping[str, Any], room: Room | None = None) -> Preprocessed:
+def module_of(
+    record: Mapping[str, Any], room: Room | None = None, handed: Any = None, *, in_place: bool = False
+) -> Preprocessed:
     """The module of a run's record, in the user's units, before any training.
 
     Its weights are a function of the training's seed alone; the global generator stays where it is.
@@ -265,6 +279,8 @@ def module_of(record: Mapping[str, Any], room: Room | None = None) -> Preprocess
     Args:
         record: The run's record.
         room: The memory that it may ask for; all of this machine's if not given.
+        handed: The user's own class, function or module, where it is handed over in Python.
+        in_place: Whether a module that is handed over is taken as it is, and not a copy of it.
 
     Raises:
         ValueError: There is not so much memory, or an option does not fit.
@@ -272,7 +288,8 @@ def module_of(record: Mapping[str, Any], room: Room | None = None) -> Preprocess
     training = Training.recorded(record["arguments"]["training"])
     with torch.random.fork_rng([]), room or Room(memory_here()):
         torch.manual_seed(mix(int(training.seed or 0), 3))
-        preprocess, model = _preprocess_of(record["preprocess"]), build(record["recipe"])
+        preprocess = _preprocess_of(record["preprocess"])
+        model = handed if in_place else build(record["recipe"], handed)
         if training.init:
             initialize(model, training.init, scale=training.init_scale)
         outcome = _preprocess_of(record["outcome"]) if record.get("outcome") else None
@@ -280,6 +297,7 @@ def module_of(record: Mapping[str, Any], room: Room | None = None) -> Preprocess
 
 
 def initial_state(
+    entry: Entry,
     record: Mapping[str, Any],
     data: Data,
     training: Training,
@@ -289,6 +307,7 @@ def initial_state(
     """The state in which a training begins.
 
     Args:
+        entry: What is trained.
         record: The run's record.
         data: Whose fitted maps, to the model's units and from its output, are taken.
         training: The resolved options.
@@ -298,7 +317,6 @@ def initial_state(
     Raises:
         ValueError: There is no such device or optimizer, or no such part to freeze.
     """
-    entry = find(models(), record["recipe"]["model"], "model")
     model = make(record)
     change(model.model)
     if training.freeze:

@@ -74,30 +74,55 @@ def head_for(entry: Entry, data: Data) -> Entry:
     raise refused or ValueError(f"{entry.name} has no head")
 
 
+def targets_read(entry: Entry) -> str:
+    """The targets that an entry learns from, as data call them: classes, values; "" where it reads none."""
+    task = resolve(entry.task)
+    if task.classes is not None:
+        return "classes"
+    classes = "num_classes" in data_parameters(resolve(entry.build))
+    return TARGETS.get(task.name, "classes" if classes else "")
+
+
 def check_task(entry: Entry, data: Data) -> None:
     """Refuse classes for a model of values, values for a model of classes, features for a model of images.
 
     Raises:
         ValueError: The data's targets or inputs are of the other kind.
     """
-    for key, (wanted, prefix) in inputs().items():
-        if key in data_parameters(resolve(entry.build)) and key not in data.spec:
-            kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
-            remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
-            if wanted == "tokens" and data.encoding.get("format") == "audio":
-                remedy = "; of sound that is read as audio:PATH, set --data.task tokens"
-            raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
+    parameters = data_parameters(resolve(entry.build))
+    if lacking := [key for key in inputs() if key in parameters and key not in data.spec]:
+        wanted, prefix = inputs()["horizon" if "horizon" in lacking else lacking[0]]
+        form = data.encoding.get("format")
+        kind = data.encoding.get("kind") or f"{data.spec.get('in_features')} features"
+        remedy = f"; read a file of them as {prefix}FILE" if prefix else ""
+        if wanted == "tokens" and form == "audio":
+            remedy = "; of sound that is read as audio:PATH, set --data.task tokens"
+        if data.origin and form in ("table", "arrays") and (other := reading_of(entry, data.name)):
+            remedy = f"; {other}"
+        raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
     kind = data.encoding.get("kind", entry.takes)
     if entry.takes and kind != entry.takes:
         raise ValueError(f"{entry.name} takes {KINDS[entry.takes]}: {data.name} is {KINDS.get(kind, kind)}")
-    task, kind = resolve(entry.task), data.encoding.get("task", "")
-    wanted = "classes" if task.classes is not None else TARGETS.get(task.name, kind)
-    if kind and kind != wanted:
+    kind, wanted = data.encoding.get("task", ""), targets_read(entry)
+    if kind and wanted and kind != wanted:
         such = ", ".join(islice(alternatives(entry, data), 3))
         raise ValueError(
-            f"{entry.name} needs {wanted} as targets: those of {data.name} are {kind}"
+            f"{entry.name} needs {wanted} as targets: "
+            + (
+                f"those of {data.name} are {kind}"
+                if kind != "none"
+                else f"{data.name} has none; {labeled(data)}"
+            )
             + (f"; models that fit: {such}" if such else "")
         )
+
+
+def labeled(data: Data) -> str:
+    """How the examples of data without targets get some."""
+    row = formats().get(data.encoding.get("format", ""))
+    columns = ", ".join(record["name"] for record in data.encoding.get("columns", ()))
+    how = (row and row.labeled) or "give them targets"
+    return f"{how}; it has: {columns}" if columns else how
 
 
 def alternatives(entry: Entry, data: Data) -> Iterator[str]:
@@ -106,16 +131,15 @@ def alternatives(entry: Entry, data: Data) -> Iterator[str]:
     Modules are loaded as names are taken, and each model is built once: its constructor may refuse the data.
     """
 
-    def distance(other: Entry) -> tuple[int, bool]:
+    def distance(other: Entry) -> tuple[bool, int, bool]:
         paths = (row.build.partition(":")[0].split(".") for row in (entry, other))
         shared = takewhile(lambda pair: pair[0] == pair[1], zip(*paths, strict=False))
         alike = other.name.startswith(entry.name) or entry.name.startswith(other.name)
-        return -len([*shared]), not alike
+        return resolve(other.task).name == "memory", -len([*shared]), not alike
 
+    kind = data.encoding["task"]
     for other in sorted(models().values(), key=distance):
-        task = resolve(other.task)
-        wanted = "classes" if task.classes is not None else TARGETS.get(task.name, "")
-        if other.name == entry.name or wanted != data.encoding["task"]:
+        if other.name == entry.name or targets_read(other) != (kind if kind != "none" else ""):
             continue
         try:
             check_task(other, data)

@@ -147,6 +147,16 @@ def expand_weight(values: Tensor, weight: Tensor | None) -> Tensor:
     return weight.to(values.dtype).reshape(shape).expand_as(values)
 
 
+def weight_of_terms(terms: Tensor, batch: Batch) -> Tensor:
+    """What each term of a batch weighs, in float64 on the CPU: 1 where the batch has no weights.
+
+    Args:
+        terms: The terms, a row an example; their values are not read.
+        batch: Its weight is one an example or one a term.
+    """
+    return expand_weight(torch.ones_like(terms, dtype=torch.float64), batch.weight).cpu()
+
+
 def weighted_sum(values: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """Sum of weight x value and sum of weights; a term of weight 0 counts for nothing, be it NaN."""
     if weight is None:

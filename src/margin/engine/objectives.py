@@ -12,9 +12,9 @@ it reports and what an evaluation averages is (y - target)^2.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.catalog import Entry, resolve
 from margin.core.options import Training
-from margin.core.tasks import CLASSES, VALUES, Task
+from margin.core.tasks import CLASSES, VALUES, Task, squared_error
 from margin.core.types import Batch, Metrics, Objective
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize, fit_standardize
@@ -113,6 +113,25 @@ def reconstruction_error(model: nn.Module, batch: Batch, generator: Generator) -
     r"""\|x - decode(encode(x))\|^2 of each example, summed over its features."""
     core, x = core_of(model), features_of(model, batch.inputs[0]).flatten(1)
     return (x - core.decode(core.encode(x))).square().sum(1)
+
+
+def reconstruction(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+    r"""\|x - f(x)\|^2 / d of each example, of a model that returns its input again, in the model's units."""
+    return reconstructing(squared_error)(model, batch, generator)
+
+
+def reconstructing(loss: Callable[[Any, Tensor], Tensor]) -> Objective:
+    """The mean loss of each example of a model that returns its input again, in the model's units.
+
+    Args:
+        loss: ``(outputs, inputs) -> the loss of each term``.
+    """
+
+    def objective(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+        terms = loss(model(*batch.inputs), features_of(model, batch.inputs[0]))
+        return terms.flatten(1).mean(1) if terms.ndim > 1 else terms
+
+    return objective
 
 
 def negative_log_density(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:

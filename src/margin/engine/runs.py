@@ -8,6 +8,7 @@ file, so a kill at any moment leaves a run that resumes.
 """
 
 import copy
+import functools
 import hashlib
 import json
 import math
@@ -15,6 +16,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from torch import nn
 
 from margin.core.catalog import Entry, data_parameters, resolve
 from margin.core.options import Training
+from margin.core.user_modules import BuilderError, entry_of, object_of
 from margin.data.examples import Data
 from margin.data.files.writing import append_whole, clear_aside, write_whole
 from margin.engine.build import Room, memory_here, module_of, record_preprocess
@@ -44,6 +47,16 @@ from margin.nn.preprocessed import Preprocessed
 
 MEASURED = ("seconds", "examples_per_second", "peak_memory_mib")
 """Columns of the history that two equal trainings need not share."""
+
+
+class History(list[dict[str, Any]]):
+    """The rows of a run's history; called, a DataFrame of them."""
+
+    def __call__(self) -> Any:
+        """A polars DataFrame, one row an evaluation."""
+        import polars
+
+        return polars.DataFrame(list(self), infer_schema_length=None)
 
 
 class _Plain(yaml.SafeDumper):
@@ -67,18 +80,20 @@ class Run:
 
     Args:
         path: The directory, which holds a ``run.yaml``.
+        model: The user's own class, function or module that was trained, where its name does not find it.
 
     Raises:
         FileNotFoundError: There is no run.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, model: Any = None) -> None:
         self.path = Path(path)
+        self.handed = model
         if not (self.path / "run.yaml").is_file():
             raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml")
         self._record: dict[str, Any] | None = None
         self.ending = ""  # why the training ends at this step, to be marked with its checkpoint
-        self._history: list[dict[str, Any]] | None = None
+        self._history: History | None = None
         self._checkpoints: dict[str, Any] | None = None
 
     def _write(self, name: str, content: bytes) -> None:
@@ -92,20 +107,7 @@ class Run:
         Raises:
             FileExistsError: Something is there already.
         """
-        path = Path(path)
-        if path.exists():
-            raise FileExistsError(_occupied(path))
-        new = path.with_name(path.name + ".new")
-        if new.exists():
-            shutil.rmtree(new)  # left by a kill: it was never a run
-        new.mkdir(parents=True)
-        try:
-            write_whole(new / "run.yaml", _yaml(record))
-            new.rename(path)
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)  # no run yet: the name stays free
-            raise
-        return cls(path)
+        return cls(_made(Path(path), record))
 
     @property
     def record(self) -> dict[str, Any]:
@@ -126,6 +128,15 @@ class Run:
         record["arguments"]["training"] = training
         self._write("run.yaml", _yaml(record))
         self._record = record
+
+    @property
+    def entry(self) -> Entry:
+        """What was trained: a row of the catalog, or the user's own module.
+
+        Raises:
+            ValueError: The user's own module is not found again; the message says how it is handed over.
+        """
+        return entry_of(self.record, self.handed)
 
     # checkpoints
 
@@ -200,7 +211,7 @@ class Run:
             load_state(self.checkpoint("last" if "last" in self.checkpoints else "initial"), state)
         if world().rank == 0:
             clear_aside(self.path)
-        rows: list[dict[str, Any]] = [row for row in self.history if row["step"] <= state.step]
+        rows = History(row for row in self.history if row["step"] <= state.step)
         self._history = rows
         text = "".join(json.dumps(row) + "\n" for row in rows).encode()
         file = self.path / "history.jsonl"
@@ -210,10 +221,10 @@ class Run:
     # history
 
     @property
-    def history(self) -> list[dict[str, Any]]:
-        """The rows of ``history.jsonl``; a last line cut short by a kill is not there."""
+    def history(self) -> History:
+        """The rows of ``history.jsonl``, without a last line cut short by a kill; called, a DataFrame."""
         if self._history is None:
-            self._history = read_history(self.path / "history.jsonl")
+            self._history = History(read_history(self.path / "history.jsonl"))
         return self._history
 
     def append(self, row: dict[str, Any]) -> None:
@@ -250,6 +261,28 @@ class Run:
         shown = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
         return f"Run({str(self.path)!r}: {self.record['recipe']['model']}; {shown or 'no metrics yet'})"
 
+    def _repr_html_(self) -> str:
+        head = f"<b>{escape(self.record['recipe']['model'])}</b> in {escape(str(self.path))}"
+        rows = (f"<tr><td>{escape(k)}</td><td>{v:.4g}</td></tr>" for k, v in self.metrics.items())
+        return f"<p>{head} ({escape(self.reason or 'not finished')})</p><table>{''.join(rows)}</table>"
+
+
+def _made(path: Path, record: dict[str, Any]) -> Path:
+    """A new directory with a record, by one rename."""
+    if path.exists():
+        raise FileExistsError(_occupied(path))
+    new = path.with_name(path.name + ".new")
+    if new.exists():
+        shutil.rmtree(new)  # left by a kill: it was never a run
+    new.mkdir(parents=True)
+    try:
+        write_whole(new / "run.yaml", _yaml(record))
+        new.rename(path)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)  # no run yet: the name stays free
+        raise
+    return path
+
 
 def _occupied(path: Path) -> str:
     if not (path / "run.yaml").is_file():
@@ -262,6 +295,7 @@ def _occupied(path: Path) -> str:
     return f"{path} holds a finished run: choose another --out"
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """The versions that a training depends on."""
     return {"python": platform.python_version()} | {
@@ -301,7 +335,13 @@ RESUMABLE = (
 """The options of a training that may change when it is resumed."""
 
 
-def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training) -> dict[str, Any]:
+def record_of(
+    entry: Entry,
+    data: Data,
+    arguments: Mapping[str, Any],
+    training: Training,
+    own: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """What a run keeps of how it began: with its data, enough to begin it again.
 
     Args:
@@ -309,6 +349,7 @@ def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: 
         data: What it is trained on.
         arguments: The model's options, those of its step, the rule.
         training: The resolved options.
+        own: Of the user's own module, how it is found and read again.
     """
     spec = {name: data.spec[name] for name in data_parameters(resolve(entry.build)) if name in data.spec}
     return {
@@ -331,7 +372,7 @@ def record_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: 
         },
         "versions": versions(),
         "git": git_state(),
-    }
+    } | ({"own": dict(own)} if own else {})
 
 
 def check_resumable(before: Mapping[str, Any], training: Training) -> None:
@@ -360,10 +401,15 @@ def rebuilt(run: Run, record: Mapping[str, Any]) -> Preprocessed:
     """The module of a run's record before any training, no larger than its checkpoints let expect.
 
     Raises:
+        BuilderError: The user's own constructor raises.
         ValueError: The record's recipe builds none.
     """
+    if record.get("own"):
+        entry_of(record, run.handed)  # its parameters are as they were
     try:
-        return module_of(record, _room(run.path))
+        return module_of(record, _room(run.path), object_of(record, run.handed))
+    except BuilderError:
+        raise
     except BROKEN as error:
         raise wrong(run.path / "run.yaml", "recipe", f"builds no model: {error}") from error
 
@@ -377,19 +423,27 @@ def _room(path: Path) -> Room:
     return Room(min(most, memory_here()), f"by the checkpoints of {path} it may be")
 
 
-def load(run: str | Path | Run, mark: str = "best") -> nn.Module:
+def load(run: str | Path | Run, mark: str = "best", *, model: Any = None) -> nn.Module:
     """The trained module of a run, in evaluation mode, taking inputs in the user's units.
 
     Args:
         run: The run or its directory.
         mark: Which weights: "best" (the last where nothing was held out), "last" or "initial".
+        model: The user's own class, function or module, where its name does not find it.
     """
-    run = run if isinstance(run, Run) else Run(run)
+    run = run_of(run, model)
     record = run.record
     module = rebuilt(run, record)
     name = "average" if Training.recorded(record["arguments"]["training"]).average else "model"
     load_module(run.checkpoint(mark), name, module)
     return module.eval()
+
+
+def run_of(run: str | Path | Run, model: Any = None) -> Run:
+    """A run, or that of a directory, with the user's own module where it is handed over."""
+    if isinstance(run, Run) and model is None:
+        return run
+    return Run(run.path if isinstance(run, Run) else run, model)
 
 
 OTHERS = ("curriculum", "teacher")

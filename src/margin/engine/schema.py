@@ -18,6 +18,8 @@ import yaml
 from margin.core.catalog import completed, find, models, resolve, rules
 from margin.core.hints import describe_type, fits
 from margin.core.options import Training
+from margin.core.user_modules import RECORD as USER_MODEL
+from margin.core.user_modules import is_user_model
 from margin.data.formats.encodings import disagreement, extents, schemas_of, shown
 
 DEEPEST = 32
@@ -114,7 +116,7 @@ def recipe(value: Any) -> str:
         if not isinstance(value, dict) or not fits(value.get(key), hint):
             return f"must be a recipe {{model, spec, options}} of which {key} is {describe_type(hint)}"
     try:
-        find(models(), value["model"], "model")
+        is_user_model(value["model"]) or find(models(), value["model"], "model")
     except ValueError:
         return f"names no model that is here: {shown(value['model'])}"
     inner = (one for one in value["spec"].values() if isinstance(one, dict) and "model" in one)
@@ -167,6 +169,7 @@ RECORD: dict[str, Any] = {
         "notes": list[str],
     },
     "others?": dict[str, str],
+    "own?": USER_MODEL,
 }
 """What ``run.yaml`` holds; a key that ends in ? may be missing."""
 
@@ -202,15 +205,24 @@ def read_record(file: Path) -> dict[str, Any]:
             raise wrong(
                 file, f"arguments.{key}", f"must be that of the recipe, {shown(record['recipe'][key])}"
             )
-    _check_complete(record["arguments"], file)
+    _check_model(record, file)
     return record
 
 
-def _check_complete(arguments: Mapping[str, Any], file: Path) -> None:
-    """Refuse a record without an option of its model or step, which would take today's default in silence."""
-    entry = find(models(), arguments["model"], "model")
-    row = find(rules(), arguments["rule"], "rule") if arguments["rule"] else entry
-    for group, path in (("options", entry.build), ("step", row.step)):
+def _check_model(record: Mapping[str, Any], file: Path) -> None:
+    """Refuse a record without an option of its model or step, which would take today's default in silence.
+
+    Of a user's own module, whose code no record runs before it is used, the step alone is looked at.
+    """
+    arguments, paths = record["arguments"], {"options": "", "step": ""}
+    if is_user_model(arguments["model"]) != ("own" in record):
+        raise wrong(file, "own", f"must be there for a module of one's own alone: {arguments['model']}")
+    if "own" not in record:
+        entry = find(models(), arguments["model"], "model")
+        paths = {"options": entry.build, "step": entry.step}
+    if arguments["rule"]:
+        paths["step"] = find(rules(), arguments["rule"], "rule").step
+    for group, path in paths.items():
         known = completed(resolve(path), {}) if path else {}
         if lacking := [name for name in known if name not in arguments[group]]:
             raise wrong(file, f"arguments.{group}.{lacking[0]}", "is missing")

@@ -1,8 +1,9 @@
 """How numbers are written: as many digits as the error leaves meaning, one notation for a row.
 
 A value with an error keeps two digits of the error, and no number fewer than two of its own: an error that
-is larger than the number, as the upper one of a logarithmic interval, would leave 0. An exact value keeps
-four. Numbers below 1 are written without the leading zero, very large and very small ones by a power of ten.
+is larger than the number, as the upper one of a logarithmic interval, would leave 0. Seven digits are enough,
+unless a number would so become a whole one that its error excludes. An exact value keeps four. Numbers below
+1 are written without the leading zero, very large and very small ones by a power of ten.
 """
 
 import math
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 EXACT_DIGITS = 4
 ERROR_DIGITS = 2
 MOST_DIGITS = 7
+ALL_DIGITS = 15
 PLAIN = (1e-3, 1e6)
 
 
@@ -23,11 +25,18 @@ def figures(values: Sequence[float], error: float) -> list[str]:
     """
     sizes = [abs(v) for v in values if math.isfinite(v) and v != 0]
     power = math.floor(math.log10(max(sizes))) if sizes else 0
-    if math.isfinite(error) and error > 0:
-        decimals = ERROR_DIGITS - 1 - math.floor(math.log10(error))
-        decimals = min(decimals, MOST_DIGITS - 1 - power)
-        return [_kept(v, decimals, power) for v in values]
-    return [exact(v) for v in values]
+    if not (math.isfinite(error) and error > 0):
+        return [exact(v) for v in values]
+    # of an error of 9.96, which is 10 in two digits, the last digit that counts is the ones
+    wanted = ERROR_DIGITS - 1 - math.floor(math.log10(float(f"{error:.{ERROR_DIGITS - 1}e}")))
+    decimals = min(wanted, max(MOST_DIGITS - 1 - power, *(_apart(v, error) for v in values)))
+    return [_kept(v, decimals, power) for v in values]
+
+
+def _apart(value: float, error: float) -> int:
+    """The decimals by which a number is told from the whole one next to it, where its error excludes that."""
+    gap = abs(value - round(value)) if math.isfinite(value) else 0.0
+    return ERROR_DIGITS - 1 - math.floor(math.log10(gap)) if gap > error else -ALL_DIGITS
 
 
 def _kept(value: float, decimals: int, power: int) -> str:
@@ -56,10 +65,14 @@ def _written(value: float, decimals: int, power: int) -> str:
         return str(value)
     if value == 0:
         return "0"
+    rounded = round(value, decimals)
+    power += int(abs(rounded) >= 10.0 ** (power + 1))  # 9.9996 is 10.00, by a power of ten 1.000
     size = 10.0**power
+    if size == 0:  # below the least power of ten that a float holds
+        return f"{value:.0e}"
     if not PLAIN[0] <= size < PLAIN[1]:
-        return f"{_short(value / size, max(decimals + power, 0))}e{power}"
-    return _short(round(value, decimals), max(decimals, 0))
+        return f"{_short(rounded / size, max(decimals + power, 0))}e{power}"
+    return _short(rounded, max(decimals, 0))
 
 
 def _short(value: float, decimals: int) -> str:

@@ -18,14 +18,14 @@ import torch
 from safetensors.torch import save
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import find, formats, models, resolve
+from margin.core.catalog import Entry, formats, resolve
 from margin.core.tasks import DENSITY, PROBABILITY
 from margin.data.examples import Data, InOrder, held_out_part
 from margin.data.files.writing import write_whole
 from margin.data.preprocess import Standardize
 from margin.engine.checkpoints import in_order
 from margin.engine.plan import cut_of
-from margin.engine.runs import Run, load
+from margin.engine.runs import Run, load, run_of
 from margin.nn.preprocessed import Preprocessed, core_of, dtype_of
 from margin.runs.exporting_onnx import check_onnx, onnx_bytes, quiet, tensors_of, texts
 from margin.runs.run_data import reopen_data
@@ -112,7 +112,7 @@ def export(
         ValueError: The format, the weights or the file's ending is unknown; a package for ONNX is missing.
         ArithmeticError: onnxruntime computes other outputs than torch.
     """
-    run = run if isinstance(run, Run) else Run(run)
+    run = run_of(run)
     for what, choice, choices in (("format", format, tuple(ENDINGS)), ("weights", weights, WEIGHTS)):
         if choice not in choices:
             raise ValueError(f"{what} must be one of {', '.join(choices)}: got {choice!r}")
@@ -121,9 +121,9 @@ def export(
     path = free_place(run.path / f"model{ENDINGS[format]}" if path is None else Path(path), format)
     module: Any = load(run, weights).requires_grad_(False)
     if format != "state":
-        check_one_pass(module, run.record, format)
+        check_one_pass(module, run.entry, format)
     inputs, origin = example_inputs(run, module, data, real=format == "onnx")
-    description = describe(run.record, inputs, tensors_of(module(*inputs)), weights)
+    description = describe(run, inputs, tensors_of(module(*inputs)), weights)
     checked, difference = "", None
     if format == "state":
         content = state_bytes(module, description)
@@ -173,12 +173,12 @@ def example_inputs(
     """
     record, dtype = run.record, dtype_of(module)
     if data is not None:
-        return _examples(reopen_data(record, data), record, dtype)
+        return _examples(reopen_data(record, data), run, dtype)
     if not of_one_shape(record):
-        return _examples(reopen_data(record), record, dtype)
+        return _examples(reopen_data(record), run, dtype)
     if real and record["arguments"]["data"]:
         with suppress(OSError, ValueError):
-            return _examples(reopen_data(record), record, dtype)
+            return _examples(reopen_data(record), run, dtype)
     shape, generator = (EXAMPLES, *input_shape(record)), Generator().manual_seed(0)
     fitted = module.preprocess if isinstance(module.preprocess, Standardize) else None
     if record["arguments"]["training"].get("scale") in (None, "standard"):
@@ -191,9 +191,9 @@ def example_inputs(
     return (seen if fitted is None else fitted.inverse(seen),), called
 
 
-def _examples(data: Data, record: Mapping[str, Any], dtype: torch.dtype) -> tuple[tuple[Tensor, ...], str]:
+def _examples(data: Data, run: Run, dtype: torch.dtype) -> tuple[tuple[Tensor, ...], str]:
     part = held_out_part(data.splits) or "train"
-    cut = cut_of(find(models(), record["recipe"]["model"], "model"))
+    cut = cut_of(run.entry)
     inputs = InOrder(cut(data.splits[part]), EXAMPLES, dtype=dtype)[0].inputs
     return inputs, f"{len(inputs[0])} examples of {data.name} ({part} part)"
 
@@ -206,14 +206,14 @@ def of_one_shape(record: Mapping[str, Any]) -> bool:
     return real and 0 not in encoding.get("shape", ())  # where a length is free, the shape says 0
 
 
-def check_one_pass(module: nn.Module, record: Mapping[str, Any], format: str) -> None:
+def check_one_pass(module: nn.Module, entry: Entry, format: str) -> None:
     """Refuse to write as a program an estimate that takes many passes of a network.
 
     Raises:
         ValueError: The model's output is such an estimate: a bound of a density, or one that follows a flow.
     """
-    name, core = record["recipe"]["model"], core_of(module)
-    stated = resolve(find(models(), name, "model").task) in (DENSITY, PROBABILITY)
+    name, core = entry.name, core_of(module)
+    stated = resolve(entry.task) in (DENSITY, PROBABILITY)
     if stated and (hasattr(core, "bound") or hasattr(core, "log_density")):
         raise ValueError(
             f"a file of format {format} holds one pass of a model: {name} estimates its density by many; "
@@ -257,13 +257,13 @@ def input_shape(record: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def describe(
-    record: Mapping[str, Any], inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], weights: str
+    run: Run, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], weights: str
 ) -> dict[str, Any]:
     """What a file says of its model, as JSON values."""
-    encoding, entry = record["data"]["encoding"], find(models(), record["recipe"]["model"], "model")
+    record, encoding = run.record, run.record["data"]["encoding"]
     names: list[str] = []
     if encoding.get("format") == "table":
-        from margin.data.formats.tables.columns import feature_names
+        from margin.data.formats.encodings import feature_names
 
         names = feature_names(encoding["columns"])
     return {
@@ -276,7 +276,7 @@ def describe(
         "inputs": [_described(tensor) for tensor in inputs],
         "features": names,
         "outputs": [_described(tensor) for tensor in outputs],
-        "task": resolve(entry.task).name,
+        "task": resolve(run.entry.task).name,
         "classes": [str(name) for name in encoding.get("classes", ())],
         "target": encoding.get("target", {}).get("name", ""),
     }

@@ -1,6 +1,5 @@
 """Inference: the predictions of a run for new data, the loss of each example that it held out."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from margin.core.catalog import find, formats, models, resolve
-from margin.core.tasks import CODES, DENSITY, TOKENS, Task
+from margin.core.catalog import formats, resolve
+from margin.core.tasks import CODES, DENSITY, LEVELS, TOKENS, Task
 from margin.core.types import Batch
 from margin.data.examples import InOrder, evaluation_batch, is_independent
 from margin.data.formats.text.pairs import decode
@@ -46,13 +45,14 @@ def predictions(
         ValueError: The data do not fit the run, or an option is not of its model.
     """
     record = run.record
-    model, entry = load(run), find(models(), record["recipe"]["model"], "model")
+    model, entry = load(run), run.entry
     task, encoding = resolve(entry.task), record["data"]["encoding"]
     names = encoding.get("classes") or encoding.get("vocabulary", [])
     columns: dict[str, list[Any]] = {}
     source = Source.of(data)
     named = is_own(run, source) and not Path(source.bare).exists()
     examples = held_out(run) if named else encode(source, encoding)
+    series = encoding.get("format") == "series"
     for note in getattr(examples, "notes", ()):
         tell(note)
     if not named and (files := files_of(source, encoding)):
@@ -72,10 +72,11 @@ def predictions(
                 outputs = closing(model(*batch.inputs), batch, task)
                 if task is DENSITY:
                     outputs = outputs - log_volume(model, batch)
-                shown = predicted(task, outputs, None if is_independent(examples) else batch.weight, names)
+                weight = None if is_independent(examples) else batch.weight
+                shown = forecast(outputs) if series else predicted(task, outputs, weight, names)
                 shown |= bounded(model, batch) if task is CODES else {}
             for name, values in shown.items():
-                columns.setdefault(of_target(name, encoding.get("targets", ())), []).extend(values)
+                columns.setdefault(name, []).extend(values)
     return columns
 
 
@@ -110,9 +111,12 @@ def bounded(model: Any, batch: Batch) -> dict[str, list[float]]:
     return {"log density, at least": (bound - log_volume(model, batch)).tolist()}
 
 
-def of_target(column: str, targets: Sequence[str]) -> str:
-    """A column of a forecast by the name of its target: ``value of 2 +1`` as ``load +1``."""
-    return re.sub(r"^value(?: of (\d+))?(?= \+)", lambda found: targets[int(found[1] or 1) - 1], column)
+def forecast(outputs: Tensor) -> dict[str, list[float]]:
+    """The numbers of forecasts by window, then step, then column; of quantiles each of them."""
+    if outputs.ndim == 3:
+        return {"value": outputs.flatten().tolist()}
+    levels = zip(LEVELS, outputs.unbind(-1), strict=True)
+    return {f"q{level:g}": each.flatten().tolist() for level, each in levels}
 
 
 def predicted(task: Task, outputs: Any, weight: Tensor | None, names: Sequence[str]) -> dict[str, list[Any]]:
@@ -184,9 +188,8 @@ def held_out_terms(run: Run) -> HeldOut:
     Raises:
         ValueError: The run held nothing out, or its data have changed.
     """
-    record = run.record
     model, part = load(run), held_out(run)
-    entry = find(models(), record["recipe"]["model"], "model")
+    entry = run.entry
     task = resolve(entry.task)
     objective = objective_of(entry, task)
     if objective is None:
@@ -220,12 +223,17 @@ def held_out_terms(run: Run) -> HeldOut:
         except ArithmeticError:  # too few windows: one block, whose mean has no known error
             blocks = 1
         terms = {name: t._replace(example=t.example * blocks // first) for name, t in terms.items()}
-    return HeldOut(terms, counted, blocks, loss_named(entry.objective, task))
+    return HeldOut(terms, counted, blocks, loss_named(run, task))
 
 
-def loss_named(objective: str | None, task: Task) -> str:
+def loss_named(run: Run, task: Task) -> str:
     """Which loss a run states: its entry's own objective, -log of a stated probability, or its task's."""
-    if objective:
-        return objective
+    own = run.record.get("own") or {"loss": "", "task": ""}
+    if own["loss"]:
+        return " ".join([own["loss"], *(f"{name}={value}" for name, value in own["loss_options"].items())])
+    if own["task"] == "reconstruction":
+        return "squared error of the reconstruction"
+    if run.entry.objective:
+        return str(run.entry.objective)
     # one logit, or one for each class: -log of the probability of the label, in nats
     return "-log probability of the label" if task.probabilities is not None else f"loss of {task.name}"

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.core.catalog import check_options, find, models, resolve, user_options
+from margin.core.catalog import check_options, resolve, user_options
 from margin.data.files.writing import whole_file, write_whole
 from margin.data.formats.audio.wave import write_wave
 from margin.data.formats.text.sources import decode, encode_prompt
@@ -26,7 +26,7 @@ from margin.data.transforms.sample_sheet import has_picture, write_picture
 from margin.engine.evaluation import eval_mode
 from margin.engine.hooks import at_rows
 from margin.engine.loop import Hook, State
-from margin.engine.runs import Run, load
+from margin.engine.runs import Run, load, run_of
 from margin.nn.preprocessed import core_of
 
 Verb = Literal["sample", "interpolate"]
@@ -96,7 +96,7 @@ def sampler_of(run: Run, verb: Verb = "sample") -> Callable[..., Tensor]:
         ValueError: It has none.
     """
     name = run.record["recipe"]["model"]
-    build = resolve(find(models(), name, "model").build)
+    build = resolve(run.entry.build)
     made = build if isinstance(build, type) else inspect.signature(build, eval_str=True).return_annotation
     method: Callable[..., Tensor] | None = getattr(made, verb, None)
     if method is None:
@@ -132,7 +132,7 @@ def sample(
     """
     given = dict(options or {})
     if prefix:
-        run = Run(run.path if isinstance(run, Run) else run)
+        run = run_of(run)
         encoding = run.record["data"]["encoding"]
         if "prefix" not in user_options(sampler_of(run)) or encoding.get("format") != "text":
             raise ValueError(f"{run.record['recipe']['model']} continues no text: leave out the prefix")
@@ -160,7 +160,7 @@ def interpolate(
 
 
 def _drawn(run: str | Path | Run, verb: Verb, count: int, seed: int, options: Mapping[str, Any]) -> Samples:
-    run = Run(run.path if isinstance(run, Run) else run)
+    run = run_of(run)
     sampler = sampler_of(run, verb)
     if count < 1:
         raise ValueError(f"the number of samples must be at least 1: got {count}")

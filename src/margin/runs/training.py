@@ -1,5 +1,6 @@
-"""From a name and data to a run: train, resume."""
+"""From a model and data to a run: a job that is prepared or reopened, and trained to its end."""
 
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,15 +12,17 @@ from typing import Any
 
 from torch import nn
 
-from margin.core.catalog import Entry, check_options, completed, find, models, resolve, rules, sources
+from margin.core.catalog import Entry, check_options, completed, find, resolve, rules, sources
+from margin.core.hints import flag
 from margin.core.options import Training, newer_options
+from margin.core.user_modules import edited, is_user_model
 from margin.data.examples import Data
 from margin.data.files.writing import going_on
 from margin.data.open import open_data
 from margin.data.preprocess import rescaled
 from margin.data.source import Source
-from margin.engine.build import initial_state
-from margin.engine.check_options import check_task, head_for, refuse_unused
+from margin.engine.build import initial_state, module_of
+from margin.engine.check_options import check_task, refuse_unused
 from margin.engine.hooks import (
     INTERRUPTED,
     NOT_FINITE,
@@ -49,77 +52,16 @@ from margin.engine.runs import (
     rebuilt,
     record_of,
     run_at,
+    run_of,
 )
 from margin.engine.transfer import read_weights, transfer, unwrapped
-from margin.nn.preprocessed import core_of, device_of
+from margin.nn.preprocessed import Preprocessed, core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
+from margin.runs.user_models import Chosen, check_outputs, choose
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
-
-
-def train(
-    model: str,
-    data: Any,
-    options: Mapping[str, Any] | None = None,
-    training: Training | None = None,
-    *,
-    step: Mapping[str, Any] | None = None,
-    rule: str = "",
-    out: str | Path | None = None,
-) -> Run:
-    """Train an entry of the catalog on data, and leave a run.
-
-    Args:
-        model: Name of the entry, ``area/topic`` or the topic alone.
-        data: A source's name, a file or a folder, arrays ``(x, y)``, a DataFrame, a torch Dataset or
-            DataLoader, or Data; a reader's options go through ``margin.open_source(data, {...})``.
-        options: The model's own options: keyword-only parameters of its constructor.
-        training: Options common to all trainings.
-        step: Options of the entry's step, or of the rule's.
-        rule: Name of a rule whose step replaces the entry's own.
-        out: Directory of the run; it must not exist. ``runs/<model>-<number>`` if not given.
-
-    Returns:
-        The finished run.
-
-    Raises:
-        ValueError: A name, an option or the data do not fit.
-        FileExistsError: ``out`` exists.
-        NonFiniteError: The loss or a gradient stopped being finite; the last good checkpoint is kept.
-        KeyboardInterrupt: Ctrl-C; the state is saved, and ``margin train --resume`` goes on.
-    """
-    if not isinstance(model, str):
-        kind = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise ValueError(
-            f"train takes the name of a model of the catalog, as 'mlp' (see margin.models()): got {kind}; a "
-            "module of your own is trained by your own loop, and margin.audit(module, (x, y)) judges it"
-        )
-    arguments = {"options": dict(options or {}), "step": dict(step or {}), "rule": rule}
-    return finish(prepare(model, open_source(data, {}), arguments, _options(training), out))
-
-
-def resume(run: str | Path | Run, data: Any = None, training: Training | None = None) -> Run:
-    """Go on with a run from its last checkpoint; a run that ended stays as it is.
-
-    Args:
-        run: The run or its directory.
-        data: Needed only for data that lay in memory.
-        training: Options that change, for instance a larger ``epochs``.
-
-    Raises:
-        ValueError: The data are not those that the run began with.
-    """
-    return finish(reopen(run, data, _options(training)))
-
-
-def _options(training: Training | None) -> Training:
-    if training is not None and not isinstance(training, Training):
-        raise ValueError(
-            f"training must be a margin.Training, as Training(epochs=3): got {type(training).__name__}"
-        )
-    return training or Training()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,18 +80,20 @@ class Job:
 
 
 def prepare(
-    model: str, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+    model: Any, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
 ) -> Job:
-    """Choose the head that fits the data, resolve the options by the entry's defaults, then begin."""
-    entry = head_for(find(models(), model, "model"), data)
-    return begin(entry, data, arguments, training.over(entry.defaults), out)
+    """Choose the entry that a model is trained as, resolve the options by its defaults, then begin."""
+    chosen = model if isinstance(model, Chosen) else choose(model, data)
+    return begin(chosen, data, arguments, training.over(chosen.entry.defaults), out)
 
 
+# more than 40 lines: every argument is checked here, in the order in which one depends on another
 def begin(
-    entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+    chosen: Chosen, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
 ) -> Job:
     """Check every argument of a resolved training, then make the run's directory and its first state."""
-    training = in_group(training)
+    entry, training = chosen.entry, in_group(training)
+    check_own(chosen, training)
     check_counts(training)
     check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
@@ -163,12 +107,15 @@ def begin(
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     options = completed(resolve(entry.build), arguments["options"])
     step = completed(factory, arguments["step"])
-    record = record_of(entry, data, {**arguments, "options": options, "step": step}, training)
+    record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
-    state = initial_state(record, data, training, partial(taken_over, training=training, notes=notes))
+    change, make = partial(taken_over, training=training, notes=notes), made_by(chosen.handed)
+    state = initial_state(entry, record, data, training, change, make)
+    notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
+    check_outputs(chosen, data, state.model, plan)
     take = partial(taken_over, training=training, notes=[])
-    trial = partial(_trial, entry, record, data, training, take)
+    trial = partial(_trial, entry, record, data, training, take, chosen.handed)
     check_stops(training, Training().over(entry.defaults), plan, trial)
     record["arguments"]["training"] = linked_runs(training.as_json())  # messages name a run as the user did
     record["others"] = digests(training)
@@ -177,7 +124,7 @@ def begin(
     path = broadcast_from_rank0(
         lambda: Run.create(out if out is not None else free_path(entry.name), record).path
     )
-    run, lock = Run(path), held(path)
+    run, lock = Run(path, chosen.handed), held(path)
     try:
         run.start(state)
     except OSError:
@@ -192,11 +139,37 @@ def _trial(
     data: Data,
     training: Training,
     change: Callable[[nn.Module], object],
+    handed: Any,
 ) -> tuple[State, Plan]:
     """The first state of a training and its plan once more, in this process: both are functions of these."""
     own = replace(training, processes=world().size, workers=0, compile=False)
-    state = initial_state(record, data, own, change)
+    state = initial_state(entry, record, data, own, change, partial(module_of, handed=handed))
     return state, plan_of(entry, data, record["arguments"], own, state)
+
+
+def check_own(chosen: Chosen, training: Training) -> None:
+    """Refuse what a user's own module, or its loss, has no use for.
+
+    Raises:
+        ValueError: Several processes are asked for, of which the others could not build a module that no name
+            finds again; or the labels of a loss are to be smoothed or weighted, which is done to the task's.
+    """
+    if chosen.handed is not None and (training.processes or 1) > 1:
+        raise ValueError(
+            f"several processes build the model by its name, and {chosen.entry.name} was handed over: leave "
+            "out processes, or name a class or function at the top of a file"
+        )
+    for name in ("label_smoothing", "confusion", "class_weight"):
+        if chosen.own and chosen.own["loss"] and getattr(training, name):
+            raise ValueError(
+                f"{name} changes the loss of the task, and the objective is {chosen.own['loss']}: leave out "
+                f"{flag(name)}, or give it to the objective"
+            )
+
+
+def made_by(handed: Any) -> Callable[[Mapping[str, Any]], Preprocessed]:
+    """What makes the module of a record: one that is handed over is itself trained, in place."""
+    return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
 
 
 def taken_over(model: nn.Module, training: Training, notes: list[str]) -> None:
@@ -223,14 +196,13 @@ def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
         RunBusyError: Another process is training it.
         ValueError: The data or the options are not those that the run began with.
     """
-    path = Run(run.path if isinstance(run, Run) else run).path
-    lock = held(path)
-    return replace(_reopened(path, data, training), lock=lock)
+    run = run_of(run)
+    lock = held(run.path)
+    return replace(_reopened(Run(run.path, run.handed), data, training), lock=lock)
 
 
-def _reopened(path: Path, data: Any, training: Training) -> Job:
+def _reopened(run: Run, data: Any, training: Training) -> Job:
     """The job of a run that is held already."""
-    run = Run(path)
     record = run.record
     recorded = Training.recorded(record["arguments"]["training"])
     opened = rescaled(reopen_data(record, data), recorded.scale)
@@ -241,14 +213,17 @@ def _reopened(path: Path, data: Any, training: Training) -> Job:
     check_counts(training)
     check_resumable(linked_runs(recorded.as_json()), training)
     check_same_others(record, training)
-    entry = find(models(), arguments["model"], "model")
-    notes = [*newer_options(arguments["training"])]
+    entry = run.entry
+    notes = [*newer_options(arguments["training"]), *filter(None, [edited(record)])]
     if record.get("outcome"):
         opened, _ = with_outcome(opened, entry, training)
     change = (lambda model: None) if run.begun else partial(taken_over, training=training, notes=notes)
-    state = initial_state(record, opened, training, change, partial(rebuilt, run))
+    make = made_by(run.handed) if isinstance(run.handed, nn.Module) else partial(rebuilt, run)
+    state = initial_state(entry, record, opened, training, change, make)
     plan = plan_of(entry, opened, arguments, training, state)
-    check_stops(training, recorded, plan, partial(_trial, entry, record, opened, training, change))
+    check_stops(
+        training, recorded, plan, partial(_trial, entry, record, opened, training, change, run.handed)
+    )
     run.start(state)
     run.restore(state)
     before = recorded.as_json()
@@ -389,7 +364,7 @@ def spread(job: Job, progress: Progress | None, hooks: Sequence[Hook]) -> Run:
         raise WorkerDiedError(f"{error}; go on with margin train --resume {path}") from None
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(str(error) or f"go on with margin train --resume {path}") from None
-    return Run(path)
+    return Run(path, job.run.handed)
 
 
 def work(
@@ -397,10 +372,11 @@ def work(
 ) -> None:
     """What each of several processes does: reopen the run and train it to its end."""
     # whoever started this process holds the run for it
-    finish(_reopened(path, data, Training()), progress=progress, hooks=hooks, stop=stop)
+    finish(_reopened(Run(path), data, Training()), progress=progress, hooks=hooks, stop=stop)
 
 
 def free_path(name: str) -> Path:
     """``runs/<topic>-<number>``, the first that is not taken."""
-    topic = name.rpartition("/")[2].partition(":")[0]  # a colon is no name of a file everywhere
+    body, _, head = name.rpartition("/")[2].partition(":")  # a colon is no name of a file everywhere
+    topic = re.sub(r"\W", "", head.rpartition(".")[2]) if is_user_model(name) else body
     return next(path for i in count(1) if not (path := Path("runs") / f"{topic}-{i}").exists())

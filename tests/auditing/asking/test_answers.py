@@ -261,7 +261,7 @@ def test_json_is_strict_and_comes_back(subject, claim_of, every_verdict):
     assert [a["finding"]["verdict"] for a in back["answers"][:-1]] == list(every_verdict)
     assert back["answers"][-1] == {
         "claim": "a/never", "summary": "Is it so?", "finding": None, "refusal": "needs x", "skipped": "",
-        "broken": "", "seconds": 0.0,
+        "broken": "", "seconds": 0.0, "most": None, "held_out": None,
     }  # fmt: skip
     assert back["history"] == [{"step": 1, "train_loss": "nan", "lr": 0.5}]
     assert len(back["hardest"]) == 12

@@ -8,8 +8,9 @@ from torch import nn
 
 from margin.auditing.asking.worst_examples import _of_examples, _together, worst_examples
 from margin.auditing.report.plots import examples, picture
+from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.findings import Subject
-from margin.core.tasks import CLASSES, HALFSPACE, SERIES, TOKENS, VALUES
+from margin.core.tasks import CLASSES, HALFSPACE, MULTILABEL, SERIES, TOKENS, VALUES
 from margin.core.types import Batch
 
 
@@ -123,8 +124,42 @@ def test_batches_of_other_lengths_are_joined() -> None:
     assert _together(torch.zeros(1), torch.ones(2)).tolist() == [0, 1, 1]
 
 
-def test_a_class_at_each_place_or_several_steps_are_in_no_table() -> None:
-    """Texts and forecasts: numbers in a row would say neither where nor of what."""
-    texts = stated(torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.long), TOKENS)
-    assert worst_examples(texts) is None
+def test_forecasts_of_several_steps_are_in_no_table() -> None:
+    """Numbers in a row would say neither when nor of what."""
     assert worst_examples(stated(torch.zeros(2, 4, 3), torch.zeros(2, 4, 3), SERIES)) is None
+
+
+@pytest.mark.parametrize("task", [TOKENS, PLACE_CLASSES])
+def test_a_class_at_each_place_goes_by_the_mean_loss_of_its_example(task) -> None:
+    """Three texts of 4 places, the second padded to 2 that count, the third of weight 0; two batches."""
+    labels = torch.zeros(4, 4, dtype=torch.long)
+    logits = torch.zeros(4, 4, 2)
+    logits[0, :, 0] = torch.tensor([3.0, 3, 3, -1])  # one of four wrong
+    logits[1, :, 0] = torch.tensor([2.0, -5, -9, -9])  # one of two wrong, and by more
+    logits[3, :, 0] = 1.0
+    weight = torch.ones(4, 4)
+    weight[1, 2:] = weight[2] = 0
+    found = worst_examples(stated(logits, labels, task, weight), count=5)
+    assert found.index.tolist() == [1, 0, 2]  # among those that count
+    assert found.predictions["share right"].tolist() == [0.5, 0.75, 1.0]
+    each = torch.nn.functional.softplus(-logits[..., 0]).double()
+    expected = [each[1, :2].mean(), each[0].mean(), each[3].mean()]
+    assert found.losses.tolist() == pytest.approx([float(loss) for loss in expected], rel=1e-6)
+    assert torch.equal(found.inputs, logits[[1, 0, 3]])
+    assert found.targets is None
+    assert list(found.as_json()[0]) == ["index", "share right", "loss"]
+    said = [e.prediction for e in examples(found)]
+    assert said == [f"right at {p}% of its places" for p in ("50", "75", "100")]
+
+
+def test_several_labels_at_once_go_by_the_mean_loss_of_their_example() -> None:
+    labels = torch.tensor([[0, 1, 1], [1, 0, 0], [1, 1, 1]])
+    logits = 4.0 * labels - 2
+    logits[1] = torch.tensor([-1.0, 1, 1])
+    logits[2, 0] = -3
+    found = worst_examples(stated(logits, labels, MULTILABEL), count=2)
+    assert found.index.tolist() == [1, 2]
+    each = torch.nn.functional.softplus(torch.where(labels == 1, -logits, logits)).mean(1)
+    assert found.losses.tolist() == pytest.approx(each[[1, 2]].tolist(), rel=1e-6)
+    shown = examples(found)
+    assert (shown[0].target, shown[0].prediction) == ("1, 0, 0", "0, 1, 1")

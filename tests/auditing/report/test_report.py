@@ -11,6 +11,7 @@ from margin.auditing.asking.worst_examples import WorstExamples
 from margin.auditing.report.plots import learning_curves, plot
 from margin.auditing.report.report import breakable, page, typeset, write_report
 from margin.core.catalog import Claim, claims
+from margin.engine.schema import sealed
 from margin.figures.svg import drawing
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr", "path", "line", "rect", "circle", "use"}
@@ -417,9 +418,8 @@ def test_an_audit_is_saved_as_findings_and_report(audit, html, tmp_path):
     report = audit.save(tmp_path / "new" / "place")
     assert report == tmp_path / "new" / "place" / "report.html"
     assert report.read_text(encoding="utf-8") == html
-    assert json.loads(report.with_name("findings.json").read_text()) == json.loads(
-        json.dumps(audit.as_json())
-    )
+    document = json.loads(report.with_name("findings.json").read_text())
+    assert document == json.loads(json.dumps(sealed(audit.as_json())))
     assert sorted(p.name for p in report.parent.iterdir()) == ["findings.json", "report.html"]
     empty = Audit(title="empty", answers=())
     with pytest.raises(FileExistsError, match=r"place holds an audit: .*, or replace it \(force"):
@@ -467,12 +467,10 @@ def test_what_is_required_stands_at_the_top_and_beside_its_value(required):
     assert "2 findings: 2 measured; 1 not asked, interrupted" in text
     assert "Required: 1 missed, 2 undecided, 1 met (undecided counts as missed)" in text
     top = text[text.index("Requirements") : text.index("Contents")]
-    assert top.index("recall@cat≥.9 is missed: cat: the value is 0.2") < top.index("loss≤.6 is undecided")
+    assert top.index("recall@cat≥.9 is missed: cat: the value is .2") < top.index("loss≤.6 is undecided")
     assert "ece≤.1 is undecided: not asked: interrupted" in top
     assert "Met: recall@dog≥.5." in top
-    assert (
-        text.count("recall@cat≥.9 is missed: cat: the value is 0.2") == 2
-    )  # at the top and beside its value
+    assert text.count("recall@cat≥.9 is missed: cat: the value is .2") == 2  # at the top and beside its value
     assert "is met" not in text
     table = text[text.index("claim promised measured [95 %] verdict required") :]
     assert "cat – .2 measured ≥ .9 missed dog – .9 measured ≥ .5 met" in table
@@ -483,7 +481,7 @@ def test_what_is_required_stands_at_the_top_and_beside_its_value(required):
 def test_the_notebook_shows_what_is_required(required):
     text = words(required._repr_html_())
     assert "Required: 1 missed, 2 undecided, 1 met" in text
-    assert "recall@cat≥.9 is missed: cat: the value is 0.2" in text
+    assert "recall@cat≥.9 is missed: cat: the value is .2" in text
     assert "claim promised measured [95 %] verdict required" in text
     assert "cat – .2 measured ≥ .9 missed dog – .9 measured ≥ .5 met" in text
 

@@ -10,6 +10,7 @@ from torch import nn
 
 import margin
 from margin.auditing.asking.answers import Answer, Audit
+from margin.auditing.asking.worst_examples import RIGHT, WorstExamples
 from margin.auditing.report.evidence import LEVELS, Sentence
 from margin.auditing.report.performance import relabeled
 from margin.auditing.report.screen import MOST_LINES, plain
@@ -427,6 +428,40 @@ def test_labels_are_likely_wrong_where_chance_makes_fewer(finding):
     assert by(audited(4), "fails") == []
 
 
+def test_a_class_of_pixels_is_worse_where_images_show_it(finding):
+    """480 of 600 pixels against .9 of all is no chance, were pixels draws; of six images it may be."""
+    confusion = f64(420.0, 0.0, 120.0, 480.0).reshape(2, 2)
+    half = f64(0.5)[None]
+    hard = WorstExamples(torch.tensor([0]), torch.zeros(1, 3), None, {RIGHT: half}, half, None)
+
+    def said(low, high, worst=hard):
+        names, ends = ("class 0", "class 1"), (f64(0.95, low), f64(1.0, high))
+        recall = finding(value=f64(1.0, 0.8), interval=ends, range=(0.0, 1.0), kind="estimate", labels=names,
+                         curves={"confusion": confusion})  # fmt: skip
+        accuracy = estimate(finding, 0.9, 0.85, 0.94)
+        audit = audit_of({"theory/risk.accuracy": accuracy, "theory/confusion.recall": recall})
+        audit = replace(audit, worst_examples=worst)
+        return by(audit, "right")[0].text, by(audit, "fails")[0].text
+
+    right, wide = said(0.6, 0.92)
+    assert "of 1,020 labels in" in right
+    assert wide.startswith("No class is told apart as worse")
+    assert said(0.77, 0.83)[1].startswith("Class '1' is recognized for .8")
+    assert said(0.6, 0.92, None)[1].startswith("Class '1' is recognized for .8")
+
+
+def test_pixels_that_are_likely_wrong_are_named_one_an_image_with_thousands_apart(finding):
+    rows = ("row", "given", "likely", "place 0", "place 1", "of example")
+    columns = f64(7, 7, 0), f64(0, 0, 1), f64(1, 1, 0), f64(3, 4, 5), f64(1200, 0, 6), f64(2, 2, 1)
+    curves = {**dict(zip(rows, columns, strict=True)), "by chance": f64(1234.0, 1300.0)}
+    found = finding(value=f64(5678.0), range=(0.0, 1e6), curves=curves)
+    (said,) = by(audit_of({"theory/failures.mislabeled": found}, class_names=("cat", "dog")), "fails")
+    assert said.text == (
+        "5,678 labels are likely wrong (by chance 1,234): example 7, row 3, column 1,200 (cat, likelier "
+        "dog), example 0, row 5, column 6 (dog, likelier cat)."
+    )
+
+
 def test_a_premise_that_is_refuted_makes_no_good_news(finding):
     refuted = Premise("the held-out examples are independent", "refuted", "31 of 200 rows are copies")
     found = estimate(finding, 0.9, 0.87, 0.93)
@@ -458,7 +493,9 @@ def test_groups_in_both_parts_are_not_among_what_was_not_found(finding):
         "theory/evidence.groups": finding(
             remarks=(f"Every error over held-out examples is unfounded: {why}.",)
         ),
-        "theory/evidence.shift": finding(remarks=("At a family-wise level of 1%: no shift was found.",)),
+        "theory/evidence.shift": finding(
+            remarks=("No shift was found, by tests at a family-wise level of 1%.",)
+        ),
         "theory/risk.accuracy": replace(estimate(finding, 0.9, 0.87, 0.93), premises=(refuted,)),
     }
     (well,) = by(audit_of(found), "rests", "good")
@@ -469,8 +506,12 @@ def test_groups_in_both_parts_are_not_among_what_was_not_found(finding):
 @pytest.mark.parametrize(
     ("ends", "level", "words"),
     [
-        ((-0.5, -0.6, -0.4), "warn", "The validation loss still fell when the training ended: by .50"),
-        ((0.5, 0.4, 0.6), "warn", "The validation loss rose when the training ended: by .50"),
+        (
+            (-0.5, -0.6, -0.4),
+            "warn",
+            "The validation loss still fell when the training ended: by .45 [.36, .54] over",
+        ),
+        ((0.5, 0.4, 0.6), "warn", "The validation loss rose when the training ended: by .45 [.36, .54] over"),
         ((-0.001, -0.002, -0.0005), "good", "The validation loss neither fell nor rose"),
         ((-0.5, -1.1, 0.1), "unknown", "The validation loss neither fell nor rose"),
     ],
@@ -481,4 +522,79 @@ def test_the_end_of_a_training_is_said_with_its_slope(finding, ends, level, word
     curves = {"step": torch.arange(100.0, 4100.0, 100.0).double(), "validation loss": losses}
     (said,) = by(audit_of({"theory/finished.falling": estimate(finding, *ends, curves=curves)}), "trained")
     assert (said.level, said.text.startswith(words)) == (level, True)
-    assert said.text.endswith("per 1,000 steps over its last 10 evaluations, of 2.")
+    assert said.text.endswith(" over its last 10 evaluations, of 2 on average.")
+
+
+STEP = "One gradient step"
+
+
+def stepped(finding, gain, height, best, constant=None):
+    curves = {"loss: the same examples": f64(height, height - best, float("nan"))}
+    if constant is not None:
+        curves["loss: a constant"] = f64(constant).reshape(1)
+    return {"theory/finished.gradient": estimate(finding, *gain, unit="loss", curves=curves)}
+
+
+@pytest.mark.parametrize(
+    ("gain", "height", "best", "constant", "level", "words"),
+    [
+        ((0.2, 0.1, 0.3), 1.0, 0.3, 1.1, "warn", f"{STEP} still lowers the training loss, 1"),
+        # on either side of a hundredth of the loss
+        ((0.011, 0.01, 0.012), 1.0, 0.02, 1.1, "warn", f"{STEP} still lowers"),
+        ((0.009, 0.008, 0.01), 1.0, 0.009, 2.0, "good", f"{STEP} hardly lowers"),
+        # nothing that carries over
+        ((0.2, -0.1, 0.3), 1.0, 0.3, 1.1, "unknown", f"{STEP} lowers the training loss, 1"),
+        # nearly all of a loss that is nothing beside a constant's
+        ((9e-7, 8e-7, 1e-6), 1e-6, 9e-7, 1.1, "good", f"{STEP} hardly lowers"),
+        ((9e-7, 8e-7, 1e-6), 1e-6, 9e-7, None, "warn", f"{STEP} still lowers the training loss, 1e-6, by"),
+        # on either side of .95 of a constant's
+        (
+            (0.0, -0.001, 0.001),
+            1.05,
+            0.002,
+            1.1,
+            "warn",
+            "The training loss, 1.05, is about a constant's, 1.1,",
+        ),
+        ((0.0, -0.001, 0.001), 1.04, 0.002, 1.1, "good", f"{STEP} hardly lowers"),
+        # a loss below 0, as of a density
+        ((0.5, 0.4, 0.6), -20.0, 0.6, None, "warn", f"{STEP} still lowers the training loss, -20, by .50"),
+        ((0.1, 0.05, 0.15), -20.0, 0.15, None, "good", f"{STEP} hardly lowers"),
+    ],
+)
+def test_what_a_gradient_step_gains_is_said(finding, gain, height, best, constant, level, words):
+    (said,) = by(audit_of(stepped(finding, gain, height, best, constant)), "trained")
+    assert (said.level, said.text[: len(words)]) == (level, words)
+
+
+def test_of_which_examples_the_loss_is_where_not_of_all(finding):
+    found = stepped(finding, (0.2, 0.1, 0.3), 1.0, 0.3, 1.1)["theory/finished.gradient"]
+    (said,) = by(audit_of({"theory/finished.gradient": replace(found, sample="128 drawn")}), "trained")
+    assert said.text.startswith(f"{STEP} still lowers the training loss of 128 drawn, 1 (")
+
+
+def test_one_sentence_says_whether_the_loss_still_falls(finding):
+    losses = {"step": torch.arange(100.0, 4100.0, 100.0).double(), "validation loss": torch.ones(40).double()}
+
+    def slope(*ends):
+        return {"theory/finished.falling": estimate(finding, *ends, curves=losses)}
+
+    falls = stepped(finding, (0.2, 0.1, 0.3), 1.0, 0.3, 1.1)
+    stands = stepped(finding, (0.0, -1e-4, 1e-4), 0.5, 1e-4, 1.1)
+    for found, start in (
+        (slope(0.5, 0.4, 0.6) | falls, "The validation loss rose"),  # where to stop, not to go on
+        (slope(-0.5, -0.6, -0.4) | falls, "The validation loss still fell"),
+        (slope(0.0, -1e-3, 1e-3) | falls, STEP),
+        (slope(0.0, -1e-3, 1e-3) | stands, "The validation loss neither"),
+    ):
+        (said,) = by(audit_of(found), "trained")
+        assert said.text.startswith(start)
+
+
+def test_what_has_memorized_is_not_to_be_trained_longer(finding):
+    labels = ("training", "held-out", "gap")
+    value, low, high = f64(0.9, 0.5, 0.4), f64(0.87, 0.45, 0.35), f64(0.93, 0.55, 0.45)
+    gap = finding(value=value, kind="estimate", interval=(low, high), range=(-1.0, 1.0), labels=labels)
+    falls = stepped(finding, (0.2, 0.1, 0.3), 1.0, 0.3, 1.1)
+    (said,) = by(audit_of(falls | {"theory/memorization.accuracy": gap}), "trained")
+    assert (said.level, said.todo) == ("unknown", "")

@@ -218,7 +218,7 @@ def test_a_requirement_stands_beside_the_elements_that_it_is_about(finding):
     text = " ".join(
         plain(audit_of({"theory/confusion.recall": found}, judgments=tuple(judgments)).table(), 100).split()
     )
-    assert text.count("recall@dog>=1 is missed: dog: the value is 0.9") == 1
+    assert text.count("recall@dog>=1 is missed: dog: the value is .9") == 1
     assert text.index("recall@dog>=1 is missed") < text.index("confusion.recall cat")
     (all_,) = rows("a", found, judgments=judgments, most=1)
     assert all_.required[0] == (">= 1", "missed")

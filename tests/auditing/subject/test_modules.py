@@ -3,7 +3,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from margin.auditing.subject.user_modules import BuilderError, load_builder
+from margin.auditing.subject.user_modules import load_builder
+from margin.core.user_modules import BuilderError
 from margin.engine.transfer import load_weights
 
 

@@ -217,3 +217,19 @@ def test_the_classes_of_an_estimator_may_be_given_names() -> None:
     assert found.value.tolist() == pytest.approx(expected.tolist())
     with pytest.raises(ValueError, match="each of the 3 classes: got 2"):
         margin.audit(fitted, (X_test, y_test), class_names=["a", "b"])
+
+
+def test_predicted_classes_have_names_in_any_order_and_are_of_the_classes() -> None:
+    """Mutants: positions by bisection, which needs sorted names; a class of no name read as the first."""
+    said, true = ["dog", "cat", "emu", "cat"] * 5, ["dog", "cat", "dog", "emu"] * 5
+    audit = margin.audit(
+        predictions=said, targets=true, class_names=["emu", "dog", "cat"], claims=["confusion.recall"]
+    )
+    found = audit.findings["theory/confusion.recall"]
+    assert dict(zip(found.labels, found.value.tolist(), strict=True)) == {"emu": 0, "dog": 0.5, "cat": 1}
+    for given, rule in (
+        (([0, 1, 5], [0, 1, 0]), "predictions must be of the classes 0, 1: got 5"),
+        (([0, 1, 1], [0, 1, 2]), "targets must be of the classes 0, 1: got 2"),
+    ):
+        with pytest.raises(ValueError, match=rule):
+            margin.audit(predictions=given[0], targets=given[1], class_names=["a", "b"])

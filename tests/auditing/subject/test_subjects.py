@@ -12,6 +12,7 @@ from margin.core.catalog import claims
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.data.examples import Arrays, Data
+from margin.theory.prediction.held_out import held_out_losses
 
 X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(30) % 3
@@ -53,6 +54,39 @@ def test_real_targets_mean_values():
     assert subject.task.name == "values"
     torch.testing.assert_close(objective_mean(subject), (model(X) - X[:, 0]).square().mean())
     assert any(text.startswith("task: values") for text in subject.assumed)
+
+
+@pytest.mark.parametrize("targets", [X[:, 0], X[:, :1], X[:, :2], (3 * X[:, 0]).round().long()])
+@pytest.mark.parametrize("columns", [0, 1, 2])
+@pytest.mark.parametrize("rows", [30, 1])
+def test_values_are_compared_one_by_one_or_refused(columns, targets, rows):
+    """Outputs (N, 1) are one value an example; (N, 1) against (N,) never becomes (N, N)."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, columns) if columns else Squeezed()
+    x, y = X[:rows], targets[:rows]
+    fits = columns in ((0, 1) if y.ndim == 1 else (y.shape[1],))
+    if not fits:
+        with pytest.raises(ValueError, match="outputs and targets must have one shape"):
+            subject_of(model, (x, y), task="values")
+        return
+    subject = subject_of(model, (x, y), task="values")
+    losses = held_out_losses(subject).values
+    expected = (model(x).detach().reshape(rows, -1) - y.reshape(rows, -1)).square().flatten()
+    torch.testing.assert_close(losses.float(), expected)
+    column = "outputs: (N, 1), read as one value an example (N,)"
+    assert (column in subject.assumed) == (columns == 1 and y.ndim == 1)
+
+
+def test_a_column_of_values_is_audited_as_the_row_is():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    y = X[:, 0] + 0.1 * X[:, 1]
+    names = ["residuals.*", "risk.loss", "baseline.constant"]
+    column = margin.audit(model, (X, y), train=(X, y), claims=names)
+    row = margin.audit(nn.Sequential(model, nn.Flatten(0)), (X, y), train=(X, y), claims=names)
+    assert len(column.findings) == 5 and not column.failed
+    for name, found in column.findings.items():
+        assert float(found.value) == float(row.findings[name].value)
 
 
 def test_what_is_stated_is_not_among_what_was_assumed(classifier):
@@ -255,8 +289,6 @@ REFUSED = {
         "labels must lie in 0 .. 2: got label 9 with 3 outputs (held-out example 33)"),
     "training": (nn.Linear(4, 3), (X, Y), {"train": (X, changed(Y, 0, 5))},
         "labels must lie in 0 .. 2: got label 5 with 3 outputs (training example 0)"),
-    "column against row": (nn.Linear(4, 1), (X, X[:, 0]), {},
-        "outputs and targets must have one shape: got outputs (N, 1), targets (N,)"),
     "row against column": (Squeezed(), (X, X[:, :1]), {},
         "outputs and targets must have one shape: got outputs (N,), targets (N, 1)"),
     "real labels": (nn.Linear(4, 3), (X, Y.float()), {"task": "classes"},

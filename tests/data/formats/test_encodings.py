@@ -23,7 +23,7 @@ from margin.data.formats.series import table as series
 from margin.data.formats.tables import columns, delimited, delimited_form
 from margin.data.formats.text import vocabulary
 from margin.data.source import prefixes
-from margin.data.splits import TaskName
+from margin.data.splits import TargetKind
 
 FORMATS: dict[str, Any] = {name: row.record for name, row in formats().items() if row.record is not None}
 
@@ -67,7 +67,7 @@ def written(key: str) -> Iterator[Any]:
 
 
 def test_tasks_are_those_that_readers_write() -> None:
-    found = {*written("task"), *get_args(TaskName), *get_args(sets.SetTask)}
+    found = {*written("task"), *get_args(TargetKind), *get_args(sets.SetTask)}
     assert found == set(get_args(encodings.TASK))
 
 

@@ -11,7 +11,8 @@ import torch
 from margin.core.catalog import models, resolve, rules
 from margin.core.options import Training
 from margin.engine.hooks import INTERRUPTED
-from margin.runs.training import finish, load, prepare, reopen, train
+from margin.runs.training import finish, load, prepare, reopen
+from margin.runs.verbs import train
 from margin.testing import check_same_run
 
 SERVER = Path(__file__).with_name("rule_server.py")

@@ -21,7 +21,8 @@ from margin.core.options import Training
 from margin.data.examples import Arrays, Share
 from margin.engine.parallel.launching import _sendable
 from margin.engine.runs import Run
-from margin.runs.training import load, prepare, train
+from margin.runs.training import load, prepare
+from margin.runs.verbs import train
 
 SERVER = Path(__file__).with_name("process_server.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

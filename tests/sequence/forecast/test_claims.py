@@ -11,8 +11,17 @@ from margin.core.catalog import claims
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, QUANTILES, SERIES
 from margin.core.types import Batch
+from margin.data.examples import InOrder
+from margin.data.formats.series.sources import Windows
 from margin.engine.loop import risk
-from margin.sequence.forecast.claims import coverage, demo, forecast_skill, is_forecast, is_quantile_forecast
+from margin.sequence.forecast.claims import (
+    coverage,
+    demo,
+    errors,
+    forecast_skill,
+    is_forecast,
+    is_quantile_forecast,
+)
 
 
 class Band(nn.Module):
@@ -133,7 +142,7 @@ def test_asking_leaves_no_trace_and_the_rows_name_the_needs():
     found.model.train()
     coverage(found)
     assert found.model.training
-    for name in ("sequence/forecast.coverage", "sequence/forecast.skill"):
+    for name in ("sequence/forecast.coverage", "sequence/forecast.errors", "sequence/forecast.skill"):
         assert claims()[name].refusal(found) == ""
         assert claims()[name].refusal(replace(found, task=CLASSES)).startswith("is asked only of forecasts")
 
@@ -168,3 +177,33 @@ def test_coverage_by_step_stands_in_the_order_of_the_steps():
     found = coverage(made).curves["coverage by step"].tolist()
     # Of a normal law within k deviations: erf(k / sqrt 2) = .3829, .6827, .9545; 5 sd of 6,000 draws.
     assert found == pytest.approx([math.erf(k / math.sqrt(2)) for k in (0.5, 1.0, 2.0)], abs=0.033)
+
+
+def test_absolute_errors_of_white_noise_are_those_of_a_normal_law():
+    """N(5, 4): the median misses by 2 sqrt(2/pi), the last value by the mean size of N(0, 8)."""
+    finding = errors(demo())
+    assert finding.value.tolist() == pytest.approx([2 * math.sqrt(2 / math.pi)], rel=0.03)
+    low, high = finding.verdict_interval
+    assert low < 2 * math.sqrt(2 / math.pi) < high
+    last = finding.curves["column 1, last value"]
+    assert last.tolist() == pytest.approx([math.sqrt(8) * math.sqrt(2 / math.pi)] * 2, rel=0.03)
+    assert finding.verdict is Verdict.MEASURED
+
+
+def test_errors_stand_by_column_and_step_beside_the_season_that_the_times_say():
+    """Two columns of known season: of one row every season is alike, the other rises by 24 a day."""
+    hours = torch.arange(24.0 * 20)
+    rows = torch.stack((hours % 24, hours), 1).double()
+    windows = Windows(rows, torch.arange(48, 470), 48, 3, (0, 1), names=("sun", "age"), season=24)
+    test = InOrder(windows, 64, dtype=torch.float64)
+    finding = errors(Subject(model=Copy(3), test=test, task=SERIES, objective=risk(SERIES)))
+    curves = {name: curve.tolist() for name, curve in finding.curves.items()}
+    assert curves["steps ahead"] == [1, 2, 3]
+    assert curves["age, this forecast"] == curves["age, last value"] == [1, 2, 3]
+    assert curves["age, 24 rows ago"] == [24, 24, 24]
+    assert curves["sun, 24 rows ago"] == [0, 0, 0]
+    # a step of h hours is h, but for the h of 24 origins after which midnight lies in between: 24 - h
+    expected = [sum(abs(((o + h) % 24) - ((o - 1) % 24)) for o in range(48, 470)) / 422 for h in range(3)]
+    assert curves["sun, this forecast"] == pytest.approx(expected)
+    assert finding.value.tolist() == pytest.approx([sum(expected) / 3, 2])
+    assert "age 2 (last value 2, 24 rows ago 24)" in finding.statement

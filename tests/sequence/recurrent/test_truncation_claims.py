@@ -60,11 +60,10 @@ def test_the_value_is_the_mean_relative_error_over_groups_with_its_standard_erro
     assert float(finding.value[4]) <= 1e-14
 
 
-def test_smaller_windows_are_measured_and_the_whole_one_is_promised_to_be_without_error() -> None:
+def test_smaller_windows_are_wrong_and_the_whole_one_is_without_error() -> None:
     finding = truncation_bias(demo())
-    assert finding.verdict == Verdict.MEASURED
-    assert finding.verdicts[-1] == Verdict.HOLDS
-    assert set(finding.verdicts[:-1]) == {Verdict.MEASURED}
+    assert set(finding.verdicts) == {Verdict.MEASURED}
+    assert float(finding.value[-1]) <= claims.ROUNDING
     assert bool((finding.value[:-1] > 1e-3).all())
 
 
@@ -73,15 +72,13 @@ def test_a_whole_window_that_cuts_all_the_same_is_seen(monkeypatch: pytest.Monke
     monkeypatch.setattr(claims, "truncated", lambda model, window: cut(model, min(window, 4)))
     torch.manual_seed(0)
     finding = truncation_bias(subject_of(elman.classifier(3, 2, hidden=4), count=64))
-    assert finding.verdicts[-1] == Verdict.VIOLATED
-    assert float(finding.value[-1]) == float(finding.value[2])
+    assert float(finding.value[-1]) == float(finding.value[2]) > claims.ROUNDING
 
 
 def test_a_whole_gradient_that_is_off_by_a_millionth_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     right = claims.gradient
     monkeypatch.setattr(claims, "gradient", lambda *given: right(*given) * (1 + 1e-6 * (len(given) > 3)))
     finding = truncation_bias(subject_of(gru.classifier(3, 2, hidden=4)))
-    assert finding.verdicts[-1] == Verdict.VIOLATED
     assert float(finding.value[-1]) == pytest.approx(1e-6, rel=1e-6)
 
 
@@ -102,7 +99,7 @@ def test_arguments_that_are_passed_by_name_are_heard() -> None:
     assert longest_call(subject.model, Batch(inputs)) == 12
     named = truncation_bias(dataclasses.replace(subject, test=[batch._replace(inputs=inputs)]))
     assert named.labels[-1] == "window 12"
-    assert named.verdicts[-1] == Verdict.HOLDS
+    assert float(named.value[-1]) <= claims.ROUNDING
 
 
 def test_examples_that_count_are_asked_and_without_a_step_or_a_term_it_fails() -> None:

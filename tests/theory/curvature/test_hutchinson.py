@@ -4,9 +4,16 @@ import math
 
 import pytest
 import torch
+from scipy.stats import kurtosis, t
 from torch import Generator
 
-from margin.theory.curvature.hutchinson import deflated_trace, half_width, hutchinson_trace, random_signs
+from margin.theory.curvature.hutchinson import (
+    PRINTED_MISS,
+    deflated_trace,
+    half_width,
+    hutchinson_trace,
+    random_signs,
+)
 
 
 def symmetric(spectrum, seed=0):
@@ -24,10 +31,10 @@ def test_it_is_unbiased_and_within_its_interval(spectrum):
     A = symmetric(spectrum)
     truth, errors, misses = A.trace().item(), [], 0
     for seed in range(200):
-        value, stderr, draws = deflated_trace(lambda v: A @ v, 100, Generator().manual_seed(seed))
+        value, _, draws = deflated_trace(lambda v: A @ v, 100, Generator().manual_seed(seed))
         assert value.item() == pytest.approx(draws.mean().item(), abs=1e-10)
         errors.append(value.item() - truth)
-        misses += abs(errors[-1]) > half_width(stderr, 16).item()
+        misses += abs(errors[-1]) > half_width(draws).item()
     errors = torch.tensor(errors)
     assert abs(errors.mean()) <= 4 * errors.std() / math.sqrt(200)  # probability 6e-5
     assert misses <= 1  # of 200 at 6e-5 each: probability of two 8e-5
@@ -63,14 +70,30 @@ def test_outliers_cost_it_less_than_hutchinson():
 
 def test_the_interval_is_students():
     # Quantiles of tables: scipy.stats.t.isf(3.167e-5, n - 1).
-    one = torch.tensor(1.0, dtype=torch.float64)
-    assert half_width(one, 10).item() == pytest.approx(6.9987, abs=1e-3)
-    assert half_width(one, 10**6).item() == pytest.approx(4.0, abs=1e-3)
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    for n, quantile in ((10, 6.9987), (10**6, 4.0)):
+        even = signs.repeat(n // 2)  # of kurtosis 1: n - 1 degrees of freedom
+        stderr = float(even.std()) / math.sqrt(n)
+        assert half_width(even).item() == pytest.approx(quantile * stderr, abs=1e-3 * stderr)
     generator = Generator().manual_seed(0)
-    draws = torch.randn(200_000, 5, generator=generator, dtype=torch.float64)
-    missed = draws.mean(1).abs() > half_width(draws.std(1) / math.sqrt(5), 5)
+    draws = torch.randn(5, 200_000, generator=generator, dtype=torch.float64)
+    missed = draws.mean(0).abs() > half_width(draws)
     # 12.7 expected, Poisson; above 30 with probability 1e-5. Four standard errors would miss 3,200 times.
     assert missed.sum() <= 30
+
+
+def test_draws_with_long_tails_have_fewer_degrees_of_freedom():
+    """Of squares of 48 normal numbers, as one large eigenvalue gives, Student's 47 miss too often."""
+    draws = torch.randn(48, 4000, generator=Generator().manual_seed(1), dtype=torch.float64).square()
+    stderr = draws.std(0) / math.sqrt(48)
+    held = ((draws.mean(0) - 1).abs() <= half_width(draws, PRINTED_MISS)).double().mean()
+    plain = ((draws.mean(0) - 1).abs() <= 2.0117 * stderr).double().mean()
+    assert plain < 0.925 < held < 0.96  # standard error of each: .004
+    one = draws[:, 0]
+    off = (one - one.mean()).numpy()
+    freedom = min(47, 2 * 48 / (kurtosis(off, fisher=False) - 1))
+    expected = t.ppf(0.975, freedom) * float(stderr[0])
+    assert half_width(one, PRINTED_MISS).item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_what_is_not_finite_is_nan_and_bad_options_are_refused():

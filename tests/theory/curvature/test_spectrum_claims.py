@@ -149,6 +149,7 @@ def test_layers_are_blocks_of_the_trace(width):
     assert bool((low - 1e-12 <= exact).all() and (exact <= high + 1e-12).all())  # 4 x 6e-5
     if width == 4:
         torch.testing.assert_close(found.value, exact, rtol=0, atol=1e-12)
+    assert bool(found.remarks) is (width == 40)  # of 30 random signs a parameter it says so
 
 
 @pytest.mark.parametrize("claim", [density, condition, layers])

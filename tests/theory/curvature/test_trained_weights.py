@@ -581,3 +581,32 @@ def test_the_leading_eigenvalues_are_the_sharpness_though_the_first_is_a_thousan
     assert found.value.tolist() == pytest.approx([1000, 3, -2, 1], abs=0.11)
     assert float(found.value[0]) == pytest.approx(float(ends.value[0]), rel=1e-6)
     assert float(found.value[2]) == pytest.approx(float(ends.value[1]), abs=0.11)
+
+
+@pytest.mark.parametrize("convex", [True, False])
+def test_the_curvature_of_a_convex_loss_ends_at_0(convex):
+    """Softmax regression has no curvature below 0; a bent net on the same data has, or may have."""
+    subject = subject_of((lambda: nn.Linear(4, 3)) if convex else tanh, n=60)
+    for claim in (sharpness, leading, trace):
+        found = claim(subject)
+        assert found.range[0] == (0.0 if convex else -math.inf)
+        least = min(float(end.min()) for end in (*found.shown, *found.verdict_interval))
+        assert not convex or least >= -1e-12  # a 0 that rounding made negative is shown as it is
+    values = torch.linalg.eigvalsh(dense(subject))
+    low, high = sharpness(subject).shown
+    assert float(low[1]) - 1e-12 <= float(values[0]) <= float(high[1]) + 1e-12
+    assert (float(values[0]) > -1e-12) is convex
+
+
+def test_a_trace_near_0_has_an_interval_that_ends_there():
+    """Of 8 groups of a steep minority the symmetric interval would reach below 0."""
+    generator = Generator().manual_seed(3)
+    x = torch.zeros(4096, 2, dtype=torch.float64)
+    x[:6] = 30 * torch.randn(6, 2, generator=generator, dtype=torch.float64)
+    x = x[torch.randperm(4096, generator=generator)]
+    batch = Batch((x,), x.sum(1, keepdim=True))
+    model = nn.Linear(2, 1, bias=False).double()
+    subject = Subject(model=model, test=[batch], train=[batch], task=VALUES, objective=risk(VALUES))
+    found = trace(subject)
+    assert float(found.printed[0]) < 0 == float(found.shown[0])
+    assert float(found.shown[1]) >= 2 * float(x.square().sum(1).mean())

@@ -1,11 +1,12 @@
 """Copies of rows, and what chance gives of them."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
 from sklearn.model_selection import train_test_split
 from torch import nn
 
@@ -13,7 +14,16 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.loop import risk
-from margin.theory.evidence.duplicates import duplicates, leak, near_duplicates, overlap, unseen_draws
+from margin.theory.evidence.duplicates import (
+    _near,
+    _nearness,
+    duplicates,
+    leak,
+    near_duplicates,
+    overlap,
+    spectra,
+    unseen_draws,
+)
 from margin.theory.prediction.held_out import independent_draws
 from margin.theory.prediction.risk import accuracy
 
@@ -176,16 +186,103 @@ def test_labels_that_contradict_are_counted() -> None:
     assert counted(subject)["rows whose equals have another label"] == 3
 
 
-@pytest.mark.parametrize("dim", [2, 8, 40])
+@pytest.mark.parametrize("dim", [1, 2, 8, 40])
 def test_near_duplicates_are_those_that_were_planted(dim: int) -> None:
-    """Named by chance with probability .01 in data without one: three seeded samples name none."""
+    """Named by chance with probability .002 in data without one: four seeded samples name none."""
     generator = torch.Generator().manual_seed(dim)
     x, train = (torch.randn(n, dim, generator=generator, dtype=torch.float64) for n in (200, 1000))
     assert len(near_duplicates(x, train).rows) == 0
-    x[:7] = train[:7] + 1e-5 * torch.randn(7, dim, generator=generator, dtype=torch.float64)
+    x[:7] = train[:7] + 1e-8 * torch.randn(7, dim, generator=generator, dtype=torch.float64)
     assert near_duplicates(x, train).rows.tolist() == list(range(7))
     x[7] = train[9]  # equal rows are counted elsewhere
     assert near_duplicates(x, train).rows.tolist() == list(range(7))
+    twice = torch.cat((train, train))  # a row that is in training twice has a copy all the same
+    assert near_duplicates(x, twice).rows.tolist() == list(range(7))
+
+
+def test_the_nearness_by_loops() -> None:
+    """min(second nearest of x, nearest of its neighbor) over the distance; a training row without itself."""
+    generator = torch.Generator().manual_seed(3)
+    x, train = (torch.randn(n, 3, generator=generator, dtype=torch.float64).numpy() for n in (20, 30))
+
+    def near(row, others):
+        return sorted((float(np.linalg.norm(row - other)), i) for i, other in others)
+
+    def expected(row, own=None):
+        (first, b), (second, _), *_ = near(row, [(i, r) for i, r in enumerate(train) if i != own])
+        others = [(i, r) for i, r in enumerate(train) if i not in (b, own)]
+        return math.log(min(second, near(train[b], others)[0][0]) / first), b
+
+    for rows, own in ((x, None), (train, torch.arange(30))):
+        nearness, nearest = _nearness(torch.tensor(rows), torch.tensor(train), own)
+        found = [expected(row, None if own is None else i) for i, row in enumerate(rows)]
+        assert nearness.tolist() == pytest.approx([t for t, _ in found], abs=1e-9)
+        assert nearest.tolist() == [b for _, b in found]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("load", [load_digits, load_iris, load_breast_cancer, load_diabetes])
+def test_data_without_copies_have_no_near_duplicates(load, seed: int) -> None:
+    """Random splits of sets as they are, digits as tables and as images."""
+    x, y = load(return_X_y=True)
+    name = "held-out rows nearly equal to a training row"
+    assert counted(split((x, (y > y.mean()).astype(int)), seed))[name] == 0
+    if load is load_digits:
+        assert counted(split((x.reshape(-1, 1, 8, 8), y), seed))[name] == 0
+
+
+def shifted(images):
+    moved = np.zeros_like(images)
+    moved[..., 1:] = images[..., :-1]
+    return moved
+
+
+EDITS = {
+    "noise": lambda x, rng: x + 0.3 * rng.normal(size=x.shape),  # 2 % of the range
+    "shift": lambda x, rng: shifted(x),
+    "brightness": lambda x, rng: np.clip(x + 1, 0, 16),
+    "contrast": lambda x, rng: 0.7 * x,
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize(("planted", "least"), [(0, 0), (3, 2), (40, 34), (300, 255)])
+def test_edited_copies_of_images_are_found(edit: str, planted: int, least: int) -> None:
+    """Of the copies seven in eight at least, and nothing else; mutants: without spectra no shift is found."""
+    x, y = load_digits(return_X_y=True)
+    x = x.reshape(-1, 1, 8, 8)
+    x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.25, random_state=1)
+    x_test = x_test.copy()
+    x_test[:planted] = EDITS[edit](x_train[:planted], np.random.default_rng(0))
+    near = _near(subject_of(x_test, y_test, x_train, y_train))
+    assert int((near.rows < planted).sum()) >= least
+    assert int((near.rows >= planted).sum()) == 0
+
+
+@pytest.mark.parametrize("edit", ["shift", "contrast"])
+def test_copies_are_found_where_training_has_its_own(edit: str) -> None:
+    """A set that was made larger by edited copies before its split: a third of training has a twin."""
+    x, _ = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    x = x[rng.permutation(len(x))[:1200]].reshape(-1, 1, 8, 8)
+    both, origin = np.concatenate((x, EDITS[edit](x[:360], rng))), np.r_[np.arange(1200), np.arange(360)]
+    order = rng.permutation(1560)
+    test, train = order[:390], order[390:]
+    near = _near(subject_of(both[test], 0 * test, both[train], 0 * train))
+    copied = np.isin(origin[test], origin[train])
+    assert copied.sum() > 100
+    assert copied[near.rows.numpy()].all()
+    assert len(near.rows) >= 0.8 * copied.sum()
+
+
+def test_what_shift_and_light_change_is_not_in_a_spectrum() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(5, 3, 6, 7, generator=generator, dtype=torch.float64)
+    moved = 0.4 * images.roll((2, -1), (2, 3)) + 3
+    torch.testing.assert_close(spectra(moved), spectra(images), rtol=0, atol=1e-12)
+    assert not torch.allclose(spectra(images.flip(2)), spectra(images), atol=1e-3)
+    blank = torch.full((2, 1, 4, 4), 7.0, dtype=torch.float64)
+    assert spectra(blank).tolist() == torch.zeros(2, 16).tolist()
 
 
 def test_near_duplicates_of_digits() -> None:
@@ -199,3 +296,4 @@ def test_near_duplicates_of_digits() -> None:
     planted = subject_of(edited, y_test, x_train, y_train)
     assert counted(planted)["held-out rows that stand in the training part"] == 0
     assert counted(planted)["held-out rows nearly equal to a training row"] >= 18
+    assert "copies that were edited: 0, 1, 2, 3, 4, 5, 6, 7 and " in duplicates(planted).remarks[-1]

@@ -64,12 +64,27 @@ def test_one_shifted_feature_is_named_and_refutes_the_gap_alone() -> None:
     x[:, 2] += 0.5
     moved = with_test(subject, x)
     found = shift(moved)
-    assert found.remarks[0].endswith("training and held-out part differ in feature 2.")
+    said = "Training and held-out part differ in feature 2"
+    assert found.remarks == (f"{said}, by tests at a family-wise level of 1%.",)
     assert dict(zip(found.labels, found.value.tolist(), strict=True))["feature 2"] < LEVEL
     assert same_distribution(moved).status == "refuted"
     assert gap(moved).verdict is Verdict.UNFOUNDED
     assert same_distribution(subject).status == "sampled"
     assert gap(subject).verdict is Verdict.MEASURED
+
+
+@pytest.mark.parametrize(("outside", "named"), [(0.4, False), (0.6, True)])
+def test_the_ranges_of_a_feature_in_other_units_are_named(outside: float, named: bool) -> None:
+    """Where most held-out rows lie outside the training part's range, and not where they lie at its end."""
+    subject = leak(0)
+    x, low, high = subject.test[0].inputs[0].clone(), *subject.train[0].inputs[0].aminmax(dim=0)
+    x[:, 2] = high[2]
+    x[: round(outside * len(x)), 2] = 255.0
+    said = (
+        f" (held out in [{high[2]:.4g}, 255], in training in [{low[2]:.4g}, {high[2]:.4g}])" if named else ""
+    )
+    words = f"Training and held-out part differ in feature 2{said}, by tests"
+    assert shift(with_test(subject, x)).remarks[0].startswith(words)
 
 
 def test_features_that_differ_only_together() -> None:

@@ -122,11 +122,23 @@ def test_missing_and_rare_classes_are_named() -> None:
     assert (
         labeled(classes(replace(named, test=[named.test[0]._replace(weight=weight)])))["yes, held-out"] == 4
     )
+    weight *= 0.5  # an example that weighs less is one all the same
+    assert (
+        labeled(classes(replace(named, test=[named.test[0]._replace(weight=weight)])))["yes, held-out"] == 4
+    )
     assert set(labeled(classes(replace(named, train=())))) == {
         "no, held-out",
         "yes, held-out",
         "never, held-out",
     }
+
+
+def test_classes_that_the_model_scores_and_no_label_names() -> None:
+    """Four scores, labels 0 and 1: the outputs were made for other labels."""
+    found = classes(replace(leak(0), model=torch.nn.Linear(5, 4, dtype=torch.float64)))
+    assert found.remarks == tuple(
+        f"Classes without a {kind} example: class 2, class 3." for kind in ("held-out", "training")
+    )
 
 
 def test_a_thousand_classes_show_the_rarest() -> None:

@@ -24,9 +24,11 @@ from margin.theory.prediction.calibration import (
     has_two_classes,
     negative_log_likelihood,
     nll,
+    reading_of,
     reliability,
+    signed_errors,
 )
-from margin.theory.prediction.held_out import stated
+from margin.theory.prediction.held_out import Terms, stated
 
 CLAIMS = [ece, binary_ece, brier, nll]
 
@@ -330,3 +332,42 @@ def test_the_interval_is_its_formula_on_halves_whose_signs_differ(n):
     assert high == pytest.approx(min(error + h, 1.0), rel=1e-9)
     assert low == pytest.approx(max(crossed.mean() - h, 0.0), rel=1e-9)
     assert n < 100 or low > 0.1
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.15])
+def test_forecasts_of_one_example_err_together(shift):
+    """Events of an example happen with p plus an amount of its own, of mean -shift: the error is the shift.
+
+    Of 200 samples 5 % would miss at the most, 10; more than 26 with probability 1e-5. Taken for independent
+    events they miss 60 or more at shift 0, where they seem not to be calibrated.
+    """
+    generator, missed, wide = Generator().manual_seed(4), 0, 0.0
+    n, size = 30, 60
+    weight = torch.ones(n * size, dtype=torch.float64)
+    terms = Terms(weight, weight, torch.arange(n).repeat_interleave(size))
+    for _ in range(200):
+        p = 0.6 + 0.25 * torch.rand(n * size, generator=generator, dtype=torch.float64)
+        own = 0.3 * (torch.rand(n, generator=generator, dtype=torch.float64) - 0.5) - shift
+        happened = torch.rand(n * size, generator=generator, dtype=torch.float64) < p + own[terms.example]
+        found = reading_of(p, happened.double(), terms, bins=15, level=0.95, resamples=100)
+        missed, wide = missed + (not found.low <= shift <= found.high), wide + found.high - found.low
+    assert missed <= 26
+    assert wide / 200 < 0.2  # Kish's 30 examples would allow 0.4
+
+
+def test_signs_of_examples_measure_what_chance_does():
+    """Against draws of the outcomes themselves, with an amount of each example's own, 0 in the mean."""
+    n, size, generator = 60, 200, Generator().manual_seed(6)
+    p = 0.6 + 0.25 * torch.rand(n * size, generator=generator, dtype=torch.float64)
+    weight = torch.ones(n * size, dtype=torch.float64)
+    terms = Terms(weight, weight, torch.arange(n).repeat_interleave(size))
+
+    def outcomes() -> torch.Tensor:
+        own = 0.3 * (torch.rand(n, generator=generator, dtype=torch.float64) - 0.5)
+        return torch.rand(n * size, generator=generator, dtype=torch.float64) < p + own[terms.example]
+
+    drawn = torch.stack([expected_calibration_error(p, outcomes()) for _ in range(300)])
+    signed = signed_errors(p, outcomes(), terms, generator, resamples=2000)
+    assert float(signed.mean()) == pytest.approx(float(drawn.mean()), rel=0.1)
+    assert float(signed.std()) == pytest.approx(float(drawn.std()), rel=0.25)
+    assert float(calibrated_errors(p, generator, resamples=100).mean()) < 0.75 * float(drawn.mean())

@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
+from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.auditing.subject.subjects import subject_of
 from margin.core.catalog import claims
 from margin.core.findings import NotAsked, Verdict
@@ -22,8 +23,10 @@ from margin.theory.prediction.failures import (
     halves,
     mislabeled,
     mislabeled_demo,
+    place_words,
     segments,
     segments_of,
+    shown_count,
     worst_segment,
 )
 from margin.theory.prediction.held_out import stated
@@ -127,6 +130,37 @@ def test_a_constant_model_suspects_no_more_than_chance_and_a_broken_one_fails():
     broken[7] = math.nan
     failed = mislabeled(stated(broken, labels))
     assert failed.verdict is Verdict.FAILED and "index 7" in failed.failure and not failed.remarks
+
+
+def test_a_suspect_among_pixels_is_named_by_its_place():
+    """Two images of 3 x 4 pixels, sure of the truth: four labels are swapped."""
+    truth = torch.arange(12).reshape(3, 4) % 2
+    labels, p = truth.repeat(2, 1, 1), 0.05 + 0.9 * nn.functional.one_hot(truth.repeat(2, 1, 1), 2).double()
+    for place in ((0, 1, 3), (1, 0, 2), (1, 2, 1), (1, 2, 2)):
+        labels[place] = 1 - labels[place]
+    p[1, 2, 1] = torch.tensor([0.01, 0.99]) if truth[2, 1] == 1 else torch.tensor([0.99, 0.01])
+    found = mislabeled(stated(p.log(), labels, task=PLACE_CLASSES))
+    assert found.value.item() == 4
+    places = zip(*(found.curves[name].tolist() for name in ("row", "place 0", "place 1")), strict=True)
+    assert list(places) == [(1, 2, 1), (0, 1, 3), (1, 0, 2), (1, 2, 2)]
+    first, second = found.remarks
+    assert first.startswith("Held-out example 1, row 2, column 1: labeled") and "(2 more of its" in first
+    assert second.startswith("Held-out example 0, row 1, column 3: labeled") and second.endswith("has 0.95.")
+    weight = torch.ones(2, 3, 4)
+    weight[1, 2] = 0  # the last row of the second image does not count
+    fewer = mislabeled(stated(p.log(), labels, weight, task=PLACE_CLASSES))
+    assert [fewer.curves[name].tolist() for name in ("row", "place 0", "place 1")] == [[0, 1], [1, 0], [3, 2]]
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [((), "1,234"), ((5,), "1,234, position 5"), ((5, 1000), "1,234, row 5, column 1,000"),
+     ((0, 1, 2), "1,234, plane 0, row 1, column 2"),
+     ((0, 1, 2, 3), "1,234, axis 1 0, axis 2 1, axis 3 2, axis 4 3")],
+)  # fmt: skip
+def test_places_in_words(place, words):
+    assert place_words(1234, place) == words
+    assert [shown_count(x) for x in (2.345, 99.9, 1234.5)] == ["2.35", "99.9", "1,234"]
 
 
 class Flags(nn.Module):

@@ -12,7 +12,7 @@ from margin.core.types import Batch
 from margin.data.examples import Arrays, InOrder
 from margin.data.open import open_data
 from margin.engine.loop import risk
-from margin.runs.training import train
+from margin.runs.verbs import train
 from margin.theory.prediction.held_out import (
     held_out_answers,
     held_out_terms,

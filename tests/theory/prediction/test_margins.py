@@ -8,8 +8,9 @@ import torch
 from scipy.stats import binom
 from torch import Generator
 
+from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.findings import Verdict
-from margin.core.tasks import HALFSPACE
+from margin.core.tasks import CLASSES, HALFSPACE
 from margin.theory.prediction.held_out import stated
 from margin.theory.prediction.margins import demo, distribution, output_margins, quantile_interval
 from margin.theory.prediction.risk import accuracy
@@ -103,3 +104,20 @@ def test_nan_outputs_fail_the_finding():
 
 def test_no_example_of_weight_above_0_fails():
     assert distribution(stated(torch.zeros(4, 3), torch.zeros(4).long(), torch.zeros(4))).verdict == "failed"
+
+
+def test_terms_of_an_example_widen_the_interval_of_a_quantile():
+    """Twenty terms an example that are all alike are one draw; independent ones twenty."""
+    rng = np.random.default_rng(0)
+    own, apart = np.repeat(rng.normal(size=(200, 1)), 20, axis=1), rng.normal(size=(200, 20))
+
+    def width(margins: np.ndarray, examples: int) -> float:
+        scores = torch.tensor(np.stack((margins, np.zeros_like(margins)), -1)).reshape(examples, -1, 2)
+        labels = torch.zeros(scores.shape[:2], dtype=torch.int64)
+        if scores.shape[1] == 1:
+            scores, labels = scores[:, 0], labels[:, 0]
+        found = distribution(stated(scores, labels, task=CLASSES if labels.ndim == 1 else PLACE_CLASSES))
+        return float(found.interval[1][1] - found.interval[0][1])
+
+    assert width(own, 200) == pytest.approx(width(own[:, :1], 200))
+    assert width(apart, 200) == pytest.approx(width(apart, 4000), rel=0.15)

@@ -11,7 +11,7 @@ from torch import Generator
 from margin.core.findings import NotAsked, Verdict
 from margin.core.tasks import VALUES
 from margin.theory.prediction.confusion import demo as classes_demo
-from margin.theory.prediction.held_out import Terms, stated
+from margin.theory.prediction.held_out import Answered, Terms, held_out_answers, stated
 from margin.theory.prediction.residuals import (
     demo,
     has_values,
@@ -20,7 +20,7 @@ from margin.theory.prediction.residuals import (
     r2,
     ratio_interval,
     rmse,
-    squared_deviations,
+    unexplained,
 )
 
 CLAIMS = [mae, rmse, r2]
@@ -81,11 +81,10 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(n):
     ones, index = torch.ones(n).double(), torch.arange(n)
     for _ in range(2000):
         x, e = torch.randn(2, n, generator=generator, dtype=torch.float64)
-        spread = squared_deviations(x + e, ones, torch.zeros(n).long())
         intervals = (
             (mean_interval(Terms(e.abs(), ones, index)), math.sqrt(2 / math.pi)),
             (ratio_interval(Terms(e.square(), ones, index), ones), 1.0),
-            (ratio_interval(Terms(e.square(), ones, index), spread), 0.5),
+            (unexplained(Answered(x, x + e, ones, index), torch.zeros(n).long()), 0.5),
         )
         covered += torch.tensor([float(low <= truth <= high) for (_, low, high), truth in intervals])
     assert bool(((covered / 2000 >= 0.93) & (covered / 2000 <= 0.97)).all()), covered
@@ -149,9 +148,34 @@ def test_only_predictions_of_values_have_residuals():
     assert not has_values(classes_demo())
 
 
-@pytest.mark.parametrize(("count", "said"), [(99, True), (100, False)])
-def test_r2_says_where_its_interval_is_too_narrow(count, said):
-    targets = torch.arange(float(count)).double()
-    remarks = r2(stated(targets + 1, targets, task=VALUES)).remarks
-    assert bool(remarks) is said
-    assert not said or "there are 99 examples" in remarks[0]
+def test_the_interval_of_r2_is_the_jackknifes():
+    """Each example left out with its part in the mean, of two components and unequal weights."""
+    generator = Generator().manual_seed(8)
+    targets, off = torch.randn(2, 12, 2, generator=generator, dtype=torch.float64)
+    weight = 0.5 + torch.rand(12, generator=generator, dtype=torch.float64)
+    outputs = targets + 0.4 * off
+
+    def unexplained_share(keep):
+        y, e, w = targets[keep], (outputs - targets)[keep], weight[keep, None]
+        mean = (w * y).sum(0) / w.sum()
+        return float((w * e.square()).sum() / (w * (y - mean).square()).sum())
+
+    rows = torch.arange(12)
+    logs = torch.tensor([math.log(unexplained_share(rows != i)) for i in range(12)]).double()
+    stderr = math.sqrt(11 / 12 * float((logs - logs.mean()).square().sum()))
+    share, factor = unexplained_share(rows >= 0), math.exp(t.ppf(0.975, 11) * stderr)
+    found = r2(stated(outputs, targets, weight, task=VALUES))
+    assert found.value.item() == pytest.approx(1 - share, rel=1e-12)
+    assert [float(end) for end in found.interval] == pytest.approx([1 - share * factor, 1 - share / factor])
+
+
+@pytest.mark.parametrize("n", [30, 100])
+def test_the_interval_of_r2_covers_it_where_examples_are_few(n):
+    """2,000 samples: 93 .. 97 % but for 1 in 25,000 seeds; the delta method's hold 92 % of 30."""
+    generator, covered = Generator().manual_seed(4), 0
+    for _ in range(2000):
+        x, e = torch.randn(2, n, generator=generator, dtype=torch.float64)
+        answered = held_out_answers(stated(x, x + 0.5 * e, task=VALUES))
+        _, low, high = unexplained(answered, torch.zeros(n).long())
+        covered += low <= 0.2 <= high
+    assert 0.93 <= covered / 2000 <= 0.97

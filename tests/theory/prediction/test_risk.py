@@ -4,11 +4,14 @@ import dataclasses
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
-from scipy.stats import binomtest
+from scipy.stats import beta, binomtest, norm
+from scipy.stats import t as student
 from torch import Generator, nn
 
+from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE, VALUES
 from margin.core.types import Batch
@@ -99,6 +102,25 @@ def test_unequal_weights_widen_the_interval():
     width = [float(f.interval[1] - f.interval[0]) for f in (plain, uneven)]
     # Kish: 100 such weights are worth 500^2 / (50 * 81 + 50) = 60.98 examples.
     assert width[1] == pytest.approx(width[0] * math.sqrt(100 / 60.98), rel=0.02)
+
+
+def test_accuracy_of_pixels_has_the_interval_of_how_images_differ():
+    """Eight images of 50 pixels, 30 to 50 of them right: the error of the design in numpy, scipy's beta."""
+    hits = np.array([30, 50, 45, 41, 47, 38, 50, 44])
+    labels = torch.zeros(8, 5, 10, dtype=torch.int64)
+    wrong = torch.arange(50).expand(8, 50) >= torch.tensor(hits)[:, None]
+    outputs = torch.nn.functional.one_hot(wrong.long(), 2).double().reshape(8, 5, 10, 2)
+    found = accuracy(stated(outputs, labels, task=PLACE_CLASSES))
+    p, spread = hits.mean() / 50, (hits / 50).std(ddof=1) / math.sqrt(8)
+    off = hits - hits.mean()
+    freedom = min(7, 16 / ((off**4).mean() / (off**2).mean() ** 2 - 1))
+    n = p * (1 - p) / spread**2 * (norm.ppf(0.975) / student.ppf(0.975, freedom)) ** 2
+    ends = beta.ppf(0.025, p * n, n - p * n + 1), beta.ppf(0.975, p * n + 1, n - p * n)
+    assert float(found.value) == pytest.approx(p)
+    assert [float(end) for end in found.interval] == pytest.approx(list(ends), rel=1e-6)
+    assert found.statement.endswith("with its 95% interval, of how examples differ.")
+    one = accuracy(stated(outputs[:, 0, 0], labels[:, 0, 0]))
+    assert one.statement.endswith("with its exact 95% interval.")
 
 
 def test_accuracy_is_the_evaluations():

@@ -1,6 +1,5 @@
 """Questions put to a subject one after the other, and the audit that their answers make."""
 
-import hashlib
 import json
 import math
 import platform
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from margin.auditing.asking.budget import Budget
+from margin.auditing.asking.budget import Budget, count
+from margin.auditing.asking.identity import OUTPUTS, Part, fingerprint, identity_of, outputs_digest
 from margin.auditing.asking.outcomes import FILE, outcomes, write_outcomes
 from margin.auditing.asking.requirements import Judgment, Requirement, Status, check_requirement
 from margin.auditing.asking.side_effects import Snapshot, give_back_memory
@@ -28,11 +28,14 @@ from margin.core.catalog import Claim, nearest, resolve
 from margin.core.findings import Finding, NotAsked, Subject, Verdict, finding_of
 from margin.data.files.writing import write_whole
 from margin.engine.evaluation import counts
+from margin.engine.schema import sealed
 from margin.theory.prediction.held_out import Terms
 
 if TYPE_CHECKING:
     from polars import DataFrame
     from rich.console import RenderableType
+
+    from margin.auditing.asking.reuse import Earlier
 
 INTERRUPTED = "interrupted"
 """Why a claim was not asked, where the audit was stopped."""
@@ -62,6 +65,8 @@ class Answer:
         seconds: How long the answer took.
         skipped: Why a claim was not asked ("interrupted"), or cannot be; "" where it was.
         broken: The traceback of what a claim raised: a defect of ours.
+        most: How many examples it drew at most, where that is fewer than it says itself; None.
+        held_out: How many held-out examples stood for all; None: all of them were there.
     """
 
     claim: Claim
@@ -70,6 +75,8 @@ class Answer:
     seconds: float
     skipped: str = ""
     broken: str = ""
+    most: int | None = None
+    held_out: int | None = None
 
     @property
     def absence(self) -> str:
@@ -90,6 +97,8 @@ class Answer:
             "skipped": self.skipped,
             "broken": self.broken,
             "seconds": round(self.seconds, 3),
+            "most": self.most,
+            "held_out": self.held_out,
         }
 
 
@@ -110,6 +119,7 @@ class Audit:
         fail_on: The verdicts by which the audit fails.
         outcomes: What each held-out example came to, by name: its loss, whether it was right.
         interrupted: Whether it was stopped before every claim was asked.
+        identity: The digests of what was audited, by which another audit of it takes these answers over.
     """
 
     title: str
@@ -124,6 +134,7 @@ class Audit:
     fail_on: tuple[Verdict, ...] = FAIL_ON
     outcomes: Mapping[str, Terms] = field(default_factory=dict)
     interrupted: bool = False
+    identity: Mapping[Part, str] = field(default_factory=dict)
 
     @cached_property
     def findings(self) -> dict[str, Finding]:
@@ -164,6 +175,7 @@ class Audit:
             "counts": {str(verdict): count for verdict, count in self.counts.items()},
             "assumed": list(self.assumed),
             "facts": _plain(self.facts),
+            "identity": dict(self.identity),
             "answers": [answer.as_json() for answer in self.answers],
             "requirements": [judgment.as_json() for judgment in self.judgments],
             "hardest": None if self.worst_examples is None else self.worst_examples.as_json(),
@@ -179,7 +191,8 @@ class Audit:
 
         Args:
             directory: Where; it is made if it does not exist.
-            force: Whether an audit that is there is replaced.
+            force: Whether an audit that is there is replaced, which this one does not continue: one of the
+                same weights and data, of which this one has every finding.
 
         Returns:
             The report.
@@ -188,10 +201,13 @@ class Audit:
             FileExistsError: There is a file of that name, or an audit that is not to be replaced.
         """
         place = Path(directory)
-        check_free(place, force=force)
+        replaced = (place / "findings.json").is_file() and not force
+        continued = replaced and resolve("margin.auditing.asking.reuse:continues")(self, place)
+        check_free(place, force=force or continued)
         place.mkdir(parents=True, exist_ok=True)
-        document = json.dumps(self.as_json(), indent=1, allow_nan=False)
-        (place / FILE).unlink(missing_ok=True)
+        document = json.dumps(sealed(self.as_json()), indent=1, allow_nan=False)
+        if not continued:
+            (place / FILE).unlink(missing_ok=True)
         if self.outcomes:
             write_outcomes(place / FILE, self.outcomes)
         write_whole(place / "findings.json", document.encode())
@@ -274,7 +290,7 @@ class Interrupted(KeyboardInterrupt):
         self.audit = audit
 
 
-# 11 parameters: what is asked of what, how far it may go, and what is shown beside the answers
+# 12 parameters: what is asked of what, how far it may go, and what is shown beside the answers
 def ask(
     subject: Subject,
     claims: Iterable[Claim],
@@ -288,6 +304,7 @@ def ask(
     minutes: float = math.inf,
     began: float | None = None,
     everything: bool = True,
+    earlier: "Earlier | None" = None,
 ) -> Audit:
     """Put every claim to the subject that it applies to; none may leave a trace.
 
@@ -304,6 +321,8 @@ def ask(
             examples where that saves time; one that does not fit into what remains is listed as not asked.
         began: When that time began, by ``time.perf_counter``; now, if not given.
         everything: Whether claims are asked that should be named; a required one always is.
+        earlier: An earlier audit, whose findings are taken over if it is of the same subject, those of other
+            claims too.
 
     Returns:
         The audit, its answers in the order of the claims. One that cannot be asked says why: it raised
@@ -311,6 +330,7 @@ def ask(
         traceback kept, and the others are asked all the same; the audit has then failed.
 
     Raises:
+        FileExistsError: The earlier audit is of another subject, and must not be replaced.
         Interrupted: Ctrl-C came; it holds the audit of what was answered.
         RuntimeError: A claim left a trace in the model, the examples or a global generator.
         ValueError: A requirement is about a claim that does not apply, or an element that is not there.
@@ -318,30 +338,43 @@ def ask(
     claims = list(claims)
     plan = Budget(subject, minutes, began=began, named=len(claims) if everything else 0)
     check_required(subject, claims, requirements)
-    known = {**facts_of(subject), **(facts or {})}
+    known, identity = {**facts_of(subject), **(facts or {})}, identity_of(subject)
     answers: dict[str, Answer] = {}
     required = [requirement.claim for requirement in requirements]
     interrupted, hard, came_to = False, None, {}
-    subject = plan.within(subject)
+    whole, subject = subject, plan.within(subject)
     try:
         before = Snapshot.of(subject)
+        if earlier is not None and (earlier := earlier.of(whole, identity)).showed_examples:
+            hard, came_to = worst_examples(whole), outcomes(whole)
         for position, claim in enumerate(plan.order(claims, required), 1):
+            if stands := earlier and earlier.standing(
+                claim, *_fewer(subject, claim, plan, plan.drawn(claim))
+            ):
+                answers[claim.name] = stands
+                continue
             if progress is not None:
                 progress(claim, position, len(claims))
             left = "" if everything or claim in required else claim.by_name
             answers[claim.name] = _answer(subject, claim, plan, before, f"{left}{BY_NAME}" if left else "")
             _judgments(requirements, answers)  # a label that means no element is told at once
-        if plan.can_name_the_worst:
+        if hard is None and plan.can_name_the_worst:
             hard, came_to = worst_examples(subject), outcomes(subject)
     except KeyboardInterrupt:
         interrupted = True
+    else:
+        if whole is subject and "outputs on test" in whole.kept:  # computed for others
+            identity[OUTPUTS] = outputs_digest(whole)
     finally:
+        whole.kept.clear()
         subject.kept.clear()
-    for claim in claims:
-        answers.setdefault(claim.name, Answer(claim, None, "", 0.0, INTERRUPTED))
+    answers = {c.name: answers.get(c.name, Answer(c, None, "", 0.0, INTERRUPTED)) for c in claims}
+    if earlier is not None:
+        answers = earlier.joined(answers)
+        known["earlier audit"] = earlier.said(answers.values())
     audit = Audit(
         title=title or subject.model._get_name(),
-        answers=tuple(answers[claim.name] for claim in claims),
+        answers=tuple(answers.values()),
         assumed=(*subject.assumed, *plan.assumed),
         facts=known,
         history=tuple(history),
@@ -352,6 +385,7 @@ def ask(
         fail_on=tuple(fail_on),
         outcomes=came_to,
         interrupted=interrupted,
+        identity={**(earlier.identity if earlier else {}), **identity},
     )
     if interrupted:
         raise Interrupted(audit)
@@ -385,6 +419,14 @@ def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer
     return tuple(made)
 
 
+def _fewer(subject: Subject, claim: Claim, plan: Budget, most: int | None) -> tuple[int | None, int | None]:
+    """How many examples a claim draws at most, and how many held-out ones stand for all; None: not fewer."""
+    batches = subject.train if claim.cost.part == "train" and len(subject.train) else subject.test
+    says_itself = min(count(batches), claim.cost.limit or math.inf)
+    fewer = None if most is None or most >= says_itself else most
+    return fewer, count(subject.test) if plan.drawn_of_test else None
+
+
 def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwanted: str) -> Answer:
     try:
         refusal = claim.refusal(subject, plan.needs)
@@ -414,7 +456,7 @@ def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwa
         raise RuntimeError(
             f"asking must leave no trace: claim {claim.name} was asked and {difference}\n{broken}"
         )
-    return Answer(claim, finding, "", seconds, skipped, broken)
+    return Answer(claim, finding, "", seconds, skipped, broken, *_fewer(subject, claim, plan, most))
 
 
 def _span(subject: Subject) -> tuple[float, float] | None:
@@ -439,7 +481,7 @@ def facts_of(subject: Subject) -> dict[str, Fact]:
         facts["type, device"] = f"{str(parameters[0].dtype).removeprefix('torch.')}, {parameters[0].device}"
     python = f"Python {platform.python_version()}"
     return facts | {
-        "held-out fingerprint": _fingerprint(subject.test)[:16],
+        "held-out fingerprint": fingerprint(subject, "test")[:16],
         "versions": f"margin {version('margin')}, torch {torch.__version__}, {python}",
     }
 
@@ -447,26 +489,6 @@ def facts_of(subject: Subject) -> dict[str, Fact]:
 def _examples(batches: Iterable[Any]) -> int:
     """Examples that count: a batch's rows, less those of weight 0."""
     return sum(int(counts(batch).sum()) for batch in batches)
-
-
-def _fingerprint(batches: Iterable[Any]) -> str:
-    """SHA-256 over types, shapes and bytes of inputs, targets and weights, however they are batched."""
-    digests: dict[str, Any] = {}
-    for batch in batches:
-        tensors = {f"input {i}": x for i, x in enumerate(batch.inputs)}
-        tensors |= {"targets": batch.targets, "weight": batch.weight}
-        for name, tensor in tensors.items():
-            if tensor is None:
-                continue
-            head = f"{name} {tuple(tensor.shape[1:])} {tensor.dtype}".encode()
-            digests.setdefault(name, hashlib.sha256(head)).update(_bytes(tensor))
-    return hashlib.sha256("".join(d.hexdigest() for d in digests.values()).encode()).hexdigest()
-
-
-def _bytes(tensor: Tensor) -> Any:
-    return (
-        tensor.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
-    )
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

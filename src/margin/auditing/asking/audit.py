@@ -12,6 +12,7 @@ from torch import nn
 from margin.auditing.asking.answers import FAIL_ON, Audit, Progress, ask
 from margin.auditing.asking.budget import claims_named
 from margin.auditing.asking.requirements import requirement_of
+from margin.auditing.asking.reuse import Earlier, earlier_of
 from margin.auditing.subject.predictions import (
     is_estimator,
     subject_of_predictions,
@@ -29,7 +30,7 @@ MINUTES = 2.0
 """What an audit may take, where nothing else is said."""
 
 
-# 15 parameters: the model, its data and how both are read; what is asked, required and allowed
+# 16 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
     model: Any = None,
     data: Any = None,
@@ -47,13 +48,15 @@ def audit(
     fail_on: Sequence[str] = FAIL_ON,
     minutes: float = MINUTES,
     progress: Progress | None = None,
+    reuse: str | Path | Audit | Earlier | None = None,
 ) -> Audit:
     """Put every claim that applies to a model, and collect the findings.
 
     Args:
         model: Any module, a run or its directory, a fitted estimator of margin's or of scikit-learn's kind,
             or a subject.
-        data: Held-out examples: arrays ``(x, y)``, batches, or Data. A run brings its own.
+        data: Held-out examples: arrays ``(x, y)``, inputs by name with their target, a DataLoader, batches,
+            or Data. A run brings its own.
         claims: Patterns of claim names, such as ``theory/*`` or ``calibration``; without them every claim but
             those whose answer is known before or takes long, which are listed.
         task: How a module's outputs are read: classes, binary, multilabel, terms (a class at each place),
@@ -76,11 +79,15 @@ def audit(
             and the cheapest claims come first, dear ones are asked of fewer examples, which their findings
             say, and what does not fit is listed as not asked. inf for any time.
         progress: Called before each claim is asked.
+        reuse: An earlier audit, or the directory where one was saved. If it is of the same weights, data,
+            settings, code and versions, its findings are taken over, those of other claims too; else none is.
+            What became of it is the fact "earlier audit".
 
     Returns:
         The audit; it prints itself, and ``save(directory)`` writes findings and report.
 
     Raises:
+        FileNotFoundError: There is no earlier audit to reuse.
         Interrupted: Ctrl-C came; its ``audit`` holds what was answered.
         ValueError: The data do not fit the model, no claim has such a name, or a requirement is about a claim
             that does not apply.
@@ -99,6 +106,7 @@ def audit(
         minutes=minutes,
         began=began,
         everything=claims != "*" and list(claims) != ["*"],
+        earlier=None if reuse is None else earlier_of(reuse),
     )
     if predictions is not None or targets is not None:
         if model is not None or data is not None:

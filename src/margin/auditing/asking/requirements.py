@@ -20,7 +20,7 @@ import torch
 from margin.auditing.asking.budget import claim_named
 from margin.core.catalog import Claim, nearest
 from margin.core.findings import Finding, Verdict
-from margin.figures.digits import exact
+from margin.figures.digits import exact, figures
 
 PATTERN = re.compile(r"\s*([^@<>=\s]+)\s*(?:@(.+?))?\s*(>=|<=|>|<)\s*([^<>=\s]+)\s*")
 FORM = "a requirement is CLAIM[@LABEL] >=, <=, > or < NUMBER, as 'accuracy>=.9'"
@@ -211,9 +211,10 @@ def _why(judgment: Judgment, finding: Finding, low: Sequence[float], high: Seque
         return ""
     grave = [i for i, s in judgment.statuses.items() if s is status]
     name = f"{finding.labels[grave[0]]}: " if finding.labels else ""
-    span = f"the truth lies in [{low[grave[0]]:.4g}, {high[grave[0]]:.4g}]"
-    if low[grave[0]] == high[grave[0]]:
-        span = f"the value is {low[grave[0]]:.4g}"
+    ends = (low[grave[0]], high[grave[0]])
+    span = f"the truth lies in [{', '.join(figures(ends, ends[1] - ends[0]))}]"
+    if ends[0] == ends[1]:
+        span = f"the value is {exact(ends[0])}"
     counts = Counter(judgment.statuses.values())
     others = f" ({counts[status]} of {len(judgment.statuses)} elements)" if len(judgment.statuses) > 1 else ""
     if status is Status.MISSED:

@@ -14,11 +14,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from margin.core.findings import Subject, has_loss, has_targets
+from margin.core.tasks import MULTILABEL, class_accuracy
 from margin.core.types import Batch
 from margin.engine.evaluation import counts, eval_mode, expand_weight
 from margin.engine.loop import Risk
-from margin.theory.prediction.held_out import losses_of, outputs_of
+from margin.theory.prediction.failures import places_of
+from margin.theory.prediction.held_out import Terms, losses_of, outputs_of, per_example
 from margin.theory.prediction.margins import output_margins
+
+RIGHT = "share right"
+"""The column of an example that has a class at each of many places."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,15 +33,16 @@ class WorstExamples:
     Args:
         index: Position among the held-out examples that count, in their order.
         inputs: Their first input, in the user's units.
-        targets: Their targets.
-        predictions: The task's columns of each: class and probability, score, value.
+        targets: Their targets; None where an example has a class at each of many places.
+        predictions: The task's columns of each: class and probability, score, value; of many places the share
+            that is right.
         losses: Loss of each; NaN is the hardest of all.
         margins: Score of the label less the largest other score; None without classes.
     """
 
     index: Tensor
     inputs: Tensor
-    targets: Tensor
+    targets: Tensor | None
     predictions: Mapping[str, Tensor]
     losses: Tensor
     margins: Tensor | None
@@ -46,7 +52,8 @@ class WorstExamples:
 
     def as_json(self) -> list[dict[str, Any]]:
         """One record an example, without its input; non-finite numbers become strings."""
-        columns = {"index": self.index, "target": self.targets, **self.predictions, "loss": self.losses}
+        known = {"index": self.index, "target": self.targets, **self.predictions, "loss": self.losses}
+        columns = {name: column for name, column in known.items() if column is not None}
         if self.margins is not None:
             columns["margin"] = self.margins
         return [
@@ -64,7 +71,7 @@ def worst_examples(subject: Subject, count: int = 12) -> WorstExamples | None:
 
     Returns:
         None where the examples have no targets, losses and outputs do not belong to one example each, or an
-        example has a class at each of many places or several steps: no line of a table shows it.
+        example has values at several steps: no line of a table shows it.
 
     Raises:
         ValueError: ``count`` is not positive.
@@ -73,7 +80,8 @@ def worst_examples(subject: Subject, count: int = 12) -> WorstExamples | None:
         raise ValueError(f"count must be at least 1: got {count}")
     if not (has_loss(subject) and has_targets(subject)):
         return None
-    if (found := _of_outputs(subject, count)) is not None:
+    found = _of_places(subject, count) if _has_places(subject) else _of_outputs(subject, count)
+    if found is not None or _has_places(subject):
         return found
     kept: WorstExamples | None = None
     position = 0
@@ -109,6 +117,30 @@ def _of_outputs(subject: Subject, count: int) -> WorstExamples | None:
     )
 
 
+def _has_places(subject: Subject) -> bool:
+    """Whether an example has a class at each of several places: pixels, tokens."""
+    targets = subject.test[0].targets
+    several = targets is not None and targets.ndim > 1 and not targets.is_floating_point()
+    return several and subject.task.name != MULTILABEL.name
+
+
+def _of_places(subject: Subject, count: int) -> WorstExamples | None:
+    """They by the mean loss over the places of each; None where a loss is of no place."""
+    answers, losses = outputs_of(subject, "test").answers, losses_of(subject, "test")
+    example = places_of(subject)[:, 0]
+    if answers is None or not len(example) == len(losses.values) == len(answers.outputs):
+        return None
+    score = subject.task.scores.get("accuracy", class_accuracy)
+    right = score(answers.outputs, answers.targets).double()
+    columns = []
+    for values in (losses.values, right):
+        total, weight = per_example(Terms(values, losses.weight, example))
+        columns.append(total / weight)
+    index = _hardest(columns[0], None, count)
+    loss, share = (column[index] for column in columns)
+    return WorstExamples(index, _inputs(subject, index), None, {RIGHT: share}, loss, None)
+
+
 def _inputs(subject: Subject, index: Tensor) -> Tensor:
     """The first inputs of the examples at these positions among those that count."""
     wanted, found, first = set(index.tolist()), {}, 0
@@ -127,7 +159,7 @@ def _of_batch(subject: Subject, batch: Batch, generator: torch.Generator) -> Wor
         batch.targets is None
         or not losses.shape[:1] == batch.targets.shape[:1] == batch.inputs[0].shape[:1]
         or not isinstance(outputs, Tensor)
-        or batch.targets.ndim > (2 if batch.targets.is_floating_point() else 1)
+        or batch.targets.ndim > 2
     ):
         return None
     losses = _of_examples(losses.double(), batch.weight)
@@ -165,9 +197,11 @@ def _plain(value: Any) -> Any:
 
 def _columns(change: Callable[..., Tensor], *parts: WorstExamples) -> WorstExamples:
     """Every column of some examples, or of several such, changed by one function."""
-    index, inputs, targets, losses = (
-        change(*(getattr(part, name) for part in parts)) for name in ("index", "inputs", "targets", "losses")
+    index, inputs, losses = (
+        change(*(getattr(part, name) for part in parts)) for name in ("index", "inputs", "losses")
     )
+    labels = [part.targets for part in parts if part.targets is not None]
+    targets = change(*labels) if labels else None
     predictions = {name: change(*(part.predictions[name] for part in parts)) for name in parts[0].predictions}
     known = [part.margins for part in parts if part.margins is not None]
     margins = change(*known) if len(known) == len(parts) else None

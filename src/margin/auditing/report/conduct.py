@@ -19,7 +19,7 @@ from margin.theory.dynamics.finished import last_stretch
 
 SANDWICH = "robust/linf.sandwich"
 GAP, LOSS = "theory/risk.gap", "theory/risk.loss"
-FALLING = "theory/finished.falling"
+FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
 STEP_RATIO, EDGE = "theory/curvature.step_ratio", "theory/edge_of_stability.ratio"
 
 TEN_POINTS = 0.1
@@ -27,6 +27,12 @@ TEN_POINTS = 0.1
 
 SLIGHT = 0.01
 """Share of the mean loss by which it may change at the end of a finished training."""
+
+NEARLY = 0.05
+"""Share of a constant's loss by which a model must be below it that has learned anything to speak of."""
+
+TINY = 0.001
+"""Share of a constant's loss that no training needs to take away."""
 
 NEAR, FAR = 0.01, 0.05
 """Shares of an input's range: a change that nobody sees, and one that is noise."""
@@ -155,8 +161,51 @@ def _lost(evidence: Evidence, gap: Number) -> Sentence:
 
 
 def trained(evidence: Evidence) -> list[Sentence]:
-    """Whether the loss still falls, and whether the learning rate fits the curvature."""
-    return [*_falling(evidence), *_rate(evidence)]
+    """Whether the loss still falls, and whether the learning rate fits the curvature.
+
+    One sentence says whether it falls: that of the training's history, where it moved at the end or where
+    the gradient has nothing to warn of.
+    """
+    falling, step = _falling(evidence), _step(evidence)
+    moved = any(sentence.level == "warn" for sentence in falling)
+    warned = any(sentence.level == "warn" for sentence in step)
+    return [*(falling if moved or (falling and not warned) else step), *_rate(evidence)]
+
+
+def _step(evidence: Evidence) -> list[Sentence]:
+    """By how much one gradient step would lower the training loss, on examples left out of it too."""
+    gain, losses = evidence.number(GRADIENT), evidence.curve(GRADIENT, "loss: the same examples")
+    if gain is None or losses is None:
+        return []
+    height = float(losses[0])
+    best = height - float(losses[losses.isfinite()].min())
+    known = evidence.curve(GRADIENT, "loss: a constant")
+    constant = None if known is None else float(known[0])
+    worth = max(SLIGHT * abs(height), TINY * (constant or 0.0))
+    beside = "" if constant is None else f" (a constant's: {rounded(constant, 3)})"
+    drawn = evidence.findings[GRADIENT].sample
+    where = f" of {drawn}" if drawn else ""
+    loss = f"the training loss{where}, {rounded(height, 3)}{beside}"
+    if gain.below > 0 and gain.value > worth:
+        text = f"One gradient step still lowers {loss}, by {gain.text} on examples left out of the step."
+        if any(sentence.level == "bad" for sentence in memorized(evidence)):
+            return [Sentence("trained", "unknown", text, "", (GRADIENT,))]
+        todo = "Train longer, or let the learning rate fall at the end."
+        return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
+    if constant is not None and height > (1 - NEARLY) * constant:
+        text = (
+            f"The training loss{where}, {rounded(height, 3)}, is about a constant's, {rounded(constant, 3)}, "
+        )
+        text += f"and one gradient step hardly lowers it: by {gain.text} on examples left out of the step."
+        todo = "Check the learning rate and the scale of the inputs."
+        return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
+    others = f"by {rounded(best)}, on examples left out of the step by {gain.text}."
+    if best > worth:
+        text = f"One gradient step lowers {loss}, {others}"
+        todo = "More training may only memorize: let held-out examples decide."
+        return [Sentence("trained", "unknown", text, todo, (GRADIENT,))]
+    text = f"One gradient step hardly lowers {loss}: {others}"
+    return [Sentence("trained", asserted("good", [gain]), text, "", (GRADIENT,))]
 
 
 def _falling(evidence: Evidence) -> list[Sentence]:
@@ -171,16 +220,24 @@ def _falling(evidence: Evidence) -> list[Sentence]:
         return []
     run = float(steps[last][-1] - steps[last][0]) / 1000
     mean = float(losses[last].mean())
-    per = f"{slope.text} per 1,000 steps over its last {len(steps[last])} evaluations, of {rounded(mean)}"
+    over = f"over its last {len(steps[last])} evaluations, of {rounded(mean)} on average"
     if slope.above < 0 and -slope.value * run > SLIGHT * mean:
-        text = f"The {words} still fell when the training ended: by {per}."
-        return [Sentence("trained", "warn", text.replace("by -", "by ", 1), "Train longer.", (FALLING,))]
+        fall = _with_ends(-slope.value * run, -slope.above * run, -slope.below * run)
+        text = f"The {words} still fell when the training ended: by {fall} {over}."
+        return [Sentence("trained", "warn", text, "Train longer.", (FALLING,))]
+    rise = _with_ends(slope.value * run, slope.below * run, slope.above * run)
     if slope.below > 0 and slope.value * run > SLIGHT * mean:
-        text = f"The {words} rose when the training ended: by {per}."
+        text = f"The {words} rose when the training ended: by {rise} {over}."
         return [Sentence("trained", "warn", text, "Use an earlier checkpoint.", (FALLING,))]
     level: Level = "unknown" if max(-slope.below, slope.above) * run > TEN_POINTS * mean else "good"
-    text = f"The {words} neither fell nor rose for sure when the training ended: by {per}."
+    text = f"The {words} neither fell nor rose for sure when the training ended: by {rise} {over}."
     return [Sentence("trained", level, text, "", (FALLING,))]
+
+
+def _with_ends(value: float, below: float, above: float) -> str:
+    """A number with its interval, as measured ones are printed."""
+    shown, low, high = figures([value, below, above], above - below)
+    return f"{shown} [{low}, {high}]"
 
 
 def _rate(evidence: Evidence) -> list[Sentence]:

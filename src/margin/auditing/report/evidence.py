@@ -23,7 +23,7 @@ LEVELS: tuple[Level, ...] = ("bad", "warn", "good", "unknown")
 """In the order in which a reader wants to know."""
 
 
-WELL = ("The split cut through no group", "no shift was found", "Every error over")
+WELL = ("The split cut through no group", "No shift was found", "Every error over")
 """What a remark says that asks for nothing, or that the refuted premise says again."""
 
 PERHAPS = ("repeat by chance", "they may be")
@@ -128,7 +128,9 @@ class Evidence:
     @property
     def held_out(self) -> str:
         """The held-out examples in words."""
-        return f"{self.count:,} held-out examples" if self.count else "the held-out examples"
+        if not self.count:
+            return "the held-out examples"
+        return f"{self.count:,} held-out example{'s' if self.count > 1 else ''}"
 
     @property
     def is_run(self) -> bool:

@@ -87,7 +87,8 @@ def worst(audit: "Audit", count: int) -> "DataFrame":
     """The held-out examples of largest loss, the worst first.
 
     Columns: row, target, the task's (class and probability, or value), loss, and margin where there are
-    classes. Classes are named where names are known.
+    classes. Where an example has a class at each of many places, the share that is right stands for both.
+    Classes are named where names are known.
 
     Raises:
         ValueError: Losses belong to no single example, or ``count`` is below 1.
@@ -99,7 +100,9 @@ def worst(audit: "Audit", count: int) -> "DataFrame":
     hard = audit.worst_examples
     if hard is None:
         raise ValueError("worst examples need a loss of each example: this audit has none")
-    columns: dict[str, list[Any]] = {"row": hard.index.tolist(), "target": hard.targets.tolist()}
+    columns: dict[str, list[Any]] = {"row": hard.index.tolist()}
+    if hard.targets is not None:
+        columns["target"] = hard.targets.tolist()
     columns |= {name: column.tolist() for name, column in hard.predictions.items()}
     columns["loss"] = hard.losses.tolist()
     if hard.margins is not None:

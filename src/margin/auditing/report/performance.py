@@ -16,6 +16,7 @@ from margin.auditing.report.evidence import (
     rounded,
 )
 from margin.auditing.report.plots import examples
+from margin.theory.prediction.failures import gravest, shown_count
 
 ACCURACY, RECALL, R2, RMSE = (
     "theory/risk.accuracy",
@@ -78,11 +79,14 @@ def right(evidence: Evidence) -> list[Sentence]:
 
 
 def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
-    share = f"right for {accuracy.text} of {evidence.held_out}"
     confusion = evidence.curve(RECALL, "confusion")
+    held_out = evidence.held_out
+    if _has_places(evidence) and confusion is not None:
+        held_out = f"{float(confusion.sum()):,.0f} labels in {held_out}"
+    share = f"right for {accuracy.text} of {held_out}"
     names = _class_names(evidence, confusion)
     if confusion is not None and (only := _only_answer(confusion)) is not None:
-        text = f"Answers {names[only]!r} to all of {evidence.held_out}: right for {accuracy.text}"
+        text = f"Answers {names[only]!r} to all of {held_out}: right for {accuracy.text}"
         ranked = evidence.number(RANKED)
         if ranked is not None and ranked.below > HALF:
             text += f", though its scores tell the classes apart (area under the ROC curve {ranked.text})"
@@ -100,13 +104,14 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
         return Sentence("right", asserted(level, [accuracy]), f"R{share[1:]}.", "", (ACCURACY,))
     constant = difference(accuracy.value - gain.value, accuracy)
     claims = (ACCURACY, CONSTANT)
+    wrong = (*claims, *(name for name in (LABEL_ORDER,) if name in evidence.findings))
     if gain.above < 0:
         text = f"R{share[1:]}, fewer than one constant answer: {constant} (difference {gain.text})"
-        return Sentence("right", "bad", f"{text}{_once_right(evidence)}.", LABELS, claims)
+        return Sentence("right", "bad", f"{text}{_once_right(evidence)}.", LABELS, wrong)
     if gain.below <= 0:
         text = f"No better than one constant answer: r{share[1:]}, the constant for {constant}"
         text += f" (difference {gain.text}){_once_right(evidence)}."
-        return Sentence("right", "bad", text, LABELS, claims)
+        return Sentence("right", "bad", text, LABELS, wrong)
     linear = evidence.number(LINEAR)
     level = "warn" if accuracy.above < HALF or (linear and linear.above < -LARGE) else "good"
     text = f"R{share[1:]}; one constant answer for {constant}."
@@ -128,7 +133,7 @@ def _moved_inputs(evidence: Evidence) -> list[Sentence]:
     named = ("training", "held-out", "gap")
     training, held, gap = (evidence.number(MEMORIZED, name) for name in named)
     remarks = [s.text for s in remarked(evidence, "right", (SHIFT,)) if s.level == "warn"]
-    if not (training and held and gap and remarks) or gap.below <= LARGE:
+    if not (training and held and gap and remarks) or gap.below <= 0 or gap.value <= LARGE:
         return []
     text = f"Right for {training.text} of the training examples, {held.text} of the held-out ones"
     if evidence.number(ACCURACY) is None:
@@ -242,7 +247,7 @@ def probabilities(evidence: Evidence) -> list[Sentence]:
             todo = f"Divide the logits by {temperature.text}; what that gains is not known here."
         return [Sentence("probabilities", level, text, todo, claims)]
     after = evidence.number(TEMPERATURE, "ECE after")
-    left = f", the error to {rounded(after.value)}" if after else ""
+    left = f", the error to {difference(after.value, after)}" if after else ""
     todo = f"Divide the logits by {temperature.text}: the log loss falls by {gained.text}{left}."
     return [Sentence("probabilities", level, text, todo, claims)]
 
@@ -281,7 +286,8 @@ def _class(evidence: Evidence) -> list[Sentence]:
     place = min(range(len(known)), key=lambda i: (known[i].value, known[i].below))
     worst, row = known[place], occurring[place]
     name = worst.label.removeprefix("class ")
-    if _chance(int(hits[row]), int(counts[row]), accuracy.value) * len(known) > RARE:
+    of = (int(hits[row]), int(counts[row]))
+    if _chance(*(_trials(worst) if _has_places(evidence) else of), accuracy.value) * len(known) > RARE:
         text = f"No class is told apart as worse; the lowest recall is {worst.text}, of {name!r}."
         known_well: Level = "good" if worst.below > HALF else "unknown"
         return [Sentence("fails", asserted(known_well, [worst]), text, "", (RECALL,))]
@@ -294,6 +300,19 @@ def _class(evidence: Evidence) -> list[Sentence]:
     text = f"Class {name!r} is recognized for {worst.text}: {share}."
     level: Level = "bad" if worst.above < HALF else "warn"
     return [Sentence("fails", level, text, "More examples of it, or a look at its rows.", (RECALL,))]
+
+
+def _has_places(evidence: Evidence) -> bool:
+    """Whether an example has a class at each of several places: pixels, tokens."""
+    hard = evidence.audit.worst_examples
+    return hard is not None and hard.targets is None
+
+
+def _trials(share: Number) -> tuple[int, int]:
+    """The hits and trials that a share is worth by its interval, where places of an example are no draws."""
+    p, width = share.value, max(share.above - share.below, 1e-12)
+    trials = p * (1 - p) * (2 * 1.96 / width) ** 2
+    return int(p * trials), int(trials)
 
 
 def _chance(hits: int, count: int, share: float) -> float:
@@ -315,23 +334,25 @@ def _segment(evidence: Evidence) -> list[Sentence]:
 
 def _mislabeled(evidence: Evidence) -> list[Sentence]:
     """The held-out labels that are likely wrong, where chance does not make as many look so."""
-    count, rows = evidence.number(MISLABELED), evidence.curve(MISLABELED, "row")
-    chance = evidence.curve(MISLABELED, "by chance")
-    if count is None or rows is None or chance is None or count.value <= float(chance[1]):
+    count, chance = evidence.number(MISLABELED), evidence.curve(MISLABELED, "by chance")
+    if count is None or chance is None or count.value <= float(chance[1]):
         return []
-    given, likely = (evidence.curve(MISLABELED, name) for name in ("given", "likely"))
-    if given is None or likely is None:
-        return []
-    classes = [int(max(given.max(), likely.max())) + 1, len(evidence.audit.class_names)]
-    names = [*evidence.audit.class_names, *map(str, range(classes[1], max(classes)))]
-    columns = zip(*(column.long().tolist() for column in (rows, given, likely)), strict=True)
-    named = enumerated((f"row {i} ({names[j]}, likelier {names[k]})" for i, j, k in columns), 3)
+    curves = evidence.findings[MISLABELED].curves
+    called = "example" if "of example" in curves else "row"
+    known = dict(enumerate(evidence.audit.class_names))
+    named = enumerated(
+        (
+            f"{called} {s.where} ({known.get(s.given, s.given)}, likelier {known.get(s.likely, s.likely)})"
+            for s in gravest(curves)
+        ),
+        3,
+    )
     if any(said.level in ("bad", "warn") for said in probabilities(evidence)):
         # what chance does was drawn from the stated probabilities
-        text = f"{count.value:.0f} labels contradict confident answers: {named}."
+        text = f"{count.value:,.0f} labels contradict confident answers: {named}."
         todo = "Wrong labels or wrong confidence: the probabilities are off, which decides neither."
         return [Sentence("fails", "unknown", text, todo, (MISLABELED,))]
-    text = f"{count.value:.0f} labels are likely wrong (by chance {rounded(float(chance[0]))}): {named}."
+    text = f"{count.value:,.0f} labels are likely wrong (by chance {shown_count(float(chance[0]))}): {named}."
     return [Sentence("fails", "warn", text, "Look at them before the model.", (MISLABELED,))]
 
 
@@ -341,6 +362,9 @@ def _rows(evidence: Evidence) -> list[Sentence]:
     if hard is None or not len(hard):
         return []
     shown = examples(hard, evidence.audit.class_names, evidence.audit.span)
+    if hard.targets is None:
+        named = enumerated((f"example {e.index:,} ({e.prediction})" for e in shown[:3]), 3)
+        return [Sentence("fails", "unknown", f"Of largest loss: {named}.", "Are their labels right?", ())]
     pairs = zip(shown, hard.losses.isfinite().tolist(), strict=True)
     wrong = [e for e, finite in pairs if finite and e.target != e.prediction.partition(" (")[0]]
     if not wrong:

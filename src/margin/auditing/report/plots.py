@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from margin.auditing.asking.worst_examples import WorstExamples
+from margin.auditing.asking.worst_examples import RIGHT, WorstExamples
 from margin.core.catalog import resolve
 from margin.core.findings import Finding
 from margin.figures.digits import exact
@@ -169,6 +169,8 @@ def examples(
         image = x.ndim == 3 and x.shape[0] in (1, 3) and min(x.shape[1:]) > 1
         names = class_names if classes else ()
         prediction = _named(column[i], names)
+        if RIGHT in hardest.predictions:
+            prediction = f"right at {float(column[i]):.1%} of its places"
         if "probability" in hardest.predictions and hardest.predictions["probability"].ndim == 1:
             prediction += f" ({exact(round(float(hardest.predictions['probability'][i]), 3))})"
         made.append(
@@ -176,7 +178,7 @@ def examples(
                 index=int(hardest.index[i]),
                 picture=picture(x, span) if image else "",
                 features=() if image else tuple(exact(v) for v in x.flatten()[:MOST_FEATURES].tolist()),
-                target=_named(hardest.targets[i], names),
+                target="" if hardest.targets is None else _named(hardest.targets[i], names),
                 prediction=prediction,
                 loss=_three(float(hardest.losses[i])),
                 margin="" if hardest.margins is None else _three(float(hardest.margins[i])),

@@ -181,7 +181,7 @@ def _few(evidence: Evidence) -> list[Sentence]:
     width = (accuracy.above - accuracy.below) / 2
     if width < WIDE:
         return []
-    text = f"{evidence.held_out} tell the accuracy no better than this: {accuracy.text}."
+    text = f"{evidence.held_out} cannot tell the accuracy any better than this: {accuracy.text}."
     # an interval at the edge of the range shrinks with 1 / n, elsewhere with 1 / sqrt(n)
     more = 4 if 0 < accuracy.value < 1 else 2
     todo = f"About {more * evidence.count:,} would halve the interval."

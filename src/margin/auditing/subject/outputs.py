@@ -136,11 +136,11 @@ PLACE_PROBABILITIES = _at_each_place(PROBABILITIES)
 
 
 class Layout(NamedTuple):
-    """Where the scores of the classes stand in outputs of several places an example.
+    """Where the scores of the classes stand in outputs of several places an example, or a value in a column.
 
     Args:
         axis: Their axis.
-        single: Whether there is one score only.
+        single: Whether there is one score only, or a value: the axis goes.
     """
 
     axis: int
@@ -151,6 +151,7 @@ def layout_of(name: str | None, outputs: Tensor, targets: Tensor | None, assumed
     """On which axis the classes stand of a model that answers at several places; None where it does not.
 
     A segmentation answers (N, K, H, W) to labels (N, H, W), a tagging (N, T, K) or (N, K, T) to (N, T).
+    Values in a column (N, 1) are those of targets (N,): two such shapes would be broadcast to (N, N).
 
     Args:
         name: What the user states of the outputs; ``terms``: of two axes that fit the last one holds them.
@@ -161,7 +162,13 @@ def layout_of(name: str | None, outputs: Tensor, targets: Tensor | None, assumed
     Raises:
         ValueError: The axis after the first and the last one both fit.
     """
-    if targets is None or targets.is_floating_point() or targets.ndim < 2 or outputs.ndim != targets.ndim + 1:
+    if targets is None or outputs.ndim != targets.ndim + 1:
+        return None
+    real = "values" if targets.is_floating_point() else ""
+    if targets.ndim == 1 and outputs.shape[1] == 1 and (name or real) == "values":
+        assumed.append("outputs: (N, 1), read as one value an example (N,)")
+        return Layout(-1, True)
+    if real or targets.ndim < 2:
         return None
     fits = [axis for axis in (1, outputs.ndim - 1) if _without(outputs, axis) == targets.shape]
     if not fits:

@@ -160,8 +160,11 @@ def _positions(y: Any, classes: Any) -> Tensor:
 def _order(classes: Any) -> str:
     if classes is None or isinstance(classes, list):
         return ""
-    shown = ", ".join(map(str, classes[:MOST]))
-    return f", its classes in the order {shown}{', ...' if len(classes) > MOST else ''}"
+    return f", its classes in the order {_named(classes)}"
+
+
+def _named(classes: Any) -> str:
+    return ", ".join(map(str, classes[:MOST])) + (", ..." if len(classes) > MOST else "")
 
 
 MOST = 10
@@ -228,12 +231,9 @@ def subject_of_predictions(
     names = [str(name) for name in class_names]
     assumed = []
     if p.dtype.kind in "OUSiub" and y.dtype.kind in "OUSiub" and p.ndim == 1:
-        classes = np.array(names) if p.dtype.kind in "OUS" and names else np.unique(np.concatenate((p, y)))
-        if p.dtype.kind not in "OUS" and names:
-            classes = np.arange(len(names))
+        p, y, classes = columns_of(p, y, names)
         assumed.append(f"outputs: predicted classes without scores{_order(classes)}")
-        names = names or [str(c) for c in classes]
-        p, y, task = (p[:, None] == classes).astype(np.float64), _positions(y, classes).numpy(), "scores"
+        names, task = names or [str(c) for c in classes], "scores"
     if p.dtype.kind in "iub":
         p = p.astype(np.float64)
     if p.ndim == 0 or p.dtype.kind != "f":
@@ -242,6 +242,26 @@ def subject_of_predictions(
         Table(torch.from_numpy(np.array(p))), (torch.arange(len(p)), y), task=task, class_names=names
     )
     return replace(found, lacks=NO_MODEL, assumed=(*assumed, *found.assumed))
+
+
+def columns_of(p: Any, y: Any, names: Sequence[str] = ()) -> tuple[Any, Any, Any]:
+    """Predicted classes as a column of 0 and 1 for each class, targets as positions, and the classes.
+
+    Args:
+        p: One class an example, text or whole numbers.
+        y: The true classes.
+        names: The classes in the order of the columns, which numbers count from 0; (): those that occur.
+
+    Raises:
+        ValueError: One is none of the classes.
+    """
+    classes = np.unique(np.concatenate((p, y)))
+    if names:
+        classes = np.array(names) if p.dtype.kind in "OUS" else np.arange(len(names))
+    for values, what in ((p, "predictions"), (y, "targets")):
+        if (strange := np.setdiff1d(values, classes)).size:
+            raise ValueError(f"{what} must be of the classes {_named(classes)}: got {strange[0]!s}")
+    return (p[:, None] == classes).astype(np.float64), (y[..., None] == classes).argmax(-1), classes
 
 
 def _array_of(values: Any) -> Any:

@@ -11,23 +11,14 @@ from margin.auditing.subject.output_part import Read, path_of
 from margin.auditing.subject.outputs import name_of
 from margin.auditing.subject.user_modules import Asked, described
 from margin.core.types import Batch
-from margin.engine.evaluation import Kept, eval_mode, place_of, rows_of, running, same_bits
-from margin.theory.behavior.claims import EIGHT_BITS, rounds_by_batch, takes
+from margin.engine.evaluation import Kept, eval_mode, place_of, running, same_bits
+from margin.theory.behavior.claims import EIGHT_BITS, rounds_by_batch
 
 NOISE = 10.0
 """By how many of the distances between two draws outputs may move where nothing but draws moves them."""
 
 FEW = 32
 """Examples of the first batch that a model is asked some five times: a batch of a large one takes long."""
-
-
-def first_rows(model: nn.Module, batch: Batch) -> Batch:
-    """The first examples of a batch; all of one that cannot be cut, or whose model takes it whole or not."""
-    few = min(FEW, len(batch.inputs[0]))
-    if not batch.divisible or few == len(batch.inputs[0]):
-        return batch
-    first = rows_of(batch, torch.arange(few))
-    return first if takes(model, first.inputs) else batch
 
 
 def _returned(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from margin.auditing.subject.named_inputs import ByName, Naming
 from margin.auditing.subject.output_part import Read
 from margin.auditing.subject.outputs import (
     IGNORED,
@@ -23,8 +24,8 @@ from margin.auditing.subject.outputs import (
     task_of,
 )
 from margin.auditing.subject.probing import (
+    FEW,
     Probed,
-    first_rows,
     independent_rows,
     probe,
     run,
@@ -46,6 +47,7 @@ from margin.data.examples import Data, held_out_part
 from margin.data.source import is_frame
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
+from margin.theory.behavior.claims import first_rows
 
 
 # 8 parameters: the model, its data and how both are read
@@ -65,9 +67,10 @@ def subject_of(
         model: A module, or a program of torch.export, that maps a batch of inputs to outputs with a row per
             example; left as it is. Of a compiled one what was compiled is taken; one that overwrites its
             inputs is given copies.
-        data: Held-out examples: ``(x, y)`` arrays or tensors (x may be a tuple of inputs), batches, Examples,
-            or Data, of which the test part is taken, else the validation part. Real numbers are given
-            to the model in its own type, on its own device.
+        data: Held-out examples: ``(x, y)`` arrays or tensors (x may be a tuple of inputs), inputs by name
+            with their target (``{"input_ids": ..., "labels": ...}``), a Dataset or DataLoader of either,
+            batches, Examples, or Data, of which the test part is taken, else the validation part. Real
+            numbers are given to the model in its own type, on its own device.
         task: ``classes`` (a score per class), ``binary`` (the logit of class 1, labels 0 and 1),
             ``multilabel`` (a logit for each of several labels 0 or 1), ``terms`` (a score per class at each
             place), ``halfspace`` (one signed score, labels 0 and 1), ``values``; or ``logits`` or
@@ -90,15 +93,17 @@ def subject_of(
         domain = data.domain if domain is None else domain
         class_names = class_names or tuple(str(c) for c in data.encoding.get("classes", ()))
         data = data.splits[held_out_part(data.splits)]
-    handed = [read(data, class_names, "the held-out data")]
-    if train is not None:
-        handed.append(read(train, class_names, "the training data"))
     model = eager(unwrapped(from_export(model, assumed), assumed), assumed)
+    naming = Naming(model)
+    handed = [read(data, class_names, "the held-out data", naming)]
+    if train is not None:
+        handed.append(read(train, class_names, "the training data", naming))
+    model = naming.asked(assumed)
     check_materialized(model)
     check_copyable(model)
     held_out = batches_of(handed[0], model)
     as_given = model
-    first = first_rows(model, held_out[0])
+    first = first_rows(model, held_out[0], FEW)
     model = with_one_output(model, first, output, assumed)
     probed = _laid_out(probe(model, first, assumed), first, task, assumed)
     outputs, targets = _read(probed, held_out, task)
@@ -146,6 +151,8 @@ def alike(model: nn.Module, other: nn.Module) -> nn.Module:
         return Read(alike(model.model, other), model.path, model.axis, model.single)
     if isinstance(model, Asked):
         return Asked(alike(model.model, other), model.copies, model.anew)
+    if isinstance(model, ByName):
+        return ByName(alike(model.model, other), model.names)
     return other
 
 
@@ -153,7 +160,7 @@ def feature_names_of(encoding: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the features of a table, by the record of how it was read."""
     if encoding.get("format") != "table":
         return ()
-    from margin.data.formats.tables.columns import feature_names
+    from margin.data.formats.encodings import feature_names
 
     return tuple(feature_names(encoding["columns"]))
 

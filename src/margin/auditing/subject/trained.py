@@ -41,7 +41,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
     so that every question about a batch meets the same draws.
     """
     record = run.record
-    entry = find(models(), record["recipe"]["model"], "model")
+    entry = run.entry
     task = resolve(entry.task)
     objective = objective_of(entry, task)
     if objective is None:

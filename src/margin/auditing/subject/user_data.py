@@ -3,7 +3,7 @@
 Nothing is guessed: text needs class names, and a pair is a pair ``(x, y)``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from margin.auditing.subject.named_inputs import Naming
 from margin.core.types import Batch, Examples
 from margin.data.examples import Arrays, InOrder
 from margin.data.formats.objects.survey import batch_of, drawing
@@ -22,14 +23,16 @@ BATCH_SIZE = 256
 UserData = Examples | list[Batch]
 
 
-def read(data: Any, names: Sequence[str], what: str) -> UserData:
+def read(data: Any, names: Sequence[str], what: str, naming: Naming) -> UserData:
     """Examples, or the batches themselves where batches were given.
 
     Args:
         data: ``(x, y)`` arrays, tensors or frames, x perhaps a tuple of inputs and y perhaps None; batches;
-            Examples; a torch Dataset or DataLoader of such pairs.
+            Examples; a torch Dataset or DataLoader of such pairs; a dict, or a loader of dicts, of inputs
+            by name with the target.
         names: The class names, by which targets that are text become labels.
         what: How a message calls the data.
+        naming: How a dict is read.
 
     Raises:
         ValueError: They are empty, of another form, or no numbers.
@@ -37,7 +40,10 @@ def read(data: Any, names: Sequence[str], what: str) -> UserData:
     if isinstance(data, Batch):
         data = [data]
     if isinstance(data, DataLoader | Dataset):
-        data = _loaded(data, what)
+        data = _loaded(data, what, naming)
+    if isinstance(data, Mapping) and not is_frame(data):
+        *inputs, target = naming.columns(data, what)
+        data = (tuple(inputs), target)
     if isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(batch, Batch) for batch in data):
         handed: UserData = list(data)
     elif hasattr(data, "take") and not hasattr(data, "shape"):
@@ -99,14 +105,15 @@ class Changed:
         return self.change(self.examples.take(index, generator))
 
 
-def _loaded(data: Any, what: str) -> list[Batch]:
+def _loaded(data: Any, what: str, naming: Naming) -> list[Batch]:
     """The batches of a loader, whose sampler may have chosen what is held out; drawn at one seed."""
     loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size=BATCH_SIZE)
     batches: list[Batch] = []
     with drawing(0):
         try:
             for columns in loader:
-                batches.append(batch_of(columns, f"{what}, batch {len(batches)}", None))
+                where = f"{what}, batch {len(batches)}"
+                batches.append(batch_of(naming.columns(columns, where), where, None))
         except (TypeError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"{what}, batch {len(batches)}: items must become tensors: {reason}") from error

@@ -1,34 +1,17 @@
 """A user's own module: built by a named function, unwrapped, uncompiled, checked to be copyable."""
 
-import importlib
 import inspect
 import re
 import sys
-import sysconfig
-import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from margin.core.catalog import nearest
+from margin.core.user_modules import named_object, parameters_of, reported
 from margin.engine.evaluation import Kept
-
-
-class BuilderError(ValueError):
-    """Code of the user's failed.
-
-    Args:
-        message: Which, and how.
-        place: The last frame of the user's own code, as a traceback shows it.
-    """
-
-    def __init__(self, message: str, place: str) -> None:
-        super().__init__(message)
-        self.place = place
 
 
 def load_builder(path: str) -> nn.Module:
@@ -42,66 +25,7 @@ def load_builder(path: str) -> nn.Module:
         BuilderError: The user's code raises, ends the program, or has a syntax error.
         ValueError: The path names nothing, or what it names gives no module.
     """
-    module, _, name = path.rpartition(":")
-    if "/" in module or "\\" in module or module.startswith(".") or module.endswith(".py"):
-        file = Path(module)
-        where = "" if file.parent == Path() else f"in {file.parent}, "
-        raise ValueError(
-            f"a model is named as package.module:function, by no path of a file: got {path!r}; "
-            f"{where}write {file.name.removesuffix('.py').lstrip('.')}:{name}"
-        )
-    if not (module and name):
-        raise ValueError(f"a model is named as package.module:function: got {path!r}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    owner: Any = _imported(module)
-    builder = owner
-    for part in name.split("."):
-        if not hasattr(builder, part):
-            near = nearest(part, [n for n in vars(builder) if not n.startswith("_")])
-            raise ValueError(f"{module} has no {name!r}; nearest: {', '.join(near) or 'none'}")
-        builder = getattr(builder, part)
-    return _built(builder, path)
-
-
-def _imported(module: str) -> Any:
-    try:
-        with _reported(module):
-            return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise ValueError(f"{module} could not be imported: it needs the module {error.name!r}") from error
-        raise ValueError(f"no module {module!r} here or among the installed packages") from None
-
-
-@contextmanager
-def _reported(what: str) -> Iterator[None]:
-    """What the user's own code raises is told in one line, with where in it that happened."""
-    try:
-        yield
-    except ModuleNotFoundError:
-        raise  # perhaps the name itself is wrong
-    except SystemExit as ended:
-        raise BuilderError(f"{what} ended the program by sys.exit({ended.code})", _place(ended)) from None
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a class of the user's may derive from it, and is no reason to end
-        kind, text = type(error).__name__, str(error).partition("\n")[0]
-        raise BuilderError(f"{what} raised {kind}{f': {text}' if text else ''}", _place(error)) from error
-
-
-def _place(error: BaseException) -> str:
-    """The last frame of the user's own code; of a syntax error the line that Python cannot read."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return "".join(traceback.format_exception_only(error)[:-1]).rstrip()
-    foreign = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(Path(__file__).parents[1]))
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((*foreign, "<"))
-    ]
-    return "".join(traceback.format_list(frames[-1:])).rstrip()
+    return _built(named_object(path), path)
 
 
 def _built(builder: Any, path: str) -> nn.Module:
@@ -114,7 +38,7 @@ def _built(builder: Any, path: str) -> nn.Module:
                 f"{path} must be callable without arguments: it needs {', '.join(required)}; write a "
                 f"function that calls it, def build(): return {name}({required[0]}=...), and name that"
             )
-        with _reported(path):
+        with reported(path):
             builder = builder()
     if not isinstance(builder, nn.Module):
         raise ValueError(f"{path} must build a torch module: it returned the type {type(builder).__name__}")
@@ -122,9 +46,7 @@ def _built(builder: Any, path: str) -> nn.Module:
 
 
 def _required(function: Any) -> list[str]:
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variadic]
+    return [p.name for p in parameters_of(function) if p.default is inspect.Parameter.empty]
 
 
 LACKS = re.compile(

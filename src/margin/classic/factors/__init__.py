@@ -1,7 +1,7 @@
 """Gaussian factors of the features: principal components, probabilistic ones, factor analysis."""
 
 from margin.classic import SOLVE
-from margin.core.catalog import TRAINING, Claim, Entry, Need
+from margin.core.catalog import KNOWN, TRAINING, Claim, Entry, Need
 
 CODER = Need(
     "a PCA or a linear autoencoder", "margin.classic.factors.pca_claims:has_linear_codes", of="model"
@@ -60,7 +60,8 @@ CLAIMS: tuple[Claim, ...] = (
         covers=("linear_autoencoder",), figure=".figures:components"),
     Claim("classic/ppca.likelihood", ".pca_claims:likelihood", ".pca_claims:ppca_demo",
         "Is no probabilistic PCA of as many components more likely?",
-        "Tipping and Bishop 1999, Equations 7 and 8, Appendix A", needs=(PPCA, TRAINING), cost=SOLVE,
+        "Tipping and Bishop 1999, Equations 7 and 8, Appendix A", by_name=KNOWN,
+        needs=(PPCA, TRAINING), cost=SOLVE,
         covers=("ppca",), figure=".figures:components"),
 )
 # fmt: on

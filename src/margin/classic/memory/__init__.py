@@ -1,6 +1,6 @@
 """Associative memories."""
 
-from margin.core.catalog import Claim, Cost, Entry, Need, Part
+from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need, Part
 
 HOPFIELD = Need(
     "a Hopfield network with a pattern stored",
@@ -86,7 +86,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("classic/hopfield.flip_probability",
         ".hopfield_claims:unstable_bits_of_random_patterns", ".hopfield_claims:demo",
         "Do bits of random patterns flip as often, at this size and load, as the exact law says?", HERTZ_1991,
-        needs=(HOPFIELD,), cost=Cost(5), covers=("hopfield.error_rate",)),
+        by_name=KNOWN, needs=(HOPFIELD,), cost=Cost(5), covers=("hopfield.error_rate",)),
     Claim("classic/associative_memory.lost", ".associative_memory_claims:lost", ".hopfield_claims:demo",
         "What share of the stored patterns does the memory no longer retrieve?", HOPFIELD_1982,
         needs=(
@@ -103,15 +103,16 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("classic/modern_hopfield.attention",
         ".associative_memory_claims:attention", ".associative_memory_claims:demo_continuous",
         "Is an update of the network softmax attention to the stored patterns?", RAMSAUER_2021,
-        needs=(CONTINUOUS,), cost=Cost(2, limit=64), covers=("hopfield.modern",)),
+        by_name=KNOWN, needs=(CONTINUOUS,), cost=Cost(2, limit=64), covers=("hopfield.modern",)),
     Claim("classic/modern_hopfield.energy",
         ".associative_memory_claims:falling_continuous_energy", ".associative_memory_claims:demo_continuous",
-        "Does no update raise the energy?", "Ramsauer et al. 2021, Theorem 1", needs=(CONTINUOUS,),
+        "Does no update raise the energy?", "Ramsauer et al. 2021, Theorem 1", by_name=KNOWN,
+        needs=(CONTINUOUS,),
         cost=Cost(20, limit=64), covers=("hopfield.modern",), figure=".figures:recall"),
     Claim("classic/modern_hopfield.retrieval",
         ".associative_memory_claims:retrieval_error", ".associative_memory_claims:demo_continuous",
         "Does one update leave a stored pattern where it is, to within an exponentially small error?",
-        "Ramsauer et al. 2021, Theorem 5", needs=(CONTINUOUS,), cost=Cost(2, limit=64),
+        "Ramsauer et al. 2021, Theorem 5", by_name=KNOWN, needs=(CONTINUOUS,), cost=Cost(2, limit=64),
         covers=("hopfield.modern",)),
 )
 # fmt: on

@@ -1,6 +1,6 @@
 """Halfspaces and their margins."""
 
-from margin.core.catalog import LABELS, TRAINING, Claim, Cost, Entry, Need, Part
+from margin.core.catalog import KNOWN, LABELS, TRAINING, Claim, Cost, Entry, Need, Part
 
 PERCEPTRON = Need("a perceptron", model="margin.classic.perceptron.model:Perceptron")
 
@@ -73,11 +73,11 @@ PARTS: tuple[Part, ...] = (
 CLAIMS: tuple[Claim, ...] = (
     Claim("classic/perceptron.novikoff", ".claims:novikoff", ".claims:demo",
         "Does the mistake rule err at most (R / gamma)^2 times on the training examples?", NOVIKOFF_1962,
-        needs=(LABELS, TRAINING, PERCEPTRON), cost=Cost(passes=100, part="train"),
+        by_name=KNOWN, needs=(LABELS, TRAINING, PERCEPTRON), cost=Cost(passes=100, part="train"),
         covers=("perceptron.novikoff",)),
     Claim("classic/perceptron.lemmas", ".claims:lemmas", ".claims:long_demo",
         "Do both halves of Novikoff's proof hold at every mistake of the rule?", NOVIKOFF_1962,
-        needs=(LABELS, TRAINING, PERCEPTRON), cost=Cost(passes=100, part="train")),
+        by_name=KNOWN, needs=(LABELS, TRAINING, PERCEPTRON), cost=Cost(passes=100, part="train")),
     Claim("classic/perceptron.span", ".claims:span", ".claims:wide_demo",
         "Do the weights stay in the span of the examples, with whole mistake counts as coefficients?",
         "Novikoff 1962; Freund and Schapire 1999, Section 3", needs=(LABELS, TRAINING, PERCEPTRON),
@@ -89,6 +89,7 @@ CLAIMS: tuple[Claim, ...] = (
         covers=("perceptron.margin", "perceptron.max_margin"), figure=".figures:halfspace"),
     Claim("classic/perceptron.scale", ".claims:scale", ".claims:trained_demo",
         "Does a positive factor of (w, b) change a side or a margin?", "Cortes and Vapnik 1995, Section 2",
+        by_name=KNOWN,
         needs=(LABELS, TRAINING, HALFSPACE), cost=Cost(part="train"), covers=("perceptron.model",)),
     Claim("classic/perceptron.version_space",
         ".separation_claims:version_space", ".separation_claims:version_space_demo",
@@ -106,14 +107,14 @@ CLAIMS: tuple[Claim, ...] = (
         ".mistake_bounds:multiclass", ".mistake_bounds:multiclass_demo",
         "Does the multiclass rule err at most 2 (R / gamma)^2 times on the training examples?",
         "Novikoff 1962; Duda, Hart and Stork 2001, Section 5.12",
-        needs=(LABELS, TRAINING,
+        by_name=KNOWN, needs=(LABELS, TRAINING,
             Need("a multiclass perceptron of few examples",
                  "margin.classic.perceptron.mistake_bounds:is_multiclass", of="model")),
         cost=Cost(part="train")),
     Claim("classic/kernel_perceptron.mistakes", ".mistake_bounds:kernel", ".mistake_bounds:kernel_demo",
         "Does the kernel perceptron err at most R^2 / gamma^2 times, both in the kernel's space?",
         NOVIKOFF_1962,
-        needs=(LABELS, TRAINING,
+        by_name=KNOWN, needs=(LABELS, TRAINING,
             Need("a kernel perceptron of few examples",
                  "margin.classic.perceptron.mistake_bounds:is_kernel", of="model")),
         cost=Cost(part="train")),
@@ -124,10 +125,11 @@ CLAIMS: tuple[Claim, ...] = (
         covers=("perceptron.xor", "perceptron.version_space")),
     Claim("classic/separation.cover_count", ".cover:count", ".cover:demo",
         "Do hyperplanes make as many dichotomies of the training examples as Cover counts?", COVER_1965,
-        needs=(LABELS, TRAINING, HALFSPACE), cost=Cost(part="train"),
+        by_name=KNOWN, needs=(LABELS, TRAINING, HALFSPACE), cost=Cost(part="train"),
         covers=("linsep.cover_count", "linsep.general_position")),
     Claim("classic/separation.capacity", ".cover:transition", ".cover:demo",
         "Can half of all labelings of twice as many examples as weights be separated?", COVER_1965_A,
+        by_name=KNOWN,
         needs=(LABELS, TRAINING, HALFSPACE), cost=Cost(part="train"), covers=("linsep.capacity",)),
 )
 # fmt: on

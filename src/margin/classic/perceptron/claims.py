@@ -204,16 +204,15 @@ def margin(subject: Subject) -> Finding:
         margins, failure = torch.full_like(sign, math.nan), "w = 0: there is no hyperplane"
     else:
         margins, failure = geometric_margin(w, b, x, sign), ""
-    high = _largest(x, sign)
+    largest = _largest(x, sign)
     return Finding(
         statement=f"The least signed distance of {len(x)} training examples from the hyperplane, in the "
-        "model's units, is at most that of the widest separator.",
-        value=margins.min(),
+        "model's units, and that of the widest separator.",
+        value=torch.stack([x.double() for x in (margins.min(), largest) if x is not None]),
         unit="distance",
         range=(-math.inf, math.inf),
-        high=high,
-        tolerance=1e-6 * float(x.norm(dim=1).max()),
         failure=failure,
+        labels=("of this hyperplane", "the largest there is")[: 1 + (largest is not None)],
         curves={"margins": margins.sort().values, **plane(x, sign, w, b)},
     )
 

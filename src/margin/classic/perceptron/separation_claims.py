@@ -42,7 +42,7 @@ def separable(subject: Subject) -> Finding:
     """Whether a hyperplane separates the training examples of each class from all others: 1 or 0 a class.
 
     Of a large set some are looked at, drawn at random: what no hyperplane separates, none does with more.
-    Theory promises separation where the points (x, 1) are linearly independent, whatever the labels.
+    Where the points (x, 1) are linearly independent they can be separated whatever their labels.
 
     Args:
         subject: Any model with training examples of one real input and a class each.
@@ -52,11 +52,7 @@ def separable(subject: Subject) -> Finding:
     against = classes[1:] if len(classes) == 2 else classes
     found = [separate(homogeneous(x, torch.where(labels == k, 1.0, -1.0).double())) for k in against]
     rank = int(torch.linalg.matrix_rank(homogeneous(x, torch.ones_like(x[:, 0]))))
-    free = rank == len(x)
     undecided = next((s.evidence() for s in found if not (s.separable or s.inseparable)), "")
-    premise = Premise(
-        "the points (x, 1) are linearly independent", "proved", f"rank {rank} of {len(x)} points"
-    )
     chance = float(separable_share(len(x), rank))
     names = tuple(_name(subject, int(k)) for k in against)
     return Finding(
@@ -64,8 +60,6 @@ def separable(subject: Subject) -> Finding:
         f"{chance:.3g}, in general position (Cover). {_worst(found)}",
         value=torch.tensor([int(s.separable) for s in found]),
         range=(0.0, 1.0),
-        low=torch.ones(len(found)) if free else None,
-        premises=(premise,) if free else (),
         failure=undecided if len(classes) > 1 else "the examples looked at are all of one class",
         labels=names,
     )

@@ -4,7 +4,7 @@ What a format records besides stands in its row (see :class:`margin.core.catalog
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from margin.core.catalog import formats
@@ -20,8 +20,13 @@ def shown(value: Any) -> str:
 
 
 DTYPE = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "complex64", "bool"]
-TASK = Literal["classes", "values", "point_classes", "tokens", "series"]
-FILLS: dict[str, Any] = {"number": float | None, "category": str | None, "boolean": bool | None}
+TASK = Literal["classes", "values", "none", "point_classes", "tokens", "series"]
+FILLS: dict[str, Any] = {
+    "number": float | None,
+    "category": str | None,
+    "boolean": bool | None,
+    "date": float | None,
+}
 """What a missing cell of a column of each kind is filled with."""
 
 
@@ -57,10 +62,39 @@ def mark(value: Any) -> str:
     return "" if value is None or plain else f"must be one character or null: got {shown(value)}"
 
 
+PLURAL = {"category": "categories", "date": "parts"}
+"""What a column of several features records of them, by its kind."""
+
+
+def width(record: Mapping[str, Any]) -> int:
+    """The number of features of a column of a table."""
+    return len(record.get(PLURAL.get(record["kind"], ""), "x")) + bool(record.get("indicator"))
+
+
+def zero_one(record: Mapping[str, Any]) -> list[bool]:
+    """Which features of a column are 0 or 1: those of categories, booleans and missing cells."""
+    marked = [True] * bool(record.get("indicator"))
+    return [record["kind"] in ("category", "boolean")] * (width(record) - len(marked)) + marked
+
+
+def feature_names(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the features: ``age``, ``sex=female``, ``sold: month``, ``age is missing``, ..."""
+    names: list[str] = []
+    for record in records:
+        own, several = record["name"], PLURAL.get(record["kind"], "")
+        mark = {"categories": "=", "parts": ": "}.get(several, "")
+        names += [f"{own}{mark}{each}" for each in record[several]] if several else [own]
+        names += [f"{own} is missing"] * bool(record.get("indicator"))
+    return names
+
+
 def column(value: Mapping[str, Any]) -> str:
-    """Whether a column of a table has what its kind needs: categories, a fill value of that kind."""
-    if value["kind"] == "category" and (complaint := words(value.get("categories"))):
-        return f"has categories, which {complaint}"
+    """Whether a column of a table has what its kind needs: categories, parts, a fill value of that kind."""
+    for kind, key in PLURAL.items():
+        if value["kind"] == kind and (complaint := words(value.get(key))):
+            return f"has {key}, which {complaint}"
+    if not isinstance(value.get("indicator", False), bool):
+        return f"indicator must be true or false: got {shown(value['indicator'])}"
     if not fits(value.get("fill"), FILLS[value["kind"]]):
         return f"is filled with {describe_type(FILLS[value['kind']])}: got {shown(value['fill'])}"
     return ""
@@ -146,7 +180,7 @@ def _pairs(encoding: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[tup
             yield key, len(encoding[key]), spec[name]
     if form == "table":
         columns = encoding["columns"]
-        yield "columns", sum(len(one.get("categories", "x")) for one in columns), math.prod(shape)
+        yield "columns", sum(map(width, columns)), math.prod(shape)
     if form == "series":
         yield "shape", shape[1:], [len(encoding["columns"])]
         known = [name for name in encoding["targets"] if name in encoding["columns"]]

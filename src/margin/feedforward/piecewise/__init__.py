@@ -1,6 +1,6 @@
 """Piecewise-linear functions of one variable as networks."""
 
-from margin.core.catalog import TRAINING, Claim, Cost, Entry, Need, Part
+from margin.core.catalog import KNOWN, TRAINING, Claim, Cost, Entry, Need, Part
 
 ONE_INPUT = Need(
     "a ReLU network of one input", "margin.feedforward.piecewise.linear_claims:is_one_input_relu", of="model"
@@ -72,12 +72,13 @@ PARTS: tuple[Part, ...] = (
 CLAIMS: tuple[Claim, ...] = (
     Claim("feedforward/line.pieces", ".linear_claims:pieces", ".linear_claims:demo",
         "Of how many affine pieces is a ReLU network of one input, and of how many could it be?",
-        "Serra, Tjandraatmadja and Ramalingam 2018, Theorem 1", needs=(ONE_INPUT,), cost=Cost(limit=1000),
+        "Serra, Tjandraatmadja and Ramalingam 2018, Theorem 1", by_name=KNOWN,
+        needs=(ONE_INPUT,), cost=Cost(limit=1000),
         covers=("relu.pwl_basis", "depth.separation"),
         figure="margin.feedforward.approximation.figures:approximation"),
     Claim("feedforward/line.separation", ".sawtooth:separation", ".linear_claims:demo",
         "Is a ReLU network of one input at least 1/2 away from a sawtooth of more pieces?", TELGARSKY_2016,
-        needs=(ONE_OUTPUT,), cost=Cost(limit=1000), covers=("depth.separation",),
+        by_name=KNOWN, needs=(ONE_OUTPUT,), cost=Cost(limit=1000), covers=("depth.separation",),
         figure="margin.feedforward.approximation.figures:approximation"),
     Claim("feedforward/sawtooth.pieces", ".sawtooth:count", ".sawtooth:demo",
         "Has the tent map composed L times exactly 2^L pieces?", TELGARSKY_2016, needs=(SAWTOOTH,),

@@ -103,6 +103,6 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(SMALL_RBM,), cost=Cost(3), covers=("latent.rbm",)),
     Claim("generative/gplvm.closed_form", ".claims:closed_form", ".claims:gplvm_demo",
         "Are no codes more likely than those of dual probabilistic PCA?", "Lawrence 2005, Section 2.2",
-        needs=(LINEAR_GPLVM,), cost=Cost(limit=1), covers=("latent.gplvm",)),
+        by_name=KNOWN, needs=(LINEAR_GPLVM,), cost=Cost(limit=1), covers=("latent.gplvm",)),
 )
 # fmt: on

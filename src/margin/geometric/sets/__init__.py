@@ -109,7 +109,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("geometric/pointnet.orthogonality", ".pointnet_claims:orthogonality", ".pointnet_claims:demo",
         "How much do the learned transforms stretch, and does the penalty bound it?",
         "Qi, Su, Mo and Guibas 2017, Equation 2; Horn and Johnson 2013, Theorem 4.3.1",
-        needs=(SETS, TRANSFORMS), cost=Cost(1, limit=16), covers=("geo.pointnet",)),
+        by_name=KNOWN, needs=(SETS, TRANSFORMS), cost=Cost(1, limit=16), covers=("geo.pointnet",)),
     Claim("geometric/pointnet.rotation", ".pointnet_claims:rotation", ".pointnet_claims:demo",
         "How often does the class of a cloud change where the cloud is turned?", QI_2017,
         needs=(SETS, TURNABLE), cost=Cost(9, limit=128), covers=("geo.pointnet",)),

@@ -65,8 +65,10 @@ class SeasonalNaive(nn.Module):
         horizon: Steps that are forecast.
         num_targets: Columns that are forecast.
         target_scale: For each target its column, mean and deviation in training.
-        period: Rows of a season, as 24 of hours or 12 of months. No data say it, so it is to be given: the
-            default of 1 is the forecast of no change, :class:`LastValue`.
+        season: Rows of a season by the times of the data, as 24 of hours or 12 of months; 1 where they say
+            none.
+        period: Rows of a season; the data's own if not given. A period of 1 is the forecast of no change,
+            :class:`LastValue`.
 
     Raises:
         ValueError: A context has no whole season.
@@ -82,14 +84,19 @@ class SeasonalNaive(nn.Module):
         horizon: int,
         num_targets: int,
         target_scale: Scale,
+        season: int = 1,
         *,
-        period: int = 1,
+        period: int | None = None,
     ) -> None:
         super().__init__()
-        if not 1 <= period <= time:
-            raise ValueError(f"period must be in 1 .. {time}, the rows of a context: got {period}")
+        rows = season if period is None else period
+        if not 1 <= rows <= time:
+            remedy = f": set --data.context {rows} or more" if rows > time else ""
+            raise ValueError(f"period must be in 1 .. {time}, the rows of a context: got {rows}{remedy}")
         self.scale = TargetScale(target_scale, num_targets)
-        self.horizon, self.period = horizon, period
+        self.horizon, self.period = horizon, rows
+        whose = "as given" if period is not None else "a season by the data's own times"
+        self.notes = (f"the forecast repeats the last {rows} rows, {whose}",)
 
     def forward(self, x: Context) -> Forecast:
         """The value of each target one or more whole seasons before."""

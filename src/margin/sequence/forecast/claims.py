@@ -1,4 +1,4 @@
-"""Coverage of a forecast's band, and skill: the share of the squared error of no change that it saves."""
+"""Errors of a forecast by column and steps ahead, coverage of its band, and skill over that of no change."""
 
 import math
 
@@ -165,6 +165,58 @@ def forecast_skill(subject: Subject) -> Finding:
             "last value": (base.mean(0) / unit).mean(1).sqrt(),
         }
         | drawn,
+    )
+
+
+def _named(subject: Subject, count: int) -> tuple[list[str], int]:
+    """What the columns that are forecast are called, and the rows of a season, as the windows say."""
+    windows = getattr(subject.test, "examples", None)
+    names = list(getattr(windows, "names", ())) or [f"column {k}" for k in range(1, count + 1)]
+    return names, getattr(windows, "season", 1)
+
+
+def errors(subject: Subject) -> Finding:
+    """Mean absolute error of each column, over all origins and steps ahead, beside that of naive forecasts.
+
+    The naive ones are the last value, and where the times of the data say the season and a context has one,
+    the value of a season ago. The curves are the errors of each step ahead. Of quantiles the median is
+    judged.
+
+    Args:
+        subject: A forecast, its held-out windows in order of time.
+    """
+    outputs, truth, context = _asked(subject)
+    middle = outputs if outputs.ndim == truth.ndim else outputs[..., LEVELS.index(0.5)]
+    horizon, (names, season) = truth.shape[1], _named(subject, truth.shape[2])
+    off = {"this forecast": (middle - truth).abs()}
+    off["last value"] = (repeated(context, horizon, 1) - truth).abs()
+    if 1 < season <= context.shape[1]:
+        off[f"{season} rows ago"] = (repeated(context, horizon, season) - truth).abs()
+    mean = {name: error.mean((0, 1)).tolist() for name, error in off.items()}
+    said = [
+        f"{column} {mean['this forecast'][k]:.4g} ({', '.join(f'{n} {mean[n][k]:.4g}' for n in [*mean][1:])})"
+        for k, column in enumerate(names)
+    ]
+    interval, failure = None, ""
+    try:
+        low, high = block_interval(off["this forecast"].mean(1), horizon, error=MISSES)
+        interval = low.clamp(min=0), high
+    except ArithmeticError as problem:
+        failure = str(problem)
+    return Finding(
+        statement=f"Mean absolute error over {len(truth):,} origins and {horizon} steps ahead, in the "
+        f"unit of each column: {'; '.join(said)}.",
+        value=off["this forecast"].mean((0, 1)),
+        range=(0.0, math.inf),
+        kind="estimate",
+        interval=interval,
+        failure=failure,
+        curves={"steps ahead": torch.arange(1, horizon + 1)}
+        | {
+            f"{column}, {name}": error.mean(0)[:, k]
+            for k, column in enumerate(names)
+            for name, error in off.items()
+        },
     )
 
 

@@ -292,8 +292,7 @@ def truncation_bias(subject: Subject) -> Finding:
     """How far the gradient of truncated backpropagation through time is from the whole one, by its window.
 
     The value is ||g_k - g|| / ||g||, g by the parameters of the causal recurrences, the mean over groups of
-    held-out examples that count with its error. Nothing is promised below the sequences' length; from there
-    on nothing is cut, and it is 0.
+    held-out examples that count with its error. At the sequences' length nothing is cut, and it is 0.
 
     Args:
         subject: A model with a causal recurrence.
@@ -307,8 +306,6 @@ def truncation_bias(subject: Subject) -> Finding:
     stderr = errors.std(0) / math.sqrt(len(errors)) if len(errors) > 1 else None
     failure = "" if time else "the model calls its recurrences step by step, or on no step"
     failure = failure if count else NONE_COUNTED
-    free = torch.full_like(value, math.inf)
-    free[-1] = 0.0
     return Finding(
         statement="The relative error of the gradient by the recurrences' parameters where no derivative "
         f"leaves a window of k of {time} steps, the mean over {len(errors)} groups of held-out examples.",
@@ -316,9 +313,6 @@ def truncation_bias(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         kind="exact" if stderr is None else "estimate",
         stderr=stderr,
-        low=-free,
-        high=free,
-        tolerance=ROUNDING,
         labels=tuple(f"window {k}" for k in windows),
         failure=failure,
         curves={"window": torch.tensor(windows), "relative error of the gradient": value},

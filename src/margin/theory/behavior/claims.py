@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from margin.core.findings import NO_MODEL, Finding, NotAsked, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
-from margin.engine.evaluation import Call, Kept, eval_mode, hooked, leaves
+from margin.engine.evaluation import Call, Kept, eval_mode, hooked, leaves, rows_of
 from margin.engine.loop import risk
 from margin.theory.prediction.held_out import held_out_answers
 
@@ -58,9 +58,24 @@ def has_rows(subject: Subject) -> bool:
 def asked(subject: Subject) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model as it came, and the inputs of its first examples: all of a batch that cannot be cut."""
     batch, model = subject.test[0], subject.as_given or subject.model
-    few = tuple(x[:FEW] for x in batch.inputs)
-    cut = batch.divisible and (subject.independent or (subject.as_given is not None and takes(model, few)))
-    return model, few if cut else batch.inputs
+    if subject.independent or subject.as_given is not None:
+        batch = first_rows(model, batch, FEW, surely=subject.independent)
+    return model, batch.inputs
+
+
+def first_rows(model: nn.Module, batch: Batch, few: int, *, surely: bool = False) -> Batch:
+    """The first examples of a batch; all of one that cannot be cut, or whose model takes it whole or not.
+
+    Args:
+        model: It is given the few, which is what tells.
+        batch: The batch.
+        few: Examples at most.
+        surely: Whether it is known that the model takes them.
+    """
+    if not batch.divisible or few >= len(batch.inputs[0]):
+        return batch
+    first = rows_of(batch, torch.arange(few))
+    return first if surely or takes(model, first.inputs) else batch
 
 
 @torch.no_grad()

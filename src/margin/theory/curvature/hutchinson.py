@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from margin.theory.curvature.lanczos import Product
+from margin.theory.prediction.held_out import student
 
 
 def random_signs(
@@ -126,15 +127,22 @@ PRINTED_MISS = 0.05
 """What a printed interval may miss."""
 
 
-def half_width(stderr: Tensor, draws: int, miss: float = VERDICT_MISS) -> Tensor:
-    """Half of an interval about a mean of so many normal draws that misses it with probability ``miss``.
+def half_width(draws: Tensor, miss: float = VERDICT_MISS) -> Tensor:
+    """Half of an interval about the mean of draws that misses it with probability ``miss``.
 
-    An error estimated from few draws asks for Student's quantile: where 4 standard errors would do if they
-    were known, 6.2 of them for 10 draws, 5.1 for 20.
+    An error estimated from few draws, or from draws with long tails, asks for Student's quantile: where 4
+    standard errors would do if they were known, 6.2 of them for 10 normal draws, 5.1 for 20. A few large
+    eigenvalues give such tails: of 400 simulated traces of eigenvalues k^-1.5 the printed intervals of 48
+    random signs hold 93 %, of 8 random signs 88 %.
+
+    Args:
+        draws: Independent draws along the first axis.
+        miss: The probability.
     """
-    from scipy.special import stdtrit
-
-    return stderr * -float(stdtrit(draws - 1, miss / 2))
+    off = draws - draws.mean(0)
+    each = off.reshape(len(off), -1).unbind(1)
+    q = torch.tensor([student(one, miss) if bool(one.any()) else 0.0 for one in each], dtype=torch.float64)
+    return draws.double().std(0) / math.sqrt(len(draws)) * q.reshape(draws.shape[1:])
 
 
 FEW = 256

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.types import Batch, Objective
 from margin.engine.loop import State
+from margin.theory.curvature.convex import eigenvalue_range
 from margin.theory.curvature.hessian import MEMORY, RiskHessian, risk_hessian
 from margin.theory.curvature.lanczos import SEED, Extremes, extreme_eigenvalues
 from margin.theory.curvature.trained_weights import (
@@ -186,7 +187,7 @@ def along_gradient_claim(subject: Subject, *, examples: int | None = 1024, memor
         f"{found.norm:.3g}); {step}.",
         value=torch.tensor(found.curvature, dtype=torch.float64),
         unit=UNIT,
-        range=(-math.inf, math.inf),
+        range=eigenvalue_range(subject),
         premises=(twice_differentiable(subject), STATIONARY)
         if found.norm == 0
         else (twice_differentiable(subject),),
@@ -243,7 +244,7 @@ def step_ratio(subject: Subject, *, examples: int | None = 1024, memory: int = M
         f"{sample.words}, would {says} it, to second order; the loss rises where the ratio exceeds 1. "
         "(Momentum and adaptive optimizers take other steps.)",
         value=torch.tensor(ratio, dtype=torch.float64),
-        range=(-math.inf, math.inf),
+        range=eigenvalue_range(subject),
         premises=(twice_differentiable(subject), STATIONARY)
         if found.norm == 0
         else (twice_differentiable(subject),),

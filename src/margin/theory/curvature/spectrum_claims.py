@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
+from margin.theory.curvature.convex import eigenvalue_range
 from margin.theory.curvature.hessian import MEMORY, RiskHessian
 from margin.theory.curvature.hutchinson import (
     FEW,
@@ -45,6 +46,9 @@ POINTS = 400
 
 FLAT = 0.01
 """An eigenvalue is about 0 below this share of the largest magnitude."""
+
+ENOUGH, TOO_FEW = 48, "intervals hold less than 95 % where one eigenvalue prevails: of 8, 88 %, simulated."
+"""Random signs from which on they hold 93 % at least, and what is said of fewer."""
 
 QUADRATURE = 1e-4
 """Bound of the error of a share of the smoothed spectrum: see SpectralDensity.resolution."""
@@ -80,11 +84,10 @@ def shares(found: SpectralDensity, c: float, width: float) -> Shares:
     """
     below, upto = found.share_below(-c, width), found.share_below(c, width)
     each = torch.stack((below, upto - below, 1 - upto))
-    value, draws = each.mean(1), each.shape[1]
-    stderr = each.std(1) / math.sqrt(draws)
+    value = each.mean(1)
     (low, high), printed = (
         ((value - half).clamp(0, 1), (value + half).clamp(0, 1))
-        for half in (half_width(stderr, draws, miss) + QUADRATURE for miss in (VERDICT_MISS, PRINTED_MISS))
+        for half in (half_width(each.T, miss) + QUADRATURE for miss in (VERDICT_MISS, PRINTED_MISS))
     )
     return Shares(value, low, high, printed)
 
@@ -297,11 +300,12 @@ def layers(
         for start, size in zip(_starts(hessian.sizes), hessian.sizes, strict=True):
             found.append(_block_trace(hessian, start, size, draws, generator))
     value, half, narrow = (torch.stack(column) for column in zip(*found, strict=True))
+    few = draws < ENOUGH and any(size > draws for size in hessian.sizes)
     return Finding(
         statement=f"The trace of the Hessian of the mean loss over {sample.words}, parameter by parameter.",
         value=value,
         unit=UNIT,
-        range=(-math.inf, math.inf),
+        range=eigenvalue_range(subject),
         premises=(twice_differentiable(subject),),
         kind="estimate",
         interval=(value - half, value + half),
@@ -309,6 +313,7 @@ def layers(
         sample=sample.mark,
         failure=_failure(bool(value.isfinite().all()), hessian.finite),
         labels=names,
+        remarks=(f"Of {draws} random signs a parameter {TOO_FEW}",) if few else (),
     )
 
 
@@ -331,8 +336,8 @@ def _block_trace(
         A = as_matrix(block, size, dtype=dtype, device=device)
         rounding = (A - A.T).norm() + torch.finfo(dtype).eps * A.norm()
         return A.trace(), rounding, rounding
-    value, stderr, _ = hutchinson_trace(block, size, generator, probes=draws, dtype=dtype, device=device)
-    return value, half_width(stderr, draws), half_width(stderr, draws, PRINTED_MISS)
+    value, _, forms = hutchinson_trace(block, size, generator, probes=draws, dtype=dtype, device=device)
+    return value, half_width(forms), half_width(forms, PRINTED_MISS)
 
 
 Kind = Literal["a minimum", "a maximum", "a saddle", "undecided", "not critical"]
@@ -477,7 +482,7 @@ def kind(
         f"{ends.error:.2g}; a gradient counts as 0 where the curvature that decides, c = {c:.3g}, outweighs "
         f"it within a move of {tol:g} of the weights' norm.)",
         value=value,
-        range=(-math.inf, math.inf),
+        range=(max(eigenvalue_range(subject)[0], -1.0), math.inf),
         premises=(twice_differentiable(subject), *_searched(ends)),
         sample=sample.mark,
         kind="estimate",

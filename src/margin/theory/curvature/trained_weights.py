@@ -17,6 +17,7 @@ from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import sample_examples
+from margin.theory.curvature.convex import eigenvalue_range
 from margin.theory.curvature.eigenpairs import ROWS, leading_eigenpairs
 from margin.theory.curvature.hessian import MEMORY, Products, RiskHessian, SquareMap, risk_hessian
 from margin.theory.curvature.hutchinson import (
@@ -154,12 +155,13 @@ def sharpness(
     settled = found.converged or bool((found.residuals <= tol * scale).all())
     # An eigenvalue lies within the residual; that none lies beyond it, twice as far, is a premise.
     out = found.residuals * torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=found.residuals.dtype)
+    out = out + rounding(hessian, found.values)
     return Finding(
         statement=f"The extreme eigenvalues of the Hessian of the mean loss over {sample.words}, by "
         f"{hessian.dim:,} parameters, after {found.iterations} Lanczos steps.",
         value=found.values,
         unit=UNIT,
-        range=(-math.inf, math.inf),
+        range=eigenvalue_range(subject),
         premises=(twice_differentiable(subject), _extreme(found)),
         kind="estimate",
         interval=(found.values - out[0], found.values + out[1]),
@@ -168,6 +170,11 @@ def sharpness(
         sample=sample.mark,
         curves={"ritz values": found.ritz, "weights": found.weights},
     )
+
+
+def rounding(hessian: SquareMap, values: Tensor) -> Tensor:
+    """What rounding adds to the error of an eigenvalue: of a product, a sum over all weights."""
+    return math.sqrt(hessian.dim) * torch.finfo(hessian.dtype).eps * values.abs().max()
 
 
 def _extreme(found: Extremes) -> Premise:
@@ -227,15 +234,16 @@ def leading(
         )
     settled = found.converged or bool((found.residuals <= tol * found.values.abs().max()).all())
     failure = "" if settled else _unsettled(found.values, found.residuals, found.products, tol)
+    error = found.residuals + rounding(hessian, found.values)
     return Finding(
         statement=f"The {count} eigenvalues of largest magnitude of the Hessian of the mean loss over "
         f"{sample.words}, by {hessian.dim:,} parameters, after {found.products} products with it.",
         value=found.values,
         unit=UNIT,
-        range=(-math.inf, math.inf),
+        range=eigenvalue_range(subject),
         premises=(twice_differentiable(subject),),
         kind="estimate",
-        interval=(found.values - found.residuals, found.values + found.residuals),
+        interval=(found.values - error, found.values + error),
         failure=failure if hessian.finite else NO_LOSS,
         labels=tuple(f"eigenvalue {i + 1}" for i in range(count)),
         sample=sample.mark,
@@ -275,19 +283,17 @@ def trace_of(hessian: SquareMap, rank: int, probes: int, memory: int, *, seed: i
     generator = Generator().manual_seed(seed)
     rank = vectors_within(3 * dim, memory, dtype.itemsize, least=0, most=rank)
     if rank == 0:
-        value, stderr, draws = hutchinson_trace(
-            hessian, dim, generator, probes=probes, dtype=dtype, device=device
-        )
-        return _summed(value, stderr, draws, f"from {probes} probes")
-    value, stderr, draws = deflated_trace(
+        value, _, draws = hutchinson_trace(hessian, dim, generator, probes=probes, dtype=dtype, device=device)
+        return _summed(value, draws, f"from {probes} probes")
+    value, _, draws = deflated_trace(
         hessian, dim, generator, rank=rank, probes=probes, dtype=dtype, device=device
     )
     words = f"{rank} of its directions taken exactly, the rest from {probes} probes"
-    return _summed(value, stderr, draws, words)
+    return _summed(value, draws, words)
 
 
-def _summed(value: Tensor, stderr: Tensor, draws: Tensor, words: str) -> Summed:
-    half, printed = (half_width(stderr, len(draws), miss) for miss in (VERDICT_MISS, PRINTED_MISS))
+def _summed(value: Tensor, draws: Tensor, words: str) -> Summed:
+    half, printed = (half_width(draws, miss) for miss in (VERDICT_MISS, PRINTED_MISS))
     return Summed(value, half, printed, words, draws)
 
 
@@ -314,7 +320,7 @@ def trace(
         statement=f"The trace of the Hessian of the mean loss over {sample.words}, {found.words}.",
         value=found.value,
         unit=UNIT,
-        range=(-math.inf, math.inf),
+        range=eigenvalue_range(subject),
         premises=(twice_differentiable(subject),),
         kind="estimate",
         interval=found.within(found.half),
@@ -347,9 +353,8 @@ def _trace(
             values.append(found.value.double().cpu())
             finite &= hessian.finite
     draws = torch.stack(values)
-    stderr = draws.std() / math.sqrt(GROUPS)
     words = f"the mean of those of {GROUPS} samples of {size:,} each, whose spread is its error"
-    return _summed(draws.mean(), stderr, draws, words), sample, finite
+    return _summed(draws.mean(), draws, words), sample, finite
 
 
 class Quadratic(nn.Module):

@@ -23,7 +23,7 @@ EDGE = Need("a history with the track theory/edge_of_stability",
     "margin.theory.dynamics.edge_of_stability:has_edge")
 AFFINE = Need(
     "models that are affine in their weights, at most 100,000, with a squared error or a cross-entropy",
-    "margin.theory.dynamics.weight_function:is_affine", of="model")
+    "margin.theory.curvature.convex:is_affine", of="model")
 LEAST_SQUARES = Need("models that are affine in their weights, at most 256, with a squared error",
     "margin.theory.dynamics.weight_function:is_affine_squared", of="model")
 TWO_WEIGHTS = Need("models of two weights",
@@ -196,6 +196,11 @@ CLAIMS: tuple[Claim, ...] = (
         "Slope of the loss: was it still falling when the training ended?",
         "Davidson and MacKinnon 1999, Section 2 (a simulated t statistic); Kendall 1954 (its correlation)",
         needs=(HISTORY, LOSSES), cost=Cost(0), question="trained"),
+    Claim("theory/finished.gradient", ".line_search:gradient", ".line_search:demo",
+        "Gradient step: by how much does one still lower the training loss, of examples left out of it too?",
+        "Mahsereci, Balles, Lassner and Hennig 2017; Nocedal and Wright 2006, Section 3.1; Bayle, Bayle, "
+        "Janson and Mackey 2020", needs=(TRAINING, PARAMETERS), cost=drawn(20), figure=".figures:step_gain",
+        question="trained"),
     Claim("theory/range_test", ".lr_range:range_test", ".lr_range:demo",
         "Learning-rate range test: at which rates does the loss fall fastest, go lowest, and diverge?",
         SMITH_2017, needs=(TRAINING, PARAMETERS), cost=Cost(1100, "train", 32),

@@ -1,4 +1,4 @@
-"""The paths of optimizers over the contours of a function of two weights, in a report or as a file."""
+"""The paths of optimizers over the contours of a loss of two weights; the loss along one gradient step."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from margin.core.findings import Finding
 from margin.data.files.writing import whole_file
+from margin.figures.digits import exact
 from margin.figures.svg import INK, MUTED, SERIES, sized
 from margin.math.convexity.functions import Function
 from margin.theory.dynamics.rates import Make, follow
@@ -51,6 +52,32 @@ def trajectories(axes: "Axes", finding: Finding) -> str:
     follow_paths(axes, found, SERIES, INK)
     axes.set(xlabel="first weight", ylabel="second weight")
     return f"the paths of {', '.join(found)} over the contours of the loss"
+
+
+def step_gain(axes: "Axes", finding: Finding) -> str:
+    """The mean loss after a gradient step by its rate, of the same examples and of those left out of it."""
+    parts, drawn = ("the same examples", "examples left out"), []
+    before = finding.curves.get("loss: the same examples", torch.zeros(0))[:1].double()
+    for part, color in zip(parts, SERIES, strict=False):
+        names = (f"rate: {part}", f"loss: {part}")
+        if not all(name in finding.curves for name in names):
+            return ""
+        x, y = (finding.curves[name].detach().cpu().double() for name in names)
+        shown = (x > 0) & y.isfinite() & (y <= 2 * before.abs() + before)  # a leap would flatten the fall
+        if bool(shown.any()):
+            axes.plot(x[shown], y[shown], color=color, marker="o", markersize=3, label=part)
+            drawn.append(part)
+    if not drawn:
+        return ""
+    axes.axhline(float(before), color=INK, linewidth=0.9, label="before the step")
+    if "loss: a constant" in finding.curves:
+        constant = float(finding.curves["loss: a constant"][0])
+        axes.axhline(constant, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label="a constant answer")
+    axes.set_xscale("log")
+    axes.set(xlabel="learning rate", ylabel="mean loss after a step")
+    axes.legend()
+    height = exact(float(f"{float(before):.3g}"))
+    return f"mean loss after one gradient step, of {' and of '.join(drawn)}; {height} before"
 
 
 def contours(axes: "Axes", values: Tensor, window: Tensor, color: str) -> None:

@@ -25,6 +25,7 @@ from margin.core.types import Batch, Objective
 from margin.engine.evaluation import eval_mode, weighted_sum
 from margin.engine.loop import State, risk
 from margin.optim.momentum import HeavyBall, Nesterov
+from margin.theory.curvature.convex import loss_of
 from margin.theory.curvature.trained_weights import (
     NO_LOSS,
     UNIT,
@@ -43,7 +44,7 @@ from margin.theory.dynamics.rates import (
     nesterov_bound,
     stationary_bound,
 )
-from margin.theory.dynamics.weight_function import Curved, WeightFunction, curved, loss_of
+from margin.theory.dynamics.weight_function import Curved, WeightFunction, curved
 
 STEPS = (1, 10, 100)
 """Steps after which the bounds are looked at."""

@@ -18,9 +18,10 @@ from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
 from margin.engine.evaluation import eval_mode, evaluate, weighted_sum
 from margin.engine.loop import risk
+from margin.theory.curvature.convex import is_affine, loss_of
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.dynamics.rates import FEWEST, convex_bound, fitted_exponent, fitted_rate
-from margin.theory.dynamics.weight_function import Curved, WeightFunction, curved, is_affine, loss_of
+from margin.theory.dynamics.weight_function import Curved, WeightFunction, curved
 
 REPEATED = 20_000_000
 """Examples that a repeated training may go through, steps times examples."""

@@ -17,27 +17,19 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
 from margin.core.findings import Finding, Premise, Subject
-from margin.core.tasks import VALUES, Task, binary_loss, class_loss, squared_error
+from margin.core.tasks import VALUES, Task, class_loss, squared_error
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import copied, eval_mode, weighted_sum
-from margin.engine.loop import Risk, risk
+from margin.engine.evaluation import copied, weighted_sum
+from margin.engine.loop import risk
 from margin.math.convexity.functions import Function, curvatures
 from margin.math.convexity.landscapes import landscape
 from margin.optim.momentum import HeavyBall, Nesterov
+from margin.theory.curvature.convex import CURVATURE, PROBED, is_affine, loss_of, unflattened
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.curvature.hutchinson import FEW, as_symmetric
 from margin.theory.curvature.lanczos import extreme_eigenvalues
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.dynamics.rates import Make, Path, follow
-
-LARGEST = 100_000
-"""Weights of the largest model whose outputs are tested for being affine in them."""
-
-PROBED = 64
-"""Examples on which they are."""
-
-CURVATURE = {squared_error: 2.0, binary_loss: 1 / 4, class_loss: 1 / 2}
-"""The largest second derivative of a loss by its outputs; of the cross-entropy, across logits of mean 0."""
 
 
 class WeightFunction:
@@ -69,7 +61,7 @@ class WeightFunction:
     def __call__(self, theta: Float[Tensor, " dim"]) -> Float[Tensor, ""]:
         """The mean loss at these weights."""
         sums = torch.zeros(2, dtype=torch.float64, device=theta.device)
-        bound = _Bound(self.model, _unflattened(self.model, self.names, theta))
+        bound = _Bound(self.model, unflattened(self.model, self.names, theta))
         for batch in self.batches:
             terms = self.objective(bound, batch, Generator().manual_seed(0))
             sums = sums + torch.stack(weighted_sum(terms, batch.weight))
@@ -86,48 +78,6 @@ class _Bound(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         model, weights = self._asked
         return functional_call(model, weights, inputs)
-
-
-def _unflattened(model: nn.Module, names: Sequence[str], theta: Tensor) -> dict[str, Tensor]:
-    own = dict(model.named_parameters())
-    parts = theta.split([own[name].numel() for name in names])
-    return {name: part.view_as(own[name]) for name, part in zip(names, parts, strict=True)}
-
-
-def loss_of(subject: Subject) -> Task | None:
-    """The task whose own loss the objective is, and convex in the outputs; None where there is none."""
-    objective = subject.objective
-    own = isinstance(objective, Risk) and objective.task.loss in CURVATURE
-    return objective.task if own and isinstance(objective, Risk) else None
-
-
-def is_affine(subject: Subject) -> bool:
-    """Whether the outputs are affine in the weights, and the loss is squared or a cross-entropy of them.
-
-    Affine is what agrees, on a few examples, with its differences along random directions of the size of the
-    weights: of other models it fails with probability 1 but for rounding.
-    """
-    trained = [p for p in subject.model.parameters() if p.requires_grad]
-    count, batches = sum(p.numel() for p in trained), subject.train or subject.test
-    if loss_of(subject) is None or not 0 < count <= LARGEST or not len(batches):
-        return False
-    inputs = tuple(x[:PROBED] if subject.independent else x for x in batches[0].inputs)
-    names = [name for name, p in subject.model.named_parameters() if p.requires_grad]
-    theta = torch.cat([p.detach().reshape(-1) for p in trained])
-    draws = torch.randn(2, count, generator=Generator().manual_seed(1847), dtype=torch.float64).to(theta)
-    a, b = draws * (1 + theta.abs())
-    with eval_mode(subject.model), torch.no_grad():
-        moved = (theta, theta + a, theta + b, theta + a + b, theta + 2 * a)
-        values = [
-            functional_call(subject.model, _unflattened(subject.model, names, at), inputs) for at in moved
-        ]
-    if not all(isinstance(v, Tensor) and v.is_floating_point() and bool(v.isfinite().all()) for v in values):
-        return False
-    f, f_a, f_b, f_ab, f_aa = (v.double() for v in values)
-    scale = torch.stack((f, f_a, f_b, f_ab, f_aa)).abs().max()
-    off = torch.stack((f_ab - f_a - f_b + f, f_aa - 2 * f_a + f)).abs().max()
-    # Sums over a layer's inputs may cancel: the rounding is of the terms, not of the sum.
-    return bool(off <= 1e3 * torch.finfo(theta.dtype).eps * scale)
 
 
 def is_affine_squared(subject: Subject) -> bool:

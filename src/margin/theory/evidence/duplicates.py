@@ -6,6 +6,7 @@ or 1 repeat in any two samples. What is counted is therefore compared with chanc
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from margin.engine.loop import risk
 from margin.math.seeds import mix
 from margin.math.two_samples.distances import CHUNK, distances
 from margin.theory.evidence.rows import (
+    MOST,
     drawn,
     flat,
     has_rows,
@@ -45,11 +47,20 @@ PARTLY = 0.01
 KINDS = 3
 """Rows for each different one, beyond which rows are of few kinds."""
 
-RISK = 0.01
+RISK = 0.002
 """Chance of naming any near duplicate at all in data without one."""
 
-NEIGHBORS = 2_000_000_000
-"""Multiplications of a search for nearest rows at most."""
+TAIL = 0.1
+"""Share of the training rows by which the law of those that lie nearest to another is told."""
+
+APART = 10.0
+"""Distances of median and lower quartile, beyond which a training row is a copy of another itself."""
+
+LEAST_ROWS = 20
+"""Different training rows without which it is not."""
+
+NEIGHBORS = 1_000_000_000
+"""Multiplications of a search for nearest rows at most, of which there are four."""
 
 
 class Overlap(NamedTuple):
@@ -220,45 +231,120 @@ class Near(NamedTuple):
     among: int
 
 
-def near_duplicates(x: Float[Tensor, "n dim"], train: Float[Tensor, "m dim"]) -> Near:
-    r"""Rows whose nearest training row is nearer than chance allows, beside the second nearest.
+def near_duplicates(
+    x: Float[Tensor, "n dim"],
+    train: Float[Tensor, "m dim"],
+    *,
+    view: Callable[[Tensor], Tensor] = lambda rows: rows,
+    most: int = MOST,
+) -> Near:
+    r"""Rows that lie far nearer to a training row than either lies to any other, by the training's own law.
 
-    Where the density hardly changes between the two nearest rows, their distances have a ratio of law
-    :math:`P(r_2 / r_1 > t) = t^{-k}` with k the dimension in which the data lie. k is taken from the median
-    of the ratios, which a few copies do not move; a row is named where :math:`(r_2 / r_1)^{-k}` is below
-    :data:`RISK` over the number of rows. Rows that have an equal in training are not among them.
+    .. math:: t = \log \frac{\min(d(x, b'),\, d(b, a'))}{d(x, b)}
+
+    with b the nearest training row, b' the second nearest, and a' the training row that is nearest to b. What
+    t is without a copy is seen on the training rows themselves, each taken out in turn: in the dense places
+    of the data and in the thin ones, in as many dimensions as there are. Beyond its upper tenth t falls off
+    exponentially, at the rate of the median or the mean excess, whichever is slower. A row is named where
+    less than :data:`RISK` in all would be so near by chance, nearer than any training row is to another but
+    for copies among these (fewer than half of them), and at less than half the distance. Rows that have an
+    equal in training are not among them; a row that is in training several times counts there once.
 
     Args:
         x: Rows, in the unit in which distances are meant.
-        train: Where their neighbors are looked for, at least 3.
+        train: Where their neighbors are looked for.
+        view: What of rows is compared.
+        most: Rows of either sample that are looked at: the first of x, of training some drawn at random.
 
-    Reference: Facco, d'Errico, Rodriguez and Laio 2017, Equation 3.
+    Reference: Facco, d'Errico, Rodriguez and Laio 2017, Equation 3 (ratios of distances to two neighbors);
+        Coles 2001, Section 4.2 (the tail of what exceeds a threshold).
     """
-    two = [
-        distances(part, train).topk(2, largest=False).values
-        for part in x.split(max(1, min(CHUNK // len(train), CHUNK // 4)))
-    ]
-    first, second = torch.cat(two).unbind(1)
-    apart = (first > 0) & (second > first)
-    nothing = torch.zeros(0, dtype=torch.int64)
-    if int(apart.sum()) < 20:
-        return Near(nothing, len(x), len(train))
-    ratio = (second / first.clamp(min=1e-300)).log()
-    dimension = math.log(2) / max(float(ratio[first > 0].median()), 1e-12)
-    named = apart & (-dimension * ratio < math.log(RISK / len(x)))
-    return Near(named.nonzero().flatten(), len(x), len(train))
+    rows = train.unique(dim=0)
+    looked, nothing = x[:most], torch.zeros(0, dtype=torch.int64)
+    if len(rows) < LEAST_ROWS:
+        return Near(nothing, len(looked), len(train))
+    seen = view(rows)
+    drawn_at = torch.randperm(len(rows), generator=Generator().manual_seed(mix(0, 19)))[:most]
+    usual, _ = _nearness(seen[drawn_at], seen, drawn_at)
+    least = _unusual(usual[usual.isfinite()], len(looked))
+    nearness, nearest = _nearness(view(looked), seen)
+    named = (nearness > least) & (looked != rows[nearest]).any(1)
+    return Near(named.nonzero().flatten(), len(looked), len(train))
+
+
+def _unusual(usual: Float[Tensor, " m"], count: int) -> float:
+    """From which nearness on a row is named, of so many that are looked at; infinity where none can be."""
+    if len(usual) < LEAST_ROWS:
+        return math.inf
+    lower, half = usual.quantile(torch.tensor([0.25, 0.5], dtype=usual.dtype)).tolist()
+    usual = usual[usual <= half + APART * (half - lower)]  # without the training's own copies
+    tail = float(usual.quantile(1 - TAIL))
+    beyond = usual[usual > tail] - tail
+    if len(beyond) < 2:
+        return math.inf
+    decline = min(math.log(2) / float(beyond.median()), 1 / float(beyond.mean()))
+    return max(tail + math.log(TAIL * count / RISK) / decline, float(usual.max()), math.log(2))
+
+
+def _nearness(
+    x: Float[Tensor, "n dim"], train: Float[Tensor, "m dim"], own: Int[Tensor, " n"] | None = None
+) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
+    """The nearness t of each row, and its nearest training row: of one at ``own`` of these, another."""
+    first, at = _two_nearest(x, train, own)
+    back, whose = _two_nearest(train[at[:, 0]], train, at[:, 0])
+    itself = torch.zeros(len(x), dtype=torch.bool) if own is None else whose[:, 0] == own
+    back_to = torch.where(itself, back[:, 1], back[:, 0])
+    return (torch.minimum(first[:, 1], back_to) / first[:, 0]).log(), at[:, 0]
+
+
+def _two_nearest(
+    x: Float[Tensor, "n dim"], train: Float[Tensor, "m dim"], own: Int[Tensor, " n"] | None
+) -> tuple[Float[Tensor, "n 2"], Int[Tensor, "n 2"]]:
+    found = []
+    for part in torch.arange(len(x)).split(max(1, min(CHUNK // len(train), CHUNK // 4))):
+        apart = distances(x[part], train)
+        if own is not None:
+            apart[torch.arange(len(part)), own[part]] = math.inf
+        found.append(apart.topk(2, largest=False))
+    return torch.cat([two.values for two in found]), torch.cat([two.indices for two in found])
+
+
+def pictures(images: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n channels height width"]:
+    """Images of mean 0 and norm 1: neither light nor contrast changes them."""
+    centered = images - images.mean((1, 2, 3), keepdim=True)
+    sizes = centered.square().sum((1, 2, 3), keepdim=True).sqrt()
+    return centered / sizes.clamp_min(1e-300)
+
+
+def spectra(images: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n dim"]:
+    """What neither a shift, nor light or contrast changes of an image: the moduli of its Fourier transform.
+
+    A shift is cyclic here: what it moves out of the image and in changes them a little.
+    """
+    return torch.fft.fft2(pictures(images), norm="ortho").abs().flatten(1)
+
+
+def _of_images(x: Tensor, *, shape: torch.Size, view: Callable[[Tensor], Tensor]) -> Tensor:
+    return view(x.reshape(-1, *shape)).flatten(1)
 
 
 def _near(subject: Subject) -> Near | None:
     if not (has_real_input(subject) and len(subject.train)):
         return None
     test, train = (part.inputs for part in drawn(subject))
-    if len(train) < 3 or not bool(train.isfinite().all() and test.isfinite().all()):
+    if not bool(train.isfinite().all() and test.isfinite().all()):
         return None
-    scale = train.std(0, correction=0) if subject.test[0].inputs[0].ndim == 2 else train.std(correction=0)
+    most = max(20, NEIGHBORS // max(1, train.numel()))
+    shape = subject.test[0].inputs[0].shape[1:]
+    if len(shape) == 3:
+        alike, moved = (
+            near_duplicates(test, train, view=partial(_of_images, shape=shape, view=view), most=most)
+            for view in (pictures, spectra)
+        )
+        return alike._replace(rows=torch.cat((alike.rows, moved.rows)).unique())
+    scale = train.std(0, correction=0) if len(shape) == 1 else train.std(correction=0)
     scale = torch.where(scale > 0, scale, 1.0)
-    rows = max(20, NEIGHBORS // max(1, train.numel()))
-    return near_duplicates((test / scale)[:rows], train / scale)
+    return near_duplicates(test / scale, train / scale, most=most)
 
 
 def duplicates(subject: Subject) -> Finding:
@@ -301,10 +387,12 @@ def _remarks(subject: Subject, found: Overlap, near: Near | None) -> list[str]:
     if len(found.repeated):
         remarks.append(f"Held-out rows that repeat another one: {listed(found.repeated.tolist())}.")
     if near is not None and len(near.rows):
+        whole = near.looked == found.held_out
+        named = f": {listed(places(subject.test)[near.rows].tolist())}" if whole else ""
         remarks.append(
             f"Of {near.looked:,} held-out rows and {near.among:,} training rows that were looked at, "
-            f"{len(near.rows):,} are far nearer to each other than the data's distances let expect: they may "
-            "be copies that were edited."
+            f"{len(near.rows):,} lie far nearer to a training row than training rows lie to each other: "
+            f"they may be copies that were edited{named}."
         )
     if reason := unseen_draws(subject):
         remarks.append(f"Every error over held-out examples is unfounded: {reason}.")

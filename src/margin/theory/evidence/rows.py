@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import counts, drawn_rows, expand_weight
+from margin.engine.evaluation import counts, drawn_rows, weight_of_terms
 
 ELEMENTS = 2_500_000
 """Numbers of a drawn sample at most, and of its rows:"""
@@ -147,8 +147,7 @@ def part_labels(batches: Sequence[Batch]) -> Int[Tensor, " rows"]:
     for batch in batches:
         if batch.targets is not None:
             labels = batch.targets.detach().cpu().long()
-            weight = None if batch.weight is None else batch.weight.cpu()
-            found.append(labels[expand_weight(torch.ones_like(labels), weight) > 0])
+            found.append(labels[weight_of_terms(batch.targets, batch) > 0])
     return torch.cat(found)
 
 

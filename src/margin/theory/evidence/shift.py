@@ -42,6 +42,12 @@ TOGETHER = 500
 """Rows of each part that are compared as a whole, and deals of them for the p-value."""
 DEALS = 999
 
+APART = 0.5
+"""Share of held-out rows outside the training part's range from which a feature's two ranges are named."""
+
+RANGES = 2
+"""Features whose ranges a sentence names at most."""
+
 SHOWN = 5
 """Features that are shown, the least p-value first."""
 
@@ -151,11 +157,15 @@ def _targets(subject: Subject, parts: tuple[Drawn, Drawn]) -> float | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shift:
-    """Adjusted p-values: of all features together, of the targets where they are numbers, of each feature."""
+    """Adjusted p-values: of all features together, of the targets where they are numbers, of each feature.
+
+    Of features that mostly lie outside the training part's range both ranges are named.
+    """
 
     together: float
     targets: float | None
     features: Float[Tensor, " features"]
+    ranges: dict[int, str]
     words: str
 
     @property
@@ -179,10 +189,22 @@ def shifted(subject: Subject) -> Shift | None:
             min(1.0, TESTS * _together(test, train)),
             None if told is None else min(1.0, TESTS * told),
             (TESTS * holm(_features(test, train))).clamp(max=1.0),
+            _ranges(test, train),
             f"{parts[0].words} and {parts[1].words}",
         )
 
     return kept_data(subject, "shift", compute)
+
+
+def _ranges(test: Float[Tensor, "n features"], train: Float[Tensor, "m features"]) -> dict[int, str]:
+    """Where the features lie of which most held-out rows are outside the training part's range."""
+    low, high = train.aminmax(dim=0)
+    apart = ((test < low) | (test > high)).double().mean(0) > APART
+    words = "held out in [{:.4g}, {:.4g}], in training in [{:.4g}, {:.4g}]"
+    return {
+        j: words.format(*(float(end[j]) for end in (*test.aminmax(dim=0), low, high)))
+        for j in apart.nonzero().flatten().tolist()
+    }
 
 
 def same_distribution(subject: Subject) -> Premise:
@@ -199,7 +221,11 @@ def same_distribution(subject: Subject) -> Premise:
 def _said(subject: Subject, found: Shift) -> str:
     below = (found.features < LEVEL).nonzero().flatten()
     below = below[found.features[below].argsort(stable=True)]
-    what = [feature_name(subject, j) for j in below.tolist()]
+    apart_first = sorted(below.tolist(), key=lambda j: j not in found.ranges)
+    what = [
+        feature_name(subject, j) + (f" ({found.ranges[j]})" if j in found.ranges and k < RANGES else "")
+        for k, j in enumerate(apart_first)
+    ]
     if found.targets is not None and found.targets < LEVEL:
         what = ["the targets", *what]
     if not what:
@@ -227,13 +253,14 @@ def shift(subject: Subject) -> Finding:
     for j in found.features.argsort(stable=True)[:SHOWN].tolist():
         rows[feature_name(subject, j)] = float(found.features[j])
     verdict = _said(subject, found) if found.refutes else "no shift was found"
+    at = f"by tests at a family-wise level of {LEVEL:.0%}"
     return Finding(
         statement="The chance of parts that differ as much, were they of one distribution: p-values adjusted "
         f"for all {TESTS - 1 + len(found.features)} tests, of {found.words}.",
         value=torch.tensor(list(rows.values()), dtype=torch.float64),
         range=(0.0, 1.0),
         labels=tuple(rows),
-        remarks=(f"At a family-wise level of {LEVEL:.0%}: {verdict}.",),
+        remarks=(f"{verdict[:1].upper()}{verdict[1:]}, {at}.",),
     )
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from margin.core.findings import Finding, NotAsked, Subject, has_labels
 from margin.core.types import Batch
+from margin.engine.evaluation import eval_mode
 from margin.theory.evidence.duplicates import leak
 from margin.theory.evidence.rows import class_name, drawn, feature_name, kept_data, listed, part_labels
 
@@ -153,7 +154,8 @@ def classes(subject: Subject) -> Finding:
     parts = {"held-out": part_labels(subject.test)}
     if len(subject.train):
         parts["training"] = part_labels(subject.train)
-    total = max([len(subject.class_names), *(int(part.max()) + 1 for part in parts.values() if len(part))])
+    seen = [int(part.max()) + 1 for part in parts.values() if len(part)]
+    total = max([len(subject.class_names), _scored(subject), *seen])
     counts = {kind: part.bincount(minlength=total) for kind, part in parts.items()}
     labeled: dict[str, float] = {}
     remarks = []
@@ -176,6 +178,16 @@ def classes(subject: Subject) -> Finding:
         curves={f"{kind} examples of each class": count for kind, count in counts.items() if total > RAREST},
         remarks=tuple(remarks),
     )
+
+
+@torch.no_grad()
+def _scored(subject: Subject) -> int:
+    """How many classes the model has a score for: 2 of one score."""
+    batch = subject.test[0]
+    inputs = tuple(x[:1] for x in batch.inputs) if subject.independent and batch.divisible else batch.inputs
+    with eval_mode(subject.model):
+        outputs = subject.model(*inputs)
+    return outputs.shape[-1] if outputs.ndim > 1 and outputs.shape[-1] > 1 else 2
 
 
 def demo() -> Subject:

@@ -34,6 +34,7 @@ DELONG = (
 )
 RATIO = "Cochran 1977, Section 2.11 (error of a ratio); van der Vaart 1998, Theorem 3.1 (delta method)"
 CLOPPER_1934 = "Clopper and Pearson 1934 (Brown, Cai and DasGupta 2001, Section 4.2.1)"
+PRICE_2004 = "Price and Bonett 2004, Section 2 (limits of a mean of proportions)"
 RESAMPLED = Cost(beside=1.5e-5)
 GUO_2017 = "Guo, Pleiss, Sun and Weinberger 2017, Equation 3"
 
@@ -95,10 +96,10 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(LABELS,), covers=("info.mutual_information",)),
     Claim("theory/confusion.balanced_accuracy", ".confusion:balanced", ".confusion:demo",
         "Balanced accuracy: how often is the prediction right, were every class as frequent?",
-        f"Zou and Donner 2008 (limits of a sum); {WILSON}", needs=(LABELS,), question="right"),
+        PRICE_2004, needs=(LABELS,), question="right"),
     Claim("theory/confusion.macro_f1", ".confusion:f1", ".confusion:demo",
         "Macro F1: what is the mean over classes of the harmonic mean of precision and recall?",
-        f"van Rijsbergen 1979, Chapter 7 (F1); Zou and Donner 2008 (limits of a sum); {WILSON}",
+        f"van Rijsbergen 1979, Chapter 7 (F1); {PRICE_2004}",
         needs=(LABELS,), question="right"),
     Claim("theory/confusion.recall", ".confusion:recall", ".confusion:demo",
         "Recall by class, and the confusion matrix: how much of each class is found?",

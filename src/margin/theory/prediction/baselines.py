@@ -19,7 +19,7 @@ from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import expand_weight, sample_examples
+from margin.engine.evaluation import sample_examples, weight_of_terms
 from margin.engine.loop import risk
 from margin.math.seeds import mix
 from margin.theory.prediction.confusion import classified, name_of
@@ -154,9 +154,7 @@ def mean_target(batches: Iterable[Batch]) -> Tensor:
 def _weighed(batch: Batch) -> tuple[Tensor, Tensor]:
     if batch.targets is None:
         raise ValueError("a baseline needs the targets of the examples: got a batch without")
-    targets = batch.targets.cpu()
-    weight = None if batch.weight is None else batch.weight.cpu()
-    return targets, expand_weight(torch.ones_like(targets, dtype=torch.float64), weight)
+    return batch.targets.cpu(), weight_of_terms(batch.targets, batch)
 
 
 def compared(subject: Subject, rival: Rival, *, promised: bool) -> Finding:

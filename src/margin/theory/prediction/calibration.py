@@ -20,7 +20,9 @@ from margin.theory.prediction.held_out import (
     independent_draws,
     limits_of,
     output_of_one,
+    position_of,
     stated,
+    trials_of,
     unanswered,
     weighted_mean,
 )
@@ -182,6 +184,41 @@ def calibrated_errors(
     return torch.cat(found)
 
 
+def signed_errors(
+    probability: Probability,
+    happened: Outcome,
+    terms: Terms,
+    generator: Generator,
+    *,
+    bins: int = 15,
+    resamples: int = 1000,
+) -> Float[Tensor, " resamples"]:
+    r"""The calibration error that samples of these examples would measure, were there none: a wild bootstrap.
+
+    .. math:: e = \frac1w \sum_m \Big| \sum_i \xi_i \sum_{t \in i \cap B_m} w_t (y_t - p_t) \Big|
+
+    with a random sign for each example i: its mean is 0, and the terms of one example go together as they do.
+    What examples miss in truth is among it, so it is a little too large of a model that is not calibrated.
+
+    Args:
+        probability: The probability given to each event.
+        happened: 1 where the event happened, else 0.
+        terms: Weight and example of each event; the values are not read.
+        generator: Source of the signs.
+        bins: Bins of equal width.
+        resamples: Number of samples.
+
+    Reference: Cameron, Gelbach and Miller 2008, Section III.B (the wild bootstrap over clusters).
+    """
+    position, w = position_of(terms.example), terms.weight
+    sums = torch.zeros(int(position.max()) + 1, bins, dtype=torch.float64)
+    excess = w * (happened.double() - probability.double())
+    sums.index_put_((position, bin_of(probability, bins)), excess, accumulate=True)
+    signs = 2.0 * torch.randint(2, (resamples, len(sums)), generator=generator).double() - 1
+    return (signs @ sums).abs().sum(1) / w.sum()
+
+
+# 8 parameters: two of them, the weights and the examples, are one fact of each event
 def calibration_interval(
     probability: Probability,
     happened: Outcome,
@@ -190,6 +227,7 @@ def calibration_interval(
     *,
     bins: int = 15,
     weight: Weight = None,
+    example: Int[Tensor, " n"] | None = None,
     level: float = 0.95,
 ) -> tuple[float, float]:
     r"""An interval of the binned calibration error of the population, :math:`\sum_m |\mu_m|`.
@@ -204,6 +242,8 @@ def calibration_interval(
     with s the larger deviation of a signed excess in the two sums and the second term what n events without a
     single surprise leave possible (the exact binomial limit of 0 in n). The interval covers 95 % or more at
     every n in simulation, one event too, where it is nearly [0, 1]; it is wider than it need be below n = 50.
+    Where examples have several events, they are halved, the deviations are over them, Student's quantile is
+    of their number, and n is the number of trials that the events are worth.
 
     Args:
         probability: The probability given to each event.
@@ -212,6 +252,7 @@ def calibration_interval(
         generator: Source of the halves.
         bins: Bins of equal width.
         weight: Weight of each event; None: 1.
+        example: The example that each event belongs to; None: each to its own.
         level: Intended probability of covering the truth, in (0, 1).
 
     Reference: Kumar, Liang and Ma 2019, Section 4 (the bias); Cox 1975 (signs from one half, a test on the
@@ -224,28 +265,23 @@ def calibration_interval(
     index = bin_of(probability, bins)
     w = torch.ones(len(index), dtype=torch.float64) if weight is None else weight.double()
     excess = happened.double() - probability.double()
-    n = float(w.sum().square() / w.square().sum())
+    position = torch.arange(len(index)) if example is None else position_of(example)
+    examples = int(position.max()) + 1
+    n = trials_of(happened, Terms(w, w, position), level=level)
     error = float(expected_calibration_error(probability, happened, bins=bins, weight=weight))
     if n < 2:
         return 0.0, 1.0
-    half = torch.randperm(len(index), generator=generator) % 2
+    half = (torch.randperm(examples, generator=generator) % 2)[position]
     totals = torch.zeros(2, bins, dtype=torch.float64)
     totals.index_put_((half, index), w * excess, accumulate=True)
     crossed = totals[1 - half, index].sign() * excess
     own = totals.sum(0)[index].sign() * excess
     estimate = float((w * crossed).sum() / w.sum())
-    spread = max(_stderr(crossed, w), _stderr(own, w))
+    spread = max(float(weighted_mean(Terms(signed, w, position)).stderr) for signed in (crossed, own))
     alpha = 1 - level
-    h = math.hypot(-float(stdtrit(n - 1, alpha / 2)) * spread, math.log(2 / alpha) / n)
+    h = math.hypot(-float(stdtrit(min(n, examples) - 1, alpha / 2)) * spread, math.log(2 / alpha) / n)
     below = 0.0 if error <= float(calibrated.quantile(level)) else max(estimate - h, 0.0)
     return min(below, error), min(error + h, 1.0)
-
-
-def _stderr(values: Tensor, weight: Tensor) -> float:
-    """The standard error of a weighted mean of independent values."""
-    mean, n = (weight * values).sum() / weight.sum(), len(values)
-    off = weight * (values - mean) / weight.sum()
-    return math.sqrt(n / (n - 1) * float(off.square().sum()))
 
 
 def brier_score(probabilities: Float[Tensor, "n classes"], labels: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -290,6 +326,11 @@ class Forecasts(NamedTuple):
     weight: Tensor
     example: Tensor
     failure: str
+
+    @property
+    def terms(self) -> Terms:
+        """Weight and example of each forecast, the weight standing for the values too."""
+        return Terms(self.weight, self.weight, self.example)
 
     @property
     def top_label(self) -> tuple[Tensor, Tensor]:
@@ -344,14 +385,27 @@ class Reading(NamedTuple):
 
 
 def reading_of(
-    probability: Tensor, happened: Tensor, weight: Tensor, *, bins: int, level: float, resamples: int
+    probability: Tensor, happened: Tensor, terms: Terms, *, bins: int, level: float, resamples: int
 ) -> Reading:
-    """One reading of probabilities and of whether what they are of happened; its draws are seeded."""
+    """One reading of probabilities and of whether what they are of happened; its draws are seeded.
+
+    Args:
+        probability: The probability given to each event.
+        happened: 1 where the event happened, else 0.
+        terms: Weight and example of each event; the values are not read.
+        bins: Bins of equal width.
+        level: That of the interval.
+        resamples: Samples of what perfect calibration would measure.
+    """
+    _, weight, example = terms
     error = float(expected_calibration_error(probability, happened, bins=bins, weight=weight))
     drawn, by_chance = Generator().manual_seed(SEED), Generator().manual_seed(SEED + 1)
-    ideal = calibrated_errors(probability, by_chance, bins=bins, weight=weight, resamples=resamples)
+    if len(example) > int(position_of(example).max()) + 1:  # the events of an example go together
+        ideal = signed_errors(probability, happened, terms, by_chance, bins=bins, resamples=resamples)
+    else:
+        ideal = calibrated_errors(probability, by_chance, bins=bins, weight=weight, resamples=resamples)
     low, high = calibration_interval(
-        probability, happened, ideal, drawn, bins=bins, weight=weight, level=level
+        probability, happened, ideal, drawn, bins=bins, weight=weight, example=example, level=level
     )
     diagram = reliability(probability, happened, bins=bins, weight=weight)
     return Reading(error, low, high, float(ideal.mean()), diagram)
@@ -371,7 +425,7 @@ def _calibration(
     readings: dict[str, Reading] = {}
     if not found.failure and sound.status != "refuted":
         readings = {
-            label: reading_of(*event, found.weight, bins=bins, level=level, resamples=resamples)
+            label: reading_of(*event, found.terms, bins=bins, level=level, resamples=resamples)
             for label, event in events.items()
         }
     curves = {}

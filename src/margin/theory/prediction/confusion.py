@@ -16,16 +16,17 @@ from torch import Tensor
 from margin.core.findings import Finding, Subject
 from margin.core.types import ClassScores
 from margin.theory.prediction.held_out import (
+    Adjusted,
     Answered,
     Limited,
     Terms,
+    adjusted_mean,
+    adjusted_share,
     held_out_answers,
     independent_draws,
-    mean_of,
     share_of,
     stated,
     unanswered,
-    wilson,
 )
 
 Classes = Int[Tensor, " terms"]
@@ -85,9 +86,10 @@ def balanced_accuracy(found: Classified, *, level: float = 0.95) -> Limited:
         found: At least one term.
         level: Intended probability with which the limits hold the truth, in (0, 1).
 
-    Reference: Zou and Donner 2008 (limits of a sum), from the limits of Wilson 1927.
+    Reference: Price and Bonett 2004 (a linear function of proportions).
     """
-    return mean_of(recalls(found, level=level).values())
+    parts = recalls(found, level=level).values()
+    return adjusted_mean([adjusted_share(part, len(parts), level=level) for part in parts], level=level)
 
 
 def f1_scores(found: Classified, *, level: float = 0.95) -> dict[int, Limited]:
@@ -99,13 +101,20 @@ def f1_scores(found: Classified, *, level: float = 0.95) -> dict[int, Limited]:
 
     Reference: van Rijsbergen 1979, Chapter 7 (effectiveness, at equal weights).
     """
-    right = found.labels == found.predicted
-    scores = {}
-    for k in torch.cat((found.labels, found.predicted)).unique().tolist():
-        part = found.share(right, (found.labels == k) | (found.predicted == k), level)
+    limited = {}
+    for k, part in overlaps(found, level=level).items():
         value, low, high = (2 * j / (1 + j) for j in part[:3])
-        scores[k] = Limited(value, low, high, part.direction)
-    return scores
+        limited[k] = Limited(value, low, high, part.direction)
+    return limited
+
+
+def overlaps(found: Classified, *, level: float = 0.95) -> dict[int, Limited]:
+    """J of each class that occurs or is predicted: of the terms that are of it or are called so, both."""
+    right = found.labels == found.predicted
+    return {
+        k: found.share(right, (found.labels == k) | (found.predicted == k), level)
+        for k in torch.cat((found.labels, found.predicted)).unique().tolist()
+    }
 
 
 def macro_f1(found: Classified, *, level: float = 0.95) -> Limited:
@@ -117,13 +126,15 @@ def macro_f1(found: Classified, *, level: float = 0.95) -> Limited:
         found: At least one term.
         level: Intended probability with which the limits hold the truth, in (0, 1).
 
-    Reference: Zou and Donner 2008 (limits of a sum), from the limits of Wilson 1927.
+    Reference: Price and Bonett 2004 (of J, see :func:`f1_scores`); the delta method.
     """
-    return mean_of(f1_scores(found, level=level).values())
+    shares, parts = overlaps(found, level=level).values(), []
+    for share in shares:
+        value, J, error, direction = adjusted_share(share, len(shares), level=level)
+        score, steep = 2 * J / (1 + J), 2 / (1 + J) ** 2
+        parts.append(Adjusted(2 * value / (1 + value), score, error * steep, direction))
+    return adjusted_mean(parts, level=level)
 
-
-FEW = 10
-"""Examples of a class below which the interval of a mean over classes is too narrow, as simulated."""
 
 MOST_CELLS = 2500
 """Cells of a confusion matrix whose intervals are given: 50 classes."""
@@ -261,10 +272,11 @@ def matrix_curves(found: Classified, level: float) -> dict[str, Tensor]:
         return curves
     limits = torch.full((2, *cells.shape), math.nan, dtype=torch.float64)
     for k in found.labels.unique().tolist():
-        own = found.share(found.labels == k, found.labels == k, level)
-        trials = float(own.direction.sum().square() / own.direction.square().sum())
-        for j, share in enumerate(shares[k].clamp(0, 1).tolist()):
-            limits[:, k, j] = torch.tensor(wilson(share, trials, level=level), dtype=torch.float64)
+        row = found.labels == k
+        terms = Terms(found.weight[row], found.weight[row], found.example[row])
+        for j in range(found.classes):
+            part = share_of(found.predicted[row] == j, terms, found.examples, level=level)
+            limits[:, k, j] = torch.tensor((part.low, part.high), dtype=torch.float64)
     return curves | {"row share low": limits[0], "row share high": limits[1]}
 
 
@@ -279,11 +291,6 @@ def _one(
 ) -> Finding:
     rows = (math.nan,) * 3 if failure else measure(found, level=level)[:3]
     value, low, high = torch.tensor(rows, dtype=torch.float64)
-    fewest = FEW if failure else int(found.labels.unique(return_counts=True)[1].min())
-    remarks = (
-        f"The interval holds the truth in less than {level:.0%} of samples: a class has {fewest} examples; "
-        "where one has 6 it is 91 %, simulated, at 95 %.",
-    )
     return Finding(
         statement=f"{statement}, with a {level:.0%} interval.",
         value=value,
@@ -292,7 +299,6 @@ def _one(
         kind="estimate",
         interval=(low, high),
         failure=failure,
-        remarks=remarks if fewest < FEW else (),
     )
 
 

@@ -13,8 +13,16 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import STANDARD_ERRORS
-from margin.theory.prediction.held_out import Terms, normal_quantile, per_example, weighted_mean, wilson
-from margin.theory.prediction.residuals import Interval, student_quantile
+from margin.theory.prediction.held_out import (
+    Terms,
+    are_whole,
+    normal_quantile,
+    per_example,
+    student_quantile,
+    weighted_mean,
+    wilson,
+)
+from margin.theory.prediction.residuals import Interval
 
 SURE = math.erf(STANDARD_ERRORS / math.sqrt(2))
 """The level of the interval that a verdict rests on: a normal error beyond it is 1 in 16,000."""
@@ -132,7 +140,7 @@ def paired_shares(first: Tensor, second: Tensor, terms: Terms, *, level: float =
     """
     apart = terms._replace(values=first.double() - second.double())
     total, weight = per_example(apart)
-    if not bool(((total / weight) % 1 == 0).all()):  # else each example is a draw, right or wrong
+    if not are_whole(total, weight):
         estimate = weighted_mean(apart)
         found, half = float(estimate.mean), student_quantile(level, len(total)) * float(estimate.stderr)
         return Interval(found, max(found - half, -1.0), min(found + half, 1.0))

@@ -9,7 +9,7 @@ one than to the label.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ from margin.core.findings import (
     has_real_input,
 )
 from margin.core.tasks import CLASSES
-from margin.engine.evaluation import expand_weight
+from margin.engine.evaluation import weight_of_terms
 from margin.theory.prediction.calibration import forecasts, is_distribution
 from margin.theory.prediction.confusion import classified, name_of
 from margin.theory.prediction.differences import at_both_levels, independent_difference, share_limits
@@ -36,6 +36,7 @@ from margin.theory.prediction.held_out import (
     independent_draws,
     mean_limits,
     stated,
+    trials_of,
     unanswered,
     weighted_mean,
 )
@@ -61,6 +62,9 @@ MOST_FEATURES, FEW_VALUES = 200, 6
 """Features among which a segment is looked for, and values of one that are segments themselves."""
 
 COLUMNS = ("row", "given", "likely", "probability of given", "probability of likely")
+
+AXES = {1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
+"""What the axes of a target are called, of an example that has several."""
 
 UNSEEN = Premise(
     "the model was not trained on the held-out labels", "assumed", "one that has learned a label repeats it"
@@ -124,17 +128,32 @@ def by_chance(
     return torch.tensor(counts, dtype=torch.float64)
 
 
-def rows_of(subject: Subject) -> Int[Tensor, " terms"]:
-    """The held-out example, counted from 0, that each term of weight above 0 belongs to."""
+def places_of(subject: Subject) -> Int[Tensor, "terms axes"]:
+    """The held-out example, counted from 0, that each term of weight above 0 belongs to, and its place there.
+
+    Raises:
+        ValueError: A batch has no targets.
+    """
     found, first = [], 0
     for batch in subject.test:
         if batch.targets is None:
             raise ValueError("the held-out examples have no targets")
-        counted = expand_weight(torch.ones_like(batch.targets, dtype=torch.float64), batch.weight).cpu()
-        index = torch.arange(first, first + len(counted)).reshape(-1, *[1] * (counted.ndim - 1))
-        found.append(index.expand_as(counted)[counted > 0])
-        first += len(counted)
+        place = (weight_of_terms(batch.targets, batch) > 0).nonzero()
+        place[:, 0] += first
+        found.append(place)
+        first += len(batch.targets)
     return torch.cat(found)
+
+
+def place_words(example: int, place: Sequence[int]) -> str:
+    """How a sentence calls a target: ``7``, or where an example has several ``7, row 3, column 12``."""
+    names = AXES.get(len(place), tuple(f"axis {k}" for k in range(1, len(place) + 1)))
+    return ", ".join([f"{example:,}", *(f"{name} {at:,}" for name, at in zip(names, place, strict=True))])
+
+
+def shown_count(count: float) -> str:
+    """A count, or the mean of several, with thousands apart."""
+    return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
 
 
 def mislabeled(subject: Subject) -> Finding:
@@ -158,7 +177,11 @@ def mislabeled(subject: Subject) -> Finding:
         count = float(suspects.found.sum())
         chance = by_chance(found.probabilities, found.weight)
         ends = torch.stack((chance.mean(), chance.quantile(0.95)))
-        words = f"; of right labels and probabilities {ends[0]:.3g} would be, {ends[1]:.3g} at most in 95 %"
+        most = shown_count(float(ends[1]))
+        words = (
+            f"; of right labels and probabilities {shown_count(float(ends[0]))} would be, {most} at most in "
+        )
+        words += "95 %"
         curves = _by_gravity(subject, suspects) | {"by chance": ends}
     return Finding(
         statement=f"Of {len(found.labels):,} held-out labels those that are likely wrong: another class is "
@@ -174,22 +197,61 @@ def mislabeled(subject: Subject) -> Finding:
 
 
 def _by_gravity(subject: Subject, suspects: Suspects) -> dict[str, Tensor]:
-    """The suspected rows with both classes and their probabilities, the widest apart first."""
+    """The suspected rows with both classes and their probabilities, the widest apart first.
+
+    Where an example has several labels each has its place, and how many of its example are suspected.
+    """
     found = forecasts(subject)
     index = suspects.found.nonzero().flatten()
     p, given, likely = found.probabilities[index], found.labels[index], suspects.likely[index]
     of_given, of_likely = (p.gather(1, k[:, None]).squeeze(1) for k in (given, likely))
     order = (of_given - of_likely).argsort(stable=True)[:MOST_LISTED]
-    columns = (rows_of(subject)[index], given, likely, of_given, of_likely)
-    return {name: column[order] for name, column in zip(COLUMNS, columns, strict=True)}
+    example, *places = places_of(subject)[index].T
+    columns = dict(zip(COLUMNS, (example, given, likely, of_given, of_likely), strict=True))
+    if places:
+        columns |= {f"place {k}": place for k, place in enumerate(places)}
+        columns["of example"] = example.bincount()[example]
+    return {name: column[order] for name, column in columns.items()}
+
+
+class Suspect(NamedTuple):
+    """A label that is likely wrong.
+
+    Args:
+        where: The words for its example and its place there.
+        given: The label.
+        likely: The likelier class.
+        more: How many other labels of its example are suspected.
+        at: Its position in the curves of the finding.
+    """
+
+    where: str
+    given: int
+    likely: int
+    more: int
+    at: int
+
+
+def gravest(curves: Mapping[str, Tensor]) -> list[Suspect]:
+    """The gravest suspect of each example, the gravest first, by the curves of the finding."""
+    example, given, likely = (curves[name].long().tolist() for name in COLUMNS[:3])
+    axes = [curves[name].long().tolist() for name in curves if name.startswith("place ")]
+    count = curves["of example"].long().tolist() if axes else [1] * len(example)
+    found: dict[int, Suspect] = {}
+    for i, row in enumerate(example):
+        if row not in found:
+            where = place_words(row, [axis[i] for axis in axes])
+            found[row] = Suspect(where, given[i], likely[i], count[i] - 1, i)
+    return list(found.values())
 
 
 def _named(subject: Subject, curves: dict[str, Tensor]) -> Iterator[str]:
-    rows = zip(*(curves[name][:NAMED].tolist() for name in COLUMNS), strict=True)
-    for row, given, likely, of_given, of_likely in rows:
+    for where, given, likely, more, i in gravest(curves)[:NAMED]:
+        of_given, of_likely = (float(curves[name][i]) for name in COLUMNS[3:])
         yield (
-            f"Held-out example {row}: labeled {name_of(subject, given)!r}, of probability {of_given:.2g}; "
-            f"{name_of(subject, likely)!r} has {of_likely:.2g}."
+            f"Held-out example {where}: labeled {name_of(subject, given)!r}, of probability {of_given:.2g}; "
+            f"{name_of(subject, likely)!r} has {of_likely:.2g}"
+            + (f" ({more:,} more of its labels are suspected)." if more else ".")
         )
 
 
@@ -346,17 +408,19 @@ def _errors(subject: Subject) -> tuple[Tensor, Terms, str]:
         terms = residuals._replace(values=residuals.values.abs())
         failure = unanswered(terms.values, "the residual")
     X = torch.cat([batch.inputs[0].detach().cpu().double() for batch in subject.test])
-    return X[rows_of(subject)], terms, failure
+    return X[places_of(subject)[:, 0]], terms, failure
 
 
 def _apart(parts: list[Terms], level: float, classes: bool) -> list[Interval]:
     """The mean error in both parts, and the difference, with limits of proportions or of means."""
     both = []
     for part in parts:
-        mean, _, worth = weighted_mean(part)
-        m = min(float(mean), 1.0) if classes else float(mean)
-        ends = share_limits(m, worth, level=level)[1:] if classes else mean_limits(part, level=level)
-        both.append(Interval(m, *ends))
+        mean = float(weighted_mean(part).mean)
+        if classes:
+            trials = trials_of(part.values, part, level=level)
+            both.append(share_limits(min(mean, 1.0), trials, level=level))
+        else:
+            both.append(Interval(mean, *mean_limits(part, level=level)))
     return [*both, independent_difference(*both)]
 
 

@@ -6,9 +6,10 @@ over examples. Cochran (1977), Section 2.11 (the ratio of two totals).
 
 Confidence limits of a share and of a mean of several estimates: Wilson (1927) inverts the score test of a
 proportion: even where all went right, the limits leave room. Zou and Donner (2008) recover from the limits of
-several estimates the spread that each has near its own limit, and from these the limits of their sum. Of
-2,000 simulated samples the intervals of balanced accuracy, macro F1 and AUROC at 95 % hold the truth in 93 to
-97 %, unless a mistake or two decide: then in 91 to 99 %.
+several estimates the spread that each has near its own limit, and from these the limits of their sum; of
+shares, Price and Bonett (2004) add successes and failures instead. Of 3,000 simulated samples the intervals
+of balanced accuracy, macro F1 and AUROC at 95 % hold the truth in 93 to 97 %, up to 99 % where a mistake or
+two decide.
 """
 
 import math
@@ -23,7 +24,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode, expand_weight
+from margin.engine.evaluation import eval_mode, weight_of_terms
 from margin.engine.loop import Risk, risk
 from margin.theory.evidence.duplicates import unseen_draws
 from margin.theory.evidence.groups import new_examples
@@ -58,9 +59,9 @@ class Estimate(NamedTuple):
     examples: float
 
 
-def _kept(shape_of: Tensor, batch: Batch, first: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Which terms count, their weight and their example, for terms shaped as ``shape_of``."""
-    counted = expand_weight(torch.ones_like(shape_of, dtype=torch.float64), batch.weight).cpu()
+def _counted(terms: Tensor, batch: Batch, first: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Which terms of a batch count, their weight, and their example, counted from ``first``."""
+    counted = weight_of_terms(terms, batch)
     example = torch.arange(first, first + len(counted)).reshape(-1, *[1] * (counted.ndim - 1))
     keep = counted > 0
     return keep, counted[keep], example.expand_as(counted)[keep]
@@ -87,7 +88,7 @@ def held_out_terms(
     with eval_mode(model) as generator:
         for batch in batches:
             values = measure(model, batch, generator).double().cpu()
-            keep, weight, example = _kept(values, batch, first)
+            keep, weight, example = _counted(values, batch, first)
             rows.append((values[keep], weight, example))
             first += len(values)
     found = Terms(*(torch.cat(column) for column in zip(*rows, strict=True)))
@@ -161,7 +162,7 @@ def _outputs(model: nn.Module, batches: Sequence[Batch]) -> Outputs:
                 kind = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
                 rule = "the model must return one tensor with a row per target"
                 return Outputs(None, f"{rule}: got {kind} for targets {tuple(shape)}")
-            keep, weight, example = _kept(batch.targets, batch, first)
+            keep, weight, example = _counted(batch.targets, batch, first)
             rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
             first += len(outputs)
     found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
@@ -212,12 +213,29 @@ def held_out_answers(subject: Subject) -> Answered:
 
 def per_example(terms: Terms) -> tuple[Float[Tensor, " examples"], Float[Tensor, " examples"]]:
     """The sum of weight times value, and of weight, over the terms of each example."""
-    ids, position = terms.example.unique(return_inverse=True)
-    zeros = torch.zeros(len(ids), dtype=torch.float64)
+    position = position_of(terms.example)
+    zeros = torch.zeros(int(position.max()) + 1 if len(position) else 0, dtype=torch.float64)
     return (
         zeros.index_add(0, position, terms.weight * terms.values),
         zeros.index_add(0, position, terms.weight),
     )
+
+
+def position_of(example: Int[Tensor, " terms"]) -> Int[Tensor, " terms"]:
+    """The place of each term's example among those that occur, in their order."""
+    ordered = bool((example.diff() >= 0).all())  # as they are but for groups: no sorting is needed
+    found: Tensor = (torch.unique_consecutive if ordered else torch.unique)(example, return_inverse=True)[1]
+    return found
+
+
+def are_whole(total: Float[Tensor, " examples"], weight: Float[Tensor, " examples"]) -> bool:
+    """Whether each example is right or wrong as a whole, as where it has one term.
+
+    Args:
+        total: The weight of the terms of each example that are right; of a difference, less that of others.
+        weight: The weight of all its terms.
+    """
+    return bool(((total / weight) % 1 == 0).all())
 
 
 def weighted_mean(terms: Terms) -> Estimate:
@@ -330,12 +348,14 @@ class Limited(NamedTuple):
         high: Its upper limit.
         direction: How the estimate moves when an example is weighed more, up to a factor: two estimates
             are correlated as their directions are. Where no example moves it, what each weighs in it.
+        trials: Of a share, the number of examples of equal weight that it is worth.
     """
 
     value: float
     low: float
     high: float
     direction: Float[Tensor, " examples"]
+    trials: float = math.nan
 
 
 def normal_quantile(level: float) -> float:
@@ -347,6 +367,44 @@ def normal_quantile(level: float) -> float:
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1): got {level}")
     return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def student_quantile(level: float, examples: int) -> float:
+    """The half-width, in standard errors, of Student's interval for a mean of so many examples."""
+    from scipy.special import stdtrit
+
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie in (0, 1): got {level}")
+    return float(stdtrit(examples - 1, (1 + level) / 2)) if examples > 1 else math.inf
+
+
+def trials_of(right: Tensor, terms: Terms, *, level: float = 0.95) -> float:
+    r"""The number of independent trials that a share of terms is worth, for the limits of a proportion.
+
+    .. math:: n^* = \min\Big(m, \frac{p (1 - p)}{s^2}\Big) \Big(\frac{z}{t}\Big)^2
+
+    with s the standard error of the share over examples (:func:`weighted_mean`), m the number of equally
+    weighted terms, z the normal quantile and t that of :func:`student`. Where each example is right or wrong
+    as a whole, as where it has one term, and where there is a single one, it is Kish's number of equally
+    weighted examples.
+
+    Args:
+        right: Which terms count.
+        terms: Weight and example of the same terms, at least one; their values are not read.
+        level: That of the limits, in (0, 1).
+
+    Reference: Korn and Graubard 1998, Section 2 (the effective sample size); Kish 1965, Section 11.7.
+    """
+    terms = terms._replace(values=right.double())
+    estimate = weighted_mean(terms)
+    total, weight = per_example(terms)
+    if len(total) < 2 or are_whole(total, weight):
+        return estimate.examples
+    p, variance = float(estimate.mean), float(estimate.stderr) ** 2
+    most = float(terms.weight.sum().square() / terms.weight.square().sum())
+    worth = min(most, p * (1 - p) / variance) if variance > 0 else most
+    t = student(total - p * weight, 1 - level) if variance > 0 else student_quantile(level, len(total))
+    return worth * (normal_quantile(level) / t) ** 2
 
 
 def wilson(share: float, trials: float, *, level: float = 0.95) -> tuple[float, float]:
@@ -373,7 +431,7 @@ def wilson(share: float, trials: float, *, level: float = 0.95) -> tuple[float, 
 
 
 def share_of(right: Tensor, terms: Terms, examples: int, *, level: float = 0.95) -> Limited:
-    """A weighted share with Wilson's limits for the number of examples that the terms are worth.
+    """A weighted share with Wilson's limits for the number of trials that the terms are worth.
 
     Args:
         right: Which terms count.
@@ -388,8 +446,65 @@ def share_of(right: Tensor, terms: Terms, examples: int, *, level: float = 0.95)
     # Rounding of the weighted sums must not pass for a direction.
     weighs = zeros.index_add(0, terms.example, terms.weight)
     moves = 0 < share < 1 and float(moved.norm()) > 1e-12 * float(weighs.norm())
-    low, high = wilson(share, estimate.examples, level=level)
-    return Limited(share, low, high, moved if moves else weighs)
+    trials = trials_of(right, terms, level=level)
+    low, high = wilson(share, trials, level=level)
+    return Limited(share, low, high, moved if moves else weighs, trials)
+
+
+class Adjusted(NamedTuple):
+    """A share pulled towards 1/2, as part of a mean of several.
+
+    Args:
+        value: The share itself, or a function of it.
+        center: The same of the share with successes and failures added.
+        error: The standard error of that.
+        direction: As in :class:`Limited`.
+    """
+
+    value: float
+    center: float
+    error: float
+    direction: Float[Tensor, " examples"]
+
+
+def adjusted_share(part: Limited, parts: int, *, level: float = 0.95) -> Adjusted:
+    r"""A share x / n as one of K whose mean is sought: (x + z^2 / 2 K) / (n + z^2 / K).
+
+    Args:
+        part: The share, of :func:`share_of`; it knows n.
+        parts: K.
+        level: Intended probability with which the mean's limits cover the truth.
+
+    Reference: Price and Bonett 2004, Section 2 (2 / K successes of 4 / K trials, for z = 2).
+    """
+    more = normal_quantile(level) ** 2 / parts
+    share = (part.value * part.trials + more / 2) / (part.trials + more)
+    error = math.sqrt(share * (1 - share) / (part.trials + more))
+    return Adjusted(part.value, share, error, part.direction)
+
+
+def adjusted_mean(parts: Sequence[Adjusted], *, level: float = 0.95) -> Limited:
+    r"""The mean of shares, or of functions of them, with the limits of adjusted ones; inside of [0, 1].
+
+    .. math:: \frac1K \sum_k \tilde\theta_k \mp z \Big\| \tfrac1K \sum_k s_k u_k \Big\|
+
+    with u_k the direction of part k at length 1, whose inner products are the parts' correlations. Shares
+    themselves, of which a few are 1, would leave no room above: the limits of 3 classes of 6 examples and
+    more hold the truth in 94 to 96 % of 4,000 simulated samples, those recovered from Wilson's in 91 to 93 %.
+
+    Args:
+        parts: At least one.
+        level: Intended probability of covering the truth, in (0, 1).
+
+    Reference: Price and Bonett 2004 (a linear function of proportions); with correlations, Zou 2008.
+    """
+    count = len(parts)
+    value, center = (math.fsum(column) / count for column in zip(*(part[:2] for part in parts), strict=True))
+    moved = (
+        torch.stack([part.error * part.direction / part.direction.norm() for part in parts]).sum(0) / count
+    )
+    half = normal_quantile(level) * float(moved.norm())
+    return Limited(value, max(0.0, min(center - half, value)), min(1.0, max(center + half, value)), moved)
 
 
 def mean_of(parts: Iterable[Limited]) -> Limited:
@@ -418,6 +533,23 @@ def mean_of(parts: Iterable[Limited]) -> Limited:
     return Limited(value, value - low, value + high, below + above)
 
 
+def student(off: Float[Tensor, " n"], miss: float) -> float:
+    r"""Student's quantile for a mean of terms whose variance is known no better than they tell it.
+
+    It is of as many degrees of freedom as a variance has that is estimated from terms of this kurtosis,
+    :math:`2 n / (\kappa - 1)`, at most n - 1.
+
+    Args:
+        off: The terms less their mean, not all 0.
+        miss: How often a normal mean may lie beyond, on either side.
+    """
+    from scipy.special import stdtrit
+
+    n = len(off)
+    kurtosis = float(off.pow(4).mean() / off.square().mean().square())
+    return -float(stdtrit(max(1.0, min(n - 1.0, 2 * n / max(kurtosis - 1, 1e-12))), miss / 2))
+
+
 def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
     r"""Limits of a population's mean from a skewed sample, inside what non-negative terms leave possible.
 
@@ -425,10 +557,9 @@ def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
         T^{-1}(z) = \tfrac{3 \sqrt n}{\gamma} \left[
         \left(1 + \tfrac{\gamma}{\sqrt n} z - \tfrac{\gamma^2}{6 n}\right)^{1/3} - 1 \right]
 
-    with s the standard error, gamma the skewness and q Student's quantile of as many degrees of freedom as a
-    variance has that is estimated from terms of this kurtosis, :math:`2 n / (\kappa - 1)`, at most n - 1.
-    They are widened to the symmetric limits, of the logarithm where no term is negative, so that the lower
-    one is not either. At 95 % they hold the mean of lognormal losses of spread 1 in 94 % of samples of 30 and
+    with s the standard error, gamma the skewness and q the quantile of :func:`student`. They are
+    widened to the symmetric limits, of the logarithm where no term is negative, so that the lower one is not
+    either. At 95 % they hold the mean of lognormal losses of spread 1 in 94 % of samples of 30 and
     95 % or more of 100; below 95 % for longer tails (spread 1.5: 92 % of 30).
 
     Args:
@@ -440,8 +571,6 @@ def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
 
     Reference: Hall 1992, Section 3.9.2 (the transformation); Johnson 1978 (a t interval for skewed samples).
     """
-    from scipy.special import stdtrit
-
     a, b = per_example(terms)
     n = len(a)
     if n < 2:
@@ -452,9 +581,7 @@ def mean_limits(terms: Terms, *, level: float = 0.95) -> tuple[float, float]:
     if not variance > 0:
         return (mean, mean) if variance == 0 else (math.nan, math.nan)
     skew = float(off.pow(3).mean()) / variance**1.5 * (math.sqrt(n * (n - 1)) / (n - 2) if n > 2 else 0.0)
-    kurtosis = float(off.pow(4).mean()) / variance**2
-    freedom = max(1.0, min(n - 1.0, 2 * n / max(kurtosis - 1, 1e-12)))
-    q = -float(stdtrit(freedom, (1 - level) / 2))
+    q = student(off, 1 - level)
     low, high = (mean - stderr * _unskewed(z, skew / math.sqrt(n)) for z in (q, -q))
     if float(terms.values.min()) < 0 or not mean > 0:
         return min(low, mean - q * stderr), max(high, mean + q * stderr)

@@ -5,6 +5,7 @@ positive exactly where the prediction is right and unambiguous.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -14,16 +15,21 @@ from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.tasks import class_margins
 from margin.core.types import ClassScores, Labels, PerExample
 from margin.theory.prediction.held_out import (
+    Answered,
     described,
     held_out_answers,
     independent_draws,
     stated,
+    trials_of,
     unanswered,
     weighted_mean,
 )
 
 QUANTILES = (0.05, 0.5, 0.95)
 """The quantiles that the claim reports: the hard tail, the middle, the easy tail."""
+
+ENOUGH = 100
+"""Examples of several terms below which the intervals of the outer quantiles are too narrow, as simulated."""
 
 
 def output_margins(scores: ClassScores, labels: Labels) -> PerExample:
@@ -69,21 +75,25 @@ def quantile_interval(
     """
     from scipy.special import bdtr
 
-    order = values.argsort()
-    share = weight[order].cumsum(0) / weight.sum()
     n = max(int(examples + 1e-6), 1)
     cdf = torch.from_numpy(bdtr(torch.arange(n + 1).double().numpy(), n, p))
     lower = int((cdf < (1 - level) / 2).sum())
     upper = int((cdf < (1 + level) / 2).sum()) + 1
 
-    def inverse(q: float) -> float:
-        # The slack keeps a share of exactly q from rounding past its order statistic.
-        position = int((share < q - 1e-12).sum())
-        return float(values[order[min(position, len(values) - 1)]])
+    low, high = lower / n if lower >= 1 else None, upper / n if upper <= n else None
+    found, *ends = quantiles(values, weight, (p, *(q for q in (low, high) if q is not None)))
+    return found, -math.inf if low is None else ends[0], math.inf if high is None else ends[-1]
 
-    low = inverse(lower / n) if lower >= 1 else -math.inf
-    high = inverse(upper / n) if upper <= n else math.inf
-    return inverse(p), low, high
+
+def quantiles(
+    values: Float[Tensor, " n"], weight: Float[Tensor, " n"], shares: Sequence[float]
+) -> list[float]:
+    """The least value at which the weighted distribution function reaches each of several shares."""
+    order = values.argsort()
+    reached = weight[order].cumsum(0) / weight.sum()
+    # The slack keeps a share of exactly q from rounding past its order statistic.
+    positions = (int((reached < q - 1e-12).sum()) for q in shares)
+    return [float(values[order[min(position, len(values) - 1)]]) for position in positions]
 
 
 def _named(p: float) -> str:
@@ -92,6 +102,9 @@ def _named(p: float) -> str:
 
 def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
     """Quantiles of the output margin over the population, with distribution-free intervals.
+
+    Where examples have several terms, the number of draws of each quantile is that of the share of the terms
+    at or below it (Woodruff 1952).
 
     A tie between the right class and another is a margin of 0, which is not positive; it is counted apart
     because a prediction by the first largest score may still be right there.
@@ -114,7 +127,9 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
     ends = torch.full((len(QUANTILES), 3), math.nan, dtype=torch.float64)
     if not failure:
         for row, p in zip(ends, QUANTILES, strict=True):
-            found = quantile_interval(margins, answered.weight, p, examples=positive.examples, level=level)
+            below = margins <= quantiles(margins, answered.weight, [p])[0]
+            worth = trials_of(below, answered.terms(below), level=level)
+            found = quantile_interval(margins, answered.weight, p, examples=worth, level=level)
             row.copy_(torch.tensor(found, dtype=torch.float64))
     # of few examples a quantile may have a limit on neither side
     told = ends[:, 1:].isfinite().any(1) | bool(failure)
@@ -133,8 +148,20 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
         kind="estimate",
         interval=(ends[:, 1], ends[:, 2]),
         failure=failure,
+        remarks=_few(answered, level),
         labels=tuple(_named(p) for p, is_told in zip(QUANTILES, told.tolist(), strict=True) if is_told),
         curves={"margins": margins.sort().values},
+    )
+
+
+def _few(answered: Answered, level: float) -> tuple[str, ...]:
+    """That the outer quantiles of several terms an example are of too few examples, where they are."""
+    count = len(answered.example.unique())
+    if not 0 < count < min(ENOUGH, len(answered.example)):
+        return ()
+    return (
+        f"The interval of the 5 % or 95 % quantile holds the truth in less than {level:.0%} of samples: "
+        f"there are {count} examples, of several terms each; of 30 it is 88 %, simulated, at 95 %.",
     )
 
 

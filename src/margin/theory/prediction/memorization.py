@@ -23,6 +23,7 @@ from margin.theory.prediction.held_out import (
     kept,
     outputs_of,
     stated,
+    trials_of,
     unanswered,
     weighted_mean,
 )
@@ -106,17 +107,19 @@ def accuracy(subject: Subject) -> Finding:
 
 
 def _shares(train: Subject, test: Subject) -> tuple[str, str, Measured]:
-    estimates, failures = [], []
+    parts, failures = [], []
     for subject in (train, test):
         found, failure = classified(subject)
         right = (found.labels == found.predicted).double()
-        estimates.append(weighted_mean(Terms(right, found.weight, found.example)))
+        parts.append(Terms(right, found.weight, found.example))
         failures.append(failure)
-    shares = [(min(float(estimate.mean), 1.0), estimate.examples) for estimate in estimates]
 
     def measured(level: float) -> list[Interval]:
-        exact = [Interval(p, *clopper_pearson(min(p * n, n), n, level=level)) for p, n in shares]
-        score = [share_limits(p, n, level=level) for p, n in shares]
+        exact, score = [], []
+        for part in parts:
+            p, n = min(float(weighted_mean(part).mean), 1.0), trials_of(part.values, part, level=level)
+            exact.append(Interval(p, *clopper_pearson(min(p * n, n), n, level=level)))
+            score.append(share_limits(p, n, level=level))
         return [*exact, independent_difference(*score)]
 
     return "The accuracy", _first(failures), measured

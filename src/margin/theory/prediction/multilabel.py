@@ -12,7 +12,7 @@ from torch import Tensor
 
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import MULTILABEL
-from margin.engine.evaluation import eval_mode, expand_weight
+from margin.engine.evaluation import eval_mode, weight_of_terms
 from margin.theory.prediction.held_out import (
     Terms,
     described,
@@ -51,8 +51,8 @@ def label_rows(subject: Subject) -> LabelRows:
                 raise ValueError("the held-out examples have no targets")
             outputs = subject.model(*batch.inputs)
             right = task.classes(outputs).argmax(-1) == batch.targets
-            weight = expand_weight(outputs.double(), batch.weight)
-            rows.append((outputs.cpu(), (right & ~outputs.isnan()).cpu(), weight.cpu()))
+            weight = weight_of_terms(outputs, batch)
+            rows.append((outputs.cpu(), (right & ~outputs.isnan()).cpu(), weight))
     return LabelRows(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 

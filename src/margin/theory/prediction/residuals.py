@@ -1,13 +1,12 @@
 """Residuals: how far predicted values lie from the observed ones, in their unit and as a share of the spread.
 
 The coefficient of determination compares the mean squared residual with the variance of the held-out
-targets: 1 - R2 is a ratio of two means over the same examples. Of 2,000 simulated samples of 100 examples
-or more the intervals at 95 % hold the truth in 93 to 97 % for normal residuals; heavy tails (Laplace's) or
-30 examples lower that to 88 to 94 %.
+targets: 1 - R2 is a ratio of two means over the same examples, see :func:`unexplained`. Of 2,000 simulated
+samples of 100 examples or more the other intervals at 95 % hold the truth in 93 to 97 % for normal residuals;
+heavy tails (Laplace's) lower that to 88 to 94 %.
 """
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -25,12 +24,10 @@ from margin.theory.prediction.held_out import (
     held_out_terms,
     independent_draws,
     stated,
+    student_quantile,
     unanswered,
     weighted_mean,
 )
-
-ENOUGH = 100
-"""Examples below which the interval of R^2 is too narrow, as simulated."""
 
 MOST_POINTS = 2000
 """Points of the curves of a finding: more than a plot shows."""
@@ -42,15 +39,6 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
-
-
-def student_quantile(level: float, examples: int) -> float:
-    """The half-width, in standard errors, of Student's interval for a mean of so many examples."""
-    from scipy.special import stdtrit
-
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1): got {level}")
-    return float(stdtrit(examples - 1, (1 + level) / 2)) if examples > 1 else math.inf
 
 
 def mean_interval(terms: Terms, *, level: float = 0.95) -> Interval:
@@ -90,13 +78,44 @@ def ratio_interval(over: Terms, under: Float[Tensor, " terms"], *, level: float 
     return Interval(ratio, ratio / factor, ratio * factor)
 
 
-def squared_deviations(
-    targets: Float[Tensor, " terms"], weight: Float[Tensor, " terms"], component: Int[Tensor, " terms"]
-) -> Float[Tensor, " terms"]:
-    """(y - mean)^2 of each term, the weighted mean being that of its own component."""
-    zeros = torch.zeros(int(component.max()) + 1, dtype=torch.float64)
-    mean = zeros.index_add(0, component, weight * targets) / zeros.index_add(0, component, weight)
-    return (targets - mean[component]).square()
+def unexplained(answered: Answered, component: Int[Tensor, " terms"], *, level: float = 0.95) -> Interval:
+    """The squared error over the targets' squared deviations, with the jackknife's limits of its logarithm.
+
+    That leaves out one example after the other, and with it its part in the mean; where few examples decide
+    it is wider than the delta method's. Of 4,000 simulated samples of 10, 30 and 100 its limits at 95 % hold
+    the truth in 94, 95 and 95 % for normal residuals, in 93, 93 and 94 % for Laplace's.
+
+    Args:
+        answered: Outputs and targets of two examples or more, not all equal.
+        component: The place of each target among those of its example.
+        level: Intended probability of covering the truth, in (0, 1).
+
+    Reference: Efron and Stein 1981 (the jackknife's variance is no smaller than the truth, in the mean).
+    """
+    y, w = answered.targets.double(), answered.weight
+    places, example = int(component.max()) + 1, answered.example.unique(return_inverse=True)[1]
+    n = int(example.max()) + 1
+
+    def sums(values: Tensor) -> Tensor:
+        cells = torch.zeros(n * places, dtype=torch.float64)
+        return cells.index_add(0, example * places + component, values).reshape(n, places)
+
+    error = w * (answered.outputs.double() - y).square()
+    squares, count, first, second = map(sums, (error, w, w * y, w * y * y))
+
+    def ratio(error: Tensor, count: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        left = torch.where(count > 0, second - first.square() / count.clamp(min=1e-300), 0.0)
+        return error.sum(-1) / left.sum(-1)
+
+    parts = (squares, count, first, second)
+    value = float(ratio(*(part.sum(0) for part in parts)))
+    if value == 0:
+        return Interval(0.0, 0.0, 0.0)
+    without = ratio(*(part.sum(0) - part for part in parts)).log()
+    stderr = math.sqrt((n - 1) / n * float((without - without.mean()).square().sum()))
+    reach = student_quantile(level, n) * stderr
+    factor = math.exp(min(reach, 700.0)) if math.isfinite(reach) else math.inf
+    return Interval(value, value / factor, value * factor)
 
 
 def mae(subject: Subject, *, level: float = 0.95) -> Finding:
@@ -164,7 +183,7 @@ def r2(subject: Subject, *, level: float = 0.95) -> Finding:
         targets = answered.targets.double()
         keep = torch.linspace(0, len(targets) - 1, min(len(targets), MOST_POINTS)).round().long()
         curves = {"observed": targets[keep], "predicted": answered.outputs.double()[keep]}
-    made = _finding(
+    return _finding(
         subject,
         "1 less the mean squared error over the variance of the targets about the held-out mean, on "
         + _sample(answered, terms),
@@ -174,13 +193,6 @@ def r2(subject: Subject, *, level: float = 0.95) -> Finding:
         unit="1",
         curves=curves,
     )
-    if failure or (count := len(terms.example.unique())) >= ENOUGH:
-        return made
-    remark = (
-        f"The interval holds the truth in less than {level:.0%} of samples: there are {count} examples; of "
-        "samples of 30 it is 92 %, simulated, at 95 %."
-    )
-    return replace(made, remarks=(remark,))
 
 
 def explained(subject: Subject, *, level: float = 0.95) -> Interval:
@@ -193,14 +205,13 @@ def explained(subject: Subject, *, level: float = 0.95) -> Interval:
     Raises:
         NotAsked: The held-out targets are constant.
     """
-    answered, residuals = residuals_of(subject)
+    answered, _ = residuals_of(subject)
     targets = answered.targets.double()
     component = held_out_terms(subject.model, subject.test, _component).values.long()
-    spread = squared_deviations(targets, answered.weight, component)
     one_of_each = torch.zeros_like(targets).scatter(0, component, targets)
     if bool((targets == one_of_each[component]).all()):
         raise NotAsked("R2 is undefined: the held-out targets are constant, their variance is 0")
-    ratio = ratio_interval(residuals._replace(values=residuals.values.square()), spread, level=level)
+    ratio = unexplained(answered, component, level=level)
     return Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
 
 

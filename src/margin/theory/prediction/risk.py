@@ -16,18 +16,22 @@ from torch import Tensor
 
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES, VALUES, class_accuracy
+from margin.figures.digits import figures
 from margin.math.probability.inequalities import chebyshev_bound
 from margin.math.probability.information import entropy, mutual_information
 from margin.theory.evidence.shift import same_distribution
 from margin.theory.prediction.confusion import classified, confusion_matrix
 from margin.theory.prediction.held_out import (
+    are_whole,
     described,
     held_out_answers,
     held_out_losses,
     independent_draws,
     limits_of,
     losses_of,
+    per_example,
     stated,
+    trials_of,
     unanswered,
     weighted_mean,
 )
@@ -72,7 +76,7 @@ def share_interval(shares: Tensor, examples: float, *, level: float = 0.95) -> t
 
     Args:
         shares: Measured shares, any shape.
-        examples: The number of equally weighted examples that the sample is worth, > 0.
+        examples: The number of equally weighted examples, or trials, that the sample is worth, > 0.
         level: Least probability with which one interval covers its truth, in (0, 1).
 
     Returns:
@@ -88,9 +92,10 @@ def share_interval(shares: Tensor, examples: float, *, level: float = 0.95) -> t
 def accuracy(subject: Subject, *, level: float = 0.95) -> Finding:
     """The probability of a right prediction, with its exact binomial interval.
 
-    With unequal weights, or several terms an example, the counts are effective ones (Korn and Graubard
-    1998): the interval is then as wide as for that many equally weighted examples. A prediction is the
-    class of the largest score as the task reads it; an output with a NaN fails the finding.
+    With unequal weights the counts are effective ones, as for so many equally weighted examples. Where
+    examples have several terms, as an image has pixels, they follow from how much the examples differ
+    (:func:`~margin.theory.prediction.held_out.trials_of`; Korn and Graubard 1998). A prediction is the class
+    of the largest score as the task reads it; an output with a NaN fails the finding.
 
     Args:
         subject: A model with class labels.
@@ -107,10 +112,13 @@ def accuracy(subject: Subject, *, level: float = 0.95) -> Finding:
         right = score(answered.outputs, answered.targets)
     estimate = weighted_mean(answered.terms(right))
     failure = unanswered(answered.outputs.nan_to_num(torch.nan, 0, 0), "the output")
-    interval = None if failure else share_interval(estimate.mean, estimate.examples, level=level)
+    interval, whole = None, are_whole(*per_example(answered.terms(right)))
+    if not failure:
+        trials = trials_of(right, answered.terms(right), level=level)
+        interval = share_interval(estimate.mean, trials, level=level)
     return Finding(
-        statement=f"The share of right predictions on {described(answered, estimate)}, "
-        f"with its exact {level:.0%} interval.",
+        statement=f"The share of right predictions on {described(answered, estimate)}, with its "
+        + (f"exact {level:.0%} interval." if whole else f"{level:.0%} interval, of how examples differ."),
         value=estimate.mean,
         range=(0.0, 1.0),
         premises=(independent_draws(subject),),
@@ -157,9 +165,10 @@ def gap(subject: Subject) -> Finding:
     low, high = limits_of(test)
     negative = bool((torch.cat((test.values, train.values)) < 0).any())
     failure = unanswered(test.values, "the held-out loss") or unanswered(train.values, "the training loss")
+    means = figures([risk.mean.item(), empirical.mean.item()], float(high - low))
     return Finding(
-        statement=f"The mean loss on held-out examples ({risk.mean.item():.4g}) exceeds that on the "
-        f"training examples ({empirical.mean.item():.4g}) by this much.",
+        statement=f"The mean loss on held-out examples ({means[0]}) exceeds that on the training examples "
+        f"({means[1]}) by this much.",
         value=risk.mean - empirical.mean,
         unit="loss",
         range=(-torch.inf if negative or failure else -float(empirical.mean), torch.inf),

@@ -22,9 +22,10 @@ from margin.theory.prediction.held_out import (
     independent_draws,
     mean_limits,
     stated,
+    student_quantile,
     weighted_mean,
 )
-from margin.theory.prediction.residuals import Interval, student_quantile
+from margin.theory.prediction.residuals import Interval
 
 COOLEST, HOTTEST = 0.05, 20.0
 """The temperatures that are tried."""
@@ -223,7 +224,7 @@ def _scaled(scored: Scored, resamples: int) -> tuple[Callable[[float], list[Inte
             reading_of(
                 confidence,
                 (predicted == each.labels).double(),
-                each.weight,
+                Terms(each.weight, each.weight, each.example),
                 bins=15,
                 level=PRINTED_LEVEL,
                 resamples=resamples,

@@ -21,7 +21,7 @@ from margin.core.tasks import CLASSES, VALUES, Task
 from margin.core.types import Batch, Objective
 from margin.engine.evaluation import counts, eval_mode, expand_weight, sample_examples
 from margin.engine.loop import State, risk
-from margin.theory.prediction.held_out import Estimate, Terms, independent_draws, weighted_mean
+from margin.theory.prediction.held_out import Estimate, Terms, independent_draws, limits_of, weighted_mean
 from margin.theory.prediction.risk import clopper_pearson
 from margin.theory.signal.chain import Call, watched
 
@@ -66,9 +66,18 @@ class Signal(NamedTuple):
         errors = torch.stack([each.stderr for each in found])
         return roots, torch.where(errors == 0, 0.0, errors / (2 * roots))
 
+    def limits(self, what: str) -> tuple[Float[Tensor, " layers"], Float[Tensor, " layers"]]:
+        """The 95 % limits of each layer's root mean square: the roots of those of the mean square."""
+        found = [limits_of(self._terms(getattr(level, what))) for level in self.levels.values()]
+        low, high = (torch.stack(ends).sqrt() for ends in zip(*found, strict=True))
+        return low, high
+
     def _mean(self, squares: Tensor) -> Estimate:
+        return weighted_mean(self._terms(squares))
+
+    def _terms(self, squares: Tensor) -> Terms:
         keep = self.weight > 0
-        return weighted_mean(Terms(squares[keep], self.weight[keep], torch.arange(len(keep))[keep]))
+        return Terms(squares[keep], self.weight[keep], torch.arange(len(keep))[keep])
 
 
 def signal(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> Signal:
@@ -334,6 +343,7 @@ def _sizes(subject: Subject, what: str, examples: int) -> Finding:
         range=(0.0, math.inf),
         kind="estimate",
         stderr=errors,
+        printed=now.limits(what),
         premises=(independent_draws(subject),),
         failure=_failure(now, sizes, what),
         labels=tuple(now.levels),

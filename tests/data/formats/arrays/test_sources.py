@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from margin.data.formats.arrays.sources import from_arrays, read_arrays
-from margin.data.open import encode
+from margin.data.open import encode, open_data
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))
@@ -165,10 +165,10 @@ def test_wrong_files_are_refused(tmp_path: Path, refused) -> None:
     np.savez(path, data=X, y=Y)
     with refused(str(path), "'x' or 'X': got data, y"):
         read_arrays(path)
-    np.savez(path, x=X)
-    with refused(str(path), "an array 'y' in it: got x", error=FileNotFoundError):
-        read_arrays(path)
     np.savez(path, x=X, y=Y, x_test=X)
+    with refused("both x_test and y_test"):
+        read_arrays(path)
+    np.savez(path, x=X, x_test=X, y_test=Y)
     with refused("both x_test and y_test"):
         read_arrays(path)
     np.savez(path, x=X, y=Y, x_test=X[:, :2], y_test=Y)
@@ -177,9 +177,38 @@ def test_wrong_files_are_refused(tmp_path: Path, refused) -> None:
     np.savez(path, x=X, y=Y, x_test=X, y_test=Y + 1)
     with refused("test part", "labels must be 0 .. 1: got 2 at index 1 (20 in all)"):
         read_arrays(path)
+
+
+def test_inputs_without_targets_are_cut_as_those_of_values(tmp_path: Path) -> None:
+    """The parts depend on the number of examples alone, so those of values are an independent count."""
+    values = from_arrays(X, np.linspace(0, 1, len(X)))
+    np.savez(tmp_path / "a.npz", x=X)
     np.save(tmp_path / "b.npy", X)
-    with refused("b_y.npy beside it", error=FileNotFoundError):
-        read_arrays(tmp_path / "b.npy")
+    np.savez(tmp_path / "c.npz", x=X, y=Y)
+    sources = [tmp_path / "a.npz", tmp_path / "b.npy", X, torch.from_numpy(X), (X, None)]
+    read = [open_data(source, {}) for source in sources]
+    read.append(open_data(tmp_path / "b.npy", {"memory": "never"}))
+    read.append(open_data(tmp_path / "c.npz", {"task": "none"}))
+    for data in read:
+        assert data.encoding["task"] == "none"
+        assert "num_classes" not in data.spec
+        assert {name: len(part) for name, part in data.splits.items()} == {
+            name: len(part) for name, part in values.splits.items()
+        }
+        for name, part in data.splits.items():
+            index = torch.arange(len(part))
+            batch = part.take(index, torch.Generator())
+            assert batch.targets is None
+            assert torch.equal(batch.inputs[0], values.splits[name].take(index, torch.Generator()).inputs[0])
+    assert encode((X, Y), read[0].encoding).targets is None  # targets of new data are not looked at
+    assert read[0].fingerprint != values.fingerprint
+
+
+def test_an_official_test_part_without_targets_is_kept(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=X, x_test=X[:7])
+    data = open_data(tmp_path / "a.npz", {})
+    assert len(data.splits["test"]) == 7
+    assert data.splits["test"].targets is None
 
 
 class Exploding:

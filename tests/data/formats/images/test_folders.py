@@ -110,9 +110,30 @@ def test_the_folders_own_parts_are_kept(tmp_path: Path) -> None:
     assert torch.equal(new.inputs[0], data.splits["test"].inputs[0])
 
 
-def test_classes_may_be_called_as_parts_are(tmp_path: Path) -> None:
-    data = open_data(fill(tmp_path / "v", {"test": 9, "train": 9}), {})
-    assert data.encoding["classes"] == ["test", "train"]
+def test_classes_may_be_called_as_parts_are_beside_others(tmp_path: Path) -> None:
+    data = open_data(fill(tmp_path / "v", {"plane": 9, "train": 9}), {})
+    assert data.encoding["classes"] == ["plane", "train"]
+
+
+def test_folders_called_as_parts_alone_are_parts_without_classes(tmp_path: Path) -> None:
+    data = open_data(fill(tmp_path / "v", {"test": 4, "train": 9}), {"val": 0.0})
+    assert {name: len(part) for name, part in data.splits.items()} == {"train": 9, "test": 4}
+    assert data.encoding["task"] == "none"
+    assert "the folder's own test part is kept" in data.notes
+
+
+@pytest.mark.parametrize("memory", ["always", "never"])
+def test_a_flat_folder_of_images_has_no_labels(tmp_path: Path, memory: str) -> None:
+    for k in range(8):
+        picture(tmp_path / "flat" / f"{k}.png", 10 * k)
+    data = open_data(tmp_path / "flat", {"memory": memory, "test": 0.25, "val": 0.25})
+    parts = [part.take(torch.arange(len(part)), torch.Generator()) for part in data.splits.values()]
+    assert [len(batch.inputs[0]) for batch in parts] == [4, 2, 2]
+    assert all(batch.targets is None for batch in parts)
+    found = sorted(image.flatten().tolist() for batch in parts for image in batch.inputs[0])
+    files = sorted((tmp_path / "flat").iterdir())
+    assert found == sorted(np.asarray(Image.open(file), float).ravel().tolist() for file in files)
+    assert encode(tmp_path / "flat", data.encoding).targets is None
 
 
 def test_color_decides_the_channels(folder: Path) -> None:
@@ -221,5 +242,5 @@ def test_a_folder_of_idx_files_stays_one(tmp_path: Path, refused) -> None:
     assert reader_of(tmp_path).__name__ == "read_images"
     assert reader_of(fill(tmp_path / "f", {"a": 1})).__name__ == "read_folder"
     picture(tmp_path / "a.png", 3)
-    with refused("a.png: training needs a folder with class folders of images: got one image"):
+    with refused("a.png: training needs a folder of images: got one image"):
         open_data(tmp_path / "a.png", {})

@@ -10,8 +10,10 @@ import polars as pl
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler
 
+from margin.auditing.subject.named_inputs import Naming
 from margin.auditing.subject.user_data import read
 from margin.data.open import open_data
 
@@ -59,9 +61,11 @@ DATASETS = {
     "no length": (NoLength(), "a map-style dataset must have a length: NoLength has no __len__"),
     "empty": (Listed([]), "there must be at least one example: got none"),
     "empty subset": (Subset(Listed(ITEMS), []), "there must be at least one example: got none"),
-    "dict": (at(0, {"x": X[0], "y": 1}), "item 0: an item must be (x, y) or (x1, x2, ..., y): got dict"),
-    "inputs alone": (Listed(list(X)), "item 0: an item must be (x, y) or (x1, x2, ..., y): got Tensor"),
-    "singles": (at(3, (X[0],)), "item 3: an item must be (x, y) or (x1, x2, ..., y): got list of 1"),
+    "dict": (at(0, {"x": X[0], "y": 1}), "item 0: an item must be x, (x, y) or (x1, x2, ..., y): got dict"),
+    "one without a target": (
+        at(3, (X[0],)),
+        "item 3: all items must have a target, or none: item 0 is another",
+    ),
     "one input more": (
         at(3, (X[0], X[0], 1)),
         "item 3: items must have as many inputs each: got 2, item 0 has 1",
@@ -162,7 +166,7 @@ def test_labels_and_domains_of_a_dataset(memory: str) -> None:
 
 STREAMS = {
     "empty": ([], ": there must be at least one example: got none"),
-    "dict": ([{"a": 1}], ", item 0: an item must be (x, y) or (x1, x2, ..., y): got dict"),
+    "dict": ([{"a": 1}], ", item 0: an item must be x, (x, y) or (x1, x2, ..., y): got dict"),
     "another shape": (
         [*ITEMS[:3], (torch.zeros(4), 1)],
         ", item 3: inputs must have one shape: got (4,), item 0 has (3,)",
@@ -202,7 +206,8 @@ PAIR = f"{GIVEN} must be a pair (x, y), batches, Examples or Data"
         ),
         (
             Listed([{"a": X[0]}]),
-            f"{GIVEN}, batch 0: an item must be (x, y) or (x1, x2, ..., y): got dict",
+            f"{GIVEN}, batch 0: the target must have one of the names "
+            "labels, label, targets, target, y: got a",
         ),
         (Listed([]), f"{GIVEN} must have at least one example: they are empty"),
         (Stream([]), f"{GIVEN} must have at least one example: they are empty"),
@@ -216,11 +221,14 @@ PAIR = f"{GIVEN} must be a pair (x, y), batches, Examples or Data"
     ],
 )
 def test_what_a_module_cannot_be_audited_on(source: object, message: str) -> None:
-    assert refusal(read, source, (), GIVEN) == message
+    assert refusal(read, source, (), GIVEN, Naming(nn.Linear(3, 2))) == message
 
 
 FRAMES = {
-    "no target": (pl.DataFrame({"a": [1, 2, 3]}), "table: name the target column; it has: a"),
+    "two targets": (
+        pl.DataFrame({"class": [1, 2, 3], "y": [1, 2, 3]}),
+        "table: name the target column, or set --task none: class, y may be it",
+    ),
     "no rows": (pl.DataFrame({"a": [], "y": []}), "table: the table has no rows"),
     "two columns of one name": (
         pd.DataFrame([[1, 2, 0], [3, 4, 1]], columns=["a", "a", "y"]),
@@ -280,13 +288,6 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "one class": (
         lambda f: (f / "b").rename(f.with_name("elsewhere")),
         "{}: there must be at least two class folders: got 'a' alone",
-    ),
-    "no class": (
-        lambda f: (
-            [path.rename(f / f"{path.parent.name}{path.name}") for path in f.rglob("*.png")]
-            and [(f / name).rmdir() for name in "ab"]
-        ),
-        "{}: training needs class folders, FOLDER/<class>/<image>: got 16 images without",
     ),
     "nothing": (
         lambda f: emptied(f) or [(f / name).rmdir() for name in "ab"],

@@ -215,3 +215,19 @@ def test_targets_that_change_are_refused(refused) -> None:
     source.later = True
     with refused("targets must be what they were when the dataset was first read", "batch of items '"):
         Shuffled(part, 8, seed=0)(0)
+
+
+@pytest.mark.parametrize("memory", ["always", "never"])
+def test_items_without_a_target_are_read_as_the_array_is(memory: str) -> None:
+    array = open_data(X, {})
+    for source in (TensorDataset(X), Listed(list(X)), DataLoader(TensorDataset(X), batch_size=7)):
+        data = open_data(source, {"memory": memory})
+        assert data.encoding == array.encoding
+        for part, expected in array.splits.items():
+            batch = data.splits[part].take(torch.arange(len(expected)), torch.Generator())
+            assert batch.targets is None
+            assert torch.equal(batch.inputs[0], expected.inputs[0])
+        assert encode(source, array.encoding).targets is None
+    left_out = open_data(TensorDataset(X, Y), {"task": "none", "memory": memory})
+    assert left_out.encoding == array.encoding
+    assert left_out.splits["train"].targets is None

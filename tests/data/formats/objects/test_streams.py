@@ -97,3 +97,17 @@ def test_examples_by_index_are_shuffled_as_before() -> None:
 def test_new_data_are_no_stream(source, refused) -> None:
     with refused("new data must be had by index: got a stream"):
         encode(source, open_data((X, Y), {"test": 0.2, "val": 0.0}).encoding)
+
+
+def test_a_stream_without_targets_gives_inputs_alone() -> None:
+    class Bare(IterableDataset):
+        def __iter__(self):
+            yield from X
+
+    for source in (Bare(), DataLoader(Bare(), batch_size=4)):
+        data = open_data(source, {})
+        assert (data.encoding["task"], data.spec) == ("none", {"in_features": 3, "num_examples": 11})
+        batches = ordered(data.splits["train"], 4, seed=0)
+        pieces = [batches(step) for step in range(3)]
+        assert torch.equal(torch.cat([b.inputs[0] for b in pieces]), X)
+        assert [b.targets for b in pieces] == [None, None, None]

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -155,10 +156,16 @@ def test_after_the_windows_whose_end_is_known_comes_the_one_whose_end_is_not(tmp
     assert new.targets is not None
     assert ahead.targets is None
     assert ahead.take(torch.tensor([3]), torch.Generator()).inputs[0][0, :, 0].tolist() == [5, 6, 7, 8, 9]
-    assert new.rows == {"after": ["2104", "2105", "2106"]}
-    assert ahead.rows == {"after": ["2104", "2105", "2106", "2109"]}
+    assert new.rows["after"] == [year for year in ("2104", "2105", "2106") for _ in range(3)]
+    assert ahead.rows["after"][9:] == ["2109"] * 3
+    assert ahead.rows["time"][9:] == ["2110", "2111", "2112"]  # no row of the file
+    assert ahead.rows["column"] == ["b"] * 12
     assert ahead.ahead().rows == ahead.rows
-    assert data.splits["train"].rows["after"][:2] == [5, 6]  # rows are counted from 1
+    assert data.splits["train"].rows["after"][:4] == ["2004", "2004", "2004", "2005"]
+    counted = from_series(count(), context=5, horizon=2).splits["train"].rows
+    assert counted["after"][:5] == [5, 5, 5, 5, 6]  # rows are counted from 1
+    assert counted["time"][:5] == [6, 6, 7, 7, 7]  # the last of the second window
+    assert counted["column"][:3] == ["column_1", "column_2", "column_1"]
 
 
 def test_only_so_many_rows_are_used(tmp_path, refused):
@@ -205,3 +212,52 @@ def test_equal_windows_have_one_fingerprint_and_others_another():
 def test_an_evaluation_holds_few_long_windows():
     long = Windows(torch.zeros(9000, 300), torch.arange(8000, 8500), 8000, 1, (0,))
     assert long.evaluation_batch == 6
+
+
+SEASONS = {
+    "h": (24, "day"),
+    "30min": (48, "day"),
+    "12h": (2, "day"),
+    "5h": (1, ""),
+    "7min": (1440, "week"),
+    "D": (7, "week"),
+    "B": (5, "week"),
+    "W": (52, "year"),
+    "MS": (12, "year"),
+    "ME": (12, "year"),
+    "QS": (4, "year"),
+    "YS": (1, ""),
+}
+"""Rows of a season, by pandas' name of the step."""
+
+
+@pytest.mark.parametrize("freq", SEASONS)
+def test_the_season_and_the_times_ahead_are_the_calendars(tmp_path, freq):
+    """The times to come are those of pandas' own calendar, the season that of Hyndman and Athanasopoulos."""
+    times = pd.date_range("2021-01-31", periods=70, freq=freq)
+    midnight = bool((times == times.normalize()).all())
+    form = "%Y-%m-%d" if midnight else "%Y-%m-%d %H:%M:%S"
+    rows = [f"{time},{k}" for k, time in enumerate(times[:60].strftime(form))]
+    (tmp_path / "x.csv").write_text("\n".join(["date,a", *rows]))
+    data = read_series(tmp_path / "x.csv", context=6, horizon=3)
+    rows_a_season, cycle = SEASONS[freq]
+    assert data.spec["season"] == rows_a_season
+    about = dict(data.encoding["about"])["season"]
+    assert about.startswith(f"{rows_a_season} rows, a {cycle}:" if cycle else "none known")
+    new = encode_series(tmp_path / "x.csv", data.encoding).ahead()
+    assert new.rows["time"][-3:] == list(times[60:63].strftime(form))
+    assert new.season == rows_a_season
+
+
+def test_the_month_ends_of_a_short_month_stay_month_ends(tmp_path):
+    """From 29 February the next is 31 March: the day of the month is that of the longest."""
+    times = pd.date_range("2019-03-31", periods=12, freq="ME").strftime("%Y-%m-%d")
+    (tmp_path / "x.csv").write_text("\n".join(["date,a", *(f"{time},1" for time in times)]))
+    data = read_series(tmp_path / "x.csv", context=2, horizon=2, test=0.4, val=0.0)
+    ahead = encode_series(tmp_path / "x.csv", data.encoding).ahead()
+    assert ahead.rows["time"][-2:] == ["2020-03-31", "2020-04-30"]
+
+
+def test_a_number_that_counts_the_rows_has_no_season(tmp_path):
+    data = read_series(table(tmp_path / "x.csv"), context=5, horizon=3, time_column="date")
+    assert data.spec["season"] == 1

@@ -28,8 +28,9 @@ def changed(row: int, cells: str) -> str:
         ("a,b,y", {}, ["has a header but no rows"]),
         (GOOD, {"target": "Y2"}, ["no column 'Y2'", "nearest: y"]),
         (GOOD, {"target": "zzzz"}, ["no column 'zzzz'", "it has: a, b, y"]),
-        (GOOD.replace("y", "z"), {}, ["name the target column; it has: a, b, z"]),
-        (GOOD.replace("a,b,y", "class,b,y"), {}, ["name the target column; it has: class, b, y"]),
+        (GOOD.replace("y", "1"), {}, ["name the target column; it has: a, b, 1", "set --data.header none"]),
+        (GOOD.replace("a,b,y", "class,b,y"), {}, ["name the target column", "class, y may be it"]),
+        (GOOD, {"target": "y", "task": "none"}, ["--task none takes no target: got 'y'"]),
         (GOOD, {"ignore": "c"}, ["no column 'c'"]),
         (GOOD, {"ignore": "y"}, ["the target column cannot be ignored"]),
         (GOOD, {"ignore": "a,b"}, ["a column beside the target 'y'"]),
@@ -139,10 +140,10 @@ def test_an_unnamed_column_is_refused_otherwise(csv, refused) -> None:
 
 
 def test_typed_columns_that_no_model_takes(refused) -> None:
-    from datetime import date
+    from datetime import time
 
-    frame = pl.DataFrame({"d": [date(2020, 1, k + 1) for k in range(20)], "y": [k / 2 for k in range(20)]})
-    with refused("column 'd': cells must be numbers, text or booleans: got Date; set --ignore 'd'"):
+    frame = pl.DataFrame({"d": [time(k) for k in range(20)], "y": [k / 2 for k in range(20)]})
+    with refused("column 'd': cells must be numbers, text, booleans or dates: got Time; set --ignore 'd'"):
         read_frame(frame)
     with refused("row 3, column 'a'", "values must be finite", "got inf"):
         read_frame(pl.DataFrame({"a": [1.0, 2.0, float("inf")], "y": [1.5, 2.5, 3.5]}))

@@ -10,8 +10,10 @@ import polars as pl
 import pytest
 import torch
 
-from margin.data.formats.tables.columns import feature_names
+from margin.data.description import describe, lines
+from margin.data.formats.encodings import feature_names
 from margin.data.formats.tables.tables import read_frame, read_table
+from margin.data.open import encode, open_data
 from margin.data.splits import split_indices
 
 
@@ -298,3 +300,42 @@ def test_adult_keeps_its_own_test_part(shared: Path, csv, refused) -> None:
         "val": 4884,
         "test": 16281,
     }
+
+
+def test_a_table_without_a_target_is_all_features(tmp_path: Path) -> None:
+    """The features are those of pandas.get_dummies, of every column."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(size=40),
+            "kind": rng.choice(["a", "b", "c"], 40),
+            "class": rng.integers(0, 2, 40),
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    expected = pd.get_dummies(frame, columns=["kind"], prefix_sep="=", dtype=float)
+    for source in (tmp_path / "t.csv", frame, pl.read_csv(tmp_path / "t.csv")):
+        data = open_data(source, {"task": "none", "test": 0.0, "val": 0.0})
+        assert data.encoding["task"] == "none"
+        assert "target" not in data.encoding
+        names = feature_names(data.encoding["columns"])
+        assert sorted(names) == sorted(expected.columns)
+        np.testing.assert_allclose(data.splits["train"].inputs[0], expected[names], rtol=1e-6)
+        assert data.splits["train"].targets is None
+        again = encode(source, data.encoding)
+        assert torch.equal(again.inputs[0], data.splits["train"].inputs[0])
+        assert again.targets is None
+    unnamed = open_data(frame.drop(columns="class"), {})
+    assert unnamed.encoding["task"] == "none"
+    assert "no column is the target, since none was named: --target NAME names one" in unnamed.notes
+    assert open_data(frame, {"task": "classes"}).encoding["target"]["name"] == "class"
+    text = "\n".join(lines(describe(unnamed)))
+    assert "target    none" in text
+
+
+def test_a_test_file_of_a_table_without_a_target(tmp_path: Path) -> None:
+    pl.DataFrame({"a": range(20), "b": range(20)}).write_csv(tmp_path / "t.csv")
+    (tmp_path / "u.csv").write_text("a,b\n1,2\n,4\n5,6\n")
+    data = read_table(tmp_path / "t.csv", test_file=str(tmp_path / "u.csv"), missing="drop")
+    assert data.splits["test"].inputs[0].tolist() == [[1, 2], [5, 6]]
+    assert data.splits["test"].targets is None

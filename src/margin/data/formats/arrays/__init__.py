@@ -12,11 +12,18 @@ FORMATS = (
         real=True,
         numbers=True,
         record={},
+        labeled="give (x, y), an array 'y' in the .npz, or NAME_y.npy beside NAME.npy",
     ),
     Format(
         name="pair",
         reader="margin.data.formats.arrays.sources:from_arrays",
         encoder="margin.data.formats.arrays.sources:encode_pair",
         known="margin.data.source:is_pair",
+    ),
+    Format(
+        name="array",
+        reader="margin.data.formats.arrays.sources:from_inputs",
+        encoder="margin.data.formats.arrays.sources:encode_pair",
+        known="margin.data.source:is_array",
     ),
 )

@@ -85,9 +85,8 @@ def mapped_data(name: str, array: NDArray[np.generic], raw: Raw[Tensor], split: 
     """
     _, span, digest = checked(array, name)
     parts, record = cut(raw.name, raw.targets, raw.task, split, raw.classes, groups=raw.groups)
-    targets = raw.typed_targets
     splits = {
-        part: Mapped(array, index, targets[index], raw.dtype, coded(raw.groups, index))
+        part: Mapped(array, index, raw.typed(raw.targets[index]), raw.dtype, coded(raw.groups, index))
         for part, index in parts.items()
     }
     moments = Moments("channel" if raw.inputs.ndim == 4 else "feature")

@@ -19,7 +19,7 @@ from margin.data.files.archives import GROUPS, array_in, arrays_in, names_in, un
 from margin.data.files.reading import classes_of
 from margin.data.formats.arrays.mapped import Mapped, checked, mapped_data
 from margin.data.options import option_groups
-from margin.data.splits import Split, TaskName
+from margin.data.splits import Split, TargetKind
 
 MOST_BYTES = 2**30
 """Inputs that take no more than this are kept in memory."""
@@ -31,7 +31,7 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
     y: Array,
     *,
     name: str = "arrays",
-    task: TaskName | None = None,
+    task: TargetKind | None = None,
     domain: tuple[float, float] | None = None,
     split: Split = Split(),
     test_arrays: tuple[Array, Array] | None = None,
@@ -46,7 +46,8 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
         x: Inputs (N, d), (N, H, W) or (N, C, H, W); float64 stays float64, all else becomes float32.
         y: Targets (N,).
         name: What messages and records call the data.
-        task: Whether targets are classes or values, where their type does not say what is wanted.
+        task: Whether targets are classes or values, where their type does not say what is wanted; none leaves
+            them out.
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
         split: Test and validation part, seed.
         test: Share of the test part; without effect where there is an official one.
@@ -66,10 +67,43 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
 
 
 @option_groups()
+def from_inputs(
+    x: Array | tuple[Array, None],
+    *,
+    name: str = "arrays",
+    domain: tuple[float, float] | None = None,
+    split: Split = Split(),
+    test_array: Array | None = None,
+    groups: Array | None = None,
+) -> Data:
+    """Examples from inputs alone in memory: models whose loss reads no target train on them.
+
+    Args:
+        x: Inputs (N, d), (N, H, W) or (N, C, H, W), or a pair of them and None; float64 stays float64, all
+            else becomes float32.
+        name: What messages and records call the data.
+        domain: Least and largest value that a coordinate of an input may take, in its own unit.
+        split: Test and validation part, seed.
+        test: Share of the test part; without effect where there is an official one.
+        test_array: Inputs of an official test part, which is kept.
+        groups: The group of each example, as a patient, numbers or names (N,): no group lies in two of the
+            parts that are cut.
+
+    Raises:
+        ValueError: As :func:`from_arrays`.
+    """
+    inputs: Array = x[0] if isinstance(x, tuple) else x
+    official = None if test_array is None else (test_array, None)
+    raw = raw_arrays(name, inputs, None, task=None, domain=domain, test_arrays=official)
+    raw, parts = with_groups(raw, groups, split)
+    return assemble(raw, split, parts)
+
+
+@option_groups()
 def read_arrays(
     path: str | os.PathLike[str],
     *,
-    task: TaskName | None = None,
+    task: TargetKind | None = None,
     domain: tuple[float, float] | None = None,
     memory: Literal["auto", "always", "never"] = "auto",
     group: str = GROUPS,
@@ -77,13 +111,15 @@ def read_arrays(
 ) -> Data:
     """Examples from a file of arrays: ``.npz`` with x and y, or ``NAME.npy`` with ``NAME_y.npy`` beside it.
 
-    An ``.npz`` may hold x_test and y_test, an official test part, which is kept, and classes, the
-    names of the classes. Where an array groups, or ``NAME_groups.npy``, says the group of each example, no
-    group lies in two of the parts that are cut. An array of another name is not read, which is said.
+    Without y there are no targets, and models whose loss reads none train on the inputs. An ``.npz`` may hold
+    x_test and y_test, an official test part, which is kept, and classes, the names of the classes. Where an
+    array groups, or ``NAME_groups.npy``, says the group of each example, no group lies in two of the parts
+    that are cut. An array of another name is not read, which is said.
 
     Args:
         path: The file.
-        task: Whether targets are classes or values, where their type does not say what is wanted.
+        task: Whether targets are classes or values, where their type does not say what is wanted; none leaves
+            them out.
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
         memory: Whether the inputs of an ``.npy`` are kept in memory (where they take at most 1 GiB, always,
             never), or stay in the file and are read when they are taken; an ``.npz`` is always in memory.
@@ -100,18 +136,23 @@ def read_arrays(
     """
     path = Path(path)
     found = load_arrays(path, mapped=True, group=group)
-    if "y" not in found:
-        where = f"{path.stem}_y.npy beside it" if path.suffix == ".npy" else "an array 'y' in it"
-        raise FileNotFoundError(f"{path}: training needs targets, {where}: got {', '.join(found)}")
+    if task == "none":
+        found = {key: array for key, array in found.items() if key not in ("y", "y_test")}
     official, classes = official_of(found, path), classes_of(found.get("classes", ()), path)
     if _stays(found["x"], path, memory):
-        raw = raw_of_first(str(path), found["x"][:1], found["y"], len(found["x"]), task, domain)
+        raw = raw_of_first(str(path), found["x"][:1], found.get("y"), len(found["x"]), task, domain)
         raw, _ = with_groups(raw, found.get(group), split, group)
         return replace(mapped_data(str(path), found["x"], raw, split), name=path.name)
     if path.suffix == ".npy":
         found["x"] = array_in(path)  # pages of a mapped file would stay beside what is copied from them
     raw = raw_arrays(
-        str(path), found["x"], found["y"], task=task, domain=domain, test_arrays=official, classes=classes
+        str(path),
+        found["x"],
+        found.get("y"),
+        task=task,
+        domain=domain,
+        test_arrays=official,
+        classes=classes,
     )
     raw = replace(raw, notes=(*raw.notes, *unread_in(path, (*ARRAYS, group), SAME)))
     raw, parts = with_groups(raw, found.get(group), split, group)
@@ -122,15 +163,15 @@ ARRAYS = ("x", "y", "x_test", "y_test", "classes")
 SAME = {"X": "x", "X_test": "x_test"}
 
 
-def official_of(found: Mapping[str, NDArray[Any]], path: Path) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Inputs and targets of the official test part of a file.
+def official_of(found: Mapping[str, NDArray[Any]], path: Path) -> tuple[NDArray[Any], Any] | None:
+    """Inputs and targets of the official test part of a file; no targets where the file has none at all.
 
     Raises:
         ValueError: It has one of them alone.
     """
-    if ("x_test" in found) != ("y_test" in found):
+    if ("y_test" in found) != ("x_test" in found and "y" in found):
         raise ValueError(f"{path}: a test part needs both x_test and y_test: got {', '.join(found)}")
-    return (found["x_test"], found["y_test"]) if "x_test" in found else None
+    return (found["x_test"], found.get("y_test")) if "x_test" in found else None
 
 
 def _stays(x: NDArray[Any], path: Path, memory: str) -> bool:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from margin.core.catalog import Format
 
-NAMED = {"name": str, "kind": Literal["number", "category", "boolean"]}
+NAMED = {"name": str, "kind": Literal["number", "category", "boolean", "date"]}
 TABLES = {
     "columns": [NAMED, "column"],
     "edge_columns": [NAMED, "column"],
@@ -35,7 +35,7 @@ FORMATS = (
         reader="margin.data.formats.graphs.files:read_graph",
         encoder="margin.data.formats.graphs.files:encode_graph",
         prefix=True,
-        endings=(".graphml", ".gml", ".gexf", ".net"),
+        endings=(".graphml", ".gml", ".gexf", ".net", ".edgelist", ".edges"),
         holds=("edges.*",),
         gives={"node_features": "a graph"},
         numbers=True,

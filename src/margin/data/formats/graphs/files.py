@@ -1,13 +1,14 @@
 """One graph in files, whose nodes are the examples: two tables, arrays, GraphML and what networkx reads.
 
-A folder holds ``nodes`` and ``edges``, each ``.csv``, ``.tsv`` or ``.parquet``; of an edge table alone the
-table of nodes lies beside it, or is named. An ``.npz`` holds ``x`` (nodes, features), or its nonzero numbers
-by rows as ``x_data``, ``x_indices``, ``x_indptr``, ``x_shape`` (compressed sparse rows), and ``edge_index``
-(2, edges), ``y``, ``train_idx`` or ``train_mask`` and so on. Nothing is unpickled.
+A folder holds ``nodes`` and ``edges``, each ``.csv``, ``.tsv`` or ``.parquet``; the edges may be an edge list
+with spaces too (``.edgelist``, ``.txt``), as networkx writes it. Of edges alone the table of nodes lies
+beside them, or is named. An ``.npz`` holds ``x`` (nodes, features), or its nonzero numbers by rows as
+``x_data``, ``x_indices``, ``x_indptr``, ``x_shape`` (compressed sparse rows), and ``edge_index`` (2, edges),
+``y``, ``train_idx`` or ``train_mask`` and so on. Nothing is unpickled.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from margin.data.examples import PARTS_OF_DATA, Data
 from margin.data.files.archives import arrays_in, names_in, unread_in
 from margin.data.files.reading import check_unpacked
 from margin.data.formats.graphs.attributes import raw_of_object
+from margin.data.formats.graphs.edge_lists import EDGE_LISTS, load_edges
 from margin.data.formats.graphs.networkx import ENDINGS, read_networkx, tables_of
 from margin.data.formats.graphs.node_data import (
     Cutting,
@@ -35,6 +37,7 @@ from margin.data.options import option_groups
 from margin.data.splits import TaskName
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".csv.gz", ".tsv.gz")
+LISTS = tuple(f"{ending}{packed}" for ending in (*EDGE_LISTS, ".txt") for packed in ("", ".gz"))
 
 
 @option_groups()
@@ -51,7 +54,7 @@ def read_graph(  # more than 7 parameters: they are the options of the source
     ignore: tuple[str, ...] = (),
     cutting: Cutting = Cutting(),
 ) -> Data:
-    """One graph from a folder of two tables, an edge table, an ``.npz``, or a file that networkx reads.
+    """One graph from a folder of nodes and edges, edges alone, an ``.npz``, or a file that networkx reads.
 
     A node whose target is empty (a label -1, a value NaN) is in no part and is read all the same. Parts that
     the source names are kept: a column ``split`` of train, val, test; masks; lists of nodes. Features that
@@ -89,7 +92,7 @@ def read_graph(  # more than 7 parameters: they are the options of the source
         directed = directed or ("directed" if graph.is_directed() else "undirected")
     else:
         where = files_of(path, nodes_file)
-        tables = (load_table(where[0]), load_table(where[1]))
+        tables = (load_table(where[0]), load_edges(where[1]))
     reading = Reading(
         id=id,
         target=target,
@@ -130,7 +133,7 @@ def _by_record(path: Path, encoding: Mapping[str, Any]) -> RawNodes:
         tables = tables_of(read_networkx(path), str(path))
     else:
         where = files_of(path, "")
-        tables = (load_table(where[0]), load_table(where[1]))
+        tables = (load_table(where[0]), load_edges(where[1]))
     return read_by(*tables, record, str(path))
 
 
@@ -141,7 +144,7 @@ def files_of(path: Path, nodes: str) -> tuple[Path, Path]:
         FileNotFoundError: One of them is not there.
     """
     if path.is_dir():
-        edges = _in_folder(path, "edges")
+        edges = _in_folder(path, "edges", (*TABLES, *LISTS))
         return (Path(nodes) if nodes else _in_folder(path, "nodes")), edges
     if not path.is_file():
         raise FileNotFoundError(f"no such file or folder: {path}")
@@ -155,8 +158,8 @@ def files_of(path: Path, nodes: str) -> tuple[Path, Path]:
         ) from None
 
 
-def _in_folder(folder: Path, name: str) -> Path:
-    for ending in TABLES:
+def _in_folder(folder: Path, name: str, endings: Sequence[str] = TABLES) -> Path:
+    for ending in endings:
         if (file := folder / f"{name}{ending}").is_file():
             return file
     raise FileNotFoundError(f"{folder} must hold {name}.csv (or .tsv, .parquet)")

@@ -72,7 +72,7 @@ def tables_of_all(graphs: Sequence[Any], name: str) -> tuple[Table, Table | None
     ]
     if not nodes:
         raise ValueError(f"{name}: a graph needs nodes: got none")
-    return _table(nodes, f"{name}, nodes"), _table(edges, f"{name}, edges") if edges else None
+    return table_of_rows(nodes, f"{name}, nodes"), table_of_rows(edges, f"{name}, edges") if edges else None
 
 
 _TAKEN = {"node": ("id",), "edge": ("source", "target")}
@@ -90,7 +90,12 @@ def _flat(values: Mapping[str, Any], what: str) -> dict[str, Any]:
     return flat
 
 
-def _table(rows: Sequence[Mapping[str, Any]], name: str) -> Table:
+def table_of_rows(rows: Sequence[Mapping[str, Any]], name: str) -> Table:
+    """The table of rows by column; a value that a row lacks is missing.
+
+    Raises:
+        ValueError: The values of a column are of several types.
+    """
     columns = list(dict.fromkeys(key for row in rows for key in row))
     try:
         frame = pl.DataFrame({c: pl.Series(c, [row.get(c) for row in rows], strict=True) for c in columns})

@@ -16,6 +16,7 @@ from margin.data.examples import PARTS_OF_DATA
 from margin.data.formats.graphs.graphs import Graph, graph_of
 from margin.data.formats.graphs.node_data import RawNodes
 from margin.data.formats.tables.columns import Column, as_kind, categories_of, features, no_column, understand
+from margin.data.formats.tables.dates import varying
 from margin.data.formats.tables.delimited import Table
 from margin.data.formats.tables.encoder import check_known, class_names, labels_of, refuse_missing
 from margin.data.formats.tables.table_parts import TARGETS
@@ -184,8 +185,10 @@ def _task(nodes: Table, column: Column) -> TaskName:
 def _records(table: Table, names: Sequence[str]) -> list[dict[str, Any]]:
     records = []
     for name in names:
-        column = understand(table, name)
+        column = understand(table, name, dates="read")
         record: dict[str, Any] = {"name": name, "kind": column.kind}
+        if column.kind == "date":
+            record["parts"] = varying(column.values.to_numpy())
         if column.kind == "category":
             record["categories"] = categories_of(table, column)
         records.append(record)

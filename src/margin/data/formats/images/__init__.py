@@ -15,7 +15,7 @@ FORMATS = (
     Format(
         name="image",
         encoder="margin.data.formats.images.folders:encode_images",
-        refusal="training needs a folder with class folders of images: got one image",
+        refusal="training needs a folder of images: got one image",
         endings=(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"),
         files="margin.data.formats.images.folders:image_files",
     ),
@@ -30,6 +30,7 @@ FORMATS = (
         gives={"in_features": "vectors", "channels": "images"},
         real=True,
         numbers=True,
+        labeled="put its images into class folders, FOLDER/<class>/<image>",
         record={
             "pixels": Literal["bytes"],
             "resize?": list[int] | None,

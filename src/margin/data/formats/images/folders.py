@@ -1,8 +1,8 @@
-"""Folders of image files: a folder a class, ``FOLDER/<class>/<image>``.
+"""Folders of image files: a folder a class, ``FOLDER/<class>/<image>``, or images alone, without labels.
 
-With ``FOLDER/train/<class>/<image>`` and ``FOLDER/test/...`` or ``FOLDER/val/...`` beside it, the parts are
-the folder's own and are kept. Hidden files and ``Thumbs.db`` are not looked at; other files that are no
-images are left out and counted in a note.
+With ``FOLDER/train/<class>/<image>`` (or ``FOLDER/train/<image>``) and ``FOLDER/test/...`` or
+``FOLDER/val/...`` beside it, the parts are the folder's own and are kept. Hidden files and ``Thumbs.db`` are
+not looked at; other files that are no images are left out and counted in a note.
 """
 
 import hashlib
@@ -71,6 +71,9 @@ def read_folder(
 ) -> Data:
     """Images in class folders, ``FOLDER/<class>/<image>``, or such folders as FOLDER/train and FOLDER/test.
 
+    Images that lie in the folder itself, or in its train and test, have no labels: models whose loss reads
+    none train on them.
+
     Args:
         path: The folder.
         resize: Height and width of every image; needed where their sizes differ.
@@ -86,7 +89,7 @@ def read_folder(
 
     Raises:
         FileNotFoundError: There is no such folder.
-        ValueError: It holds no images in class folders, sizes differ, or a file does not decode.
+        ValueError: It holds no images, sizes differ, or a file does not decode.
     """
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be 1 or 3: got {channels}")
@@ -100,7 +103,7 @@ def read_folder(
     decoded = len(headers) * channels * size[0] * size[1]
     keep = decoded <= room(memory)
     pictures = {
-        part: Pictures(files, torch.tensor(labels), channels, resize)
+        part: Pictures(files, torch.tensor(labels) if labels else None, channels, resize)
         for part, (files, labels) in parts.items()
     }
     looked = {part: _look(chosen, keep=keep) for part, chosen in pictures.items()}
@@ -108,7 +111,7 @@ def read_folder(
     shape = (channels, *size)
     encoding = Schema(
         format="images",
-        task="classes",
+        task="classes" if found.classes else "none",
         shape=shape,
         dtype=torch.float32,
         classes=found.classes,
@@ -149,7 +152,7 @@ def encode_images(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
         if (got := header_of(file).size) != tuple(size):
             raise ValueError(f"{file}: the run's images are {by(size)}: got {by(got)}; resize the image")
     targets = None
-    if found.classes:
+    if found.classes and encoding["task"] != "none":
         known = encoding["classes"]
         if strange := [name for name in found.classes if name not in known]:
             folder = files[0].parents[1] / strange[0]
@@ -178,10 +181,7 @@ def _new_images(path: Path) -> tuple[Listing, str]:
 
 def _check_classes(folder: Path, found: Listing) -> None:
     if not found.classes:
-        count = len(found.files[""])
-        raise ValueError(
-            f"{folder}: training needs class folders, FOLDER/<class>/<image>: got {count} images without"
-        )
+        return
     train = found.labels["train" if "train" in found.labels else ""]
     if len(found.classes) < 2:
         raise ValueError(
@@ -219,12 +219,11 @@ def _cut(folder: Path, found: Listing, split: Split) -> tuple[dict[str, Part], d
     """Files and labels of each part, and the record of the split; the folder's own parts are kept."""
     own = {part: (found.files[part], found.labels[part]) for part in ("val", "test") if part in found.files}
     files, labels = next((found.files[p], found.labels[p]) for p in ("train", "") if p in found.files)
-    indices, record = cut(
-        str(folder), torch.tensor(labels), "classes", split, found.classes, own=dict.fromkeys(own)
-    )
+    targets, task = (torch.tensor(labels), "classes") if labels else (files, "none")
+    indices, record = cut(str(folder), targets, task, split, found.classes, own=dict.fromkeys(own))
     parts = own | {
-        part: (tuple(files[i] for i in index.tolist()), tuple(labels[i] for i in index.tolist()))
-        for part, index in indices.items()
+        part: (tuple(files[i] for i in index), tuple(labels[i] for i in index if labels))
+        for part, index in ((part, index.tolist()) for part, index in indices.items())
     }
     return {part: parts[part] for part in PARTS_OF_DATA if part in parts}, record
 

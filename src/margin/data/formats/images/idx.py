@@ -23,7 +23,7 @@ from margin.data.examples import Arrays, Data
 from margin.data.files.reading import check_unpacked, reading, regular
 from margin.data.formats.arrays.sources import encode_pair
 from margin.data.options import option_groups
-from margin.data.splits import Split
+from margin.data.splits import Split, TargetKind
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 """The element type that the third byte names, in numpy's words."""
@@ -44,7 +44,7 @@ GARMENTS = (
     "Ankle boot",
 )
 
-Pair = tuple[NDArray[Any], NDArray[Any]]
+Pair = tuple[NDArray[Any], NDArray[Any] | None]
 
 
 def read_idx(path: Path) -> NDArray[Any]:
@@ -139,8 +139,8 @@ def fashion_mnist(*, split: Split = Split(test=0.0)) -> Data:
 def read_images(path: str | os.PathLike[str], *, split: Split = Split()) -> Data:
     """IDX images with their labels: a folder of MNIST's four files, or a file of images.
 
-    A file ``...images-idx3-ubyte`` has its labels beside it in ``...labels-idx1-ubyte``. A folder with
-    the four files keeps its official test part.
+    Without labels models whose loss reads none train on them. A file ``...images-idx3-ubyte`` has its labels
+    beside it in ``...labels-idx1-ubyte``. A folder with the four files keeps its official test part.
 
     Args:
         path: The folder or the file of images.
@@ -156,7 +156,8 @@ def read_images(path: str | os.PathLike[str], *, split: Split = Split()) -> Data
     """
     path = Path(path)
     pairs = read_pairs(path)
-    raw = raw_arrays(str(path), *pairs["train"], task="classes", domain=None, test_arrays=pairs.get("test"))
+    task: TargetKind = "none" if pairs["train"][1] is None else "classes"
+    raw = raw_arrays(str(path), *pairs["train"], task=task, domain=None, test_arrays=pairs.get("test"))
     return replace(assemble(raw, split), name=path.name)
 
 
@@ -168,14 +169,14 @@ def encode_idx(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> A
         ValueError: As :func:`encode_pair`.
     """
     path = Path(source)
-    if path.is_dir() or labels_beside(path).is_file():
-        pairs = read_pairs(path)
-        return encode_pair(pairs.get("test", pairs["train"]), encoding, str(path))
-    return encode_pair((read_idx(path), None), encoding, str(path))
+    pairs = read_pairs(path)
+    return encode_pair(pairs.get("test", pairs["train"]), encoding, str(path))
 
 
 def read_pairs(path: Path) -> dict[str, Pair]:
     """Images and labels of each part: ``train``, and ``test`` where a folder has an official one.
+
+    A file of images without one of labels has none.
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -189,9 +190,7 @@ def read_pairs(path: Path) -> dict[str, Pair]:
             )
         return {part: (read_idx(images), read_idx(labels)) for part, (images, labels) in files.items()}
     labels = labels_beside(path)
-    if not labels.is_file():
-        raise FileNotFoundError(f"{path}: its labels must lie beside it: no file {labels.name}")
-    return {"train": (read_idx(path), read_idx(labels))}
+    return {"train": (read_idx(path), read_idx(labels) if labels.is_file() else None)}
 
 
 def labels_beside(path: Path) -> Path:

@@ -1,10 +1,10 @@
 """The image files in a folder, by part and class.
 
 ``FOLDER/<class>/<image>``; where every folder of FOLDER is called train, test or val, they are parts with
-class folders in them. Hidden files and ``Thumbs.db`` are not looked at.
+class folders in them, or with images without a class. Hidden files and ``Thumbs.db`` are not looked at.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ class Listing:
 
     Args:
         files: Those of each part, sorted; the only part of a folder without parts is "".
-        labels: The class of each of them.
+        labels: The class of each of them; () where there are no classes.
         classes: The names of the class folders, sorted; () where there are none.
         others: Files that are no images.
     """
@@ -33,7 +33,7 @@ class Listing:
 
 
 def list_images(folder: Path) -> Listing:
-    """The image files of a folder: of its parts and classes, or of the folder itself.
+    """The image files of a folder: of its parts and classes, or without classes.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -52,7 +52,14 @@ def list_images(folder: Path) -> Listing:
         return Listing({"": tuple(images)}, {"": ()}, (), tuple(others))
     if images:
         raise ValueError(f"{images[0]}: an image must lie in a class folder, as the others do")
-    own = all(name.name.lower() in PARTS for name in folders) and any(_sorted(sub)[0] for sub in folders)
+    named = all(name.name.lower() in PARTS for name in folders)
+    if (
+        named
+        and "train" in (_name(sub).lower() for sub in folders)
+        and not any(_sorted(s)[0] for s in folders)
+    ):
+        return _unlabeled(folders)
+    own = named and any(_sorted(sub)[0] for sub in folders)
     places = {PARTS[sub.name.lower()]: _sorted(sub) for sub in folders} if own else {"": (folders, [], [])}
     if own and (len(places) < len(folders) or "train" not in places):
         raise ValueError(
@@ -70,6 +77,13 @@ def list_images(folder: Path) -> Listing:
         files[part] = tuple(file for inside in members.values() for file in inside)
         labels[part] = tuple(classes.index(names[sub]) for sub, inside in members.items() for _ in inside)
     return Listing(files, labels, classes, tuple(others))
+
+
+def _unlabeled(parts: Sequence[Path]) -> Listing:
+    """The images of folders that are parts, without classes."""
+    others: list[Path] = []
+    files = {PARTS[part.name.lower()]: tuple(_members(part, others)) for part in parts}
+    return Listing(files, dict.fromkeys(files, ()), (), tuple(others))
 
 
 def _name(path: Path) -> str:

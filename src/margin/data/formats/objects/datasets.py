@@ -20,7 +20,7 @@ from margin.data.examples import Arrays, Data, InOrder
 from margin.data.formats.objects.survey import PROBED, Fetched, Items, Memory, Survey, room, survey
 from margin.data.options import option_groups
 from margin.data.preprocess import Moments
-from margin.data.splits import Split, TaskName
+from margin.data.splits import Split, TargetKind
 
 _BATCH = 256
 
@@ -30,7 +30,7 @@ def read_dataset(
     dataset: Any,
     *,
     name: str = "dataset",
-    task: TaskName | None = None,
+    task: TargetKind | None = None,
     domain: tuple[float, float] | None = None,
     memory: Memory = "auto",
     split: Split = Split(),
@@ -38,13 +38,14 @@ def read_dataset(
     """Examples from a map-style ``torch.utils.data.Dataset``, or the dataset of a DataLoader.
 
     Every item is read once to check it and to learn the targets: whole numbers are classes 0 .. K-1, numbers
-    with a point values. Where items are drawn at random (augmentation), what a batch draws is a function of
-    the training's seed and step.
+    with a point values; an item of one tensor has none. Where items are drawn at random (augmentation), what
+    a batch draws is a function of the training's seed and step.
 
     Args:
         dataset: The Dataset, or a DataLoader, whose dataset and ``collate_fn`` are taken.
         name: What messages and records call the data.
-        task: Whether targets are classes or values, where their type does not say what is wanted.
+        task: Whether targets are classes or values, where their type does not say what is wanted; none leaves
+            them out.
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
         memory: Whether inputs are kept in memory (where they take at most 1 GiB and are not drawn, always,
             never), or fetched when they are taken.
@@ -60,7 +61,8 @@ def read_dataset(
     looked, kept_notes = _surveyed(items, memory)
     notes += kept_notes
     if looked.kept is not None and len(looked.kept) == 1:
-        raw = raw_arrays(name, looked.kept[0], looked.targets, task=task, domain=domain, test_arrays=None)
+        y = _targets_of(looked)
+        raw = raw_arrays(name, looked.kept[0], y, task=task, domain=domain, test_arrays=None)
         data = assemble(raw, split)
     else:
         data = _fetched(items, looked, *understand(looked, name, task, domain), split)
@@ -118,7 +120,7 @@ def encode_dataset(source: Any, encoding: Mapping[str, Any]) -> Arrays | Fetched
     items, _ = items_of(source, "dataset")
     looked, _ = _surveyed(items, "auto")
     schema = Schema.from_json(encoding)
-    targets = schema.targets(looked.targets, len(looked.targets), items.name)
+    targets = schema.targets_if(_targets_of(looked), len(looked.targets), items.name)
     wanted = tuple(schema.shape)
     got = seen_as(inputs_of(looked.first.inputs[0], items.name)).inputs.shape[1:]
     if tuple(got) != wanted:
@@ -147,18 +149,23 @@ def _surveyed(items: Items, memory: Memory) -> tuple[Survey, list[str]]:
 
 
 def understand(
-    looked: Survey, name: str, task: TaskName | None, domain: tuple[float, float] | None
+    looked: Survey, name: str, task: TargetKind | None, domain: tuple[float, float] | None
 ) -> tuple[Raw[Tensor], Domain | None]:
     """What a survey says of a dataset or a stream, by the rules of arrays, and the domain of its inputs.
 
     Raises:
         ValueError: The targets do not fit the task, or an input lies outside the domain.
     """
-    raw = raw_of_first(name, looked.first.inputs[0], looked.targets, len(looked.targets), task, domain)
-    raw = replace(raw, targets=raw.typed_targets)
+    y = _targets_of(looked)
+    raw = raw_of_first(name, looked.first.inputs[0], y, len(looked.targets), task, domain)
     if raw.domain is None:
         return raw, None
     return raw, domain_of(name, raw.domain, raw.dtype, {"they lie": looked.span})
+
+
+def _targets_of(looked: Survey) -> Tensor | None:
+    """The targets that a survey found."""
+    return looked.targets if looked.targets.ndim == 1 else None
 
 
 def _fetched(items: Items, looked: Survey, raw: Raw[Tensor], domain: Domain | None, split: Split) -> Data:
@@ -166,7 +173,7 @@ def _fetched(items: Items, looked: Survey, raw: Raw[Tensor], domain: Domain | No
     parts, record = cut(items.name, raw.targets, raw.task, split, raw.classes)
     shape = tuple(raw.inputs.shape[1:])
     splits = {
-        part: _examples(items, looked, index, raw.targets[index], shape, raw.dtype)
+        part: _examples(items, looked, index, raw.typed(raw.targets), shape, raw.dtype)
         for part, index in parts.items()
     }
     moments = Moments("channel" if raw.inputs.ndim == 4 else "feature")
@@ -179,11 +186,12 @@ def _examples(
     items: Items,
     looked: Survey,
     index: Tensor,
-    targets: Tensor,
+    targets: Tensor | None,
     shape: tuple[int, ...],
     dtype: torch.dtype,
 ) -> Arrays | Fetched:
-    """The examples at ``index``: in memory where the survey kept the inputs."""
+    """The examples at ``index``, of the targets of all: in memory where the survey kept the inputs."""
+    targets = None if targets is None else targets[index]
     shapes = (shape, *looked.shapes[1:])
     if looked.kept is None:
         return Fetched(items, index, targets, looked.targets[index], shapes, dtype)

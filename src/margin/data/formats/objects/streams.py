@@ -19,7 +19,7 @@ from margin.data.formats.objects.datasets import parted, understand
 from margin.data.formats.objects.survey import collated, drawing, survey
 from margin.data.preprocess import Moments
 from margin.data.sampling.length_batches import BySimilarLength
-from margin.data.splits import Split, TaskName
+from margin.data.splits import Split, TargetKind
 from margin.math.seeds import mix
 
 
@@ -62,9 +62,11 @@ class Stream:
     def batch(self, items: list[Any]) -> Batch:
         """Some items as a batch, labels and types as the first pass found them."""
         raw, (inputs, given, _) = self.raw, collated(self.collate, items, self.name)
-        targets = known_targets(given, len(items), raw.name, raw.task, raw.classes)  # type: ignore[arg-type]
         first = inputs[0].reshape(len(items), *raw.inputs.shape[1:]).to(raw.dtype)
-        return Batch((first, *inputs[1:]), targets if raw.task == "classes" else targets.to(raw.dtype))
+        if raw.task == "none":
+            return Batch((first, *inputs[1:]))
+        targets = known_targets(given, len(items), raw.name, raw.task, raw.classes)  # type: ignore[arg-type]
+        return Batch((first, *inputs[1:]), raw.typed(targets))
 
 
 class InSequence:
@@ -125,7 +127,7 @@ def read_stream(
     stream: Any,
     *,
     name: str = "stream",
-    task: TaskName | None = None,
+    task: TargetKind | None = None,
     domain: tuple[float, float] | None = None,
     examples: int | None = None,
 ) -> Data:
@@ -135,9 +137,10 @@ def read_stream(
     cannot be resumed.
 
     Args:
-        stream: What gives ``(x, y)`` or ``(x1, x2, ..., y)`` when it is iterated over.
+        stream: What gives ``(x, y)`` or ``(x1, x2, ..., y)``, or x alone, when it is iterated over.
         name: What messages and records call the data.
-        task: Whether targets are classes or values, where their type does not say what is wanted.
+        task: Whether targets are classes or values, where their type does not say what is wanted; none leaves
+            them out.
         domain: Least and largest value that a coordinate of an input may take, in its own unit.
         examples: Examples a pass; needed for a stream without end.
 

@@ -1,7 +1,7 @@
 """Items of a torch Dataset as examples: fetched one by one, collated, checked.
 
-An item is ``(x, y)`` or ``(x1, x2, ..., y)``. What it draws from the global generators of torch, NumPy and
-Python is a function of a seed, and the generators stay where they were.
+An item is ``(x, y)`` or ``(x1, x2, ..., y)``, or one input without a target. What it draws from the global
+generators of torch, NumPy and Python is a function of a seed, and the generators stay where they were.
 """
 
 import hashlib
@@ -80,15 +80,15 @@ class Fetched:
     Args:
         items: The dataset.
         index: Which of its items are the examples.
-        targets: Their targets, as they were when the dataset was first read.
-        raw: The same as the dataset gives them.
+        targets: Their targets, as they were when the dataset was first read; None where there are none.
+        raw: The same as the dataset gives them; of shape (N, 0) where there are none.
         shapes: The shape of each input of one example.
         dtype: The type of the first input.
     """
 
     items: Items
     index: Int[Tensor, " n"]
-    targets: Tensor
+    targets: Tensor | None
     raw: Tensor
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
@@ -101,13 +101,19 @@ class Fetched:
         seed = int(torch.randint(2**32, (), generator=generator))
         chosen = self.index[index].tolist()
         batch = self.items.batch(chosen, seed)
-        if batch.targets is None or not torch.equal(batch.targets, self.raw[index]):
+        now = target_of(batch)
+        if not torch.equal(now, self.raw[index]):
             raise ValueError(
                 f"{self.items.name}: targets must be what they were when the dataset was first read: "
                 f"they are not in the batch of items {listed([str(i) for i in chosen], 5)}"
             )
         first, *rest = (x.reshape(len(x), *shape) for x, shape in zip(batch.inputs, self.shapes, strict=True))
-        return Batch((first.to(self.dtype), *rest), self.targets[index])
+        return Batch((first.to(self.dtype), *rest), None if self.targets is None else self.targets[index])
+
+
+def target_of(batch: Batch) -> Tensor:
+    """The targets of a batch; of shape (N, 0) where there are none."""
+    return torch.empty(len(batch.inputs[0]), 0) if batch.targets is None else batch.targets
 
 
 def room(memory: Memory) -> int:
@@ -161,12 +167,13 @@ def batch_of(columns: Any, where: str, count: int | None) -> Batch:
     Raises:
         ValueError: They are no tensors with a first axis, or no inputs with targets.
     """
-    if not isinstance(columns, tuple | list) or len(columns) < 2:
+    columns = (columns,) if isinstance(columns, Tensor) else columns
+    if not isinstance(columns, tuple | list) or not columns:
         size = f" of {len(columns)}" if isinstance(columns, tuple | list) else ""
         got = f"{type(columns).__name__}{size}"
-        raise ValueError(f"{where}: an item must be (x, y) or (x1, x2, ..., y): got {got}")
+        raise ValueError(f"{where}: an item must be x, (x, y) or (x1, x2, ..., y): got {got}")
     for k, column in enumerate(columns):
-        what = "the target" if k == len(columns) - 1 else f"input {k + 1}"
+        what = "the target" if 0 < k == len(columns) - 1 else f"input {k + 1}"
         if not isinstance(column, Tensor):
             raise ValueError(f"{where}: {what} must be a number, an array or a tensor: got {_kind(column)}")
         if column.ndim == 0 or len(column) != (len(columns[0]) if count is None else count):
@@ -174,7 +181,7 @@ def batch_of(columns: Any, where: str, count: int | None) -> Batch:
                 f"{where}: {what} must have a first axis, the examples, of one length: "
                 f"got {tuple(column.shape)}"
             )
-    return Batch(tuple(columns[:-1]), columns[-1])
+    return Batch(tuple(columns[:-1]), columns[-1]) if len(columns) > 1 else Batch((columns[0],))
 
 
 def _kind(column: Any) -> str:
@@ -188,7 +195,7 @@ class Survey:
 
     Args:
         first: The first example, a batch of one.
-        targets: The target of each.
+        targets: The target of each; of shape (N, 0) where there are none.
         kept: Every input of every example, or None where they are too large or are drawn.
         span: Least and largest number of the first input.
         digest: Hash of every input and target.
@@ -270,12 +277,15 @@ def _check(sample: Batch, first: Batch, where: str) -> Tensor:
                 f"{where}: inputs must have one shape: got {tuple(x.shape[1:])}, "
                 f"item 0 has {tuple(before.shape[1:])}"
             )
-    if sample.targets is None or sample.targets.ndim != 1:
-        shape = () if sample.targets is None else tuple(sample.targets.shape[1:])
+    if (sample.targets is None) != (first.targets is None):
+        raise ValueError(f"{where}: all items must have a target, or none: item 0 is another")
+    target = target_of(sample)
+    if sample.targets is not None and sample.targets.ndim != 1:
+        shape = tuple(sample.targets.shape[1:])
         remedy = "; yield y.item()" if shape == (1,) else ""
         raise ValueError(f"{where}: the target must be one number: got shape {shape}{remedy}")
-    for what, tensor in [*(("input", x) for x in sample.inputs), ("target", sample.targets)]:
+    for what, tensor in [*(("input", x) for x in sample.inputs), ("target", target)]:
         finite = tensor.isfinite()
         if not bool(finite.all()):
             raise ValueError(f"{where}: every {what} must be finite: got {tensor[~finite][0].item()}")
-    return sample.targets
+    return target

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from margin.data.files.reading import check_unpacked
 from margin.data.formats.series.step import MONTH, OFF, Irregular, TimeStep, off_grid, on_grid, usual_step
 from margin.data.formats.tables.columns import no_column
+from margin.data.formats.tables.dates import DAYS, dates_of
 from margin.data.formats.tables.delimited import Table
 
 TIMES = ("date", "time", "datetime", "timestamp", "year", "month", "day", "week", "ds")
@@ -32,16 +33,6 @@ class Clock(NamedTuple):
 
 
 CLOCK = Clock()
-
-FORMS = (
-    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y/%m/%d", "%Y-%m"),
-    *("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%+"),
-)
-"""How dates are written; the last is ISO 8601 with its zone, as 2016-07-01T00:00:00Z."""
-
-
-DAYS = r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"
-"""How a date begins of which two numbers could be the day."""
 
 
 def ambiguous(cell: str) -> str:
@@ -82,7 +73,7 @@ def times_of(table: Table, name: str, form: str = "") -> pl.Series:
         times = cells
     else:
         stripped = cells.str.strip_chars()
-        numbers, dates = stripped.cast(pl.Float64, strict=False), _dates(stripped)
+        numbers, dates = stripped.cast(pl.Float64, strict=False), dates_of(stripped)
         times = dates if dates.null_count() < numbers.null_count() else numbers
     if times.dtype.is_float():
         times = times.set(~times.is_finite(), None)  # NaN is neither before nor after a time
@@ -128,29 +119,22 @@ def _days(cells: pl.Series) -> pl.Series | None:
     return None if days.null_count() else days
 
 
-def _dates(cells: pl.Series) -> pl.Series:
-    tried = []
-    for form in FORMS:
-        text = cells + "-01" if form == "%Y-%m" else cells
-        dates = text.str.to_datetime("%Y-%m-%d" if form == "%Y-%m" else form, strict=False)
-        if dates.null_count() == 0:
-            return dates
-        tried.append(dates)
-    return min(tried, key=lambda dates: dates.null_count())
-
-
 class Spacing(NamedTuple):
-    """The times of a series: in words, their step, notes; and the rows of a grid, where that was asked."""
+    """The times of a series: in words, their step, notes; the rows of a grid, where that was asked.
+
+    ``later`` are the times of the rows that would follow, as many as were asked for.
+    """
 
     text: str = ""
     step: TimeStep | None = None
     notes: tuple[str, ...] = ()
     rows: NDArray[np.int64] | None = None
     times: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
 
 
-def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular) -> Spacing:
-    """The times in words, their step, and a note of their gaps.
+def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular, ahead: int = 0) -> Spacing:
+    """The times in words, their step, a note of their gaps, and the times of ``ahead`` rows that follow.
 
     Raises:
         ValueError: A time comes twice, falls, or is off the grid where that is no option.
@@ -181,19 +165,24 @@ def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular) 
         wanted = int(8 * clock[-1] / usual)
         check_unpacked(table.name, 8 * len(clock), wanted, f"correct the times of column {name!r}")
         rows = on_grid(clock, usual)
-        said = _stamps(usual * np.arange(len(rows)), times, unit)
+        said = _stamps(usual * np.arange(len(rows) + ahead), times, unit)
+        said, later = said[: len(rows)], said[len(rows) :]
         notes.append(
             f"brought to {step} a row, each the last row before its time: {len(rows)} rows of {len(clock)}"
         )
-        return Spacing(f"{said[0]} to {said[-1]}, {step} a row", step, tuple(notes), rows, said)
+        return Spacing(f"{said[0]} to {said[-1]}, {step} a row", step, tuple(notes), rows, said, later)
+    later = _following(times, clock, usual, unit, ahead, str(shown[len(shown) - 1]).strip())
     if not len(wide) or off:
-        return Spacing(text, step, tuple(notes))
-    places = ", ".join(
-        f"{shown[int(k)]} to {shown[int(k) + 1]} (row {table.rows[int(k) + 1]})" for k in wide[:MOST_GAPS]
-    )
-    more = f" and {len(wide) - MOST_GAPS} more" if len(wide) > MOST_GAPS else ""
-    notes.append(f"gaps in time, read as if there were none (a step is {step}): {places}{more}")
-    return Spacing(f"{text}, {len(wide)} gap{'s' * (len(wide) > 1)}", step, tuple(notes))
+        return Spacing(text, step, tuple(notes), later=later)
+    gaps = _places(table, shown, wide)
+    notes.append(f"gaps in time, read as if there were none (a step is {step}): {gaps}")
+    return Spacing(f"{text}, {len(wide)} gap{'s' * (len(wide) > 1)}", step, tuple(notes), later=later)
+
+
+def _places(table: Table, shown: pl.Series, wide: NDArray[np.int64]) -> str:
+    """The first gaps in words, and how many more there are."""
+    said = [f"{shown[k]} to {shown[k + 1]} (row {table.rows[k + 1]})" for k in wide[:MOST_GAPS].tolist()]
+    return ", ".join(said) + f" and {len(wide) - MOST_GAPS} more" * (len(wide) > MOST_GAPS)
 
 
 _OPTIONS = {
@@ -242,9 +231,40 @@ def _stamps(since: NDArray[Any], times: pl.Series, unit: str) -> tuple[str, ...]
         first = np.datetime64(times.cast(pl.Date)[0])
         since = (np.busday_offset(first, since.astype(int)) - first).astype(int) * 86_400
     if not times.dtype.is_temporal():
-        return tuple(f"{times[0] + one:g}" for one in since)
+        return tuple(f"{times[0] + one:.15g}" for one in since)
     later = pl.Series((since * 1e6).round().astype(np.int64)).cast(pl.Duration("us"))
     return tuple(map(str, times.cast(pl.Datetime("us"))[0] + later))
+
+
+def _following(
+    times: pl.Series, clock: NDArray[np.float64], usual: float, unit: str, count: int, cell: str
+) -> tuple[str, ...]:
+    """The times of the rows after the last, a usual step apart, written as the last cell is.
+
+    Of months each is the same day, the last where a month is too short, or the last weekday, as
+    :func:`_counted` tells.
+    """
+    if not count:
+        return ()
+    since = clock[-1] + usual * np.arange(1, count + 1)
+    stamps = _stamps(since, times, unit)
+    if unit == "month":
+        dates = times.cast(pl.Date).to_numpy().astype("datetime64[D]")
+        begun = dates.astype("datetime64[M]")
+        months = begun[0] + np.round(since).astype(int)
+        ends = (months + 1).astype("datetime64[D]") - 1
+        place = int((dates - begun.astype("datetime64[D]")).astype(int).max())
+        same = np.minimum(months.astype("datetime64[D]") + place, ends)
+        last = (begun + 1).astype("datetime64[D]") - 1
+        weekday = (dates == np.busday_offset(last, 0, roll="backward")).all() and not (dates == last).all()
+        days = np.busday_offset(ends, 0, roll="backward") if weekday else same
+        stamps = tuple(f"{day}{stamp[10:]}" for day, stamp in zip(days, stamps, strict=True))
+    if not times.dtype.is_temporal():
+        return stamps
+    if len(cell) in (7, 8, 10) and all(stamp.endswith(" 00:00:00") for stamp in stamps):
+        mark = "" if len(cell) == 8 else cell[4]
+        return tuple(stamp[:10].replace("-", mark)[: len(cell)] for stamp in stamps)
+    return tuple(stamp.replace(" ", "T") for stamp in stamps) if cell[10:11] == "T" else stamps
 
 
 SUMMER = (

@@ -21,7 +21,7 @@ from margin.core.types import Batch
 from margin.data.assembly import Schema
 from margin.data.examples import Data
 from margin.data.formats.series.clock import Clock
-from margin.data.formats.series.step import Irregular, check_step
+from margin.data.formats.series.step import Irregular, check_step, season_of
 from margin.data.formats.series.table import Missing, Steps, columns_of, load_steps
 from margin.data.options import option_groups
 from margin.data.preprocess import fit_standardize
@@ -29,6 +29,10 @@ from margin.data.splits import Split
 
 MOST_NUMBERS = 2**24
 """Numbers a batch of an evaluation, at most: of long windows it holds fewer."""
+
+
+CUT = "the parts are cut in time; the first held-out windows have contexts in the part before"
+"""What is said of every series."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +46,10 @@ class Windows:
         horizon: Rows that it foretells.
         columns: The columns that are foretold.
         known: Whether the rows of the horizon are in the series.
-        times: The time of each row of ``values``, in words; () where rows are counted.
+        times: The time of each row of ``values`` and of ``horizon`` more, in words; () where rows are
+            counted.
+        names: The names of the columns that are foretold.
+        season: Rows of a season, by the times; 1 where none is known.
         notes: What was assumed in reading new rows.
     """
 
@@ -53,6 +60,8 @@ class Windows:
     columns: tuple[int, ...]
     known: bool = True
     times: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    season: int = 1
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -71,9 +80,19 @@ class Windows:
 
     @property
     def rows(self) -> dict[str, list[Any]]:
-        """The last row that each forecast reads: its time, or its number, counted from 1."""
-        last = [origin - 1 for origin in self.origins.tolist()]
-        return {"after": [self.times[row] for row in last] if self.times else [row + 1 for row in last]}
+        """Of each number that is forecast, by window, then step: after which row, when, which column.
+
+        A row is its time, or its number, counted from 1.
+        """
+        stamps: Sequence[Any] = self.times or range(1, len(self.values) + self.horizon + 1)
+        places = [
+            (stamps[origin - 1], stamps[origin + step], name)
+            for origin in self.origins.tolist()
+            for step in range(self.horizon)
+            for name in self.names
+        ]
+        after, time, column = (list(each) for each in zip(*places, strict=True))
+        return {"after": after, "time": time, "column": column}
 
     def ahead(self) -> "Windows":
         """The same windows and the one after the last row, whose horizon nobody knows: without targets."""
@@ -162,7 +181,14 @@ def read_series(  # more than 7 parameters: they are the options of the source
         ValueError: Times fall or come twice, a cell is missing or no number, or a part has no window.
     """
     clock = Clock(time_format, irregular)
-    steps = load_steps(Path(path), time_column=time_column, ignore=ignore, missing=missing, clock=clock)
+    steps = load_steps(
+        Path(path),
+        time_column=time_column,
+        ignore=ignore,
+        missing=missing,
+        clock=clock,
+        ahead=window.horizon,
+    )
     return windows_of(
         steps if rows is None else _first(steps, rows),
         target=target,
@@ -222,16 +248,17 @@ def windows_of(steps: Steps, *, target: Sequence[str] | str | None, window: Wind
     """
     columns = columns_of(steps, target)
     ends = borders(len(steps.values), split)
-    splits = {
-        part: Windows(
-            steps.values,
-            _origins(max(start, window.context), end - window.horizon, window.stride),
-            window.context,
-            window.horizon,
-            columns,
-        )
-        for part, (start, end) in ends.items()
-    }
+    every = Windows(
+        steps.values,
+        torch.arange(0),
+        window.context,
+        window.horizon,
+        columns,
+        times=_stamped(steps, window.horizon),
+        names=tuple(steps.columns[k] for k in columns),
+        season=season_of(steps.step)[0],
+    )
+    splits = {part: replace(every, origins=_origins(*place, window)) for part, place in ends.items()}
     if empty := [part for part, windows in splits.items() if len(windows) == 0]:
         start, end = ends[empty[0]]
         raise ValueError(
@@ -250,15 +277,13 @@ def windows_of(steps: Steps, *, target: Sequence[str] | str | None, window: Wind
             "horizon": window.horizon,
             "num_targets": len(columns),
             "target_scale": scale,
+            "season": every.season,
             "num_examples": len(splits["train"]),
         },
         encoding=_encoding(steps, ends, window, split, [steps.columns[k] for k in columns]),
         preprocess=preprocess,
         fingerprint=_fingerprint(splits),
-        notes=(
-            *steps.notes,
-            "the parts are cut in time; the first held-out windows have contexts in the part before",
-        ),
+        notes=(*steps.notes, CUT),
     )
 
 
@@ -299,6 +324,7 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
         missing=encoding["missing"],
         wanted=encoding["columns"],
         clock=Clock(*encoding.get("clock", ("", "read"))),
+        ahead=encoding["horizon"],
     )
     check_step(f"{steps.name}, column {steps.time_column!r}", steps.step, encoding.get("step"))
     context, horizon = encoding["shape"][0], encoding["horizon"]
@@ -309,26 +335,35 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
         raise ValueError(f"{path}: a forecast reads {context} rows: got {count}")
     windows = Windows(
         values,
-        _origins(context, count - horizon, encoding["stride"]),
+        _origins(context, count, Window(context=context, horizon=horizon, stride=encoding["stride"])),
         context,
         horizon,
         columns,
-        times=steps.times,
+        times=_stamped(steps, horizon),
+        names=tuple(encoding["targets"]),
+        season=season_of(steps.step)[0],
         notes=steps.notes,
     )
     return windows if len(windows) else windows.ahead()
 
 
-def _origins(first: int, last: int, stride: int) -> Int[Tensor, " windows"]:
-    """From ``first`` to ``last`` at most; none where that is less."""
-    return torch.arange(first, max(first, last + 1), stride)
+def _origins(start: int, end: int, window: Window) -> Int[Tensor, " windows"]:
+    """The first row of each forecast whose horizon lies in the rows ``start .. end - 1``; perhaps none."""
+    first = max(start, window.context)
+    return torch.arange(first, max(first, end - window.horizon + 1), window.stride)
 
 
 def _first(steps: Steps, rows: int) -> Steps:
     if not 1 <= rows <= len(steps.values):
         raise ValueError(f"{steps.name}: rows must be in 1 .. {len(steps.values)}, the file's: got {rows}")
     note = f"the first {rows:,} of {len(steps.values):,} rows are used"
-    return replace(steps, values=steps.values[:rows], notes=(*steps.notes, note))
+    times, later = steps.times[:rows], (*steps.times[rows:], *steps.later)
+    return replace(steps, values=steps.values[:rows], times=times, later=later, notes=(*steps.notes, note))
+
+
+def _stamped(steps: Steps, horizon: int) -> tuple[str, ...]:
+    """The time of each row and of ``horizon`` more; () where rows are counted, or one row says no step."""
+    return (*steps.times, *steps.later[:horizon]) if len(steps.later) >= horizon else ()
 
 
 def _encoding(
@@ -370,6 +405,9 @@ def _about(
     lines = [["rows", f"{len(steps.values):,}: {parts}"]]
     if steps.spacing:
         lines.append(["time", steps.spacing])
+        rows, cycle = season_of(steps.step)
+        known = f"{rows} rows, a {cycle}: the period of seasonal_naive"
+        lines.append(["season", known if rows > 1 else "none known of such times"])
     lines.append(
         ["window", f"{window.context} rows, then {window.horizon} to foretell, every {window.stride}"]
     )

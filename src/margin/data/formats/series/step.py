@@ -66,6 +66,34 @@ class TimeStep(NamedTuple):
         return self.dated == other.dated and longer <= SAME * shorter
 
 
+DAY = 86_400.0
+"""Seconds of a day."""
+
+CYCLES = (("day", DAY), ("week", 7 * DAY), ("year", 12 * MONTH))
+"""The cycles of the calendar that a season may be, the shortest first."""
+
+
+def season_of(step: TimeStep | None) -> tuple[int, str]:
+    """The rows of a season, and its name: the shortest cycle of the calendar that has two rows or more.
+
+    Hours have the day, days the week (business days 5 of it), weeks, months and quarters the year. It is 1
+    row where no cycle is a whole number of rows, as of years, and where times are not dates.
+
+    Reference: Hyndman and Athanasopoulos 2021, Section 2.1 (seasonal periods).
+    """
+    if step is None or not step.dated:
+        return 1, ""
+    if step.business:
+        return (5, "week") if step.length == DAY else (1, "")
+    for name, seconds in CYCLES:
+        rows = round(seconds / step.length)
+        # a year is 52.18 weeks: of days and more the nearest whole number of rows is the season
+        nearly = name == "year" and step.length >= DAY
+        if rows > 1 and (nearly or abs(rows * step.length - seconds) < 1e-6 * seconds):
+            return rows, name
+    return 1, ""
+
+
 def check_step(where: str, step: TimeStep | None, trained: Sequence[float | bool] | None) -> None:
     """Refuse rows that are another time apart than in training, where both are known.
 

@@ -48,6 +48,7 @@ class Steps:
         spacing: The times in words: from, to, the usual step.
         step: The usual time from a row to the next, where there are times.
         times: The time of each row as the file writes it; () where there is no column of times.
+        later: The times of the rows that would follow.
         clock: How the times were read.
         notes: What was assumed.
     """
@@ -60,6 +61,7 @@ class Steps:
     spacing: str = ""
     step: TimeStep | None = None
     times: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
     clock: Clock = CLOCK
     notes: tuple[str, ...] = ()
 
@@ -72,6 +74,7 @@ def load_steps(
     missing: Missing = "error",
     wanted: Sequence[str] | None = None,
     clock: Clock = CLOCK,
+    ahead: int = 0,
 ) -> Steps:
     """The series in a file of a table.
 
@@ -82,6 +85,7 @@ def load_steps(
         missing: What a missing cell gets.
         wanted: The columns to read, in this order; by default all numbers.
         clock: How the times are written, and what happens to those off the grid.
+        ahead: How many rows after the last have a time too.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -96,7 +100,8 @@ def load_steps(
         )
     spaced = Spacing()
     if time_column is not None:
-        spaced = spacing_of(table, time_column, times_of(table, time_column, clock.form), clock.irregular)
+        stamps = times_of(table, time_column, clock.form)
+        spaced = spacing_of(table, time_column, stamps, clock.irregular, ahead)
     notes = list(spaced.notes)
     used = list(wanted) if wanted is not None else _used(table, ignore, time_column)
     columns = [
@@ -121,6 +126,7 @@ def load_steps(
         spacing=spaced.text,
         step=spaced.step,
         times=times,
+        later=spaced.later,
         clock=clock,
         notes=tuple(notes),
     )

@@ -4,8 +4,8 @@ from typing import Literal
 
 from margin.core.catalog import Format
 
-NAMED = {"name": str, "kind": Literal["number", "category", "boolean"]}
-MISSING = Literal["error", "drop", "mean", "median", "mode"]
+NAMED = {"name": str, "kind": Literal["number", "category", "boolean", "date"]}
+MISSING = Literal["error", "drop", "mean", "median", "mode", "indicate"]
 
 FORMATS = (
     Format(
@@ -16,9 +16,10 @@ FORMATS = (
         gives={"in_features": "vectors"},
         real=True,
         numbers=True,
+        labeled="name the target column: --target NAME",
         record={
             "columns": [NAMED, "column"],
-            "target": NAMED,
+            "target?": NAMED,
             "missing": MISSING,
             "header": Literal["first", "none"],
             "separator?": "mark",

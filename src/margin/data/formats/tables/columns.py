@@ -1,9 +1,11 @@
-"""The kinds of a table's columns: numbers, categories, booleans; how each becomes numbers.
+"""The kinds of a table's columns: numbers, categories, booleans, dates; how each becomes numbers.
 
-A number stays one feature, a boolean becomes 0 or 1, a category becomes one 0/1 feature for each of
-its values (one-hot), in the order of their names.
+A number stays one feature, a boolean becomes 0 or 1, a category becomes one 0/1 feature for each of its
+values (one-hot), in the order of their names, a date the numbers of the calendar. A missing cell may become a
+0/1 feature besides.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
@@ -13,11 +15,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from margin.core.catalog import nearest
+from margin.data.formats.tables.dates import DAYS, calendar, days_of
 from margin.data.formats.tables.delimited import Table
 from margin.data.formats.tables.delimited_form import SURE, THOUSANDS
 
-Kind = Literal["number", "category", "boolean"]
-Missing = Literal["error", "drop", "mean", "median", "mode"]
+Kind = Literal["number", "category", "boolean", "date"]
+Missing = Literal["error", "drop", "mean", "median", "mode", "indicate"]
 
 NUMBERS_FROM = 0.9
 """A column of text with at least this share of numbers is numeric; its other cells are mistakes."""
@@ -28,7 +31,7 @@ MOST_CATEGORIES = 50
 EXACT = 2.0**53
 """From here on not every whole number is a float64."""
 
-FILL = "fill it in, set --missing drop, mean, median or mode, or set --ignore {column!r}{kept}"
+FILL = "fill it in, set --missing drop, mean, median, mode or indicate, or set --ignore {column!r}{kept}"
 """What is to be done about a missing cell of a column."""
 
 KEPT = "; if it is a value, name those that mean a missing one by --data.missing-values"
@@ -49,7 +52,8 @@ class Column:
     Args:
         name: Its name.
         kind: What its cells are.
-        values: Float64 for numbers, Boolean or String; null where a cell is missing.
+        values: Float64 for numbers and for dates (days since 1970), Boolean or String; null where a cell is
+            missing.
         whole: Whether a number column was written in whole numbers.
         mixed: Whether a category column holds some numbers too.
         zeros: Whether a category column holds whole numbers, of which one begins with a 0.
@@ -65,13 +69,16 @@ class Column:
     grouped: str = ""
 
 
-def understand(table: Table, name: str, remedies: Remedies | None = None) -> Column:
+def understand(
+    table: Table, name: str, remedies: Remedies | None = None, *, dates: Literal["read", "left"] = "left"
+) -> Column:
     """The kind of a column from its cells.
 
     Args:
         table: The table.
         name: The column's name.
         remedies: What messages propose; None are the options of tables.
+        dates: Whether dates are read as such, or left as the text that they are.
 
     Raises:
         ValueError: Every cell is missing, a numeric column has a cell of text or an infinite value, or
@@ -88,11 +95,15 @@ def understand(table: Table, name: str, remedies: Remedies | None = None) -> Col
         column = Column(name, "number", _floats(series, table), whole=series.dtype.is_integer())
     elif series.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = Column(name, "category", _typed_text(series, table))
+    elif dates == "read" and series.dtype in (pl.Date, pl.Datetime):
+        column = Column(name, "date", days_of(series))
     else:
         raise ValueError(
-            f"{table.name}, column {name!r}: cells must be numbers, text or booleans: got {series.dtype}; "
-            f"{ignore}"
+            f"{table.name}, column {name!r}: cells must be numbers, text, booleans or dates: got "
+            f"{series.dtype}; {ignore}"
         )
+    if dates == "read" and column.kind == "category":
+        column = _dated(table, column, remedies)
     if column.values.null_count() == len(column.values):
         raise ValueError(f"{table.name}, column {name!r}: every cell is missing; {ignore}")
     _check_finite(table, column, f", leave it empty and {remedies.missing}, or {ignore}")
@@ -112,23 +123,21 @@ def as_kind(table: Table, name: str, kind: Kind) -> Column:
     if kind == "category":
         text = series.dtype == pl.String and not table.typed
         return Column(name, kind, _blanked(series, table.missing) if text else _typed_text(series, table))
-    wanted = pl.Float64 if kind == "number" else pl.Boolean
+    wanted = pl.Boolean if kind == "boolean" else pl.Float64
     if series.dtype == pl.String:
         series = _blanked(series, table.missing)
-        values = (
-            _parse(_ungrouped(series, table.decimal)[0], table.decimal)
-            if kind == "number"
-            else _booleans(series)
-        )
+        values = _read(series, kind, table.decimal)
+    elif kind == "date" and series.dtype in (pl.Date, pl.Datetime):
+        values = days_of(series)
     elif kind == "number" and series.dtype.is_numeric():
         values = _floats(series, table)
-    elif series.dtype in (wanted, pl.Null):
+    elif series.dtype == wanted or series.null_count() == len(series):
         values = series.cast(wanted)
     else:
         raise ValueError(f"{table.name}, column {name!r}: cells must be {kind}s: got {series.dtype}")
     if values.null_count() > series.null_count() and series.dtype == pl.String:
         bad = (values.is_null() & series.is_not_null()).arg_true()
-        what = "a number" if kind == "number" else "true or false"
+        what = {"number": "a number", "date": "a date, as 2016-07-01"}.get(kind, "true or false")
         raise ValueError(f"{table.at(bad[0], name)}: {series[bad[0]]!r} is not {what}")
     column = Column(name, kind, values)
     _check_finite(table, column)
@@ -158,8 +167,9 @@ def missing_cell(table: Table, column: Column, remedy: str = FILL) -> str:
 def fill_value(column: Column, missing: Missing, train: NDArray[Any]) -> float | bool | str | None:
     """What stands for a missing cell: a statistic of the column over the training rows.
 
-    A mean or median is of numbers; categories and booleans take their most frequent value. Of equally
-    frequent values the least is taken.
+    A mean or median is of numbers and dates; categories and booleans take their most frequent value. Of
+    equally frequent values the least is taken. Cells that are indicated get the mean, of a category none of
+    its values.
 
     Returns:
         The value, or None where missing cells are an error or rows with them are dropped.
@@ -169,7 +179,9 @@ def fill_value(column: Column, missing: Missing, train: NDArray[Any]) -> float |
     """
     if missing in ("error", "drop"):
         return None
-    numeric = column.kind == "number" and missing != "mode"
+    if missing == "indicate" and column.kind == "category" and column.values.null_count():
+        return None
+    numeric = column.kind in ("number", "date") and missing != "mode"
     numbers = column.values.to_numpy()[train] if numeric else np.zeros(0)
     numbers = numbers[~np.isnan(numbers)]
     present = column.values.gather(train).drop_nulls() if not numeric else numbers
@@ -177,41 +189,31 @@ def fill_value(column: Column, missing: Missing, train: NDArray[Any]) -> float |
         name = repr(column.name)
         raise ValueError(f"column {name}: no training row has a value to fill in; set --ignore {name}")
     if isinstance(present, np.ndarray):
-        return float(present.mean() if missing == "mean" else np.median(present))
+        return float(np.median(present) if missing == "median" else present.mean())
     return cast("float | bool | str", present.mode().sort()[0])
 
 
 def features(column: Column, record: Mapping[str, Any]) -> NDArray[Any]:
-    """The features of a column, (N, width), by its record: kind, categories, fill value."""
+    """The features of a column, (N, width), by its record: kind, categories, fill value, indicator."""
+    found = _own_features(column, record)
+    if not record.get("indicator"):
+        return found
+    return np.concatenate((found, column.values.is_null().to_numpy()[:, None]), 1)
+
+
+def _own_features(column: Column, record: Mapping[str, Any]) -> NDArray[Any]:
     values = column.values
-    if column.kind == "number":
+    if column.kind in ("number", "date"):
         numbers = values.to_numpy()
         if record.get("fill") is not None and values.null_count():
             numbers = np.where(np.isnan(numbers), record["fill"], numbers)
-        return numbers[:, None]
+        return numbers[:, None] if column.kind == "number" else calendar(numbers, record["parts"])
     if record.get("fill") is not None:
         values = values.fill_null(record["fill"])
     if column.kind == "category":
-        return np.stack([(values == category).to_numpy() for category in record["categories"]], 1).astype(
-            float
-        )
+        own = [(values == category).fill_null(value=False) for category in record["categories"]]
+        return np.stack([one.to_numpy() for one in own], 1).astype(float)
     return values.cast(pl.Float64).to_numpy()[:, None]
-
-
-def width(record: Mapping[str, Any]) -> int:
-    """The number of features of a column."""
-    return len(record["categories"]) if record["kind"] == "category" else 1
-
-
-def feature_names(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of the features: ``age``, ``sex=female``, ``sex=male``, ..."""
-    names: list[str] = []
-    for record in records:
-        if record["kind"] == "category":
-            names += [f"{record['name']}={category}" for category in record["categories"]]
-        else:
-            names.append(record["name"])
-    return names
 
 
 def categories_of(table: Table, column: Column) -> list[str]:
@@ -223,11 +225,13 @@ def categories_of(table: Table, column: Column) -> list[str]:
     categories = column.values.drop_nulls().unique().sort().to_list()
     cells = len(column.values) - column.values.null_count()
     if len(categories) > max(MOST_CATEGORIES, cells / 2):
-        zeros = "; whole numbers with a leading 0 are text" * column.zeros
+        first = column.values.drop_nulls()[0]
+        hint = "; whole numbers with a leading 0 are text" * column.zeros
+        hint += "; a date is written as 2016-07-01" * bool(re.match(DAYS, first))
         raise ValueError(
             f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
-            f"no categories (the first is {column.values.drop_nulls()[0]!r}{zeros}); "
-            f"set --ignore {column.name!r}"
+            f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}; models of tokens "
+            "train on texts: they read text:FILE, or two columns as pairs:FILE"
         )
     return categories
 
@@ -262,6 +266,29 @@ def _from_text(table: Table, name: str, text: pl.Series, remedies: Remedies) -> 
             f"got {text[row]!r}; set --data.decimal '{other}' if that is the decimal mark"
         )
     return Column(name, "category", text, mixed=good > 0)
+
+
+def _dated(table: Table, column: Column, remedies: Remedies) -> Column:
+    """A column of text as dates, where it holds them; a few cells that are none are mistakes."""
+    days, text = days_of(column.values), column.values
+    present, good = (len(values) - values.null_count() for values in (text, days))
+    if not good or good < NUMBERS_FROM * present:
+        return column
+    if good < present:
+        row = (days.is_null() & text.is_not_null()).arg_true()[0]
+        raise ValueError(
+            f"{table.at(row, column.name)}: {text[row]!r} is not a date as 2016-07-01, and {good} of the "
+            f"column's {present} values are; correct the cell, leave it empty and {remedies.missing}, or "
+            + remedies.ignore.format(column=column.name)
+        )
+    return Column(column.name, "date", days)
+
+
+def _read(text: pl.Series, kind: Kind, decimal: str) -> pl.Series:
+    """Text as a kind that is known; null where a cell is of another."""
+    if kind == "number":
+        return _parse(_ungrouped(text, decimal)[0], decimal)
+    return days_of(text) if kind == "date" else _booleans(text)
 
 
 def _blanked(text: pl.Series, missing: Sequence[str]) -> pl.Series:

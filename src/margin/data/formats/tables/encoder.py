@@ -16,7 +16,8 @@ from torch import Tensor
 
 from margin.data.arrays import check_finite, listed
 from margin.data.examples import Arrays
-from margin.data.formats.tables.columns import EXACT, Column, as_kind, features, missing_cell, width
+from margin.data.formats.encodings import width
+from margin.data.formats.tables.columns import EXACT, Column, as_kind, features, missing_cell
 from margin.data.formats.tables.delimited import MARKERS, Table, Writing, load_table, to_table
 
 
@@ -36,7 +37,7 @@ def writing_of(encoding: Mapping[str, Any]) -> Writing:
 
     What a missing cell is in a file without types, one of a run of typed columns included, the run decides.
     """
-    records = [*encoding["columns"], encoding["target"]]
+    records = [*encoding["columns"], encoding.get("target")]
     group = {"name": encoding["group"]["column"], "kind": "category"} if "group" in encoding else None
     return Writing(
         header=encoding["header"],
@@ -83,7 +84,7 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
     inputs = np.empty((table.frame.height, sum(map(width, records))), encoding["dtype"])
     for record in records:
         column = as_kind(table, record["name"], record["kind"])
-        if record.get("fill") is None:
+        if record.get("fill") is None and not record.get("indicator"):
             refuse_missing(table, [column], "the run has no value to fill in: fill it in or remove the row")
         if record["kind"] == "category":
             check_known(table, column, record["categories"], "category")
@@ -91,7 +92,7 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
         start += width(record)
     check_finite(inputs, table.name, "encoded input")
     known = torch.from_numpy(inputs)
-    if encoding["target"]["name"] not in table.frame.schema:
+    if "target" not in encoding or encoding["target"]["name"] not in table.frame.schema:
         return Arrays((known,))
     targets = _known_targets(table, encoding)
     return Arrays((known,), targets.to(known.dtype) if encoding["task"] == "values" else targets)

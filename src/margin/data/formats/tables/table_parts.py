@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from margin.data.arrays import is_wide
+from margin.data.formats.encodings import feature_names, width, zero_one
 from margin.data.formats.tables.columns import (
     EXACT,
     Column,
@@ -19,8 +20,8 @@ from margin.data.formats.tables.columns import (
     features,
     fill_value,
     no_column,
-    width,
 )
+from margin.data.formats.tables.dates import shown, varying
 from margin.data.formats.tables.delimited import Table
 
 INDEX = re.compile(r"Unnamed: 0(\.\d+)*|__index_level_\d+__")
@@ -31,13 +32,20 @@ TARGETS = ("target", "label", "class", "y")
 """Names of a target column that need not be said."""
 
 
-def target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]:
-    """The target column, and what is said where it was not named.
+def target_name(table: Table, target: str | None, task: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """The target column, None where there is none, and what is said where it was not named.
 
     Raises:
-        ValueError: There is no such column, or none was named and none is called as :data:`TARGETS` are.
+        ValueError: There is no such column, one is named although there is to be none, or none is named and
+            the header may be a row of numbers.
     """
     names = table.frame.columns
+    if task == "none":
+        if target is not None:
+            raise ValueError(
+                f"{table.name}: --task none takes no target: got {target!r}; leave one of them out"
+            )
+        return None, ()
     if target is not None:
         if target not in names:
             raise ValueError(no_column(table, target))
@@ -46,9 +54,16 @@ def target_name(table: Table, target: str | None) -> tuple[str, tuple[str, ...]]
     likely = [name for name in names if name.lower() in TARGETS]
     if len(likely) == 1:
         return likely[0], (f"the target is column {likely[0]!r}, since no target was named",)
-    # A header of numbers is a first row of data.
-    hint = "; if the first row is data, set --data.header none" if any(map(_is_number, names)) else ""
-    raise ValueError(f"{table.name}: name the target column; it has: {', '.join(names)}{hint}")
+    if likely:
+        raise ValueError(
+            f"{table.name}: name the target column, or set --task none: {', '.join(likely)} may be it"
+        )
+    if not any(map(_is_number, names)):
+        return None, ("no column is the target, since none was named: --target NAME names one",)
+    raise ValueError(  # a header of numbers is a first row of data
+        f"{table.name}: name the target column; it has: {', '.join(names)}; if the first row is data, set "
+        "--data.header none; if there is no target, --task none"
+    )
 
 
 def _may_be_data(table: Table) -> bool:
@@ -153,7 +168,7 @@ def matrix_of(
             found = features(column, record)
             inputs[:, start : start + width(record)] = found
             start += width(record)
-            if record["kind"] == "number" and dtype is np.float32 and is_wide(found[train, 0]):
+            if record["kind"] in ("number", "date") and dtype is np.float32 and is_wide(found[train, 0]):
                 wide.append(column.name)
         return inputs
 
@@ -194,15 +209,24 @@ def notes_of(
     ]
     for record in records:
         if record["missing"]:
-            how = missing if record["kind"] == "number" else "mode"
-            value = f"{record['fill']:g}" if isinstance(record["fill"], float) else repr(record["fill"])
             cells = f"column {record['name']!r}: {record['missing']} missing cells"
-            notes.append(f"{cells} get the training part's {how}, {value}")
-    if domain is not None and any(record["kind"] != "number" for record in records):
+            notes.append(f"{cells} {_filled(record, missing)}")
+    if domain is not None and any(any(zero_one(record)) for record in records):
         notes.append(
             "the domain covers the 0/1 features of categories too: they may be moved between 0 and 1"
         )
     return notes
+
+
+def _filled(record: Mapping[str, Any], missing: str) -> str:
+    """What missing cells of a column get, in words."""
+    own = f"a feature of their own, {feature_names([record])[-1]!r}"
+    if record["fill"] is None:
+        return f"get {own}"
+    how = {"indicate": "mean"}.get(missing, missing) if record["kind"] in ("number", "date") else "mode"
+    value = f"{record['fill']:g}" if isinstance(record["fill"], float) else repr(record["fill"])
+    value = shown(record["fill"]) if record["kind"] == "date" else value
+    return f"get the training part's {how}, {value}" + f", and {own}" * bool(record.get("indicator"))
 
 
 def grouped_note(column: Column) -> str:
@@ -225,5 +249,9 @@ def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.
         record["fill"] = fill_value(column, missing, train)
     except ValueError as error:
         raise ValueError(f"{table.name}, {error}") from None
+    if column.kind == "date":
+        record["parts"] = varying(column.values.to_numpy()[train])
     record["missing"] = column.values.null_count()
+    if missing == "indicate" and record["missing"]:
+        record["indicator"] = True
     return record

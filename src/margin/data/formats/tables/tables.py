@@ -1,4 +1,4 @@
-"""Tables as data: a target column, the other columns as features.
+"""Tables as data: a target column where there is one, the other columns as features.
 
 What is understood of a table is recorded in the encoding, and new data are read by that record: by
 column names, with the categories, classes and fill values of the training.
@@ -19,7 +19,8 @@ from margin.data.arrays import is_wide_target
 from margin.data.assembly import Raw, assemble, cut
 from margin.data.examples import Arrays, Data
 from margin.data.files.reading import plain
-from margin.data.formats.tables.columns import FILL, Column, Missing, as_kind, no_column, understand, width
+from margin.data.formats.encodings import zero_one
+from margin.data.formats.tables.columns import FILL, Column, Missing, as_kind, no_column, understand
 from margin.data.formats.tables.delimited import Header, Table, Writing, load_table, to_table
 from margin.data.formats.tables.delimited_form import Decimal
 from margin.data.formats.tables.encoder import (
@@ -41,7 +42,7 @@ from margin.data.formats.tables.table_parts import (
     target_name,
 )
 from margin.data.options import option_groups
-from margin.data.splits import Split, TaskName, grouped
+from margin.data.splits import Split, TargetKind, grouped
 
 Index = Literal["leave_out", "keep"]
 
@@ -51,7 +52,7 @@ class Reading:
     """How a table is read: the options of :func:`read_table` that are not about the file or the split."""
 
     target: str | None
-    task: TaskName | None
+    task: TargetKind | None
     missing: Missing
     ignore: Sequence[str] | str
     domain: tuple[float, float] | None
@@ -64,7 +65,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
     path: str | os.PathLike[str],
     *,
     target: str | None = None,
-    task: TaskName | None = None,
+    task: TargetKind | None = None,
     missing: Missing = "error",
     ignore: Sequence[str] | str = (),
     header: Header = "first",
@@ -79,16 +80,19 @@ def read_table(  # more than 7 parameters: they are the options of the source
 ) -> Data:
     """A table from a file: CSV, TSV (the separator is found out) or Parquet, ``.gz`` too.
 
-    Texts are categories and become one 0/1 feature for each value; booleans become 0 or 1; whole numbers
+    Texts are categories and become one 0/1 feature for each value; dates as 2016-07-01 become days since 1970
+    and what varies of year, month, day, weekday and hour; booleans become 0 or 1; whole numbers
     with a leading zero are text. As a target, text and booleans mean classes, numbers with a fraction
-    mean values, and whole numbers are either, so ``task`` must say.
+    mean values, and whole numbers are either, so ``task`` must say. Without a target every column is a
+    feature, and models whose loss reads no target train on them.
 
     Args:
         path: The file.
-        target: The column to predict; by default the one called target, label, class or y.
-        task: Whether the target is a class or a value.
-        missing: What a missing cell gets: an error, its row dropped, or the
-            column's mean, median or mode over the training part (categories and booleans take the mode).
+        target: The column to predict; by default the one called target, label, class or y, if there is one.
+        task: Whether the target is a class or a value; none takes every column for a feature.
+        missing: What a missing cell gets: an error, its row dropped, or the column's mean, median or mode
+            over the training part (categories and booleans take the mode); indicate gives a column that lacks
+            cells a 0/1 feature more that says where, beside the mean, or as a category of its own.
         ignore: Columns that are left out; names, or one text of names with commas between.
         header: Whether the first row names the columns; none calls them column_1, column_2, ...
         separator: What divides the cells of text; found out if not given.
@@ -134,7 +138,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     *,
     name: str = "table",
     target: str | None = None,
-    task: TaskName | None = None,
+    task: TargetKind | None = None,
     missing: Missing = "error",
     ignore: Sequence[str] | str = (),
     missing_values: Sequence[str] | str | None = None,
@@ -148,8 +152,8 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     Args:
         frame: The DataFrame; rows are counted from 1.
         name: What messages and records call the data.
-        target: The column to predict; by default the one called target, label, class or y.
-        task: Whether the target is a class or a value.
+        target: The column to predict; by default the one called target, label, class or y, if there is one.
+        task: Whether the target is a class or a value; none takes every column for a feature.
         missing: What a missing cell gets (see :func:`read_table`).
         ignore: Columns that are left out.
         missing_values: Text or numbers that mean a missing value besides null; none if not given.
@@ -189,23 +193,22 @@ class _Understood(NamedTuple):
     """A table whose columns are understood, without the rows that are dropped."""
 
     table: Table
-    target: Column
+    target: Column | None
     columns: list[Column]
     targets: Tensor
-    task: TaskName
+    task: TargetKind
     classes: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 def _understood(table: Table, reading: Reading) -> _Understood:
-    name, notes = target_name(table, reading.target)
+    name, notes = target_name(table, reading.target, reading.task)
     used, left_out = _used(table, reading, name)
-    columns = [understand(table, used_name) for used_name in used]
-    target = understand(table, name)
+    columns = [understand(table, used_name, dates="read") for used_name in used]
+    target = None if name is None else understand(table, name)
     if reading.missing == "drop":
         table, target, columns, dropped = _drop(table, target, columns)
         notes += dropped
-    refuse_missing(table, [target], "fill it in, or set --missing drop{kept}")
     targets, task, classes = _targets(table, target, reading.task)
     if reading.missing == "error":
         refuse_missing(table, columns, FILL)
@@ -223,7 +226,7 @@ def _data(
     parts, _ = cut(table.name, targets, task, split, classes, own=own, groups=groups)
     records = [record_of(table, column, reading.missing, parts["train"].numpy()) for column in columns]
     inputs, wide = matrix_of(columns, records, parts["train"].numpy())
-    indicators = [record["kind"] != "number" for record in records for _ in range(width(record))]
+    indicators = [mark for record in records for mark in zero_one(record)]
     encoding = _encoding(table, reading, writing, records, target)
     if groups is not None:
         encoding["group"] = grouped(reading.group, groups, parts)
@@ -233,8 +236,9 @@ def _data(
         known = {"task": task, "classes": classes, "dtype": str(precise).removeprefix("torch.")}
         official, dropped, tested = _official(held_out, encoding | known)
         notes += (f"the test part is {held_out.name}", *dropped)
-    # a class is its own number, however large: none is rounded
-    said = target if task == "values" else replace(target, whole=False)
+    said = columns if target is None else [*columns, target]
+    if target is not None and task == "classes":  # a class is its own number, however large: none is rounded
+        said[-1] = replace(target, whole=False)
     raw = Raw(
         name=table.name,
         inputs=torch.from_numpy(inputs),
@@ -248,7 +252,7 @@ def _data(
         official=official,
         indicators=torch.tensor(indicators),
         encoding=encoding,
-        notes=(*notes, *notes_of((*columns, said), records, reading.missing, reading.domain), *wide),
+        notes=(*notes, *notes_of(said, records, reading.missing, reading.domain), *wide),
     )
     data = replace(assemble(raw, split, parts), name=Path(table.name).name)
     return data if held_out is None or groups is None else _with_groups(data, table, tested)
@@ -273,14 +277,15 @@ def _encoding(
     reading: Reading,
     writing: Writing,
     records: Sequence[Mapping[str, Any]],
-    target: Column,
+    target: Column | None,
 ) -> dict[str, Any]:
     """What is recorded of the table itself."""
-    taken = {target.name, reading.group, *(record["name"] for record in records)}
+    own = {} if target is None else {"target": {"name": target.name, "kind": target.kind}}
+    taken = {reading.group, *(record["name"] for record in (*records, *own.values()))}
     return {
         "format": "table",
         "columns": records,
-        "target": {"name": target.name, "kind": target.kind},
+        **own,
         "missing": reading.missing,
         "ignored": [other for other in table.frame.columns if other not in taken],
         "header": writing.header,
@@ -290,7 +295,7 @@ def _encoding(
     }
 
 
-def _precise(inputs: NDArray[Any], targets: Tensor, task: TaskName) -> torch.dtype:
+def _precise(inputs: NDArray[Any], targets: Tensor, task: TargetKind) -> torch.dtype:
     """float64 where a feature or a target needs it, else float32."""
     needed = inputs.dtype == np.float64 or (task == "values" and is_wide_target(targets.numpy()))
     return torch.float64 if needed else torch.float32
@@ -303,18 +308,20 @@ def _official(
     dropped: tuple[str, ...] = ()
     table = load_table(path, writing=writing_of(encoding))
     if encoding["missing"] == "drop":
-        wanted = [encoding["target"], *encoding["columns"]]
+        wanted = [*encoding["columns"], *([encoding["target"]] if "target" in encoding else [])]
         named = replace(table, missing=named_missing(encoding)) if table.typed else table
-        target, *columns = (as_kind(named, record["name"], record["kind"]) for record in wanted)
-        table, _, _, dropped = _drop(table, target, columns)
+        columns = [as_kind(named, record["name"], record["kind"]) for record in wanted]
+        table, _, _, dropped = _drop(table, None, columns)
     part = encode_table(table, encoding)
+    if "target" not in encoding:
+        part = replace(part, targets=torch.empty(len(part), 0))
     if part.targets is None:
         raise ValueError(no_column(table, encoding["target"]["name"]))
     notes = tuple(f"{Path(table.name).name}: {note}" for note in dropped)
     return (part.inputs[0], part.targets), notes, table
 
 
-def _used(table: Table, reading: Reading, target: str) -> tuple[list[str], list[str]]:
+def _used(table: Table, reading: Reading, target: str | None) -> tuple[list[str], list[str]]:
     """The columns that become features, and what is said of those that are left out by themselves."""
     ignore, names = reading.ignore, table.frame.columns
     if isinstance(ignore, str):
@@ -322,7 +329,7 @@ def _used(table: Table, reading: Reading, target: str) -> tuple[list[str], list[
     for name in (*ignore, *([reading.group] if reading.group else [])):
         if name not in table.frame.schema:
             raise ValueError(no_column(table, name))
-    if reading.group in (target, *ignore):
+    if reading.group and reading.group in (target, *ignore):
         raise ValueError(f"{table.name}: the group must be a column beside the target: got {reading.group!r}")
     if target in ignore:
         raise ValueError(f"{table.name}: the target column cannot be ignored: got {target!r}")
@@ -337,7 +344,8 @@ def _used(table: Table, reading: Reading, target: str) -> tuple[list[str], list[
             f"--ignore {unnamed[0]}"
         )
     if not used:
-        raise ValueError(f"{table.name}: a table needs a column beside the target {target!r}: none is left")
+        beside = "a column" if target is None else f"a column beside the target {target!r}"
+        raise ValueError(f"{table.name}: a table needs {beside}: none is left")
     notes = [
         f"column {name!r} is the index of a data frame: it is left out; --data.index keep uses it"
         for name in index
@@ -346,28 +354,34 @@ def _used(table: Table, reading: Reading, target: str) -> tuple[list[str], list[
 
 
 def _drop(
-    table: Table, target: Column, columns: Sequence[Column]
-) -> tuple[Table, Column, list[Column], tuple[str, ...]]:
+    table: Table, target: Column | None, columns: Sequence[Column]
+) -> tuple[Table, Column | None, list[Column], tuple[str, ...]]:
     """The table without the rows in which a cell is missing."""
-    whole = target.values.is_not_null()
-    for column in columns:
+    every = [*columns, *([] if target is None else [target])]
+    whole = every[0].values.is_not_null()
+    for column in every:
         if column.values.null_count():
             whole = whole & column.values.is_not_null()
     dropped = len(whole) - int(whole.sum())
     if dropped == 0:
         return table, target, list(columns), ()
     if dropped == len(whole):
-        worst = max((target, *columns), key=lambda column: column.values.null_count())
+        worst = max(every, key=lambda column: column.values.null_count())
         raise ValueError(
             f"{table.name}: --missing drop leaves no row; column {worst.name!r} lacks "
             f"{worst.values.null_count()} of {len(whole)} cells: fill in, or set --ignore {worst.name!r}"
         )
-    kept = [replace(column, values=column.values.filter(whole)) for column in (target, *columns)]
+    kept = [replace(column, values=column.values.filter(whole)) for column in every]
     note = f"{dropped} of {len(whole)} rows are dropped: a cell is missing"
-    return table.keep(whole), kept[0], kept[1:], (note,)
+    return table.keep(whole), None if target is None else kept.pop(), kept, (note,)
 
 
-def _targets(table: Table, target: Column, task: TaskName | None) -> tuple[Tensor, TaskName, tuple[str, ...]]:
+def _targets(
+    table: Table, target: Column | None, task: TargetKind | None
+) -> tuple[Tensor, TargetKind, tuple[str, ...]]:
+    if target is None:
+        return torch.empty(table.frame.height, 0), "none", ()
+    refuse_missing(table, [target], "fill it in, or set --missing drop{kept}")
     where = f"{table.name}, target {target.name!r}"
     if task is None and target.kind == "number" and target.whole:
         raise ValueError(

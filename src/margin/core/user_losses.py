@@ -1,0 +1,125 @@
+"""A loss of the user's own: a class or function ``(outputs, targets) -> loss``, taken example by example.
+
+Every mean here is sum(w l) / sum(w) over the terms of a batch, so that a loss is asked for each of them. One
+of ``torch.nn`` is taken with ``reduction="none"``; a function that returns one number for a batch is asked of
+each example by itself (``torch.vmap``), of whose values the batch's must be the mean.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from margin.core.tasks import Task
+from margin.core.user_modules import is_nameable, name_of, named_object, reported
+
+Loss = Callable[[Any, Tensor], Tensor]
+
+RECONSTRUCTION = Task(
+    "reconstruction",
+    None,
+    {},
+    lambda outputs: {f"feature {i + 1}": column for i, column in enumerate(outputs.flatten(1).unbind(1))},
+)
+"""The inputs again, in the model's units; targets are ignored."""
+
+
+def recorded_loss(loss: Any) -> tuple[str, dict[str, Any]]:
+    """The path of a loss and the options of its constructor, from which :func:`loss_of` makes it again.
+
+    Args:
+        loss: A path, a class of a loss, an instance of one, or a function.
+
+    Raises:
+        ValueError: It is a lambda or local to a function, or has options that are no plain values.
+    """
+    if isinstance(loss, str):
+        return loss, {}
+    target = type(loss) if isinstance(loss, nn.Module) else loss
+    if not callable(target):
+        raise ValueError(f"objective must be a loss (outputs, targets): got {type(loss).__name__}")
+    if not is_nameable(target):
+        raise ValueError(
+            f"objective must be found again by its name: {name_of(target)} is a lambda or local to a "
+            "function; define it with def at the top of a file"
+        )
+    options: dict[str, Any] = {}
+    if isinstance(loss, nn.Module):
+        for name in inspect.signature(target).parameters:
+            value = getattr(loss, name, None)
+            if isinstance(value, Tensor):
+                value = value.tolist()
+            if value is not None:
+                options[name] = value
+        plain = (bool, int, float, str, list)
+        if odd := [name for name, value in options.items() if not isinstance(value, plain)]:
+            raise ValueError(
+                f"the options of an objective must be plain values: {odd[0]} of {name_of(target)} is a "
+                f"{type(options[odd[0]]).__name__}; write a function (outputs, targets) in a file"
+            )
+    return name_of(target), options
+
+
+def loss_of(path: str, options: Mapping[str, Any]) -> Loss:
+    """The loss of a record, the loss of each term.
+
+    Raises:
+        BuilderError: The user's code raises.
+        ValueError: There is none of that name.
+    """
+    found = named_object(path)
+    if isinstance(found, type):
+        with reported(path):
+            found = found(**{k: torch.tensor(v) if isinstance(v, list) else v for k, v in options.items()})
+    if not callable(found):
+        raise ValueError(f"{path} must be a loss (outputs, targets): it is of type {type(found).__name__}")
+    return each_term(found, path)
+
+
+def each_term(loss: Callable[..., Any], path: str) -> Loss:
+    """A loss as the loss of each term.
+
+    Args:
+        loss: ``(outputs, targets) -> loss``.
+        path: How messages call it.
+    """
+    if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
+        loss = copy.deepcopy(loss)
+        loss.reduction = "none"  # type: ignore[assignment]
+
+    def terms(outputs: Any, targets: Tensor) -> Tensor:
+        with reported(path):
+            found = loss(outputs, targets)
+        if not isinstance(found, Tensor):
+            raise ValueError(f"{path} must return a tensor: got {type(found).__name__}")
+        if found.ndim:
+            return found
+        return torch.vmap(lambda one, target: loss(one[None], target[None]))(outputs, targets)
+
+    terms.whole = loss  # type: ignore[attr-defined]
+    return terms
+
+
+def check_mean(terms: Loss, path: str, outputs: Any, targets: Tensor) -> None:
+    """Refuse a loss of a batch that is not the mean of its examples' losses, which an evaluation averages.
+
+    Args:
+        terms: Of :func:`each_term`.
+        path: How the message calls it.
+        outputs: Of a few examples.
+        targets: Of the same.
+
+    Raises:
+        ValueError: It is another; or the user's code raises.
+    """
+    each = terms(outputs, targets)
+    with reported(path):
+        found = terms.whole(outputs, targets)  # type: ignore[attr-defined]
+    if not found.ndim and not torch.allclose(each.mean(), found, rtol=1e-3, atol=1e-6):
+        raise ValueError(
+            f"{path} must be the mean of the losses of its examples, or return the loss of each: of "
+            f"{len(targets)} examples it is {float(found):.6g}, their mean {float(each.mean()):.6g}"
+        )

@@ -1,0 +1,83 @@
+"""Dates in tables: how they are written (ISO 8601), and the numbers of the calendar that they become.
+
+A date is kept as days since 1970, a float64: microseconds of this millennium are exact to a third of one.
+"""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+FORMS = (
+    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y/%m/%d", "%Y-%m"),
+    *("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%+"),
+)
+"""How dates are written; the last is ISO 8601 with its zone, as 2016-07-01T00:00:00Z."""
+
+YEAR = r"^\s*\d{4}[-/]\d{1,2}"
+"""How a date of each of :data:`FORMS` begins."""
+
+DAYS = r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"
+"""How a date begins of which two numbers could be the day."""
+
+MICROSECONDS = 86_400e6
+"""Of a day."""
+
+PARTS = ("days since 1970", "year", "month", "day of month", "weekday", "hour")
+"""What a date becomes; weekdays count from Monday, 1, and an hour has its minutes as a fraction."""
+
+
+def dates_of(cells: pl.Series) -> pl.Series:
+    """Text as dates by the form that reads most of them; null where a cell is written otherwise."""
+    tried = []
+    for form in FORMS:
+        text = cells + "-01" if form == "%Y-%m" else cells
+        dates = text.str.to_datetime("%Y-%m-%d" if form == "%Y-%m" else form, strict=False)
+        if dates.null_count() == 0:
+            return dates
+        tried.append(dates)
+    return min(tried, key=lambda dates: dates.null_count())
+
+
+def days_of(cells: pl.Series) -> pl.Series:
+    """Dates, or text that may be dates, as days since 1970, the clock as it is written; else null."""
+    if cells.dtype == pl.String:
+        first = cells.drop_nulls().head(1)
+        if not len(first) or not re.match(YEAR, first[0]):  # of most columns of text one look is enough
+            return pl.repeat(None, len(cells), dtype=pl.Float64, eager=True)
+        cells = dates_of(cells)
+    clock = cells.cast(pl.Datetime("us")) if cells.dtype == pl.Date else cells.dt.replace_time_zone(None)
+    return clock.dt.cast_time_unit("us").to_physical().cast(pl.Float64) / MICROSECONDS
+
+
+def calendar(days: NDArray[np.float64], parts: Sequence[str]) -> NDArray[np.float64]:
+    """The numbers of each date, a column a part; NaN where there is no date."""
+    missing = np.isnan(days)
+    micro = np.round(np.where(missing, 0, days) * MICROSECONDS).astype(np.int64)
+    time = micro.astype("datetime64[us]")
+    date, month, year = (time.astype(f"datetime64[{unit}]") for unit in "DMY")
+    found = {
+        "days since 1970": lambda: micro / MICROSECONDS,
+        "year": lambda: year.astype(np.int64) + 1970,
+        "month": lambda: (month - year.astype(month.dtype)).astype(np.int64) + 1,
+        "day of month": lambda: (date - month.astype(date.dtype)).astype(np.int64) + 1,
+        "weekday": lambda: (date.astype(np.int64) + 3) % 7 + 1,  # 1 January 1970 was a Thursday
+        "hour": lambda: (time - date.astype(time.dtype)).astype(np.int64) / 3600e6,
+    }
+    columns = np.stack([np.asarray(found[part](), np.float64) for part in parts], 1)
+    columns[missing] = np.nan
+    return columns
+
+
+def varying(days: NDArray[np.float64]) -> list[str]:
+    """The parts that differ between dates; the first always: one of a single value would tell nothing."""
+    numbers = calendar(days[~np.isnan(days)], PARTS)
+    return [part for part, column in zip(PARTS, numbers.T, strict=True) if part == PARTS[0] or np.ptp(column)]
+
+
+def shown(days: float) -> str:
+    """A date in words, without a clock at midnight."""
+    time = str(np.datetime64(round(days * MICROSECONDS), "us")).replace("T", " ")
+    return time.removesuffix(".000000").removesuffix(" 00:00:00")

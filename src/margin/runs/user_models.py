@@ -1,0 +1,196 @@
+"""A model as a user gives it: an entry's name, the path of one's own module, a class, a function, a module.
+
+How the outputs of one's own are read follows from the data's targets, or is stated; before the first step
+they are looked at on two examples, so that a wrong shape is told in one line.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from margin.core.catalog import Entry, find, models
+from margin.core.tasks import CLASSES, POINT_CLASSES, TOKENS, Task
+from margin.core.types import Batch
+from margin.core.user_losses import check_mean, recorded_loss
+from margin.core.user_modules import (
+    TASKS,
+    builder_of,
+    is_nameable,
+    is_user_model,
+    name_of,
+    named_object,
+    reported,
+    source_of,
+    user_entry,
+)
+from margin.data.examples import Data, InOrder
+from margin.data.formats.objects.streams import Stream
+from margin.engine.check_options import head_for
+from margin.engine.evaluation import eval_mode
+from margin.engine.plan import Plan, cut_of
+
+KINDS = {
+    "classes": ("classes", "binary", "multilabel", "scores", "halfspace"),
+    "values": ("values",),
+    "tokens": ("tokens",),
+    "point_classes": ("point_classes",),
+    "series": ("series", "quantiles"),
+}
+"""The tasks that read targets of each kind, the first where none is stated; a reconstruction needs none."""
+
+
+class Chosen(NamedTuple):
+    """What is trained.
+
+    Args:
+        entry: A row of the catalog, or the user's own module as one.
+        own: Of the user's own module, what a record keeps of it; else None.
+        handed: The user's own class, function or module, where no name finds it again.
+    """
+
+    entry: Entry
+    own: dict[str, Any] | None = None
+    handed: Any = None
+
+
+def choose(model: Any, data: Data, task: str = "", objective: Any = None) -> Chosen:
+    """The entry that a model is trained as.
+
+    Args:
+        model: The name of an entry, of which the head that fits the data is taken; or the user's own: a path
+            ``package.module:name``, a class, a function that builds a module, or a module.
+        data: What it is trained on.
+        task: How the outputs of the user's own are read; by the data's targets if not given.
+        objective: The loss of the user's own, ``(outputs, targets) -> loss``; the task's if not given.
+
+    Raises:
+        BuilderError: The user's code raises.
+        ValueError: There is no such model, or the task does not fit the data.
+    """
+    if isinstance(model, str) and not is_user_model(model):
+        if task or objective is not None:
+            given = "task" if task else "objective"
+            raise ValueError(
+                f"{model} is a model of the catalog, with a task and a loss of its own: leave out {given}"
+            )
+        return Chosen(head_for(find(models(), model, "model"), data))
+    target = named_object(model) if isinstance(model, str) else model
+    if not callable(target):
+        raise ValueError(
+            "train takes the name of a model of the catalog, as 'mlp' (see margin.models()), or a module of "
+            f"your own, the class or function that builds it, or its path: got {type(model).__name__}"
+        )
+    path = model if isinstance(model, str) else name_of(target)
+    handed = "module" if isinstance(target, nn.Module) else "" if is_nameable(target) else "code"
+    handed = "" if isinstance(model, str) else handed
+    file, sha256 = source_of(target)
+    loss, loss_options = ("", {}) if objective is None or objective == "" else recorded_loss(objective)
+    own = {
+        "task": task_for(data, task, path),
+        "loss": loss,
+        "loss_options": loss_options,
+        "file": file,
+        "sha256": sha256,
+        "handed": handed,
+    }
+    entry = user_entry(path, builder_of(target, path, data.spec), own, file)
+    return Chosen(entry, own, target if handed else None)
+
+
+def task_for(data: Data, stated: str, path: str) -> str:
+    """How the outputs of a module are read: as stated, where that fits the targets, else by these.
+
+    Raises:
+        ValueError: The stated task is unknown or does not fit.
+    """
+    if stated and stated not in TASKS:
+        raise ValueError(f"task must be one of {', '.join(TASKS)}: got {stated!r}")
+    targets = getattr(data.splits["train"], "targets", None)
+    kind = str(data.encoding.get("task", ""))
+    if not kind and isinstance(targets, Tensor):
+        kind = (
+            "values" if targets.is_floating_point() else "classes" if targets.ndim == 1 else "point_classes"
+        )
+    if not kind:
+        return stated or "reconstruction"
+    if stated in ("", "reconstruction"):
+        return stated or KINDS[kind][0]
+    if stated not in KINDS[kind]:
+        raise ValueError(
+            f"the task of {path} must fit the targets of {data.name}, which are {kind}: got {stated}; they "
+            f"are read by {', '.join((*KINDS[kind], 'reconstruction'))}"
+        )
+    return stated
+
+
+def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> None:
+    """Refuse a module of the user's own that fails on the first two examples, or returns another shape.
+
+    Args:
+        chosen: What is trained.
+        data: What it is trained on.
+        model: Built, in the user's units.
+        plan: The training's.
+
+    Raises:
+        BuilderError: The user's code raises.
+        ValueError: The outputs are of another shape.
+    """
+    examples = cut_of(chosen.entry)(data.splits["train"])
+    if chosen.own is None or isinstance(examples, Stream):
+        return
+    path, task = chosen.entry.name, plan.task
+    batch = InOrder(examples, 2, dtype=plan.dtype, device=plan.device)[0]
+    with torch.no_grad(), eval_mode(model) as generator:
+        with reported(path):
+            outputs = model(*batch.inputs)
+        if chosen.own["task"] == "reconstruction":
+            plan.objective(model, batch, generator) if plan.objective else None
+            return
+        if batch.targets is None:
+            raise ValueError(
+                f"the task {task.name} needs targets: {data.name} has none; set task reconstruction"
+            )
+        check_shape(outputs, batch, task, path, data.spec)
+        if chosen.own["loss"] and task.loss is not None:
+            check_mean(task.loss, chosen.own["loss"], outputs, batch.targets)
+        elif task.loss is not None:
+            with reported(f"the loss of {task.name} of {path}"):
+                task.loss(outputs, batch.targets)
+
+
+def check_shape(outputs: Any, batch: Batch, task: Task, path: str, spec: Mapping[str, Any]) -> None:
+    """Refuse outputs that are no tensor of the shape that a task reads.
+
+    Raises:
+        ValueError: They are not; the message names a remedy.
+    """
+    if batch.targets is None:
+        return
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
+    shape, classes = tuple(batch.targets.shape), spec.get("num_classes")
+    wanted, what = shape, "one number a target"
+    if task.name in (CLASSES.name, POINT_CLASSES.name, TOKENS.name, "scores"):
+        count = spec.get("vocab_size") if task.name == TOKENS.name else classes
+        what = f"a score for each of {count or 'the'} {'tokens' if task.name == TOKENS.name else 'classes'}"
+        wanted = (*shape, count or outputs.shape[-1])
+    elif task.name == "quantiles":
+        return  # its loss knows them
+    if tuple(outputs.shape) == wanted:
+        return
+    remedy = ""
+    if tuple(outputs.shape) == (*wanted, 1):
+        remedy = "; end its forward with .squeeze(-1)"
+    elif task.name == CLASSES.name and classes == 2 and outputs.ndim == 1:
+        remedy = "; one logit an example is the task binary"
+    elif tuple(outputs.shape) == tuple(batch.inputs[0].shape):
+        remedy = "; outputs like the inputs are the task reconstruction"
+    raise ValueError(f"{path} must return {what}, {_shape(wanted)}: got {_shape(outputs.shape)}{remedy}")
+
+
+def _shape(shape: Any) -> str:
+    """A shape of a batch: (N, 3)."""
+    return f"({', '.join(['N', *map(str, tuple(shape)[1:])])})"

@@ -1,0 +1,307 @@
+"""One's own module is trained as an entry is: named, built by the data's spec, recorded, found again."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris
+from torch import nn
+
+import margin
+import own_modules
+from margin import Training
+from margin.cli import main
+from margin.core.user_losses import each_term, loss_of
+from margin.core.user_modules import BuilderError, builder_of
+from margin.engine.runs import Run
+
+QUICK = Training(epochs=2)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def test_the_command_line_trains_a_module_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "own_modules:Classes", "iris", "--model.width", "24", "--epochs", "30", "--lr", ".02"]
+    assert main([*words, "--out", "r"]) == 0
+    record = Run("r").record
+    assert record["recipe"] == {
+        "model": "own_modules:Classes",
+        "spec": {"in_features": 4, "num_classes": 3},
+        "options": {"width": 24, "dropout": 0.1},
+    }
+    assert record["own"]["task"] == "classes" and record["own"]["file"] == own_modules.__file__
+    assert Run("r").metrics["test_accuracy"] >= 0.9
+    assert margin.load("r").model.body.weight.shape == (24, 4)
+    for command in (
+        ["predict", "r", "iris"],
+        ["export", "r"],
+        ["compare", "r", "r"],
+        ["train", "--config", "r", "--out", "again"],
+        ["audit", "r", "--claims", "calibration", "--out", "a"],
+    ):
+        assert main(command) == 0, command
+    assert Run("again").metrics == Run("r").metrics
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_a_class_in_python_is_the_command_lines_run() -> None:
+    run = margin.train(own_modules.Classes, "iris", {"width": 8}, QUICK, out="python")
+    words = ["train", "own_modules:Classes", "iris", "--model.width", "8", "--epochs", "2", "--out", "words"]
+    assert main(words) == 0
+    assert run.record["recipe"] == Run("words").record["recipe"]
+    assert run.metrics == Run("words").metrics
+
+
+def test_the_loop_is_that_of_torch() -> None:
+    """Two epochs of full batches by hand: the same weights after the same two steps of SGD."""
+    x, y = (torch.tensor(part) for part in load_iris(return_X_y=True))
+    training = Training(epochs=2, batch_size="all", optimizer="SGD", lr=0.1, scale="none", decay_norms=True)
+    data = margin.open_source("iris", {"val": 0.0, "test": 0.2})
+    inputs, labels = data.splits["train"].inputs[0].float(), data.splits["train"].targets
+    assert len(inputs) < len(x) == len(y)
+    run = margin.train(own_modules.build, data, training=training, out="r")
+    hand = own_modules.build()
+    hand.load_state_dict(margin.load(run, "initial").model.state_dict())
+    for _ in range(2):
+        loss = nn.functional.cross_entropy(hand(inputs), labels)
+        hand.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in hand.parameters():
+                parameter -= 0.1 * parameter.grad
+    for name, value in margin.load(run, "last").model.state_dict().items():
+        torch.testing.assert_close(value, hand.state_dict()[name], atol=1e-6, rtol=1e-5)
+
+
+def test_a_module_that_is_handed_over_is_trained_in_place() -> None:
+    net = own_modules.Classes(4, 3)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    run = margin.train(net, "iris", training=Training(epochs=60, lr=0.02), out="r")
+    assert any(not value.equal(before[name]) for name, value in net.state_dict().items())
+    initial, last = margin.load(run, "initial"), margin.load(run, "last")
+    for name, value in net.state_dict().items():
+        assert before[name].equal(initial.model.state_dict()[name])
+        assert value.equal(last.model.state_dict()[name])
+    x, y = load_iris(return_X_y=True)  # in the user's own units: no scaling stands before the module
+    right = net.eval()(torch.tensor(x, dtype=torch.float32)).argmax(1).numpy() == y
+    assert right.mean() >= 0.9
+    assert last.model is not net
+    with pytest.raises(
+        ValueError, match=r"own_modules:Classes was handed over .*margin.load\(run, model=...\)"
+    ):
+        margin.load("r")
+    with pytest.raises(ValueError, match=r"hand over one again, Classes\(...\)"):
+        margin.load("r", model=own_modules.Classes)
+    again = margin.load("r", "last", model=own_modules.Classes(4, 3))
+    assert again.model.head.weight.equal(net.head.weight)
+    twin = own_modules.Classes(4, 3)
+    margin.resume("r", training=Training(epochs=61), model=twin)
+    straight = own_modules.Classes(4, 3)
+    straight.load_state_dict(before)
+    margin.train(straight, "iris", training=Training(epochs=61, lr=0.02), out="straight")
+    assert all(value.equal(twin.state_dict()[name]) for name, value in straight.state_dict().items())
+
+
+def test_a_handed_module_is_not_moved_by_the_trial_of_a_stopping_rule() -> None:
+    net = own_modules.Classes(4, 3)
+    one = margin.train(net, "iris", training=Training(epochs=2, until={"loss": 1e-9}), out="until")
+    twin = own_modules.Classes(4, 3)
+    twin.load_state_dict(margin.load(one, "initial").model.state_dict())
+    margin.train(twin, "iris", training=QUICK, out="plain")
+    assert net.head.weight.equal(twin.head.weight)
+
+
+def test_a_local_class_and_a_lambda_are_rebuilt_while_they_are_there() -> None:
+    class Local(own_modules.Classes):
+        pass
+
+    for number, model in enumerate(
+        (Local, lambda in_features, num_classes: nn.Linear(in_features, num_classes))
+    ):
+        run = margin.train(model, "iris", training=QUICK, out=f"r{number}")
+        assert margin.load(run)(torch.zeros(1, 4)).shape == (1, 3)
+        with pytest.raises(ValueError, match="hand it over"):
+            margin.load(f"r{number}")
+        assert margin.load(f"r{number}", model=model)(torch.zeros(1, 4)).shape == (1, 3)
+        with pytest.raises(ValueError, match="leave out processes"):
+            margin.train(model, "iris", training=Training(processes=2), out="several")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("nowhere:Net", "no module 'nowhere' here"),
+        ("own_modules:Clases", "own_modules has no 'Clases'; nearest: Classes"),
+        ("own_modules:foreign", "needs n_in, n_out, which the data do not dictate"),
+        ("own_modules:no_module", "must build a torch module: it returned the type int"),
+        ("own_modules:Raising", "own_modules:Raising raised RuntimeError: no luck today"),
+        ("own_modules:Images", "needs images: an example of iris has"),
+        ("own_modules:Tokens", "needs tokens: an example of iris has"),
+        ("own_modules:Values", r"must return a score for each of 3 classes, \(N, 3\): got \(N\)"),
+        ("own_modules:Autoencoder", r"got \(N, 4\); outputs like the inputs are the task reconstruction"),
+        ("own_modules.py:Classes", "by no path of a file: .*write own_modules:Classes"),
+        (nn.Linear(5, 3), "raised RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        (3, "the name of a model of the catalog.*got int"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_in_one_line(model: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        margin.train(model, "iris", training=QUICK, out="r")
+    assert "\n" not in str(caught.value)
+    assert not Path("r").exists()
+
+
+def test_errors_of_the_command_line_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "own_modules:Clases", "iris"]) == 2
+    assert (
+        capsys.readouterr().err == "margin: own_modules has no 'Clases'; nearest: Classes, Values, Images\n"
+    )
+    assert main(["train", "own_modules:Raising", "iris"]) == 2
+    line, place = capsys.readouterr().err.split("\n", 1)
+    assert line == "margin: own_modules:Raising raised RuntimeError: no luck today"
+    assert 'raise RuntimeError("no luck today")' in place
+    assert main(["train", "own_modules:Classes", "iris", "--model.widht", "3"]) == 2
+    assert "nearest: --model.width" in capsys.readouterr().err
+    assert main(["train", "own_modules:Classes", "iris", "--task", "clases"]) == 2
+    assert "task must be one of classes, binary" in capsys.readouterr().err
+    assert main(["train", "mlp", "iris", "--objective", "torch.nn:L1Loss"]) == 2
+    assert "mlp is a model of the catalog with its own loss" in capsys.readouterr().err
+
+
+def test_a_changed_file_is_said_and_changed_parameters_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, source = tmp_path / "edited_net.py", Path(own_modules.__file__).read_text()
+    file.write_text(source)
+    assert main(["train", "edited_net:Classes", "iris", "--epochs", "1", "--out", "r"]) == 0
+
+    def again(text: str, *more: str) -> tuple[int, str]:
+        file.write_text(text)
+        sys.modules.pop("edited_net", None)
+        capsys.readouterr()
+        return main(["train", "--resume", "r", "--epochs", "2", *more]), capsys.readouterr().err
+
+    status, told = again(source.replace("width=16", "breadth=16").replace("width", "breadth"))
+    assert status == 2 and "no longer has 'width': its parameters have changed since the run began" in told
+    status, told = again(source.replace("dropout=0.1", "dropout=0.1, depth=2"))
+    assert status == 2 and "has the new option 'depth'" in told
+    status, told = again(source.replace("class Classes", "class Renamed"))
+    assert status == 2 and "edited_net has no 'Classes'" in told
+    status, told = again("raise ValueError('broken')\n")
+    assert status == 2 and "edited_net raised ValueError: broken" in told
+    status, told = again(f"{source}\n# a comment\n")
+    assert status == 0 and f"{file} has changed since the run began" in told
+    file.unlink()
+    sys.modules.pop("edited_net")
+    assert main(["predict", "r", "iris"]) == 2
+    assert "no module 'edited_net' here" in capsys.readouterr().err
+    assert Run("r").metrics and Run("r").history  # what it holds is read without its code
+
+
+def test_a_default_that_changes_later_is_not_looked_up_again() -> None:
+    build = builder_of(own_modules.Classes, "own_modules:Classes", ("in_features", "num_classes"))
+    run = margin.train(own_modules.Classes, "iris", {"width": 5}, QUICK, out="r")
+    assert run.record["recipe"]["options"] == {"width": 5, "dropout": 0.1}
+    assert build(in_features=4, num_classes=3).body.out_features == 16
+
+
+# losses
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["own_modules:absolute", own_modules.absolute, "torch.nn:L1Loss", nn.L1Loss(), nn.functional.l1_loss],
+)
+def test_a_loss_of_ones_own_is_minimized_and_averaged(objective: object) -> None:
+    training = Training(epochs=3)
+    run = margin.train(own_modules.Values, "noisy-linear", None, training, objective=objective, out="r")
+    part = margin.open_source("noisy-linear", {}).splits["test"]
+    with torch.no_grad():
+        outputs = margin.load("r")(part.inputs[0].float())
+    error = (outputs - part.targets.float()).abs().mean().item()
+    assert run.metrics["test_loss"] == pytest.approx(error, rel=1e-5)
+    assert run.metrics["test_mae"] == pytest.approx(error, rel=1e-5)
+    assert run.metrics["test_mse"] != pytest.approx(error, rel=1e-2)
+
+
+def test_a_loss_keeps_its_options() -> None:
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]), label_smoothing=0.2)
+    run = margin.train(own_modules.Classes, "iris", training=QUICK, objective=loss, out="r")
+    own = run.record["own"]
+    assert own["loss_options"]["label_smoothing"] == 0.2
+    outputs, labels = torch.randn(7, 3), torch.tensor([0, 1, 2, 0, 1, 2, 2])
+    again = loss_of(own["loss"], own["loss_options"])(outputs, labels)
+    logp = outputs.log_softmax(1)
+    weights = torch.tensor([1.0, 2.0, 3.0])
+    wanted = 0.8 * -logp[range(7), labels] * weights[labels] + 0.2 * -(logp * weights).sum(1) / 3
+    torch.testing.assert_close(again, wanted)
+
+
+def test_a_mean_is_asked_of_each_example_and_a_sum_is_refused() -> None:
+    outputs, targets = torch.randn(6, 2), torch.randn(6, 2)
+    each = each_term(own_modules.absolute, "own_modules:absolute")(outputs, targets)
+    torch.testing.assert_close(each, (outputs - targets).abs().mean(1))
+    with pytest.raises(ValueError, match="must be the mean of the losses of its examples"):
+        margin.train(own_modules.Values, "noisy-linear", None, QUICK, objective=own_modules.summed, out="r")
+    with pytest.raises(ValueError, match="is a lambda or local to a function"):
+        margin.train(own_modules.Values, "noisy-linear", objective=lambda o, t: (o - t).square(), out="r")
+    with pytest.raises(ValueError, match="mlp is a model of the catalog"):
+        margin.train("mlp", "iris", objective=nn.CrossEntropyLoss())
+
+
+def test_a_stated_loss_is_not_replaced_in_silence() -> None:
+    for option in ({"label_smoothing": 0.1}, {"class_weight": [1.0, 2.0, 3.0]}):
+        with pytest.raises(ValueError, match="changes the loss of the task, and the objective is"):
+            margin.train(own_modules.Classes, "iris", objective=nn.CrossEntropyLoss(), out="r", **option)
+
+
+# what an entry can
+
+
+def test_processes_rules_and_seeds_are_an_entrys() -> None:
+    """Two processes take the steps of one; SAM with radius 0 would be descent, with its own it is not."""
+    here = str(Path(own_modules.__file__).parent)
+    command = [sys.executable, "-m", "margin", "train", "own_modules:build", "iris", "--epochs", "3"]
+    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
+    for words in (["--processes", "2", "--out", "two"], ["--seeds", "2", "--out", "seeds"]):
+        subprocess.run([*command, *words], env=environment, check=True, capture_output=True)
+    one = margin.train(own_modules.build, "iris", epochs=3, out="one")
+    assert Run("two").metrics == pytest.approx(one.metrics, abs=1e-5)
+    assert Run("seeds/seed-0").metrics == one.metrics != Run("seeds/seed-1").metrics
+    sam = margin.train(own_modules.build, "iris", epochs=3, rule="sam", out="sam")
+    assert sam.record["arguments"]["rule"] == "sam" and sam.metrics != one.metrics
+
+
+# the record
+
+
+def test_a_record_runs_no_code_of_the_standard_library(tmp_path: Path) -> None:
+    margin.train(own_modules.build, "iris", training=QUICK, out="r")
+    file = tmp_path / "r" / "run.yaml"
+    text = file.read_text().replace("own_modules:build", "os:getcwd")
+    file.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("digest")))
+    with pytest.raises(ValueError, match="os:getcwd is a function of Python's own, which builds no module"):
+        margin.load("r")
+    file.write_text(file.read_text().replace("handed: ''", "handed: 3"))
+    with pytest.raises(ValueError, match=r"own.handed must be one of"):
+        margin.load("r")
+
+
+def test_arrays_of_numpy_train_a_module_that_needs_no_argument() -> None:
+    x, y = load_iris(return_X_y=True)
+    run = margin.train(own_modules.build, (x, y), training=QUICK, out="r")
+    assert run.record["recipe"]["spec"] == {} and np.isfinite(run.metrics["test_loss"])
+
+
+def test_code_that_fails_says_where() -> None:
+    with pytest.raises(BuilderError) as caught:
+        margin.train(own_modules.Raising, "iris", out="r")
+    assert caught.value.place.splitlines()[0].endswith("in __init__")

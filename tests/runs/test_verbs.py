@@ -1,0 +1,176 @@
+"""The verbs in Python: options by name, results as frames, errors that name arguments, a notebook's bar."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.datasets import load_iris
+
+import margin
+import own_modules
+from margin import Training
+from margin.core.options import COMMON
+from margin.runs.verbs import renamed
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    x, y = load_iris(return_X_y=True)
+    made = pd.DataFrame(x, columns=["a", "b", "c", "d"], index=[f"row {i}" for i in range(len(x))])
+    return made.assign(species=np.array(["setosa", "versicolor", "virginica"])[y])
+
+
+def test_options_by_name_are_those_of_training() -> None:
+    named = margin.train("mlp", "iris", epochs=2, lr=0.02, batch_size=16, seed=3, out="named")
+    given = Training(epochs=2, lr=0.02, batch_size=16, seed=3)
+    whole = margin.train("mlp", "iris", training=given, out="given")
+    assert named.record["arguments"] == whole.record["arguments"]
+    assert named.metrics == whole.metrics
+    mixed = margin.train("mlp", "iris", training=Training(lr=0.02, seed=3), epochs=2, batch_size=16, out="x")
+    assert mixed.metrics == whole.metrics
+    assert margin.resume(named, epochs=3).history[-1]["epoch"] == 3
+    with pytest.raises(ValueError, match="epochs must be given once"):
+        margin.train("mlp", "iris", training=given, epochs=2)
+
+
+def test_every_option_of_the_short_help_has_a_name() -> None:
+    import inspect
+
+    names = set(inspect.signature(margin.train).parameters)
+    assert {name for group in COMMON.values() for name in group} - {"log"} <= names
+    training = inspect.signature(Training).parameters
+    for name, parameter in inspect.signature(margin.train).parameters.items():
+        if name in training:
+            assert parameter.annotation == training[name].annotation, name
+
+
+def test_predictions_are_of_the_datas_own_kind(frame: pd.DataFrame) -> None:
+    run = margin.train("mlp", margin.open_source(frame, {"target": "species"}), epochs=20, lr=0.02, out="r")
+    some = frame.iloc[[0, 60, 120]]
+    found = margin.predict(run, some)
+    assert isinstance(found, pd.DataFrame) and list(found.index) == list(some.index)
+    assert list(found["class"]) == list(some["species"])
+    polar = margin.predict(run, pl.DataFrame({name: some[name].to_list() for name in "abcd"}))
+    assert isinstance(polar, pl.DataFrame) and polar["class"].to_list() == list(some["species"])
+    assert np.allclose(polar["probability"].to_numpy(), found["probability"].to_numpy())
+    x, y = load_iris(return_X_y=True)
+    arrays = margin.train("mlp", (x, y), epochs=20, lr=0.02, out="arrays")
+    for data in (x[[0, 60, 120]], torch.tensor(x[[0, 60, 120]]), (x[[0, 60, 120]], y[[0, 60, 120]])):
+        rows = margin.predict(arrays, data)
+        assert isinstance(rows, np.ndarray) and rows.dtype.names == ("class", "probability")
+        assert rows["class"].astype(int).tolist() == [0, 1, 2]
+
+
+def test_a_handed_module_predicts_samples_and_exports() -> None:
+    x, y = load_iris(return_X_y=True)
+    net = own_modules.build()
+    run = margin.train(net, (x, y), epochs=1, out="r")
+    again = margin.predict("r", x[:5], model=own_modules.build())
+    assert (again == margin.predict(run, x[:5])).all()
+    assert margin.export(run).path.exists()
+    with pytest.raises(ValueError, match="cannot be sampled"):
+        margin.sample(run, 3)
+    other = margin.train("mlp", (x, y), epochs=1, out="other")
+    with pytest.raises(ValueError, match="data in memory"):
+        margin.compare(run, other)
+
+
+def test_a_history_is_a_list_and_a_frame() -> None:
+    run = margin.train("mlp", "iris", epochs=3, out="r")
+    found = run.history()
+    assert isinstance(found, pl.DataFrame) and found["step"].to_list() == [row["step"] for row in run.history]
+    assert found["val_loss"].to_list() == [row["val_loss"] for row in margin.Run("r").history]
+    assert len(repr(run)) < 200 and "test_accuracy" in run._repr_html_()
+
+
+def test_a_comparison_shows_itself_and_gives_a_frame() -> None:
+    runs = [margin.train("mlp", "iris", epochs=2, seed=seed, out=f"r{seed}") for seed in (0, 1)]
+    found = margin.compare(*runs)
+    table = found.frame()
+    assert table.shape == (4, 8) and table["difference"].to_list()[:2] == [0.0, 0.0]
+    losses = [margin.compare(run, run).frame()["mean"][0] for run in runs]
+    assert table.filter(pl.col("metric") == "loss")["difference"][1] == pytest.approx(losses[1] - losses[0])
+    assert repr(found).splitlines()[0].startswith("run") and "<table>" in found._repr_html_()
+    with pytest.raises(ValueError, match="at least two runs"):
+        margin.compare(runs[0])
+
+
+def test_data_are_described_by_a_call() -> None:
+    found = margin.data("iris")
+    assert found["parts"] == {"train": 90, "val": 23, "test": 37}
+    assert "3 classes" in repr(found) and "<pre>" in found._repr_html_()
+    assert margin.data("iris", {"test": 0.5})["parts"]["test"] > 37
+    from margin.data.open import open_data  # the package is still one
+
+    assert open_data("iris", {}).name == "iris"
+
+
+def test_the_public_names_alone_are_shown() -> None:
+    assert dir(margin) == sorted(margin.__all__)
+    for name in margin.__all__:
+        assert getattr(margin, name) is not None
+    verbs = {"train", "load", "predict", "sample", "compare", "export", "audit", "data", "resume"}
+    assert verbs <= set(dir(margin))
+
+
+def test_errors_name_arguments() -> None:
+    with pytest.raises(ValueError, match=r"an option of init, which is not given: leave out init_scale$"):
+        margin.train("mlp", "iris", training=Training(init_scale=2.0), out="r")
+    margin.train("mlp", "iris", epochs=1, out="r")
+    with pytest.raises(FileExistsError, match=r"^r holds a finished run: choose another out$"):
+        margin.train("mlp", "iris", out="r")
+    with pytest.raises(FileNotFoundError) as missing:
+        margin.train("mlp", "nowhere.csv", out="s")
+    assert "--" not in str(missing.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "plain"),
+    [
+        ("leave out --scale-targets", "leave out scale_targets"),
+        ("go on with --resume r/a, or another --out", "go on with margin.resume('r/a'), or another out"),
+        ("go on with margin train --resume runs/a", "go on with margin.resume('runs/a')"),
+        ("it keeps its --model.width: leave it out", "it keeps its width: leave it out"),
+        ("a -- b, x--y, -1", "a -- b, x--y, -1"),
+    ],
+)  # fmt: skip
+def test_options_become_arguments(message: str, plain: str) -> None:
+    assert renamed(message) == plain
+
+
+def test_a_notebook_shows_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class ZMQInteractiveShell:
+        pass
+
+    class Handle:
+        def update(self, html: str) -> None:
+            shown.append(html)
+
+    def display(html: str, display_id: bool) -> Handle:
+        assert display_id
+        shown.append(html)
+        return Handle()
+
+    notebook = ModuleType("IPython")
+    notebook.get_ipython = ZMQInteractiveShell
+    notebook.display = SimpleNamespace(display=display, HTML=str)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    run = margin.train("mlp", "iris", epochs=2, out="r")
+    assert 'value="0" max="6"' in shown[0]
+    assert 'value="6" max="6"' in shown[-1] and f"val_loss {run.history[-1]['val_loss']:.4g}" in shown[-1]
+    monkeypatch.delitem(sys.modules, "IPython")
+    shown.clear()
+    margin.train("mlp", "iris", epochs=1, out="silent")
+    assert not shown
