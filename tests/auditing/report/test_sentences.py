@@ -517,12 +517,16 @@ def stepped(finding, gain, height, best, constant=None):
             0.002,
             1.1,
             "warn",
-            "The training loss, 1.05, is about a constant's, 1.1,",
+            "The training loss, 1.05, is hardly below a",
         ),
         ((0.0, -0.001, 0.001), 1.04, 0.002, 1.1, "good", f"{STEP} hardly lowers"),
+        ((0.0, -0.001, 0.001), 1.15, 0.002, 1.1, "warn", "The training loss, 1.15, is not below a const"),
+        # as high as a constant's, and too few examples tell whether a step helps
+        ((0.1, -0.1, 0.3), 1.15, 0.2, 1.1, "unknown", f"{STEP} lowers the training loss, 1.15"),
         # a loss below 0, as of a density
         ((0.5, 0.4, 0.6), -20.0, 0.6, None, "warn", f"{STEP} still lowers the training loss, -20, by .50"),
-        ((0.1, 0.05, 0.15), -20.0, 0.15, None, "good", f"{STEP} hardly lowers"),
+        ((0.01, 0.005, 0.015), -20.0, 0.015, None, "good", f"{STEP} hardly lowers"),
+        ((0.0, 0.0, 0.0), 0.0, 0.0, None, "good", "The training loss is 0."),
     ],
 )
 def test_what_a_gradient_step_gains_is_said(finding, gain, height, best, constant, level, words):

@@ -181,30 +181,31 @@ def _step(evidence: Evidence) -> list[Sentence]:
     best = height - float(losses[losses.isfinite()].min())
     known = evidence.curve(GRADIENT, "loss: a constant")
     constant = None if known is None else float(known[0])
-    worth = max(SLIGHT * abs(height), TINY * (constant or 0.0))
-    beside = "" if constant is None else f" (a constant's: {rounded(constant, 3)})"
+    # of a density or a bound nobody knows how much of the loss can be taken away
+    worth = TINY * abs(height) if constant is None else max(SLIGHT * abs(height), TINY * constant)
     drawn = evidence.findings[GRADIENT].sample
-    where = f" of {drawn}" if drawn else ""
-    loss = f"the training loss{where}, {rounded(height, 3)}{beside}"
+    alone = f"the training loss{f' of {drawn}' if drawn else ''}, {rounded(height, 3)}"
+    loss = alone if constant is None else f"{alone} (a constant's: {rounded(constant, 3)})"
     if gain.below > 0 and gain.value > worth:
         text = f"One gradient step still lowers {loss}, by {gain.text} on examples left out of the step."
         if any(sentence.level == "bad" for sentence in memorized(evidence)):
             return [Sentence("trained", "unknown", text, "", (GRADIENT,))]
         todo = "Train longer, or let the learning rate fall at the end."
         return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
-    if constant is not None and height > (1 - NEARLY) * constant:
-        text = (
-            f"The training loss{where}, {rounded(height, 3)}, is about a constant's, {rounded(constant, 3)}, "
-        )
-        text += f"and one gradient step hardly lowers it: by {gain.text} on examples left out of the step."
-        todo = "Check the learning rate and the scale of the inputs."
-        return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
     others = f"by {rounded(best)}, on examples left out of the step by {gain.text}."
     if best > worth:
         text = f"One gradient step lowers {loss}, {others}"
         todo = "More training may only memorize: let held-out examples decide."
         return [Sentence("trained", "unknown", text, todo, (GRADIENT,))]
-    text = f"One gradient step hardly lowers {loss}: {others}"
+    if constant is not None and height > (1 - NEARLY) * constant:
+        how = "not" if height > constant else "hardly"
+        text = (
+            f"{capital(alone)}, is {how} below a constant's, {rounded(constant, 3)}, and one gradient step "
+        )
+        text += f"does not mend it: {others}"
+        todo = "Check the learning rate and the scale of the inputs."
+        return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
+    text = f"One gradient step hardly lowers {loss}: {others}" if height else "The training loss is 0."
     return [Sentence("trained", asserted("good", [gain]), text, "", (GRADIENT,))]
 
 
