@@ -553,6 +553,8 @@ def test_one_sentence_says_whether_the_loss_still_falls(finding):
         (slope(-0.5, -0.6, -0.4) | falls, "The validation loss still fell"),
         (slope(0.0, -1e-3, 1e-3) | falls, STEP),
         (slope(0.0, -1e-3, 1e-3) | stands, "The validation loss neither"),
+        (slope(0.0, -1.0, 1.0) | stands, STEP),  # the history does not tell
+        (slope(0.0, -1.0, 1.0), "The validation loss neither"),
     ):
         (said,) = by(audit_of(found), "trained")
         assert said.text.startswith(start)
@@ -565,3 +567,17 @@ def test_what_has_memorized_is_not_to_be_trained_longer(finding):
     falls = stepped(finding, (0.2, 0.1, 0.3), 1.0, 0.3, 1.1)
     (said,) = by(audit_of(falls | {"theory/memorization.accuracy": gap}), "trained")
     assert (said.level, said.todo) == ("unknown", "")
+
+
+@pytest.mark.parametrize(
+    ("least", "words"),
+    [(-1.0, "Memorized: right for .90"), (-float("inf"), "Memorized: explains .90")],
+)
+def test_a_gap_of_shares_is_told_from_one_of_variances_without_the_accuracy(finding, least, words):
+    ends = (f64(0.87, 0.45, 0.35), f64(0.93, 0.55, 0.45))
+    labels = ("training", "held-out", "gap")
+    gap = finding(
+        value=f64(0.9, 0.5, 0.4), kind="estimate", interval=ends, range=(least, -least), labels=labels
+    )
+    (said,) = by(audit_of({"theory/memorization.accuracy": gap}), "memorized")
+    assert said.text.startswith(words)

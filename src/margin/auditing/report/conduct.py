@@ -124,7 +124,7 @@ def memorized(evidence: Evidence) -> list[Sentence]:
 
 
 def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -> Sentence:
-    classes = evidence.number("theory/risk.accuracy") is not None
+    classes = evidence.findings[MEMORIZED].range[0] == -1  # a gap of shares, not of R^2
     what = "right for" if classes else "explains"
     parts = f"{what} {training.text} of the training examples, {held.text} of the held-out ones"
     if not classes:
@@ -163,13 +163,14 @@ def _lost(evidence: Evidence, gap: Number) -> Sentence:
 def trained(evidence: Evidence) -> list[Sentence]:
     """Whether the loss still falls, and whether the learning rate fits the curvature.
 
-    One sentence says whether it falls: that of the training's history, where it moved at the end or where
-    the gradient has nothing to warn of.
+    One sentence says whether it falls: that of the training's history where it moved at the end, or stood and
+    the gradient has nothing to warn of; else the gradient's.
     """
     falling, step = _falling(evidence), _step(evidence)
-    moved = any(sentence.level == "warn" for sentence in falling)
+    told = {sentence.level for sentence in falling}
     warned = any(sentence.level == "warn" for sentence in step)
-    return [*(falling if moved or (falling and not warned) else step), *_rate(evidence)]
+    history = "warn" in told or ("good" in told and not warned)
+    return [*(falling if history else step or falling), *_rate(evidence)]
 
 
 def _step(evidence: Evidence) -> list[Sentence]:
@@ -231,7 +232,7 @@ def _falling(evidence: Evidence) -> list[Sentence]:
         text = f"The {words} rose when the training ended: by {rise} {over}."
         return [Sentence("trained", "warn", text, "Use an earlier checkpoint.", (FALLING,))]
     level: Level = "unknown" if max(-slope.below, slope.above) * run > TEN_POINTS * mean else "good"
-    text = f"The {words} neither fell nor rose for sure when the training ended: by {rise} {over}."
+    text = f"The {words} neither fell nor rose for sure when the training ended: it changed by {rise} {over}."
     return [Sentence("trained", level, text, "", (FALLING,))]
 
 
