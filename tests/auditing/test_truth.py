@@ -292,8 +292,8 @@ SAID = {
         ("memorized", "bad", rf"a gap of {N} ", gap),
     ],
     "random labels, linear": [
-        ("trained", "warn", rf"^The training loss, {N}, is about", training_loss),
-        ("trained", "warn", rf"is about a constant's, {N}, and one gradient step hardly", entropy),
+        ("trained", "warn", rf"^The training loss, {N}, is hardly below", training_loss),
+        ("trained", "warn", rf"is hardly below a constant's, {N}, and one gradient step does not", entropy),
     ],
     "constant": [
         ("right", "bad", rf"^Answers '2' to all of 200 held-out examples: right for {N} ", share),

@@ -554,12 +554,16 @@ def stepped(finding, gain, height, best, constant=None):
             0.002,
             1.1,
             "warn",
-            "The training loss, 1.05, is about a constant's, 1.1,",
+            "The training loss, 1.05, is hardly below a",
         ),
         ((0.0, -0.001, 0.001), 1.04, 0.002, 1.1, "good", f"{STEP} hardly lowers"),
+        ((0.0, -0.001, 0.001), 1.15, 0.002, 1.1, "warn", "The training loss, 1.15, is not below a const"),
+        # as high as a constant's, and too few examples tell whether a step helps
+        ((0.1, -0.1, 0.3), 1.15, 0.2, 1.1, "unknown", f"{STEP} lowers the training loss, 1.15"),
         # a loss below 0, as of a density
         ((0.5, 0.4, 0.6), -20.0, 0.6, None, "warn", f"{STEP} still lowers the training loss, -20, by .50"),
-        ((0.1, 0.05, 0.15), -20.0, 0.15, None, "good", f"{STEP} hardly lowers"),
+        ((0.01, 0.005, 0.015), -20.0, 0.015, None, "good", f"{STEP} hardly lowers"),
+        ((0.0, 0.0, 0.0), 0.0, 0.0, None, "good", "The training loss is 0."),
     ],
 )
 def test_what_a_gradient_step_gains_is_said(finding, gain, height, best, constant, level, words):
@@ -586,6 +590,8 @@ def test_one_sentence_says_whether_the_loss_still_falls(finding):
         (slope(-0.5, -0.6, -0.4) | falls, "The validation loss still fell"),
         (slope(0.0, -1e-3, 1e-3) | falls, STEP),
         (slope(0.0, -1e-3, 1e-3) | stands, "The validation loss neither"),
+        (slope(0.0, -1.0, 1.0) | stands, STEP),  # the history does not tell
+        (slope(0.0, -1.0, 1.0), "The validation loss neither"),
     ):
         (said,) = by(audit_of(found), "trained")
         assert said.text.startswith(start)
@@ -598,3 +604,17 @@ def test_what_has_memorized_is_not_to_be_trained_longer(finding):
     falls = stepped(finding, (0.2, 0.1, 0.3), 1.0, 0.3, 1.1)
     (said,) = by(audit_of(falls | {"theory/memorization.accuracy": gap}), "trained")
     assert (said.level, said.todo) == ("unknown", "")
+
+
+@pytest.mark.parametrize(
+    ("least", "words"),
+    [(-1.0, "Memorized: right for .90"), (-float("inf"), "Memorized: explains .90")],
+)
+def test_a_gap_of_shares_is_told_from_one_of_variances_without_the_accuracy(finding, least, words):
+    ends = (f64(0.87, 0.45, 0.35), f64(0.93, 0.55, 0.45))
+    labels = ("training", "held-out", "gap")
+    gap = finding(
+        value=f64(0.9, 0.5, 0.4), kind="estimate", interval=ends, range=(least, -least), labels=labels
+    )
+    (said,) = by(audit_of({"theory/memorization.accuracy": gap}), "memorized")
+    assert said.text.startswith(words)

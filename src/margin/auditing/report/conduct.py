@@ -124,7 +124,7 @@ def memorized(evidence: Evidence) -> list[Sentence]:
 
 
 def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -> Sentence:
-    classes = evidence.number("theory/risk.accuracy") is not None
+    classes = evidence.findings[MEMORIZED].range[0] == -1  # a gap of shares, not of R^2
     what = "right for" if classes else "explains"
     parts = f"{what} {training.text} of the training examples, {held.text} of the held-out ones"
     if not classes:
@@ -163,13 +163,14 @@ def _lost(evidence: Evidence, gap: Number) -> Sentence:
 def trained(evidence: Evidence) -> list[Sentence]:
     """Whether the loss still falls, and whether the learning rate fits the curvature.
 
-    One sentence says whether it falls: that of the training's history, where it moved at the end or where
-    the gradient has nothing to warn of.
+    One sentence says whether it falls: that of the training's history where it moved at the end, or stood and
+    the gradient has nothing to warn of; else the gradient's.
     """
     falling, step = _falling(evidence), _step(evidence)
-    moved = any(sentence.level == "warn" for sentence in falling)
+    told = {sentence.level for sentence in falling}
     warned = any(sentence.level == "warn" for sentence in step)
-    return [*(falling if moved or (falling and not warned) else step), *_rate(evidence)]
+    history = "warn" in told or ("good" in told and not warned)
+    return [*(falling if history else step or falling), *_rate(evidence)]
 
 
 def _step(evidence: Evidence) -> list[Sentence]:
@@ -181,30 +182,31 @@ def _step(evidence: Evidence) -> list[Sentence]:
     best = height - float(losses[losses.isfinite()].min())
     known = evidence.curve(GRADIENT, "loss: a constant")
     constant = None if known is None else float(known[0])
-    worth = max(SLIGHT * abs(height), TINY * (constant or 0.0))
-    beside = "" if constant is None else f" (a constant's: {rounded(constant, 3)})"
+    # of a density or a bound nobody knows how much of the loss can be taken away
+    worth = TINY * abs(height) if constant is None else max(SLIGHT * abs(height), TINY * constant)
     drawn = evidence.findings[GRADIENT].sample
-    where = f" of {drawn}" if drawn else ""
-    loss = f"the training loss{where}, {rounded(height, 3)}{beside}"
+    alone = f"the training loss{f' of {drawn}' if drawn else ''}, {rounded(height, 3)}"
+    loss = alone if constant is None else f"{alone} (a constant's: {rounded(constant, 3)})"
     if gain.below > 0 and gain.value > worth:
         text = f"One gradient step still lowers {loss}, by {gain.text} on examples left out of the step."
         if any(sentence.level == "bad" for sentence in memorized(evidence)):
             return [Sentence("trained", "unknown", text, "", (GRADIENT,))]
         todo = "Train longer, or let the learning rate fall at the end."
         return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
-    if constant is not None and height > (1 - NEARLY) * constant:
-        text = (
-            f"The training loss{where}, {rounded(height, 3)}, is about a constant's, {rounded(constant, 3)}, "
-        )
-        text += f"and one gradient step hardly lowers it: by {gain.text} on examples left out of the step."
-        todo = "Check the learning rate and the scale of the inputs."
-        return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
     others = f"by {rounded(best)}, on examples left out of the step by {gain.text}."
     if best > worth:
         text = f"One gradient step lowers {loss}, {others}"
         todo = "More training may only memorize: let held-out examples decide."
         return [Sentence("trained", "unknown", text, todo, (GRADIENT,))]
-    text = f"One gradient step hardly lowers {loss}: {others}"
+    if constant is not None and height > (1 - NEARLY) * constant:
+        how = "not" if height > constant else "hardly"
+        text = (
+            f"{capital(alone)}, is {how} below a constant's, {rounded(constant, 3)}, and one gradient step "
+        )
+        text += f"does not mend it: {others}"
+        todo = "Check the learning rate and the scale of the inputs."
+        return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
+    text = f"One gradient step hardly lowers {loss}: {others}" if height else "The training loss is 0."
     return [Sentence("trained", asserted("good", [gain]), text, "", (GRADIENT,))]
 
 
@@ -230,7 +232,7 @@ def _falling(evidence: Evidence) -> list[Sentence]:
         text = f"The {words} rose when the training ended: by {rise} {over}."
         return [Sentence("trained", "warn", text, "Use an earlier checkpoint.", (FALLING,))]
     level: Level = "unknown" if max(-slope.below, slope.above) * run > TEN_POINTS * mean else "good"
-    text = f"The {words} neither fell nor rose for sure when the training ended: by {rise} {over}."
+    text = f"The {words} neither fell nor rose for sure when the training ended: it changed by {rise} {over}."
     return [Sentence("trained", level, text, "", (FALLING,))]
 
 
