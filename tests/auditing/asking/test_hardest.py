@@ -149,7 +149,7 @@ def test_a_class_at_each_place_goes_by_the_mean_loss_of_its_example(task) -> Non
     assert found.targets is None
     assert list(found.as_json()[0]) == ["index", "share right", "loss"]
     said = [e.prediction for e in examples(found)]
-    assert said == [f"right at {p}% of its places" for p in ("50", "75", "100")]
+    assert said == [f"right at {p}% of its places" for p in ("50.0", "75.0", "100.0")]
 
 
 def test_several_labels_at_once_go_by_the_mean_loss_of_their_example() -> None:
