@@ -101,11 +101,11 @@ def f1_scores(found: Classified, *, level: float = 0.95) -> dict[int, Limited]:
 
     Reference: van Rijsbergen 1979, Chapter 7 (effectiveness, at equal weights).
     """
-    limited = {}
+    scores = {}
     for k, part in overlaps(found, level=level).items():
         value, low, high = (2 * j / (1 + j) for j in part[:3])
-        limited[k] = Limited(value, low, high, part.direction)
-    return limited
+        scores[k] = Limited(value, low, high, part.direction)
+    return scores
 
 
 def overlaps(found: Classified, *, level: float = 0.95) -> dict[int, Limited]:
