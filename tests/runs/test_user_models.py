@@ -301,6 +301,13 @@ def test_a_record_calls_nothing_that_says_not_that_it_builds_a_module(tmp_path: 
         margin.train(path, "iris", training=QUICK, out="s")
 
 
+def test_a_record_makes_no_loss_of_another_class() -> None:
+    with pytest.raises(
+        ValueError, match=r"subprocess:Popen must be a loss of torch.nn's kind, or a function"
+    ):
+        loss_of("subprocess:Popen", {"args": "true"})
+
+
 def test_a_record_is_checked_when_it_is_read(tmp_path: Path) -> None:
     margin.train(own_modules.build, "iris", training=QUICK, out="r")
     file = tmp_path / "r" / "run.yaml"
