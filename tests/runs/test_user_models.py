@@ -283,16 +283,51 @@ def test_processes_rules_and_seeds_are_an_entrys() -> None:
 # the record
 
 
-def test_a_record_runs_no_code_of_the_standard_library(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "path", ["os:getcwd", "subprocess:Popen", "pickle:loads", "torch.hub:load", "pandas:read_pickle"]
+)
+def test_a_record_calls_nothing_that_says_not_that_it_builds_a_module(tmp_path: Path, path: str) -> None:
     margin.train(own_modules.build, "iris", training=QUICK, out="r")
     file = tmp_path / "r" / "run.yaml"
-    text = file.read_text().replace("own_modules:build", "os:getcwd")
+    text = file.read_text().replace("own_modules:build", path)
     file.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("digest")))
-    with pytest.raises(ValueError, match="os:getcwd is a function of Python's own, which builds no module"):
+    with pytest.raises(
+        ValueError, match=f"{path} (is a function of Python or of an installed|must be a module)"
+    ):
         margin.load("r")
-    file.write_text(file.read_text().replace("handed: ''", "handed: 3"))
+    with pytest.raises(
+        ValueError, match=f"{path} (is a function of Python or of an installed|must be a module)"
+    ):
+        margin.train(path, "iris", training=QUICK, out="s")
+
+
+def test_a_record_makes_no_loss_of_another_class() -> None:
+    with pytest.raises(
+        ValueError, match=r"subprocess:Popen must be a loss of torch.nn's kind, or a function"
+    ):
+        loss_of("subprocess:Popen", {"args": "true"})
+
+
+def test_a_record_is_checked_when_it_is_read(tmp_path: Path) -> None:
+    margin.train(own_modules.build, "iris", training=QUICK, out="r")
+    file = tmp_path / "r" / "run.yaml"
+    text = file.read_text()
+    plain = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("digest"))
+    file.write_text(plain.replace("handed: ''", "handed: 3"))
     with pytest.raises(ValueError, match=r"own.handed must be one of"):
         margin.load("r")
+    file.write_text(plain.replace("own:", "other:"))
+    with pytest.raises(ValueError, match=r"own must be there for a module of one's own alone"):
+        margin.load("r")
+
+
+def test_help_shows_every_option_of_the_module(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "own_modules:Classes", "iris", "--help"])
+    told = capsys.readouterr().out
+    for word in ("--model.width", "Hidden units (16)", "--model.dropout", "(0.1)", "--objective", "--task"):
+        assert word in told
+    assert "--model.activation" not in told  # no value of a command line
 
 
 def test_arrays_of_numpy_train_a_module_that_needs_no_argument() -> None:

@@ -71,6 +71,8 @@ def loss_of(path: str, options: Mapping[str, Any]) -> Loss:
         ValueError: There is none of that name.
     """
     found = named_object(path)
+    if isinstance(found, type) and not issubclass(found, nn.Module):
+        raise ValueError(f"{path} must be a loss of torch.nn's kind, or a function: it is another class")
     if isinstance(found, type):
         with reported(path):
             found = found(**{k: torch.tensor(v) if isinstance(v, list) else v for k, v in options.items()})

@@ -375,14 +375,42 @@ def object_of(record: Mapping[str, Any], handed: Any = None) -> Any:
             lived = f"{path} was defined in a notebook or script, which this is not"
             raise ValueError(f"{lived}: {remedy}, or move it into a file") from None
     found = named_object(path)
-    if inspect.isroutine(found) and _in_stdlib(found):
-        raise ValueError(f"{path} is a function of Python's own, which builds no module")
+    check_builder(found, path)
     return found
 
 
-def _in_stdlib(found: Any) -> bool:
-    top = str(getattr(found, "__module__", "")).partition(".")[0]
-    return top in sys.stdlib_module_names
+def check_builder(found: Any, path: str) -> None:
+    """Refuse what a record must not call: it is text that anyone may have written.
+
+    Args:
+        found: The object at the path.
+        path: How the message calls it.
+
+    Raises:
+        ValueError: It is a class that is no module; or a function of Python or an installed package that does
+            not say, by its annotation, that it returns a module.
+    """
+    torch = sys.modules.get("torch")
+    if _is_module(found) or torch is None:
+        return
+    module = torch.nn.Module
+    if isinstance(found, type):
+        if not issubclass(found, module):
+            raise ValueError(f"{path} must be a module or a function that builds one: it is another class")
+        return
+    made = _hints(found).get("return")
+    file, _ = source_of(found)
+    foreign = tuple(sysconfig.get_path(place) for place in ("stdlib", "platstdlib", "purelib", "platlib"))
+    says = isinstance(made, type) and issubclass(made, module)
+    if not says and (not file or file.startswith(foreign)) and _module_of(found) != "__main__":
+        raise ValueError(
+            f"{path} is a function of Python or of an installed package, which must say that it returns a "
+            "module (-> nn.Module): name the class, or write a function of your own that calls it"
+        )
+
+
+def _module_of(found: Any) -> str:
+    return str(getattr(found, "__module__", ""))
 
 
 def edited(record: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from margin.core.catalog import Entry, call_with, find, models, nearest, parts, resolve
 from margin.core.options import Training
-from margin.core.user_modules import builder_of, is_user_model, named_object
+from margin.core.user_modules import builder_of, check_builder, is_user_model, named_object
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize
 from margin.engine.loop import State
@@ -230,6 +230,7 @@ def build(recipe: Mapping[str, Any], handed: Any = None) -> nn.Module:
     path = recipe["model"]
     if handed is None and is_user_model(path):
         handed = named_object(path)
+        check_builder(handed, path)
     if handed is None:
         constructor = resolve(find(models(), path, "model").build)
     else:

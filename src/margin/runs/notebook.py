@@ -44,7 +44,13 @@ def _shown(run: Run, total: int, per_epoch: int) -> Hook:
 
 
 def bar(run: Run, step: int, total: int) -> str:
-    """The bar at a step, and the last measurements."""
+    """The bar at a step, and the last measurements, as HTML.
+
+    Args:
+        run: Whose model and history are shown.
+        step: Steps taken.
+        total: Steps in all.
+    """
     row = run.history[-1] if run.history else {}
     told = "  ".join(f"{name} {row[name]:.4g}" for name in SHOWN if row.get(name) is not None)
     name = escape(str(run.record["recipe"]["model"]))

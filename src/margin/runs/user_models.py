@@ -17,6 +17,7 @@ from margin.core.user_losses import check_mean, recorded_loss
 from margin.core.user_modules import (
     TASKS,
     builder_of,
+    check_builder,
     is_nameable,
     is_user_model,
     name_of,
@@ -85,6 +86,8 @@ def choose(model: Any, data: Data, task: str = "", objective: Any = None) -> Cho
     path = model if isinstance(model, str) else name_of(target)
     handed = "module" if isinstance(target, nn.Module) else "" if is_nameable(target) else "code"
     handed = "" if isinstance(model, str) else handed
+    if not handed:
+        check_builder(target, path)  # as whoever loads the run will
     file, sha256 = source_of(target)
     loss, loss_options = ("", {}) if objective is None or objective == "" else recorded_loss(objective)
     own = {
