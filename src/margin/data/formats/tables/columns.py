@@ -228,12 +228,8 @@ def categories_of(table: Table, column: Column) -> list[str]:
     if len(categories) > max(MOST_CATEGORIES, cells / 2):
         first = column.values.drop_nulls()[0]
         hint = "; whole numbers with a leading 0 are text" * column.zeros
-        how = ambiguous(first, "--data.date-format")
-        hint += (
-            f"; if they are dates, write them as 2016-07-01, or say how:{how.partition(':')[2]}"
-            if how
-            else ""
-        )
+        if how := ambiguous(first, "--data.date-format").partition(":")[2]:
+            hint += f"; if they are dates, write them as 2016-07-01, or say how:{how}"
         raise ValueError(
             f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
             f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}; models of tokens "
