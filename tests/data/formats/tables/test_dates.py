@@ -103,7 +103,9 @@ def test_what_is_no_date_is_said_with_its_row(tmp_path: Path, refused) -> None:
     ):
         read_table(tmp_path / "t.csv", target="y")
     frame.assign(sold=TIMES.strftime("%d.%m.%Y %H:%M")).to_csv(tmp_path / "t.csv", index=False)
-    with refused("60 different texts", "a date is written as 2016-07-01", "models of tokens train on texts"):
+    with refused(
+        "60 different texts", "--data.date-format '%d.%m.%Y %H:%M'", "models of tokens train on texts"
+    ):
         read_table(tmp_path / "t.csv", target="y")
     data = only_train(table()[["sold", "y"]])
     with refused("row 1, column 'sold': 'soon' is not a date"):
@@ -153,3 +155,28 @@ def test_new_rows_may_lack_cells_where_the_training_did() -> None:
 
 def test_a_date_in_words() -> None:
     assert [shown(0.0), shown(18262.5)] == ["1970-01-01", "2020-01-01 12:00:00"]
+
+
+def test_days_that_come_first_are_read_where_it_is_said(tmp_path: Path, refused) -> None:
+    """Of 3 April and 4 March the user says which it is; new rows and a test part are read the same way."""
+    frame = table()[["sold", "y"]]
+    text = frame.assign(sold=TIMES.strftime("%d/%m/%Y %H:%M"))
+    text.to_csv(tmp_path / "t.csv", index=False)
+    base = features(only_train(frame))
+    for source in (tmp_path / "t.csv", text, pl.from_dicts(text.to_dict("records"))):
+        data = only_train(source, date_format="%d/%m/%Y %H:%M")
+        np.testing.assert_array_equal(features(data), base)
+        np.testing.assert_array_equal(encode(source, data.encoding).inputs[0].double().numpy(), base)
+    own = read_table(
+        tmp_path / "t.csv",
+        target="y",
+        date_format="%d/%m/%Y %H:%M",
+        test_file=str(tmp_path / "t.csv"),
+        val=0.0,
+    )
+    np.testing.assert_array_equal(features(own, "test"), base)
+    with refused("row 2, column 'sold': '2020-01-02' is not a date, as %d/%m/%Y %H:%M"):
+        (tmp_path / "new.csv").write_text("sold\n2020-01-02\n")
+        encode(tmp_path / "new.csv", data.encoding)
+    with refused("date_format must be how a column writes dates: got '%Y'"):
+        only_train(table().drop(columns=["sold", "age", "cabin"]), date_format="%Y")

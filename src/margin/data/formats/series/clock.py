@@ -1,6 +1,5 @@
 """The times of a series' rows: how they are written, whether they ascend, gaps, and the grid they lie on."""
 
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from margin.data.files.reading import check_unpacked
 from margin.data.formats.series.step import MONTH, OFF, Irregular, TimeStep, off_grid, on_grid, usual_step
 from margin.data.formats.tables.columns import no_column
-from margin.data.formats.tables.dates import DAYS, dates_of
+from margin.data.formats.tables.dates import ambiguous, dates_of, written_as
 from margin.data.formats.tables.delimited import Table
 
 TIMES = ("date", "time", "datetime", "timestamp", "year", "month", "day", "week", "ds")
@@ -33,18 +32,6 @@ class Clock(NamedTuple):
 
 
 CLOCK = Clock()
-
-
-def ambiguous(cell: str) -> str:
-    """What is to be done about a date whose day and month could be mixed up; "" for another cell."""
-    if not (found := re.match(DAYS, cell)):
-        return ""
-    mark = next(c for c in found.group() if c in "./-")
-    year = "%Y" if len(found.group().strip().split(mark)[-1]) == 4 else "%y"
-    rest = cell[found.end() :].strip()
-    clock = {0: "", 1: " %H:%M", 2: " %H:%M:%S"}.get(rest.count(":"), "") if rest else ""
-    day, month = (f"{mark.join((*two, year))}{clock}" for two in (("%d", "%m"), ("%m", "%d")))
-    return f" and say how: --data.time-format '{day}' (the day first) or '{month}' (the month first)"
 
 
 def is_time(table: Table, name: str, form: str) -> bool:
@@ -92,13 +79,7 @@ def _by_form(table: Table, name: str, form: str) -> pl.Series:
         ValueError: The form is none, or a cell is written in another way.
     """
     cells = table.frame[name]
-    try:
-        dates = cells.str.strip_chars().str.to_datetime(form, strict=False)
-    except pl.exceptions.PolarsError as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"time_format must say how a date is written, as %d/%m/%Y %H:%M: got {form!r}: {reason}"
-        ) from None
+    dates = written_as(cells, form, "time_format")
     if len(bad := dates.is_null().arg_true()):
         raise ValueError(
             f"{table.at(bad[0], name)}: a time must be written as time_format says, {form}: got "

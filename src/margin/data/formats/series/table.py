@@ -17,13 +17,13 @@ from margin.data.formats.series.clock import (
     TIMES,
     Clock,
     Spacing,
-    ambiguous,
     is_time,
     spacing_of,
     times_of,
 )
 from margin.data.formats.series.step import TimeStep
 from margin.data.formats.tables.columns import Column, Remedies, as_kind, missing_cell, no_column, understand
+from margin.data.formats.tables.dates import ambiguous
 from margin.data.formats.tables.delimited import Table, load_table
 from margin.data.formats.tables.table_parts import grouped_note
 

@@ -25,6 +25,7 @@ FORMATS = (
             "separator?": "mark",
             "decimal?": Literal[".", ","] | None,
             "missing_values?": list[str],
+            "date_format?": str,
         },
     ),
     Format(

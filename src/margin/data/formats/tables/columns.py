@@ -5,7 +5,6 @@ values (one-hot), in the order of their names, a date the numbers of the calenda
 0/1 feature besides.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
@@ -15,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from margin.core.catalog import nearest
-from margin.data.formats.tables.dates import DAYS, calendar, days_of
+from margin.data.formats.tables.dates import ambiguous, calendar, days_of
 from margin.data.formats.tables.delimited import Table
 from margin.data.formats.tables.delimited_form import SURE, THOUSANDS
 
@@ -126,7 +125,7 @@ def as_kind(table: Table, name: str, kind: Kind) -> Column:
     wanted = pl.Boolean if kind == "boolean" else pl.Float64
     if series.dtype == pl.String:
         series = _blanked(series, table.missing)
-        values = _read(series, kind, table.decimal)
+        values = _read(series, kind, table)
     elif kind == "date" and series.dtype in (pl.Date, pl.Datetime):
         values = days_of(series)
     elif kind == "number" and series.dtype.is_numeric():
@@ -137,7 +136,9 @@ def as_kind(table: Table, name: str, kind: Kind) -> Column:
         raise ValueError(f"{table.name}, column {name!r}: cells must be {kind}s: got {series.dtype}")
     if values.null_count() > series.null_count() and series.dtype == pl.String:
         bad = (values.is_null() & series.is_not_null()).arg_true()
-        what = {"number": "a number", "date": "a date, as 2016-07-01"}.get(kind, "true or false")
+        what = {"number": "a number", "date": f"a date, as {table.dates or '2016-07-01'}"}.get(
+            kind, "true or false"
+        )
         raise ValueError(f"{table.at(bad[0], name)}: {series[bad[0]]!r} is not {what}")
     column = Column(name, kind, values)
     _check_finite(table, column)
@@ -227,7 +228,8 @@ def categories_of(table: Table, column: Column) -> list[str]:
     if len(categories) > max(MOST_CATEGORIES, cells / 2):
         first = column.values.drop_nulls()[0]
         hint = "; whole numbers with a leading 0 are text" * column.zeros
-        hint += "; a date is written as 2016-07-01" * bool(re.match(DAYS, first))
+        if how := ambiguous(first, "--data.date-format").partition(":")[2]:
+            hint += f"; if they are dates, write them as 2016-07-01, or say how:{how}"
         raise ValueError(
             f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
             f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}; models of tokens "
@@ -270,25 +272,26 @@ def _from_text(table: Table, name: str, text: pl.Series, remedies: Remedies) -> 
 
 def _dated(table: Table, column: Column, remedies: Remedies) -> Column:
     """A column of text as dates, where it holds them; a few cells that are none are mistakes."""
-    days, text = days_of(column.values), column.values
+    days, text = days_of(column.values, table.dates), column.values
     present, good = (len(values) - values.null_count() for values in (text, days))
     if not good or good < NUMBERS_FROM * present:
         return column
     if good < present:
         row = (days.is_null() & text.is_not_null()).arg_true()[0]
+        form = table.dates or "2016-07-01"
         raise ValueError(
-            f"{table.at(row, column.name)}: {text[row]!r} is not a date as 2016-07-01, and {good} of the "
+            f"{table.at(row, column.name)}: {text[row]!r} is not a date as {form}, and {good} of the "
             f"column's {present} values are; correct the cell, leave it empty and {remedies.missing}, or "
             + remedies.ignore.format(column=column.name)
         )
     return Column(column.name, "date", days)
 
 
-def _read(text: pl.Series, kind: Kind, decimal: str) -> pl.Series:
+def _read(text: pl.Series, kind: Kind, table: Table) -> pl.Series:
     """Text as a kind that is known; null where a cell is of another."""
     if kind == "number":
-        return _parse(_ungrouped(text, decimal)[0], decimal)
-    return days_of(text) if kind == "date" else _booleans(text)
+        return _parse(_ungrouped(text, table.decimal)[0], table.decimal)
+    return days_of(text, table.dates) if kind == "date" else _booleans(text)
 
 
 def _blanked(text: pl.Series, missing: Sequence[str]) -> pl.Series:

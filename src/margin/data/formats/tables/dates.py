@@ -29,6 +29,33 @@ PARTS = ("days since 1970", "year", "month", "day of month", "weekday", "hour")
 """What a date becomes; weekdays count from Monday, 1, and an hour has its minutes as a fraction."""
 
 
+def ambiguous(cell: str, option: str = "--data.time-format") -> str:
+    """What is to be done about a date whose day and month could be mixed up; "" for another cell."""
+    if not (found := re.match(DAYS, cell)):
+        return ""
+    mark = next(c for c in found.group() if c in "./-")
+    year = "%Y" if len(found.group().strip().split(mark)[-1]) == 4 else "%y"
+    rest = cell[found.end() :].strip()
+    clock = {0: "", 1: " %H:%M", 2: " %H:%M:%S"}.get(rest.count(":"), "") if rest else ""
+    day, month = (f"{mark.join((*two, year))}{clock}" for two in (("%d", "%m"), ("%m", "%d")))
+    return f" and say how: {option} '{day}' (the day first) or '{month}' (the month first)"
+
+
+def written_as(cells: pl.Series, form: str, option: str) -> pl.Series:
+    """Text as dates written as a form says; null where a cell is written in another way.
+
+    Raises:
+        ValueError: The form is none; ``option`` is what it was given by.
+    """
+    try:
+        return cells.str.strip_chars().str.to_datetime(form, strict=False)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{option} must say how a date is written, as %d/%m/%Y %H:%M: got {form!r}: {reason}"
+        ) from None
+
+
 def dates_of(cells: pl.Series) -> pl.Series:
     """Text as dates by the form that reads most of them; null where a cell is written otherwise."""
     tried = []
@@ -41,9 +68,16 @@ def dates_of(cells: pl.Series) -> pl.Series:
     return min(tried, key=lambda dates: dates.null_count())
 
 
-def days_of(cells: pl.Series) -> pl.Series:
-    """Dates, or text that may be dates, as days since 1970, the clock as it is written; else null."""
-    if cells.dtype == pl.String:
+def days_of(cells: pl.Series, form: str = "") -> pl.Series:
+    """Dates, or text that may be dates, as days since 1970, the clock as it is written; else null.
+
+    Args:
+        cells: Dates, or text.
+        form: How text writes dates, as "%d/%m/%Y"; "" is ISO 8601.
+    """
+    if cells.dtype == pl.String and form:
+        cells = written_as(cells, form, "date_format")
+    elif cells.dtype == pl.String:
         first = cells.drop_nulls().head(1)
         if not len(first) or not re.match(YEAR, first[0]):  # of most columns of text one look is enough
             return pl.repeat(None, len(cells), dtype=pl.Float64, eager=True)

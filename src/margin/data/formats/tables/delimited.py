@@ -43,6 +43,7 @@ class Writing:
         usual: The decimal mark where a file does not tell.
         missing: Cells that mean a missing value; None: :data:`MARKERS`, and none where columns have types.
         text: Columns that stay text as it stands; None is all, () none of which every cell is a number.
+        dates: How dates are written, as "%d/%m/%Y"; "" is ISO 8601.
     """
 
     header: Header = "first"
@@ -51,6 +52,7 @@ class Writing:
     usual: Decimal = "."
     missing: tuple[str, ...] | None = None
     text: tuple[str, ...] | None = None
+    dates: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +67,7 @@ class Table:
         unnamed: Columns whose cell in the header is empty, called by their position.
         missing: Cells of text that mean a missing value.
         decimal: The decimal mark of text.
+        dates: How text writes dates, "" is ISO 8601.
         cell: The text of a cell by the number of its row and its column, where ``frame`` has lost it.
         notes: What was found out of how the file is written.
     """
@@ -76,6 +79,7 @@ class Table:
     unnamed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     decimal: str = "."
+    dates: str = ""
     cell: Callable[[int, str], str] | None = None
     notes: tuple[str, ...] = ()
 
@@ -117,7 +121,7 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     if path.suffix.lower() in PARQUET:
-        return replace(_parquet(path), missing=writing.missing or ())
+        return replace(_parquet(path), missing=writing.missing or (), dates=writing.dates)
     raw, found = _bytes(path)
     start = raw[: 1 << 20].decode(errors="ignore")
     separator = writing.separator or separator_of(start)
@@ -142,6 +146,7 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
         unnamed=unnamed,
         missing=markers,
         decimal=decimal,
+        dates=writing.dates,
         cell=partial(_cell_of, path, separator, names) if writing.text is not None else None,
         notes=(*found, *([", ".join(form_notes)] if form_notes else [])),
     )

@@ -44,6 +44,7 @@ def writing_of(encoding: Mapping[str, Any]) -> Writing:
         separator=encoding.get("separator"),
         usual=encoding.get("decimal") or ".",
         missing=tuple(encoding.get("missing_values", MARKERS)),
+        dates=encoding.get("date_format", ""),
         text=tuple(r["name"] for r in (*records, group) if r is not None and r["kind"] != "number"),
     )
 
@@ -79,7 +80,7 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
             a category or class is unknown.
     """
     if table.typed:
-        table = replace(table, missing=named_missing(encoding))
+        table = replace(table, missing=named_missing(encoding), dates=encoding.get("date_format", ""))
     records, start = encoding["columns"], 0
     inputs = np.empty((table.frame.height, sum(map(width, records))), encoding["dtype"])
     for record in records:

@@ -72,6 +72,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
     separator: str | None = None,
     decimal: Decimal | None = None,
     missing_values: Sequence[str] | str | None = None,
+    date_format: str = "",
     index: Index = "leave_out",
     group: str | None = None,
     test_file: str | None = None,
@@ -100,6 +101,8 @@ def read_table(  # more than 7 parameters: they are the options of the source
         missing_values: Cells that mean a missing value, names with commas between; those of text are NA, N/A,
             n/a, NaN, nan, NULL, null, None, <NA>, #N/A and ? if not given, and those of typed columns none.
             An empty cell of text always does.
+        date_format: How dates in text are written, as "%d/%m/%Y %H:%M" where the day comes first; ISO 8601,
+            as 2016-07-01 12:30:00, if not given.
         index: Whether the index of a data frame that was written with it (Unnamed: 0, __index_level_0__, or a
             first column without a name that counts the rows) is left out or kept as a feature.
         group: A column that names the group of each row, as a patient: no group lies in two parts; it is no
@@ -118,7 +121,9 @@ def read_table(  # more than 7 parameters: they are the options of the source
     """
     named = _listed(missing_values)
     text = (plain(group),) if group else ()
-    writing = Writing(header=header, separator=separator, decimal=decimal, missing=named, text=text)
+    writing = Writing(
+        header=header, separator=separator, decimal=decimal, missing=named, text=text, dates=date_format
+    )
     table = load_table(Path(path), writing=writing)
     reading = Reading(
         target=target and plain(target),
@@ -142,6 +147,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     missing: Missing = "error",
     ignore: Sequence[str] | str = (),
     missing_values: Sequence[str] | str | None = None,
+    date_format: str = "",
     index: Index = "leave_out",
     group: str | None = None,
     domain: tuple[float, float] | None = None,
@@ -157,6 +163,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         missing: What a missing cell gets (see :func:`read_table`).
         ignore: Columns that are left out.
         missing_values: Text or numbers that mean a missing value besides null; none if not given.
+        date_format: How dates in text are written (see :func:`read_table`).
         index: Whether a column that is a data frame's index is left out or kept (see :func:`read_table`).
         group: A column that names the group of each row: no group lies in two parts; it is no feature.
         domain: Least and largest value that a feature may take, in its own unit.
@@ -178,8 +185,8 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         index=index,
     )
     named = _listed(missing_values)
-    table = to_table(frame, name, named or ())
-    return _data(table, reading, split, Writing(missing=named))
+    table = replace(to_table(frame, name, named or ()), dates=date_format)
+    return _data(table, reading, split, Writing(missing=named, dates=date_format))
 
 
 def _listed(names: Sequence[str] | str | None) -> tuple[str, ...] | None:
@@ -206,6 +213,8 @@ def _understood(table: Table, reading: Reading) -> _Understood:
     used, left_out = _used(table, reading, name)
     columns = [understand(table, used_name, dates="read") for used_name in used]
     target = None if name is None else understand(table, name)
+    if table.dates and all(column.kind != "date" for column in columns):
+        raise ValueError(f"{table.name}: date_format must be how a column writes dates: got {table.dates!r}")
     if reading.missing == "drop":
         table, target, columns, dropped = _drop(table, target, columns)
         notes += dropped
@@ -292,6 +301,7 @@ def _encoding(
         "separator": writing.separator,
         "decimal": table.decimal,
         "missing_values": list(table.missing),
+        **({"date_format": writing.dates} if writing.dates else {}),
     }
 
 
