@@ -206,7 +206,8 @@ def _step(evidence: Evidence) -> list[Sentence]:
         text += f"does not mend it: {others}"
         todo = "Check the learning rate and the scale of the inputs."
         return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
-    text = f"One gradient step hardly lowers {loss}: {others}" if height else "The training loss is 0."
+    text = f"One gradient step hardly lowers {loss}: by {gain.text} on examples left out of the step."
+    text = text if height else "The training loss is 0."
     return [Sentence("trained", asserted("good", [gain]), text, "", (GRADIENT,))]
 
 
