@@ -6,12 +6,14 @@ of losses with a long tail, and of three classes at each of many places of an ex
 of linear models, whose gradients, signals, robust accuracies and curvatures are known; and of matrices, where
 what is drawn are probes and starts. The truth is a formula, or the value of many draws. Samples that lack a
 class, or give no interval, are not counted. Of tests it is how often they see what is not there. Rows are
-written as they come. Command:
+written as they come; with words, only the cases that hold one are tried anew, for each has its own seed:
 
-    python -m experiments.auditing_coverage
+    python -m experiments.auditing_coverage [WORD ...]
 """
 
+import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -20,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from benchmarks.record import record
+from benchmarks.record import RESULTS, record
 from margin.auditing.report.table import elements
 from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.catalog import claims
@@ -352,31 +354,43 @@ def no_giveaway(n: int, generator: Generator) -> Held:
     return {"": bool(rules(coins(n, generator)).telling)}
 
 
-FEW = 200
-"""Repeats of what takes long."""
+SOME, FEW = 400, 200
+"""Repeats of what takes long, and longer."""
 
 CASES: tuple[Case, ...] = (
     *(
         Case(f"{name}, {draw.__name__.replace('_', ' ')}", partial(of_claim, name, draw, known))
         for name, draw, known in ASKED
     ),
-    Case("risk.gap, normal errors", partial(gap, normal_errors, 0.25)),
-    Case("risk.gap, long tails", partial(gap, long_tails, math.exp(0.5))),
-    Case("memorization.accuracy, normal scores", memorized),
-    Case("gradient_noise.variance, normal", partial(noise, "variance", lambda z: 1 + 2 * z, 16.0)),
+    Case("risk.gap, normal errors", partial(gap, normal_errors, 0.25), repeats=SOME),
+    Case("risk.gap, long tails", partial(gap, long_tails, math.exp(0.5)), repeats=SOME),
+    Case("memorization.accuracy, normal scores", memorized, repeats=SOME),
+    Case(
+        "gradient_noise.variance, normal",
+        partial(noise, "variance", lambda z: 1 + 2 * z, 16.0),
+        repeats=SOME,
+    ),
     Case(
         "gradient_noise.variance, lognormal",
         partial(noise, "variance", lambda z: (z / 2).exp(), 4 * math.exp(0.25) * (math.exp(0.25) - 1)),
+        repeats=SOME,
     ),
-    Case("gradient_noise.scale, 4 examples, normal", partial(noise, "scale", lambda z: 1 + 2 * z, 4.0)),
-    Case("gradient_noise.scale, 16 examples, normal", partial(noise, "scale", lambda z: 1 + 4 * z, 16.0)),
+    *(
+        Case(
+            f"gradient_noise.scale, {s**2} examples, normal",
+            partial(noise, "scale", lambda z, s=s: 1 + s * z, float(s**2)),
+            repeats=SOME,
+        )
+        for s in (2, 4)
+    ),
     Case(
         "gradient_noise.scale, .28 examples, lognormal",
         partial(noise, "scale", lambda z: (z / 2).exp(), math.exp(0.25) - 1),
+        repeats=SOME,
     ),
     *(
-        Case(f"curvature.trace by signs, eigenvalues k^-{a:g}{', deflated' if rank else ''}",
-             partial(probed, a, rank), (8, 48), 400, "probes")
+        Case(f"curvature.{'deflated ' if rank else ''}trace by signs, eigenvalues k^-{a:g}",
+             partial(probed, a, rank), (8, 48), SOME, "probes")
         for a in (0.5, 1.5)
         for rank in (0, 16)
     ),
@@ -388,8 +402,8 @@ CASES: tuple[Case, ...] = (
         Case(f"curvature.{name}, random matrices with spikes", partial(ends, name), (300,), FEW, "order")
         for name in ("sharpness", "leading")
     ),
-    Case("signal.activations, normal inputs", partial(signals, "activation")),
-    Case("signal.gradients, normal inputs", partial(signals, "gradient")),
+    Case("signal.activations, normal inputs", partial(signals, "activation"), repeats=SOME),
+    Case("signal.gradients, normal inputs", partial(signals, "gradient"), repeats=SOME),
     Case("linf.fgsm, linear classifier", partial(robust, linf_fgsm, "linf"), repeats=FEW),
     Case("l2.attack, linear classifier", partial(robust, l2_attack, "l2"), repeats=FEW),
     Case("linf.sandwich, linear classifier", partial(robust, linf_sandwich, "linf"), repeats=FEW),
@@ -435,19 +449,23 @@ def rows(case: Case, *, alarm: bool = False) -> list[dict[str, object]]:
     return made
 
 
-def main() -> None:
-    """Simulate, print and write case by case."""
-    figures: list[dict[str, object]] = []
-    for case in (*CASES, *ALARMS):
-        figures += rows(case, alarm=case in ALARMS)
+def main(words: list[str]) -> None:
+    """Simulate, print and write case by case; of the others what was found before stays."""
+    before = json.loads((RESULTS / "auditing" / "coverage.json").read_text())["figures"] if words else []
+    cases = (*CASES, *ALARMS)
+    found = {case: [row for row in before if row["what"].startswith(f"{case.what}, ")] for case in cases}
+    for case in cases:
+        if words and not any(word in case.what for word in words):
+            continue
+        found[case] = rows(case, alarm=case in ALARMS)
         record(
             "auditing/coverage",
             title="Coverage of the 95 % intervals that default claims print",
-            figures=figures,
+            figures=[row for each in cases for row in found[each]],
             seeds=str(SEED),
         )
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main()
+    main(sys.argv[1:])
