@@ -185,7 +185,7 @@ def by_argument() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        if type(error.args[0]) is str and len(error.args) == 1:  # not what the system says: it has a number
+        if len(error.args) == 1 and type(error.args[0]) is str:  # not what the system says: it has a number
             error.args = (renamed(error.args[0]),)
         raise
 
