@@ -195,8 +195,8 @@ def renamed(message: str) -> str:
     message = re.sub(r"(?:margin train )?--resume (\S+?)(?=[,;:)]|\s|$)", r"margin.resume('\1')", message)
     message = re.sub(r"--(?:model|step|rule)\.([\w-]+)", lambda found: _plain(found[1]), message)
     message = re.sub(
-        r"set --data\.([\w-]+) (\S+)",
-        lambda found: f"open it by margin.open_source(data, {{'{_plain(found[1])}': ...}}) with {found[2]}",
+        r"set --data\.([\w-]+) (\S+?)(?=[,;:)]*(?:\s|$))",
+        lambda found: f"set {_plain(found[1])} to {found[2]} by margin.open_source(data, {{...}})",
         message,
     )
     message = re.sub(r"--data\.([\w-]+)", lambda found: _plain(found[1]), message)
