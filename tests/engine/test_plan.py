@@ -80,7 +80,7 @@ def test_a_step_that_needs_all_examples_refuses_a_part_of_them(name: str, tmp_pa
     count = len(data.splits["train"])
     with pytest.raises(ValueError) as caught:
         train(name, data, training=Training(batch_size=2), out=tmp_path / "run")
-    assert str(caught.value) == f"{name} takes all {count} examples at once: set --batch-size all, got 2"
+    assert str(caught.value) == f"{name} takes all {count} examples at once: set batch_size all, got 2"
     assert not (tmp_path / "run").exists()
     train(name, data, training=Training(batch_size=count, max_steps=1), out=tmp_path / "run")
 

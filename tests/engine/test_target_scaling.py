@@ -90,7 +90,7 @@ def test_an_old_record_without_the_map_loads(tmp_path: Path) -> None:
 
 def test_entries_without_a_squared_error_to_descend_refuse(tmp_path: Path) -> None:
     for name, data in (("linear_regression", "diabetes"), ("mlp", "iris")):
-        with pytest.raises(ValueError, match=r"learns no values by gradients .*: leave out --scale-targets"):
+        with pytest.raises(ValueError, match=r"learns no values by gradients .*: leave out scale_targets"):
             train(name, data, training=Training(scale_targets="none"), out=tmp_path / name)
 
 
@@ -132,7 +132,7 @@ def test_a_feature_of_milliseconds_is_told_apart(tmp_path: Path) -> None:
     arrays = open_data((1_700_000_000_000 + 1000 * steps[:, None], (steps > 29).astype(int)), {})
     assert arrays.splits["train"].inputs[0].dtype == torch.float64
     assert arrays.encoding["wide"]
-    with pytest.raises(ValueError, match="set --precision float64"):
+    with pytest.raises(ValueError, match="set precision float64"):
         train("mlp", data, training=Training(precision="bfloat16"), out=tmp_path / "b")
 
 

@@ -95,9 +95,9 @@ def test_distillation_learns_from_the_teacher(other: Run, tmp_path: Path) -> Non
     )
     losses = [row["train_loss"] for row in run.history]
     assert losses[-1] < losses[0]
-    with pytest.raises(ValueError, match="learns from a trained model: give --teacher RUN"):
+    with pytest.raises(ValueError, match="learns from a trained model: give teacher RUN"):
         margin.train("mlp", moons(), training=BASE, rule="distillation", out=tmp_path / "t")
-    with pytest.raises(ValueError, match="has no teacher: leave out --teacher"):
+    with pytest.raises(ValueError, match="has no teacher: leave out teacher"):
         margin.train("mlp", moons(), training=training, out=tmp_path / "t")
     with pytest.raises(ValueError, match="teacher must be the directory of a run: nowhere is no run"):
         margin.train(

@@ -40,7 +40,7 @@ def test_a_resumed_training_goes_on_with_its_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
-        ("feedforward/mlp", classes, "--log samples needs a model that can be sampled: got MLP"),
+        ("feedforward/mlp", classes, "^log samples needs a model that can be sampled: got MLP"),
         ("generative/realnvp", values, r"needs images of 1 or 3 channels, .* got the shape \[3\]"),
     ],
 )

@@ -184,7 +184,7 @@ def test_a_run_that_is_training_is_refused_and_not_called_interrupted(tmp_path: 
     assert told[0].startswith(f"still training: {who}")
     assert told[1].startswith(f"{path} is being trained by {who}")
     assert told[2].startswith(f"{path} is being trained by {who}")
-    assert told[2].endswith("choose another --out")
+    assert told[2].endswith("choose another out")
     assert [row["step"] for row in Run(path).history] == [2, 4, 6]
     assert Run(path).reason == "max_steps"
     assert not (path / "lock").exists()

@@ -278,7 +278,7 @@ def test_patience_that_is_asked_for_needs_a_part_to_choose_by_and_a_default_wait
 ) -> None:
     data = open_source("two-moons", {"val": 0.0, "examples": 60})
     training = Training(epochs=30, patience=2, batch_size="all")
-    with pytest.raises(ValueError, match="nothing is held out; leave out --patience"):
+    with pytest.raises(ValueError, match="nothing is held out; leave out patience"):
         train("mlp", data, {}, training, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     run = train("mlp", data, {}, replace(training, patience=None), out=tmp_path / "run")

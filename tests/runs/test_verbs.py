@@ -141,6 +141,7 @@ def test_errors_name_arguments() -> None:
         ("go on with --resume r/a, or another --out", "go on with margin.resume('r/a'), or another out"),
         ("go on with margin train --resume runs/a", "go on with margin.resume('runs/a')"),
         ("it keeps its --model.width: leave it out", "it keeps its width: leave it out"),
+        ("set --data.val 0, or more", "set val to 0 by margin.open_source(data, {...}), or more"),
         ("a -- b, x--y, -1", "a -- b, x--y, -1"),
     ],
 )  # fmt: skip

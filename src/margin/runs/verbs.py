@@ -185,7 +185,7 @@ def by_argument() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        if type(error.args[0]) is str and len(error.args) == 1:  # not what the system says: it has a number
+        if len(error.args) == 1 and type(error.args[0]) is str:  # not what the system says: it has a number
             error.args = (renamed(error.args[0]),)
         raise
 
@@ -195,8 +195,8 @@ def renamed(message: str) -> str:
     message = re.sub(r"(?:margin train )?--resume (\S+?)(?=[,;:)]|\s|$)", r"margin.resume('\1')", message)
     message = re.sub(r"--(?:model|step|rule)\.([\w-]+)", lambda found: _plain(found[1]), message)
     message = re.sub(
-        r"set --data\.([\w-]+) (\S+)",
-        lambda found: f"open it by margin.open_source(data, {{'{_plain(found[1])}': ...}}) with {found[2]}",
+        r"set --data\.([\w-]+) (\S+?)(?=[,;:)]*(?:\s|$))",
+        lambda found: f"set {_plain(found[1])} to {found[2]} by margin.open_source(data, {{...}})",
         message,
     )
     message = re.sub(r"--data\.([\w-]+)", lambda found: _plain(found[1]), message)

@@ -121,7 +121,7 @@ def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
 
 def test_a_pass_over_examples_that_have_changed_is_refused(tmp_path: Path) -> None:
     """A coefficient counts the mistakes at an example: at another one it would mean nothing."""
-    with pytest.raises(ValueError, match="each pass must see as it was: leave out --augment"):
+    with pytest.raises(ValueError, match="each pass must see as it was: leave out augment"):
         margin.train(
             "kernel_perceptron",
             moons(),
