@@ -133,7 +133,7 @@ class _Moved:
                     parts = torch.autograd.grad(
                         loss, self._weights, allow_unused=True, materialize_grads=True
                     )
-                    total = [a + b for a, b in zip(total, parts, strict=True)]
+                    torch._foreach_add_(total, list(parts))  # in place: a large model's vectors are few
         return total, weight
 
 
@@ -167,8 +167,8 @@ def step_of(
         moved = _Moved(asked.model, objective)
         before = moved.losses(everything)
         height = float(weighted_mean(before).mean)
-        total, weight = moved.summed_gradient(list(pieces_of(everything, asked.chunk)))
-        whole = [g / weight for g in total]
+        whole, weight = moved.summed_gradient(list(pieces_of(everything, asked.chunk)))
+        torch._foreach_div_(whole, weight)
         slope = math.fsum(float(g.double().square().sum()) for g in whole)
         nothing = before._replace(values=torch.zeros_like(before.values))
         still = torch.tensor([[0.0], [height]], dtype=torch.float64)
@@ -183,7 +183,7 @@ def step_of(
         tried = line_search(after, height, slope, (abs(height) or 1.0) / slope)
         low = min((eta for eta in tried if math.isfinite(tried[eta])), key=tried.__getitem__)
         rates = [(low or min(filter(None, tried))) * part for part in reversed(SHORTER)]
-        gained, means = _validated(moved, folds, rates, (total, weight), asked.chunk)
+        gained, means = _validated(moved, folds, rates, (whole, weight), asked.chunk)
     rows = [sorted(tried), [tried[eta] for eta in sorted(tried)]]
     return Step(
         height,
@@ -229,15 +229,16 @@ def _validated(
     moved: _Moved,
     folds: Sequence[Sequence[Batch]],
     rates: Sequence[float],
-    summed: tuple[list[Tensor], float],
+    gradient: tuple[list[Tensor], float],
     chunk: int | None,
 ) -> tuple[Terms, Tensor]:
     """What steps gain on the part that gave none of the gradient, and the mean loss there at every rate."""
-    total, weight = summed
+    whole, weight = gradient
     found, before = [], []
     for part in folds:
-        own, counted = moved.summed_gradient(list(pieces_of(part, chunk)))
-        rest = [(g - o) / (weight - counted) for g, o in zip(total, own, strict=True)]
+        rest, counted = moved.summed_gradient(list(pieces_of(part, chunk)))
+        for own, mean in zip(rest, whole, strict=True):
+            own.neg_().add_(mean, alpha=weight).div_(weight - counted)
         before.append(moved.losses(part))
         found.append([moved.losses(part, rate, rest) for rate in rates])
     sums = torch.stack([torch.stack([terms.values @ terms.weight for terms in fold]) for fold in found])
