@@ -93,6 +93,47 @@ def test_a_change_of_the_models_source_is_seen(built, old, new, parts):
     )
 
 
+DETOUR = """
+import functools
+{imports}
+from torch import nn
+
+@functools.cache
+def three():
+    return 3.0
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+        self.held = {held}
+
+    def forward(self, x):
+        {first}
+        return super().forward(x) * {used}
+"""
+DEEP = f"{HELPER}inner.by = 7.0\nimport types\ndeep = types.ModuleType('deep')\ndeep.SCALE = 5.0\n"
+REACHED = {
+    "a function that keeps its answers": ("", "", "three()", "return 3.0", "return 4.0", "code"),
+    "a name imported inside": ("", "from helper import LIMIT", "LIMIT", "LIMIT = 2", "LIMIT = 3", "settings"),
+    "a module that is held": ("helper", "", "self.held.inner(1)", "LIMIT = 2", "LIMIT = 3", "settings"),
+    "a module of a module": ("", "", "helper.deep.SCALE", "SCALE = 5", "SCALE = 6", "settings"),
+    "an attribute of a function": ("", "", "helper.inner.by", "by = 7", "by = 8", "settings"),
+}
+"""What a module holds, what forward does first, by what it multiplies, and how that changes."""
+
+
+@pytest.mark.parametrize("way", REACHED)
+def test_what_forward_reaches_by_a_detour_is_seen(built, way):
+    held, first, used, old, new, part = REACHED[way]
+    imports = "" if first else "import helper"
+    source = DETOUR.format(imports=imports, held=held or None, first=first or "pass", used=used)
+    one, same, other = (
+        identity_of(built(*(text.replace(old, put) for text in (source, DEEP)))) for put in (old, old, new)
+    )
+    assert one == same
+    assert differing(one, other) == [part]
+
+
 def one_bit(subject):
     bias = subject.model.out.bias
     with torch.no_grad():
@@ -115,6 +156,10 @@ def hook(subject):
     subject.model.out.register_forward_hook(lambda *call: None)
 
 
+def gradient_hook(subject):
+    subject.model.out.weight.register_hook(lambda slope: 2 * slope)
+
+
 def swap(part, name, subject):
     batch = getattr(subject, part)[0]
     tensor = batch.inputs[0] if name == "inputs" else batch.targets
@@ -129,6 +174,7 @@ def swap(part, name, subject):
         (switch, "settings"),
         (add_attribute, "settings"),
         (hook, "settings"),
+        (gradient_hook, "settings"),
         (partial(swap, "test", "inputs"), "held-out data"),
         (partial(swap, "test", "targets"), "held-out data"),
         (partial(swap, "train", "inputs"), "training data"),
@@ -158,6 +204,25 @@ def test_what_is_said_of_a_subject_are_settings(subject, given):
     subject = replace(subject, domain=Domain(torch.tensor(0.0), torch.tensor(1.0)))
     differ = differing(identity_of(subject), identity_of(replace(subject, **given)))
     assert differ and set(differ) <= {"settings", "weights"}
+
+
+def test_batches_count_where_examples_read_each_other(subject):
+    inputs, targets = (
+        torch.cat([part(b) for b in subject.test]) for part in (lambda b: b.inputs[0], lambda b: b.targets)
+    )
+    joined = Batch((inputs,), targets)
+    for independent in (True, False):
+        one, two = (replace(subject, train=t, independent=independent) for t in (subject.test, [joined]))
+        assert differing(identity_of(one), identity_of(two)) == ([] if independent else ["settings"])
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize:UserWarning")
+def test_the_scale_of_quantized_weights_is_seen(subject):
+    def identity(scale):
+        subject.model.table = torch.quantize_per_tensor(scale * torch.arange(4.0), scale, 0, torch.qint8)
+        return identity_of(subject)
+
+    assert differing(identity(0.5), identity(0.25)) == ["weights"]
 
 
 def test_a_second_model_counts_among_the_weights(subject):

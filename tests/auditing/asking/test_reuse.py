@@ -14,6 +14,7 @@ from margin.auditing.asking.reuse import Earlier, continues, earlier_of
 from margin.core.catalog import drawn
 from margin.core.findings import NotAsked
 from margin.engine.schema import sealed
+from margin.theory.prediction.held_out import held_out_answers
 
 
 class Asked:
@@ -98,6 +99,27 @@ def test_other_outputs_are_another_subject(subject, monkeypatch):
     monkeypatch.setenv("SCALE_OF_A_TEST", "1.5")
     second = ask(subject, [], earlier=earlier_of(first))
     assert second.facts["earlier audit"].endswith("it is of other outputs")
+
+
+def test_outputs_are_known_of_smaller_batches_and_where_an_audit_was_interrupted(
+    subject, claim_of, monkeypatch
+):
+    monkeypatch.setattr("margin.auditing.asking.budget.HELD", 1)  # batches of two
+
+    def interrupt(s):
+        assert len(s.test[0].inputs[0]) == 2
+        held_out_answers(s)
+        raise KeyboardInterrupt
+
+    subject = replace(subject, model=Scaled(4, 3))
+    monkeypatch.setenv("SCALE_OF_A_TEST", "1.0")
+    whole = ask(subject, [], minutes=9.0)
+    with pytest.raises(Interrupted) as stopped:
+        ask(subject, [claim_of(interrupt)], minutes=9.0)
+    monkeypatch.setenv("SCALE_OF_A_TEST", "1.5")
+    for first in (whole, stopped.value.audit):
+        second = ask(subject, [], minutes=9.0, earlier=earlier_of(first))
+        assert second.facts["earlier audit"].endswith("it is of other outputs")
 
 
 @pytest.mark.parametrize(

@@ -525,6 +525,26 @@ def test_the_end_of_a_training_is_said_with_its_slope(finding, ends, level, word
     assert said.text.endswith(" over its last 10 evaluations, of 2 on average.")
 
 
+@pytest.mark.parametrize(
+    ("ends", "level", "words"),
+    [
+        ((-0.5, -0.6, -0.4), "warn", "still fell"),
+        ((0.5, 0.4, 0.6), "warn", "rose"),
+        # .18 of 20 is below a hundredth, .9 below a tenth, of a loss of either sign
+        ((-0.2, -0.3, -0.1), "good", "neither fell nor rose"),
+        ((0.2, 0.1, 0.3), "good", "neither fell nor rose"),
+        ((-0.2, -1.0, 0.6), "good", "neither fell nor rose"),
+        ((-0.2, -3.0, 2.6), "unknown", "neither fell nor rose"),
+    ],
+)
+@pytest.mark.parametrize("level_of_loss", [-20.0, 20.0])
+def test_the_end_of_a_training_of_a_density_counts_by_its_size(finding, level_of_loss, ends, level, words):
+    losses = torch.full((40,), level_of_loss).double()
+    curves = {"step": torch.arange(100.0, 4100.0, 100.0).double(), "validation loss": losses}
+    (said,) = by(audit_of({"theory/finished.falling": estimate(finding, *ends, curves=curves)}), "trained")
+    assert (said.level, words in said.text) == (level, True)
+
+
 STEP = "One gradient step"
 
 

@@ -343,10 +343,11 @@ def ask(
     required = [requirement.claim for requirement in requirements]
     interrupted, hard, came_to = False, None, {}
     whole, subject = subject, plan.within(subject)
+    full = whole if plan.drawn_of_test else subject  # all held-out examples, perhaps in smaller batches
     try:
         before = Snapshot.of(subject)
-        if earlier is not None and (earlier := earlier.of(whole, identity)).showed_examples:
-            hard, came_to = worst_examples(whole), outcomes(whole)
+        if earlier is not None and (earlier := earlier.of(full, identity)).showed_examples:
+            hard, came_to = worst_examples(full), outcomes(full)
         for position, claim in enumerate(plan.order(claims, required), 1):
             if stands := earlier and earlier.standing(
                 claim, *_fewer(subject, claim, plan, plan.drawn(claim))
@@ -362,10 +363,9 @@ def ask(
             hard, came_to = worst_examples(subject), outcomes(subject)
     except KeyboardInterrupt:
         interrupted = True
-    else:
-        if whole is subject and "outputs on test" in whole.kept:  # computed for others
-            identity[OUTPUTS] = outputs_digest(whole)
     finally:
+        if "outputs on test" in full.kept:  # computed for others
+            identity[OUTPUTS] = outputs_digest(full)
         whole.kept.clear()
         subject.kept.clear()
     answers = {c.name: answers.get(c.name, Answer(c, None, "", 0.0, INTERRUPTED)) for c in claims}

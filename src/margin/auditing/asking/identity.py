@@ -4,6 +4,7 @@ Two audits whose digests agree are of one subject: what the one found, the other
 cannot be sure, as of an object that no other process can compare, it is new each time: then nothing agrees.
 """
 
+import dis
 import hashlib
 import inspect
 import json
@@ -67,7 +68,8 @@ def identity_of(subject: Subject) -> dict[Part, str]:
     task, domain = subject.task, subject.domain
     seen.add((task.name, task.loss, dict(task.scores), task.predict, task.classes, task.probabilities))
     seen.add(None if domain is None else (domain.low, domain.high))
-    seen.add(subject.independent or [len(batch.inputs[0]) for batch in subject.test])
+    parts = (subject.test, subject.train)
+    seen.add(subject.independent or [[len(batch.inputs[0]) for batch in part] for part in parts])
     seen.add((subject.groups, subject.lacks, subject.remark, subject.assumed))
     seen.add((subject.class_names, subject.feature_names, subject.label_names))
     seen.add(json.dumps([dict(row) for row in subject.history], default=str))
@@ -141,6 +143,7 @@ class _Digests:
     def __init__(self) -> None:
         self.weights, self.settings, self.code = (hashlib.sha256() for _ in range(3))
         self._seen: dict[int, tuple[int, Any]] = {}  # the object too: no other comes to lie there meanwhile
+        self._named: set[tuple[str, tuple[str, ...]]] = set()
 
     def _say(self, *words: object) -> None:
         self.settings.update(f"{words!r};".encode())
@@ -165,12 +168,15 @@ class _Digests:
         if isinstance(value, Tensor):
             self.weights.update(_head(value) + f"{value.device} {value.requires_grad}".encode())
             self.weights.update(_bytes(value))
+            self._add_all(*(value._backward_hooks or {}).values())
         elif isinstance(value, nn.Module):
             self._add_module(value)
         elif isinstance(value, type):
             self._add_class(value)
         elif isinstance(value, types.FunctionType):
             self._add_function(value)
+        elif isinstance(value, types.ModuleType) and not _version_of(value.__name__):
+            self.add({name: held for name, held in vars(value).items() if not name.startswith("__")})
         elif isinstance(value, NAMED):
             self._say(value.__name__)
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -229,28 +235,41 @@ class _Digests:
         self._add_all(own.__defaults__, own.__kwdefaults__)
         self._add_all(*(cell.cell_contents for cell in own.__closure__ or ()))
         if not library:
+            self.add(vars(own))
             self._add_code(own.__code__, own.__globals__)
 
     def _add_code(self, code: types.CodeType, known: Mapping[str, Any]) -> None:
         """A function's code, and what it refers to by global names, or by those of the user's modules."""
         self.code.update(f"{code.co_code!r} {code.co_names} {code.co_varnames}".encode())
+        self.code.update(f"{code.co_argcount} {code.co_flags} {code.co_exceptiontable!r}".encode())
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._add_code(constant, known)
             else:
                 shown = sorted(constant, key=repr) if isinstance(constant, frozenset) else constant
                 self.code.update(repr(shown).encode())
-        for name in code.co_names:
-            value = known.get(name)
-            self.add(value)
-            if isinstance(value, types.ModuleType) and not _version_of(value.__name__):
-                self._add_all(*(vars(value).get(other) for other in code.co_names))
+        self._add_names(known, code.co_names)
+        for step in dis.get_instructions(code):
+            if step.opname == "IMPORT_NAME":  # inside of the function; perhaps from its own package
+                for name in (step.argval, f"{known.get('__package__')}.{step.argval}"):
+                    self._add_names({name: sys.modules.get(name)}, (name, *code.co_names))
+
+    def _add_names(self, known: Mapping[str, Any], names: tuple[str, ...]) -> None:
+        """What names refer to, and what these refer to inside of the user's modules that they name."""
+        for value in map(known.get, names):
+            if not isinstance(value, types.ModuleType) or _version_of(value.__name__):
+                self.add(value)
+            elif (value.__name__, names) not in self._named:
+                self._named.add((value.__name__, names))
+                self._say(value.__name__)
+                self._add_names(vars(value), names)
 
     def _add_object(self, value: Any) -> None:
         self.add(type(value))
         reduced = value.__reduce_ex__(4)
-        if isinstance(reduced, str):
+        if isinstance(reduced, str):  # a name; of a function that keeps its answers the function too
             self._say(reduced)
+            self.add(getattr(value, "__wrapped__", None))
         else:
             made, arguments, *rest = reduced
             state, items, pairs = (*rest, None, None, None)[:3]
@@ -267,7 +286,7 @@ def _bytes(x: Tensor) -> Any:
     if x.layout != torch.strided:
         x = x.to_dense()
     if x.is_quantized:
-        x = x.int_repr()
+        x = x.dequantize()  # the integers are the same at every scale
     x = x.resolve_conj().resolve_neg().cpu()
     if not x.is_contiguous() or x.numel() == 1:  # the stride of a single number may be any
         x = x.clone(memory_format=torch.contiguous_format)

@@ -223,16 +223,17 @@ def _falling(evidence: Evidence) -> list[Sentence]:
         return []
     run = float(steps[last][-1] - steps[last][0]) / 1000
     mean = float(losses[last].mean())
+    size = abs(mean)  # of a density it may lie below 0
     over = f"over its last {len(steps[last])} evaluations, of {rounded(mean)} on average"
-    if slope.above < 0 and -slope.value * run > SLIGHT * mean:
+    if slope.above < 0 and -slope.value * run > SLIGHT * size:
         fall = _with_ends(-slope.value * run, -slope.above * run, -slope.below * run)
         text = f"The {words} still fell when the training ended: by {fall} {over}."
         return [Sentence("trained", "warn", text, "Train longer.", (FALLING,))]
     rise = _with_ends(slope.value * run, slope.below * run, slope.above * run)
-    if slope.below > 0 and slope.value * run > SLIGHT * mean:
+    if slope.below > 0 and slope.value * run > SLIGHT * size:
         text = f"The {words} rose when the training ended: by {rise} {over}."
         return [Sentence("trained", "warn", text, "Use an earlier checkpoint.", (FALLING,))]
-    level: Level = "unknown" if max(-slope.below, slope.above) * run > TEN_POINTS * mean else "good"
+    level: Level = "unknown" if max(-slope.below, slope.above) * run > TEN_POINTS * size else "good"
     text = f"The {words} neither fell nor rose for sure when the training ended: it changed by {rise} {over}."
     return [Sentence("trained", level, text, "", (FALLING,))]
 
