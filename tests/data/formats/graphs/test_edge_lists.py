@@ -114,3 +114,37 @@ def test_an_edge_to_no_node_is_said_with_the_row_of_its_line(tmp_path: Path, ref
     path.write_text("# first\n" + path.read_text() + "0 zed\n")
     with refused("row 80, column 'target'", "no node 'zed'"):
         open_data(path, {"target": "club"})
+
+
+HEADS = {
+    "k.csv": ("", ","),
+    "k.tsv": ("", "\t"),
+    "k.edges": ("", ","),
+    "semicolons.csv": ("", ";"),
+    "spaced.txt": ("", ", "),
+    "snap.txt": ("# Nodes: 34\n# FromNodeId\tToNodeId\n", "\t"),
+    "out.txt": ("% sym unweighted\n% 78 34 34\n", " "),
+    "from.txt": ("from to\n", " "),
+    "named.csv": ("Source,Target\n", ","),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_no_edge_is_taken_for_a_header_and_no_comment_for_an_edge(tmp_path: Path, name: str) -> None:
+    """As spreadsheets, SNAP, KONECT and Network Repository write them, all with 78 edges."""
+    path = written(tmp_path, CLUBS, name)
+    head, mark = HEADS[name]
+    path.write_text(head + "\n".join(f"{a}{mark}{b}" for a, b in CLUBS.edges))
+    data = open_data(f"graph:{path}", {"target": "club"})
+    np.testing.assert_array_equal(adjacency(data), nx.to_numpy_array(CLUBS, weight=None))
+    again = encode(f"graph:{path}", data.encoding)
+    assert torch.equal(again.graph.edge_index, data.splits["train"].graph.edge_index)
+
+
+def test_a_mark_of_comments_in_a_text_is_none(tmp_path: Path, refused) -> None:
+    (tmp_path / "x.txt").write_text("a b {'color': '#f00'}\nb c {'color': '#0f0'}  # green\n")
+    assert load_edges(tmp_path / "x.txt").frame["color"].to_list() == ["#f00", "#0f0"]
+    for name, text in (("x.adjlist", "0 1 2\n1 2 3\n"), ("x.mtx", "%%MatrixMarket matrix\n2 2 1\n1 2\n")):
+        (tmp_path / name).write_text(text)
+        with refused(name, "an edge a line", "networkx.write_edgelist"):
+            load_edges(tmp_path / name)

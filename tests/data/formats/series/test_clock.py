@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -312,3 +313,52 @@ def test_gaps_are_counted_by_the_calendar(tmp_path, refused) -> None:
         "2022-12-01 is off the grid of times, 2 months after the row before, where 1 quarter is usual"
     ):
         load_steps(written(tmp_path / "c.csv", [*(f"{m}-01" for m in MONTHS[::3]), "2022-12-01"]))
+
+
+WRITTEN = [
+    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%SZ", "%Y/%m/%d %H:%M"),
+    *("%Y-%m-%dT%H:%M:%S+02:00", "%Y-%m-%d %H:%M:%S-05:00"),
+]
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+@pytest.mark.parametrize("irregular", ["error", "last"])
+def test_times_that_no_row_has_are_written_as_the_rows_are(tmp_path, form, irregular) -> None:
+    """The hours after the last, on its own clock: of an offset not those of UTC, and with the offset."""
+    hours = [k for k in range(50) if irregular == "error" or k != 20]
+    steps = load_steps(
+        stamped(tmp_path / "a.csv", [60 * k for k in hours], form), clock=Clock(irregular=irregular), ahead=3
+    )
+    expected = pd.date_range(START, periods=53, freq="h").strftime(form).tolist()
+    assert list(steps.times + steps.later)[-25:] == expected[-25:]
+
+
+@pytest.mark.parametrize(
+    ("freq", "form"),
+    [
+        ("D", "%d/%m/%Y"),
+        ("D", "%d.%m.%y"),
+        ("D", "%d-%b-%Y"),
+        ("B", "%m/%d/%Y"),
+        ("ME", "%d/%m/%Y"),
+        ("h", "%d.%m.%Y %H:%M"),
+    ],
+)
+def test_times_ahead_are_written_as_the_user_says(tmp_path, freq, form) -> None:
+    stamps = pd.date_range("2023-09-25", periods=43, freq=freq).strftime(form).tolist()
+    (tmp_path / "a.csv").write_text("\n".join(["date,x", *(f"{t},{k}" for k, t in enumerate(stamps[:40]))]))
+    assert load_steps(tmp_path / "a.csv", clock=Clock(form), ahead=3).later == tuple(stamps[40:])
+
+
+@pytest.mark.parametrize("form", ["%Y%m", "%Y/%m", "%Y-%m", "%Y%m%d"])
+def test_months_and_days_of_digits_follow_the_calendar(tmp_path, form) -> None:
+    """After 200012 comes 200101; numbers that never pass a year are counted."""
+    stamps = (
+        pd.date_range("2000-03-01", periods=23, freq="D" if "d" in form else "MS").strftime(form).tolist()
+    )
+    (tmp_path / "a.csv").write_text("\n".join(["date,x", *(f"{t},{k}" for k, t in enumerate(stamps[:20]))]))
+    steps = load_steps(tmp_path / "a.csv", ahead=3)
+    assert steps.later == tuple(stamps[20:])
+    assert not steps.notes
+    (tmp_path / "n.csv").write_text("\n".join(["t,x", *(f"{200001 + k},{k}" for k in range(12))]))
+    assert load_steps(tmp_path / "n.csv", time_column="t", ahead=1).later == ("200013",)

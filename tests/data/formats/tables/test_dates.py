@@ -56,7 +56,11 @@ def parts(times: pd.Series) -> pd.DataFrame:
     )
 
 
-@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
+CLOCKS = ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S"]
+ZONED = ["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S+02:00", "%Y-%m-%d %H:%M:%S-0500", "%Y-%m-%dT%H:%M+02:00"]
+
+
+@pytest.mark.parametrize("form", [*CLOCKS, *ZONED])
 def test_a_date_becomes_the_numbers_of_the_calendar(tmp_path: Path, form: str) -> None:
     frame = table()[["sold", "y"]]
     frame.assign(sold=TIMES.strftime(form)).to_csv(tmp_path / "t.csv", index=False)
@@ -72,8 +76,10 @@ def test_every_kind_of_table_reads_the_same_dates(tmp_path: Path) -> None:
     typed = pl.read_csv(tmp_path / "t.csv", try_parse_dates=True)
     typed.write_parquet(tmp_path / "t.parquet")
     zoned = typed.with_columns(pl.col("sold").dt.replace_time_zone("Asia/Tokyo"))
+    own = frame.assign(sold=frame["sold"].dt.tz_localize("Asia/Tokyo"))
+    own.to_csv(tmp_path / "zoned.csv", index=False)
     base = only_train(tmp_path / "t.csv")
-    for source in (frame, typed, tmp_path / "t.parquet", zoned):
+    for source in (frame, typed, tmp_path / "t.parquet", zoned, own, tmp_path / "zoned.csv"):
         data = only_train(source)
         assert data.encoding["columns"] == base.encoding["columns"]
         assert torch.equal(data.splits["train"].inputs[0], base.splits["train"].inputs[0])
@@ -180,3 +186,14 @@ def test_days_that_come_first_are_read_where_it_is_said(tmp_path: Path, refused)
         encode(tmp_path / "new.csv", data.encoding)
     with refused("date_format must be how a column writes dates: got '%Y'"):
         only_train(table().drop(columns=["sold", "age", "cabin"]), date_format="%Y")
+
+
+def test_a_form_is_that_of_every_date_and_years_have_the_digits_that_it_says(tmp_path: Path, refused) -> None:
+    days = pd.date_range("2023-01-01", periods=40)
+    two = pd.DataFrame({"a": days.strftime("%d/%m/%Y"), "b": days.strftime("%Y-%m-%d"), "y": ["p", "q"] * 20})
+    with refused("column 'b'", "as date_format says, %d/%m/%Y: got '2023-01-01'"):
+        only_train(two, date_format="%d/%m/%Y")
+    short = pd.DataFrame({"a": days.strftime("%d/%m/%y"), "y": ["p", "q"] * 20})
+    with refused("date_format must be how a column writes dates: got '%d/%m/%Y'"):
+        only_train(short, date_format="%d/%m/%Y")  # which reads 23 as the year 23
+    assert only_train(short, date_format="%d/%m/%y").encoding["columns"][0]["kind"] == "date"

@@ -1,11 +1,11 @@
 """Edge lists: an edge a line, its two ends and what it carries with spaces between, as networkx writes them.
 
 What follows the ends are numbers, or a Python dictionary of numbers and texts; of it literals alone are read.
-Lines that begin with # are comments. Names of nodes are text, so 007 is no 7.
+Comments stand behind #, or in lines that begin with %. Names of nodes are text, so 007 is no 7.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,16 @@ EDGE_LISTS = (".edgelist", ".edges")
 ENDS = ("source", "target")
 """What the columns of the ends are called."""
 
+HEADERS = (ENDS, ("src", "dst"), ("from", "to"))
+"""First words of a line that names the columns: u and v may be nodes."""
 
-def load_edges(path: Path) -> Table:
+
+def load_edges(path: Path, nodes: Collection[str] = ()) -> Table:
     """The edges in a file: an edge list with spaces, else a table.
+
+    Args:
+        path: The file.
+        nodes: The names of the nodes: a first row of two of them is an edge and no header.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -32,8 +39,14 @@ def load_edges(path: Path) -> Table:
     """
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
+    if path.name.lower().removesuffix(".gz").endswith((".adjlist", ".mtx")):
+        raise ValueError(
+            f"{path}: edges must be an edge a line, its two ends: got an adjacency list or matrix; "
+            "write them by networkx.write_edgelist"
+        )
     if not is_edge_list(path):
-        return load_table(path)
+        table = load_table(path)
+        return load_table(path, "none") if {*table.frame.columns[:2]} <= {*nodes} else table
     rows = [*_edges(path)]
     if not rows:
         raise ValueError(f"{path}: the file has no edges")
@@ -42,21 +55,28 @@ def load_edges(path: Path) -> Table:
 
 
 def is_edge_list(path: Path) -> bool:
-    """Whether a file is an edge list with spaces, by its ending or its first line that is no comment."""
+    """Whether a file is an edge list with spaces, by its ending or its first line that is no comment.
+
+    Tabs are spaces where it begins with a comment, as the files of SNAP do, or its ending says what it is.
+    """
     name = path.name.lower().removesuffix(".gz")
-    if name.endswith(EDGE_LISTS):
-        return True
     if name.endswith((".parquet", ".pq")):
         return False
     start = unpacked(path)[: 1 << 16].decode(errors="ignore")
     first = next(_lines(start), (0, ""))[1].partition("{")[0]
-    return len(first.split()) > 1 and not any(mark in first for mark in SEPARATORS)
+    listed = name.endswith(EDGE_LISTS)
+    spaces = "\t" if listed or start.lstrip().startswith(("#", "%")) else ""
+    other = any(mark in first for mark in SEPARATORS if mark not in spaces)
+    return not other and (listed or len(first.split()) > 1)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines that are neither blank nor comments, each with its number."""
     for number, line in enumerate(text.splitlines(), 1):
-        if bare := line.partition("#")[0].strip():
+        ends, brace, _ = line.partition("{")
+        whole = brace and "#" not in ends  # in a dictionary # belongs to a text
+        bare = line[: line.rfind("}") + 1] or line if whole else line.partition("#")[0]
+        if (bare := bare.strip()) and not bare.startswith("%"):
             yield number, bare
 
 
@@ -70,7 +90,7 @@ def _edges(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in _lines(text):
         where = f"{path}, row {number}"
         words = line.split(None, 2)
-        if not width and tuple(word.lower() for word in words[:2]) == ENDS:
+        if not width and tuple(word.lower() for word in words[:2]) in HEADERS:
             continue  # a header
         if len(words) < 2:
             raise ValueError(

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from margin.data.examples import PARTS_OF_DATA, Data
@@ -31,8 +32,8 @@ from margin.data.formats.graphs.node_data import (
 )
 from margin.data.formats.graphs.objects import encode_object
 from margin.data.formats.graphs.parts import Nodes
-from margin.data.formats.graphs.tables import Directed, Reading, raw_of_tables, read_by
-from margin.data.formats.tables.delimited import load_table
+from margin.data.formats.graphs.tables import Directed, Reading, identity_of, raw_of_tables, read_by
+from margin.data.formats.tables.delimited import Table, load_table
 from margin.data.options import option_groups
 from margin.data.splits import TaskName
 
@@ -91,8 +92,7 @@ def read_graph(  # more than 7 parameters: they are the options of the source
         tables = tables_of(graph, path.name)
         directed = directed or ("directed" if graph.is_directed() else "undirected")
     else:
-        where = files_of(path, nodes_file)
-        tables = (load_table(where[0]), load_edges(where[1]))
+        tables = _tables(files_of(path, nodes_file), id)
     reading = Reading(
         id=id,
         target=target,
@@ -132,9 +132,15 @@ def _by_record(path: Path, encoding: Mapping[str, Any]) -> RawNodes:
     if path.name.lower().removesuffix(".gz").endswith(ENDINGS):
         tables = tables_of(read_networkx(path), str(path))
     else:
-        where = files_of(path, "")
-        tables = (load_table(where[0]), load_edges(where[1]))
+        tables = _tables(files_of(path, ""), record["id"])
     return read_by(*tables, record, str(path))
+
+
+def _tables(where: tuple[Path, Path], id: str) -> tuple[Table, Table]:
+    """The tables of nodes and of edges, whose first row may be an edge."""
+    nodes = load_table(where[0])
+    names = nodes.frame[identity_of(nodes, id)].cast(pl.String).str.strip_chars()
+    return nodes, load_edges(where[1], names.drop_nulls().to_list())
 
 
 def files_of(path: Path, nodes: str) -> tuple[Path, Path]:

@@ -66,7 +66,7 @@ def raw_of_tables(nodes: Table, edges: Table | None, reading: Reading, name: str
         ValueError: A name is missing or given twice, an edge leads to no node, or a cell cannot be read; the
             message names file, row and column.
     """
-    target = _target(nodes, reading.target, _identity(nodes, reading.id))
+    target = _target(nodes, reading.target, identity_of(nodes, reading.id))
     record = structure(nodes, edges, reading, target)
     if not target:
         shown = ", ".join(nodes.frame.columns)
@@ -87,7 +87,7 @@ def structure(nodes: Table, edges: Table | None, reading: Reading, target: str =
     Raises:
         ValueError: A column is missing, or its cells are neither numbers nor categories.
     """
-    identity, ends = _identity(nodes, reading.id), _ends(edges, reading)
+    identity, ends = identity_of(nodes, reading.id), _ends(edges, reading)
     for column in reading.ignore:
         if column not in nodes.frame.columns and (edges is None or column not in edges.frame.columns):
             raise ValueError(no_column(nodes, column))
@@ -143,7 +143,8 @@ RECORDED = ("columns", "edge_columns", "id", "ends", "directed", "target")
 """What of :func:`structure` an encoding keeps under ``tables``."""
 
 
-def _identity(nodes: Table, name: str) -> str:
+def identity_of(nodes: Table, name: str) -> str:
+    """The column of node names: the one that is said, else as :data:`IDS` says."""
     columns = nodes.frame.columns
     if name and name not in columns:
         raise ValueError(no_column(nodes, name))

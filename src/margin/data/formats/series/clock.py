@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from margin.data.files.reading import check_unpacked
 from margin.data.formats.series.step import MONTH, OFF, Irregular, TimeStep, off_grid, on_grid, usual_step
 from margin.data.formats.tables.columns import no_column
-from margin.data.formats.tables.dates import ambiguous, dates_of, written_as
+from margin.data.formats.tables.dates import ZONE, ambiguous, dates_of, form_of, written_as
 from margin.data.formats.tables.delimited import Table
 
 TIMES = ("date", "time", "datetime", "timestamp", "year", "month", "day", "week", "ds")
@@ -54,8 +54,8 @@ def times_of(table: Table, name: str, form: str = "") -> pl.Series:
     cells = table.frame[name]
     if form and cells.dtype == pl.String:
         return _by_form(table, name, form)
-    if (days := _days(cells)) is not None:
-        return days
+    if compact := _compact(cells):
+        return cells.cast(pl.String).str.strip_chars().str.to_datetime(compact)
     if cells.dtype != pl.String:
         times = cells
     else:
@@ -88,16 +88,21 @@ def _by_form(table: Table, name: str, form: str) -> pl.Series:
     return dates
 
 
-def _days(cells: pl.Series) -> pl.Series | None:
-    """Dates of eight digits, as 19580329, or None where they are not all such."""
+COMPACT = {"%Y%m%d": r"^[12]\d{7}$", "%Y%m": r"^(?:19|20)\d{2}(?:0[1-9]|1[0-2])$"}
+"""Dates of digits alone: days, as 19580329, and months, as 195803."""
+
+
+def _compact(cells: pl.Series) -> str:
+    """The form of dates of digits alone, or "" where they are not all such; months of one year only count."""
     text = cells.cast(pl.String) if cells.dtype.is_integer() else cells
-    if (
-        text.dtype != pl.String
-        or not text.str.strip_chars().str.contains(r"^[12]\d{7}$").fill_null(False).all()
-    ):
-        return None
-    days = text.str.strip_chars().str.to_datetime("%Y%m%d", strict=False)
-    return None if days.null_count() else days
+    if text.dtype != pl.String:
+        return ""
+    text = text.str.strip_chars()
+    for form, written in COMPACT.items():
+        if text.str.contains(written).fill_null(False).all():
+            several = form == "%Y%m%d" or text.str.head(4).n_unique() > 1
+            return form if several and not text.str.to_datetime(form, strict=False).null_count() else ""
+    return ""
 
 
 class Spacing(NamedTuple):
@@ -114,13 +119,15 @@ class Spacing(NamedTuple):
     later: tuple[str, ...] = ()
 
 
-def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular, ahead: int = 0) -> Spacing:
+def spacing_of(table: Table, name: str, times: pl.Series, how: Clock, ahead: int = 0) -> Spacing:
     """The times in words, their step, a note of their gaps, and the times of ``ahead`` rows that follow.
+
+    Times that no row of the table has are written as its own are.
 
     Raises:
         ValueError: A time comes twice, falls, or is off the grid where that is no option.
     """
-    shown = table.frame[name]
+    shown, irregular = table.frame[name], how.irregular
     if len(times) < 2:
         return Spacing(str(shown[0]))
     since = times - times[0]
@@ -146,13 +153,13 @@ def spacing_of(table: Table, name: str, times: pl.Series, irregular: Irregular, 
         wanted = int(8 * clock[-1] / usual)
         check_unpacked(table.name, 8 * len(clock), wanted, f"correct the times of column {name!r}")
         rows = on_grid(clock, usual)
-        said = _stamps(usual * np.arange(len(rows) + ahead), times, unit)
+        said = _written(_stamps(usual * np.arange(len(rows) + ahead), times, unit), shown, how.form)
         said, later = said[: len(rows)], said[len(rows) :]
         notes.append(
             f"brought to {step} a row, each the last row before its time: {len(rows)} rows of {len(clock)}"
         )
         return Spacing(f"{said[0]} to {said[-1]}, {step} a row", step, tuple(notes), rows, said, later)
-    later = _following(times, clock, usual, unit, ahead, str(shown[len(shown) - 1]).strip())
+    later = _written(_following(times, clock, usual, unit, ahead), shown, how.form) if ahead else ()
     if not len(wide) or off:
         return Spacing(text, step, tuple(notes), later=later)
     gaps = _places(table, shown, wide)
@@ -203,49 +210,70 @@ MONDAY = 4
 """What is left of the days since 1 January 1970, a Thursday, divided by 7."""
 
 
-def _stamps(since: NDArray[Any], times: pl.Series, unit: str) -> tuple[str, ...]:
-    """The times so long after the first: as dates, ``since`` in seconds or a unit, or as numbers."""
-    if unit == "month":
-        starts = pl.repeat(times[0], len(since), eager=True)
-        return tuple(map(str, starts.dt.offset_by(pl.Series([f"{k:.0f}mo" for k in since]))))
-    if unit == "business day":
-        first = np.datetime64(times.cast(pl.Date)[0])
-        since = (np.busday_offset(first, since.astype(int)) - first).astype(int) * 86_400
+def _stamps(since: NDArray[Any], times: pl.Series, unit: str) -> pl.Series:
+    """The times so long after the first: dates in UTC, ``since`` in seconds or a unit, or numbers."""
     if not times.dtype.is_temporal():
-        return tuple(f"{times[0] + one:.15g}" for one in since)
-    later = pl.Series((since * 1e6).round().astype(np.int64)).cast(pl.Duration("us"))
-    return tuple(map(str, times.cast(pl.Datetime("us"))[0] + later))
+        return pl.Series(times[0] + since)
+    first = times.cast(pl.Datetime("us"))[0]
+    if unit == "month":
+        starts = pl.repeat(first, len(since), eager=True, dtype=pl.Datetime("us"))
+        return starts.dt.offset_by(pl.Series([f"{k:.0f}mo" for k in since]))
+    if unit == "business day":
+        day = np.datetime64(first.date())
+        since = (np.busday_offset(day, since.astype(int)) - day).astype(int) * 86_400
+    return first + pl.Series((since * 1e6).round().astype(np.int64)).cast(pl.Duration("us"))
 
 
 def _following(
-    times: pl.Series, clock: NDArray[np.float64], usual: float, unit: str, count: int, cell: str
-) -> tuple[str, ...]:
-    """The times of the rows after the last, a usual step apart, written as the last cell is.
+    times: pl.Series, clock: NDArray[np.float64], usual: float, unit: str, count: int
+) -> pl.Series:
+    """The times of the rows after the last, a usual step apart.
 
     Of months each is the same day, the last where a month is too short, or the last weekday, as
     :func:`_counted` tells.
     """
-    if not count:
-        return ()
     since = clock[-1] + usual * np.arange(1, count + 1)
     stamps = _stamps(since, times, unit)
-    if unit == "month":
-        dates = times.cast(pl.Date).to_numpy().astype("datetime64[D]")
-        begun = dates.astype("datetime64[M]")
-        months = begun[0] + np.round(since).astype(int)
-        ends = (months + 1).astype("datetime64[D]") - 1
-        place = int((dates - begun.astype("datetime64[D]")).astype(int).max())
-        same = np.minimum(months.astype("datetime64[D]") + place, ends)
-        last = (begun + 1).astype("datetime64[D]") - 1
-        weekday = (dates == np.busday_offset(last, 0, roll="backward")).all() and not (dates == last).all()
-        days = np.busday_offset(ends, 0, roll="backward") if weekday else same
-        stamps = tuple(f"{day}{stamp[10:]}" for day, stamp in zip(days, stamps, strict=True))
-    if not times.dtype.is_temporal():
+    if unit != "month":
         return stamps
-    if len(cell) in (7, 8, 10) and all(stamp.endswith(" 00:00:00") for stamp in stamps):
-        mark = "" if len(cell) == 8 else cell[4]
-        return tuple(stamp[:10].replace("-", mark)[: len(cell)] for stamp in stamps)
-    return tuple(stamp.replace(" ", "T") for stamp in stamps) if cell[10:11] == "T" else stamps
+    dates = times.cast(pl.Date).to_numpy().astype("datetime64[D]")
+    begun = dates.astype("datetime64[M]")
+    months = begun[0] + np.round(since).astype(int)
+    ends = (months + 1).astype("datetime64[D]") - 1
+    place = int((dates - begun.astype("datetime64[D]")).astype(int).max())
+    same = np.minimum(months.astype("datetime64[D]") + place, ends)
+    last = (begun + 1).astype("datetime64[D]") - 1
+    weekday = (dates == np.busday_offset(last, 0, roll="backward")).all() and not (dates == last).all()
+    days = np.busday_offset(ends, 0, roll="backward") if weekday else same
+    hours = stamps.to_numpy() - stamps.to_numpy().astype("datetime64[D]")
+    return pl.Series(days.astype("datetime64[us]") + hours)
+
+
+def _written(times: pl.Series, cells: pl.Series, form: str) -> tuple[str, ...]:
+    """Times as the cells of a column are written: in their form, and at the last one's offset from UTC.
+
+    Args:
+        times: Numbers, or dates in UTC.
+        cells: The column, whose times are known to be such.
+        form: What the user says of its form; "" finds it out.
+    """
+    if not times.dtype.is_temporal():
+        return tuple(f"{one:.15g}" for one in times)
+    if cells.dtype.is_temporal():
+        zone = getattr(cells.dtype, "time_zone", None)
+        own = (
+            times.dt.replace_time_zone("UTC").dt.convert_time_zone(zone) if zone else times.cast(cells.dtype)
+        )
+        return tuple(map(str, own))
+    text = cells.cast(pl.String).str.strip_chars()
+    last, suffix = text.tail(1), ""
+    if not form and (zone := last.str.extract(ZONE, 2)[0]):
+        suffix, text = zone, text.str.replace(ZONE, "${1}")
+        times = times + (dates_of(text.tail(1))[0] - dates_of(last)[0].replace(tzinfo=None))
+    form = form or _compact(cells) or form_of(text)
+    said = times.dt.to_string(form)
+    again = dates_of(said) if form == "%Y-%m" else written_as(said, form, "time_format")
+    return tuple(said + suffix) if again.equals(times) else tuple(f"{one}{suffix}" for one in times)
 
 
 SUMMER = (

@@ -101,7 +101,7 @@ def load_steps(
     spaced = Spacing()
     if time_column is not None:
         stamps = times_of(table, time_column, clock.form)
-        spaced = spacing_of(table, time_column, stamps, clock.irregular, ahead)
+        spaced = spacing_of(table, time_column, stamps, clock, ahead)
     notes = list(spaced.notes)
     used = list(wanted) if wanted is not None else _used(table, ignore, time_column)
     columns = [

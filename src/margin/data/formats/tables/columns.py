@@ -275,6 +275,12 @@ def _dated(table: Table, column: Column, remedies: Remedies) -> Column:
     days, text = days_of(column.values, table.dates), column.values
     present, good = (len(values) - values.null_count() for values in (text, days))
     if not good or good < NUMBERS_FROM * present:
+        if table.dates and present and days_of(text).null_count() == len(text) - present:
+            raise ValueError(
+                f"{table.name}, column {column.name!r}: dates must be written as date_format says, "
+                f"{table.dates}: got {text.drop_nulls()[0]!r}; write those of all columns alike, or "
+                + remedies.ignore.format(column=column.name)
+            )
         return column
     if good < present:
         row = (days.is_null() & text.is_not_null()).arg_true()[0]

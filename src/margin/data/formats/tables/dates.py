@@ -11,13 +11,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 FORMS = (
-    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y/%m/%d", "%Y-%m"),
+    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m"),
+    *("%Y/%m/%d", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%Y/%m"),
     *("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%+"),
 )
 """How dates are written; the last is ISO 8601 with its zone, as 2016-07-01T00:00:00Z."""
 
 YEAR = r"^\s*\d{4}[-/]\d{1,2}"
 """How a date of each of :data:`FORMS` begins."""
+
+ZONE = r"(\d:\d{2}(?::\d{2}(?:\.\d+)?)?)(\s*(?:Z|[+-]\d{2}:?\d{2}))$"
+"""The end of a clock with its zone, a group each: ``:00:00`` and ``+02:00``."""
 
 DAYS = r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"
 """How a date begins of which two numbers could be the day."""
@@ -44,11 +48,14 @@ def ambiguous(cell: str, option: str = "--data.time-format") -> str:
 def written_as(cells: pl.Series, form: str, option: str) -> pl.Series:
     """Text as dates written as a form says; null where a cell is written in another way.
 
+    A year of two digits is none where the form has one of four, which would read 23 as the year 23.
+
     Raises:
         ValueError: The form is none; ``option`` is what it was given by.
     """
     try:
-        return cells.str.strip_chars().str.to_datetime(form, strict=False)
+        dates = cells.str.strip_chars().str.to_datetime(form, strict=False)
+        return dates.set(dates.dt.year() < 100, None)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
@@ -56,16 +63,25 @@ def written_as(cells: pl.Series, form: str, option: str) -> pl.Series:
         ) from None
 
 
+def form_of(cells: pl.Series) -> str:
+    """The form that reads most of the cells."""
+    return _read(cells)[0]
+
+
 def dates_of(cells: pl.Series) -> pl.Series:
     """Text as dates by the form that reads most of them; null where a cell is written otherwise."""
+    return _read(cells)[1]
+
+
+def _read(cells: pl.Series) -> tuple[str, pl.Series]:
     tried = []
     for form in FORMS:
         text = cells + "-01" if form == "%Y-%m" else cells
         dates = text.str.to_datetime("%Y-%m-%d" if form == "%Y-%m" else form, strict=False)
+        tried.append((form, dates))
         if dates.null_count() == 0:
-            return dates
-        tried.append(dates)
-    return min(tried, key=lambda dates: dates.null_count())
+            return form, dates
+    return min(tried, key=lambda one: one[1].null_count())
 
 
 def days_of(cells: pl.Series, form: str = "") -> pl.Series:
@@ -81,7 +97,7 @@ def days_of(cells: pl.Series, form: str = "") -> pl.Series:
         first = cells.drop_nulls().head(1)
         if not len(first) or not re.match(YEAR, first[0]):  # of most columns of text one look is enough
             return pl.repeat(None, len(cells), dtype=pl.Float64, eager=True)
-        cells = dates_of(cells)
+        cells = dates_of(cells.str.replace(ZONE, "${1}"))
     clock = cells.cast(pl.Datetime("us")) if cells.dtype == pl.Date else cells.dt.replace_time_zone(None)
     return clock.dt.cast_time_unit("us").to_physical().cast(pl.Float64) / MICROSECONDS
 
