@@ -10,7 +10,7 @@ import pytest
 import margin
 from margin.cli import main
 from margin.cli.help import clipped
-from margin.core.options import COMMON, RARE, Training
+from margin.core.options import COMMON, GROUPS, Training
 
 SOURCE = Path(margin.__file__).parent
 MOST = 60
@@ -48,16 +48,40 @@ def test_a_models_options_come_first_on_one_screen(
     text = help_of(capsys, monkeypatch, "train", *names, "--help")
     assert len(text.splitlines()) <= MOST
     assert max(map(len, text.splitlines())) <= 80
-    titles = re.findall(r"^(\w[\w ]+):$", text, re.MULTILINE)
-    assert titles == ["Model", *(title.capitalize() for title in COMMON)]
+    assert titles_of(text) == ["Model", "Data", "Run", "Training"]
     options = listed(text)
     own = [option for option in options if option.startswith("--model.")]
     assert own
     assert options[: len(own)] == own
-    shown = {option.removeprefix("--").replace("-", "_") for option in options}
-    assert shown >= {name for group in COMMON.values() for name in group}
-    assert not shown & {name for group in RARE.values() for name in group}
-    assert all(title in " ".join(text.split()) for title in RARE)
+    assert options[-len(COMMON) :] == [f"--{name.replace('_', '-')}" for name in COMMON]
+    assert all(title in " ".join(text.split()) for title in GROUPS)  # what --help all has more
+
+
+def titles_of(text: str) -> list[str]:
+    """The groups of a help, in order."""
+    return re.findall(r"^(\w[\w ]+):$", text, re.MULTILINE)
+
+
+def test_ten_options_of_all_trainings_are_usual() -> None:
+    assert len(COMMON) == len(set(COMMON)) == 10
+
+
+def test_a_module_of_ones_own_has_the_same_help(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net_of_mine.py").write_text(
+        "from torch import nn\n\n\n"
+        "class Net(nn.Sequential):\n"
+        "    def __init__(self, in_features: int, num_classes: int, *, width: int = 8) -> None:\n"
+        "        super().__init__(nn.Linear(in_features, width), nn.ReLU(), nn.Linear(width, num_classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = help_of(capsys, monkeypatch, "train", "net_of_mine:Net", "iris", "--help")
+    assert titles_of(text) == ["Model", "Data", "Run", "Training"]
+    assert listed(text)[:3] == ["--model.width", "--task", "--objective"]
+    whole = help_of(capsys, monkeypatch, "train", "net_of_mine:Net", "iris", "--help", "all")
+    assert [title.lower() for title in titles_of(whole)] == ["model", "data", "run", *GROUPS]
 
 
 def test_the_whole_help_lists_every_option(
@@ -67,12 +91,13 @@ def test_the_whole_help_lists_every_option(
         text = help_of(capsys, monkeypatch, "train", "mlp", "iris", *words)
         options = listed(text)
         assert len(options) == len(set(options))
+        assert [title.lower() for title in titles_of(text)] == ["model", "data", "run", *GROUPS]
         assert {f"--{field.name.replace('_', '-')}" for field in fields(Training)} < set(options)
         assert "are left as they are (none); losses, metrics" in " ".join(text.split())  # in full
 
 
 def test_an_option_has_one_group() -> None:
-    grouped = [name for table in (COMMON, RARE) for names in table.values() for name in names]
+    grouped = [name for names in GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(field.name for field in fields(Training))
 
 
@@ -81,7 +106,10 @@ def test_the_options_of_a_rule_are_listed_after_the_models(
 ) -> None:
     text = help_of(capsys, monkeypatch, "train", "mlp", "digits", "--rule", "sam", "--help")
     assert (
-        text.index("--model.hidden") < text.index("Rule sam:") < text.index("--rule.rho") < text.index("Run:")
+        text.index("--model.hidden")
+        < text.index("Rule sam:")
+        < text.index("--rule.rho")
+        < text.index("Data:")
     )
 
 

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from margin.cli.output import discard, fitted, open_closed, say
+from margin.cli.output import discard, open_closed, say, speaks, tell_result
+from margin.cli.tables import fitted
 
 
 class Command(NamedTuple):
@@ -55,13 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wrong := misspelled(words):
         return _mistake(wrong)
     if not words or words[0] in ("-h", "--help"):
-        print(usage())
-        return 0
+        return _told(usage())
     if words[0] == "--version":
         from importlib.metadata import version
 
-        print(f"margin {version('margin')}")
-        return 0
+        return _told(f"margin {version('margin')}")
     name, *rest = words
     if name not in COMMANDS:
         from margin.core.catalog import nearest
@@ -111,12 +110,12 @@ def _guarded(name: str, words: list[str]) -> int:
         function = resolve(f"margin.cli.{COMMANDS[name].target}")
         plain = [word for word in words if word != "--json"]
         result = call(function, plain, f"margin {name}") if COMMANDS[name].typed else function(plain)
-        return show(result, as_json="--json" in words) if _speaks() else result.status
+        return show(result, as_json="--json" in words) if speaks() else result.status
     except KeyboardInterrupt as stopped:
         _say(f"interrupted; {stopped}" if str(stopped) else "interrupted")
         return 130
     except (ArithmeticError, ChildProcessError) as error:  # numbers are not finite, or a process was killed
-        if "--json" in words and _speaks():
+        if "--json" in words and speaks():
             print(json.dumps({"error": str(error)}))
         _say(str(error))
         return 1
@@ -152,6 +151,17 @@ def _reason(error: Exception) -> str:
     )
 
 
+def _told(text: str) -> int:
+    """Print a text; return the status."""
+    try:
+        tell_result(text)
+    except BrokenPipeError:
+        discard(sys.stdout.fileno())  # head closed the pipe: not an error
+    except OSError as error:
+        return _mistake(str(error))
+    return 0
+
+
 def _mistake(message: str, place: str = "") -> int:
     """Say what is wrong in one line, and below it where in the user's own code."""
     _say(" ".join(message.split()) + (f"\n{place}" if place else ""))
@@ -159,10 +169,5 @@ def _mistake(message: str, place: str = "") -> int:
 
 
 def _say(message: str) -> None:
-    if _speaks():
+    if speaks():
         say(f"margin: {message}")
-
-
-def _speaks() -> bool:
-    """Whether this process talks to the user: of those that torchrun has started, the first does."""
-    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import signal
 import sys
 import threading
@@ -13,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from margin.cli.output import Output, say
+from margin.cli.output import Output, say, waiting
 from margin.cli.parsing import call, taken_out
+from margin.cli.tables import width_of_stderr
 from margin.core.catalog import Claim
 from margin.data.files.writing import write_whole
 
@@ -93,6 +93,7 @@ def audit_model(
         force: Whether findings and report in that directory are overwritten, and everything is asked anew.
         all: Whether every finding is printed, by question, and what was left out.
     """
+    waiting(f"reading {model}")  # torch comes next, which takes a second
     from margin.auditing.asking.answers import Interrupted, check_free
     from margin.auditing.asking.audit import audit
     from margin.auditing.asking.reuse import earlier_of
@@ -325,7 +326,7 @@ class Shown:
         self._last = now
         line = f"[{position}/{count}] {claim.name}, {now - self._start:.0f} s"
         if self._terminal:
-            line = f"\r\x1b[2K{line[: shutil.get_terminal_size().columns - 1]}"
+            line = f"\r\x1b[2K{line[: width_of_stderr() - 1]}"
         say(line, end="" if self._terminal else "\n")
 
     def clear(self) -> None:

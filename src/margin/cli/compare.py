@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from margin.cli.output import Output, columns
+from margin.cli.output import Output
+from margin.cli.tables import columns, told
 
 
 def compare(first: str, others: tuple[str, ...]) -> Output:
@@ -29,7 +30,7 @@ def compare_runs(paths: Sequence[Path]) -> Output:
     from margin.runs.comparing import compare
 
     found = compare(*paths)
-    return Output(found.rows, f"{columns(found.cells)}\n{found.note}")
+    return Output(found.rows, f"{columns(found.cells, lead=2)}\n{told(found.note)}")
 
 
 def compare_audits(paths: Sequence[Path]) -> Output:
@@ -42,10 +43,12 @@ def compare_audits(paths: Sequence[Path]) -> Output:
     texts = list(dict.fromkeys(text for statuses in required for text in statuses))
     rows += [(f"required {text}", *(statuses.get(text, "-") for statuses in required)) for text in texts]
     decided = {f"required {text}": [statuses.get(text) for statuses in required] for text in texts}
-    pairs, told = paired_audits(paths, prints), columns(rows)
+    pairs, text = paired_audits(paths, prints), columns(rows, lead=1)
     if any(pairs[1:]):
-        told += f"\n\n{columns(differences(paths, pairs))}\ndifferences are paired, example by example"
-    return Output({**document, **decided, "paired differences": pairs}, told)
+        text += (
+            f"\n\n{columns(differences(paths, pairs), lead=1)}\ndifferences are paired, example by example"
+        )
+    return Output({**document, **decided, "paired differences": pairs}, text)
 
 
 def paired_audits(paths: Sequence[Path], prints: Sequence[str]) -> list[dict[str, dict[str, float]]]:

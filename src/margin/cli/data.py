@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from margin.cli.output import Output, columns, fitted, say
+from margin.cli import tables
+from margin.cli.output import Output, say
 from margin.cli.parsing import HELP, call, named, new_parser, parse, reader_options
+from margin.cli.tables import columns, fitted
 from margin.core import catalog
 from margin.data.data_home import FETCHED, FOUR, LYING, PLACED, folder_of, lies_there, missing
 from margin.data.source import Source
@@ -15,10 +17,11 @@ SHOWN = """usage: margin data show DATA [options]
 
 Describe a data set, a file or a folder as it would be read, before anything is trained.
 
-  margin data show DATA --help         the options of what reads it
-  --target NAME, --task classes|values the column to predict, and how it is read
-  --data.NAME VALUE                    how the data are read and split
-  --augment shift:2,flip --out FILE    draw ten examples under a data augmentation"""
+  margin data show DATA --help       the options of what reads it
+  --target NAME                      the column to predict
+  --task classes|values              how it is read
+  --data.NAME VALUE                  how the data are read and split
+  --augment shift:2,flip --out FILE  draw ten examples under a data augmentation"""
 
 
 def run(words: Sequence[str]) -> Output:
@@ -37,7 +40,7 @@ def sets() -> Output:
         for name, part in catalog.sources().items()
     ]
     shown = [(row["name"], "here" if row["here"] else "not here", row["summary"]) for row in rows]
-    return Output(rows, columns(shown))
+    return Output(rows, columns(shown, ("bold", {"here": "green", "not": "dim"})))
 
 
 def here(name: str) -> bool:
@@ -137,7 +140,7 @@ def show(words: Sequence[str]) -> Output:
         changes = [word.strip() for word in options["augment"].strip("[]").split(",")]
         return augmentations(data, changes, Path(options["out"] or "augmented.png"))
     description = describe(data)
-    return Output(description, "\n".join(lines(description)))
+    return Output(description, tables.told("\n".join(lines(description))))
 
 
 def augmentations(data: Any, words: Sequence[str], out: Path) -> Output:

@@ -12,7 +12,8 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from margin.cli.output import fitted
+from margin.cli.output import tell_result
+from margin.cli.tables import fitted, folded, painted
 from margin.core.hints import cli_syntax, flag
 
 COLUMN = 30
@@ -23,12 +24,12 @@ class Options(ArgumentParser):
     """A parser whose help is grouped, cut to the width of the terminal and short.
 
     Its attributes are set where the parser is built: ``listed``, the options of each group by their name, a
-    whole class of them by what precedes the dot; ``rare``, likewise those that ``--help all`` alone shows;
-    ``whole``, whether that is wanted.
+    whole class of them by what precedes the dot; ``every``, likewise those that ``--help all`` shows, where
+    these are more; ``whole``, whether that is wanted.
     """
 
     listed: Mapping[str, Sequence[str]] = {}
-    rare: Mapping[str, Sequence[str]] = {}
+    every: Mapping[str, Sequence[str]] = {}
     whole: bool = False
 
     def format_help(self, formatter: Any = None) -> str:
@@ -38,36 +39,33 @@ class Options(ArgumentParser):
             a.dest if a.nargs is None else f"[{a.dest}]" for a in self._actions if not a.option_strings
         ]
         text = [f"usage: {' '.join([self.prog, *(name.upper() for name in positional)])} [options]", ""]
-        text += textwrap.wrap(self.description or "", width)
-        brief = bool(self.rare) and not self.whole
-        for title, actions in self._sections().items():
+        text += folded(self.description or "", width)
+        brief = bool(self.every) and not self.whole
+        for title, actions in self._sections(self.listed if brief else self.every or self.listed).items():
             lines = [line for action in actions for line in explained(action, width, brief)]
-            if lines and not (brief and title in self.rare):
-                text += ["", f"{title[0].upper()}{title[1:]}:", *lines]
+            if lines:
+                text += ["", painted(f"{title[0].upper()}{title[1:]}:", "bold"), *lines]
         if brief:
-            text += [
-                "",
-                *textwrap.wrap(f"--help all explains these, and {', '.join(self.rare)}.", width),
-            ]
+            more = [name for name in self.every if name not in self.listed]
+            text += ["", *folded(f"--help all explains these in full, and more: {', '.join(more)}.", width)]
         told = [*text, *([] if brief else [""]), "--json prints one JSON document instead of text."]
         return fitted("\n".join(told)) + "\n"
 
-    def _sections(self) -> dict[str, list[Any]]:
-        """The options by group, in the order of the groups."""
-        titles = {
-            name: title
-            for table in (self.listed, self.rare)
-            for title, names in table.items()
-            for name in names
-        }
-        found: dict[str, list[Any]] = {
-            title: [] for title in ("arguments", "options", *self.listed, *self.rare)
-        }
+    def print_help(self, file: Any = None) -> None:
+        """Print the help as any result, which ``head`` may cut short."""
+        tell_result(self.format_help().removesuffix("\n"))
+
+    def _sections(self, groups: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
+        """The options by group, in the order of the groups; those of no group are no training's."""
+        found: dict[str, list[Any]] = {title: [] for title in ("arguments", "options", *groups)}
+        known = {name for names in self.every.values() for name in names}
         for action in self._actions:
-            own = titles.get(
-                action.dest.partition(".")[0], "options" if action.option_strings else "arguments"
-            )
-            found[own].append(action)
+            name = action.dest.partition(".")[0]
+            own = next((title for title, names in groups.items() if name in names), "")
+            if own or name not in known:
+                found[own or ("options" if action.option_strings else "arguments")].append(action)
+        for title, names in groups.items():
+            found[title].sort(key=lambda action: names.index(action.dest.partition(".")[0]))
         return found
 
 
@@ -91,16 +89,16 @@ def explained(action: Any, width: int, brief: bool = False) -> list[str]:
     known = action.default not in (None, "", [], {}, "==SUPPRESS==") and bool(flags)
     default = f" ({_shown(action.default)})" if known else ""
     text, room = re.sub(r"(?<![.])[.]$", "", str(action.help).replace("%%", "%")), max(20, width - column)
-    first, *rest = textwrap.wrap((clipped(text, room - len(default)) if brief else text) + default, room) or [
-        ""
-    ]
+    first, *rest = folded((clipped(text, room - len(default)) if brief else text) + default, room)
     start = f"  {name.rstrip()}"
-    if len(start) < column:
+    if len(start) + 2 <= column:
         lines = [f"{start:<{column}}{first}"]
     elif brief and not rest and len(start) + 2 + len(first) <= width:
         lines = [f"{start}  {first}"]
     else:
-        lines = [start, " " * column + first]
+        # choices that do not fit go on after a bar
+        syntax = textwrap.wrap(start.replace("|", "| "), width, subsequent_indent=" " * 6)
+        lines = [*(line.replace("| ", "|") for line in syntax), " " * column + first]
     return lines + [" " * column + line for line in rest]
 
 

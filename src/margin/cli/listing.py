@@ -4,7 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from margin.cli.output import Output, columns, say
+from margin.cli.output import Output, say
+from margin.cli.tables import columns
 from margin.core import catalog
 
 
@@ -22,7 +23,7 @@ def models(area: str = "") -> Output:
     document = [{"name": row.name, "summary": row.summary, "reference": row.reference} for row in rows]
     bodies = [row for row in rows if ":" not in row.name]
     lines = [(row.name, f"{row.summary}{''.join(f' :{head}' for head in heads[row.name])}") for row in bodies]
-    return Output(document, columns(lines))
+    return Output(document, columns(lines, ("bold",)))
 
 
 def _heads(rows: Sequence[catalog.Entry]) -> dict[str, list[str]]:
@@ -55,7 +56,7 @@ def list_rows(area: str = "", *, kind: str = "") -> Output:
     for row in rows:
         covers = f" [{', '.join(row['covers'])}]" if row["covers"] else ""
         shown += [(row["kind"], row["name"], row["summary"]), ("", "", f"{row['reference']}{covers}")]
-    return Output(rows, columns(shown))
+    return Output(rows, columns(shown, ("dim", "bold")))
 
 
 def _rows() -> list[dict[str, Any]]:
@@ -108,23 +109,17 @@ def demonstrated(claim: Any) -> tuple[Any, float]:
     return finding, time.perf_counter() - start
 
 
-def table(asked: Sequence[tuple[Any, Any, float]]) -> Any:
+def table(asked: Sequence[tuple[Any, Any, float]]) -> str:
     """Promise, value, verdict and seconds of every claim; a claim with several values has a row each."""
-    from rich.table import Table
-    from rich.text import Text
-
     from margin.auditing.report.table import rows
+    from margin.auditing.report.terminal import STYLES
 
-    made = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
-    made.add_column("claim", no_wrap=True)
-    for name in ("promised", "measured", "verdict", "seconds"):
-        made.add_column(name)
+    cells = [("claim", "promised", "measured", "verdict", "seconds")]
     for claim, finding, seconds in asked:
         shown = rows(claim.name, finding)
         if shown[0].label:
-            made.add_row(claim.name, "", "", "", f"{seconds:.2f}")
+            cells.append((claim.name, "", "", "", f"{seconds:.2f}"))
         for row in shown:
-            name = f" {row.label}" if row.label else claim.name
-            time_cell = "" if row.label else f"{seconds:.2f}"
-            made.add_row(*map(Text, (name, row.promised, row.measured, row.verdict, time_cell)))
-    return made
+            name, taken = (f" {row.label}", "") if row.label else (claim.name, f"{seconds:.2f}")
+            cells.append((name, row.promised, row.measured, row.verdict, taken))
+    return columns(cells, ("", "", "", {str(verdict): style for verdict, style in STYLES.items()}), lead=1)

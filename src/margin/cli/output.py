@@ -8,13 +8,12 @@ import errno
 import json
 import math
 import os
-import shutil
 import sys
-import textwrap
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from margin.cli.tables import GAP, width_of_stderr
 
 if TYPE_CHECKING:
     from margin.core.types import Metrics
@@ -43,6 +42,7 @@ class Output:
 
 def show(output: Output, *, as_json: bool) -> int:
     """Print the answer to stdout; return its status."""
+    arrived()
     if as_json:
         tell_result(json.dumps(finite(output.document), indent=2, allow_nan=False))
         return output.status
@@ -67,24 +67,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def columns(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows of text in aligned columns, two spaces apart; a row too wide for the terminal goes on below."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    limit = width()
-    if limit is None or max(map(len, lines)) <= limit:
-        return "\n".join(lines)
-    return "\n".join(line for row in rows for line in _folded(row, limit))
-
-
-def _folded(row: Sequence[str], limit: int) -> list[str]:
-    """The cells of a row one after another, in as many lines as they need, all but the first indented."""
-    text = "  ".join(cell for cell in row if cell)
-    return textwrap.wrap(text, limit, subsequent_indent="  ") or [""]
 
 
 def open_closed() -> None:
@@ -115,14 +97,37 @@ def _is_open(number: int) -> bool:
     return True
 
 
+_waiting = [False]
+"""Whether the last line of the terminal says what is waited for."""
+
+
 def say(text: str, end: str = "\n") -> None:
     """Tell on stderr how it goes; nothing, from then on, where stderr takes no more."""
     if sys.stderr is None:  # closed before Python began: print would turn to stdout
         return
     try:
-        print(text, end=end, file=sys.stderr, flush=True)
+        print(f"{_clear(_waiting[0])}{text}", end=end, file=sys.stderr, flush=True)
+        _waiting[0] = False
     except OSError:
         discard(sys.stderr.fileno())
+
+
+def waiting(text: str) -> None:
+    """Say on a terminal what is waited for, in a line that the next one replaces; elsewhere nothing."""
+    if sys.stderr is not None and sys.stderr.isatty() and speaks():
+        say(text[: width_of_stderr() - 1], end="")
+        _waiting[0] = True
+
+
+def arrived() -> None:
+    """Take the line that said what was waited for off the terminal."""
+    if _waiting[0]:
+        say("", end="")
+
+
+def speaks() -> bool:
+    """Whether this process talks to the user: of those that torchrun has started, the first does."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def discard(number: int) -> None:
@@ -149,23 +154,6 @@ def tell_result(text: str) -> None:
         raise OSError(f"standard output cannot be written: {reason}; the command itself is done") from None
 
 
-def fitted(text: str) -> str:
-    """Help whose lines are as wide as the terminal at most; what is folded is indented."""
-    columns = max(20, shutil.get_terminal_size().columns)
-    lines: list[str] = []
-    for line in text.splitlines():
-        lead = " " * (len(line) - len(line.lstrip()) + 4)
-        lines += textwrap.wrap(line, columns, subsequent_indent=lead) if len(line) > columns else [line]
-    return "\n".join(lines)
-
-
-def width() -> int | None:
-    """Columns of the terminal that reads, or that ``COLUMNS`` says; None where a file or a pipe does."""
-    if not (os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty()):
-        return None
-    return max(20, shutil.get_terminal_size().columns)
-
-
 def progress(run: "Run", total: int, per_epoch: int) -> "Hook":
     """The hook that shows a training of ``total`` steps.
 
@@ -182,7 +170,7 @@ def progress(run: "Run", total: int, per_epoch: int) -> "Hook":
         fresh = row.get("step") == state.step
         if fresh and (now - last["row"] > SECONDS_BETWEEN_LINES or state.step == total):
             last["row"] = now
-            say(f"{_clear(terminal)}{line(row, total)}")
+            say(f"{_clear(terminal)}{line(row, total, width_of_stderr() if terminal else math.inf)}")
         elif terminal and now - last["frame"] > SECONDS_BETWEEN_FRAMES:
             last["frame"] = now
             say(f"{_clear(terminal)}{bar(state.step, total)}", end="")
@@ -196,17 +184,27 @@ def _clear(terminal: bool) -> str:
 
 def bar(step: int, total: int, width: int = 30) -> str:
     """A bar of ``width`` characters, fewer in a narrow terminal, and the step."""
-    room = shutil.get_terminal_size().columns - len(f"[] step {total}/{total}") - 1
+    room = width_of_stderr() - len(f"[] step {total}/{total}") - 1
     width = max(0, min(width, room))
     done = width * step // max(1, total)
     return f"[{'#' * done}{'.' * (width - done)}] step {step}/{total}"
 
 
-def line(row: dict[str, float], total: int) -> str:
-    """A row of the history in one line."""
+def line(row: dict[str, float], total: int, room: float = math.inf) -> str:
+    """A row of the history in one line.
+
+    Args:
+        row: The row.
+        total: Steps of the training.
+        room: Columns; what does not fit is left out, the speed first, then from the end.
+    """
     shown = [f"step {row['step']:>{len(str(total))}}/{total}", f"epoch {row['epoch']:.4g}"]
     for name in ("train_loss", "train_mistakes", "val_loss", "val_accuracy", "val_mse"):
         if row.get(name) is not None:
             shown.append(f"{name} {row[name]:.4g}")
-    shown.append(f"{row['examples_per_second']:,.0f} examples/s")
-    return "  ".join(shown)
+    speed = f"{row['examples_per_second']:,.0f} examples/s"
+    if len(GAP.join([*shown, speed])) <= room:
+        return GAP.join([*shown, speed])
+    while len(GAP.join(shown)) > room and len(shown) > 1:
+        shown.pop()
+    return GAP.join(shown)

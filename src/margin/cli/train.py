@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from margin.cli.data import check_source
 from margin.cli.help import Options
-from margin.cli.output import Output, fitted, progress, say
+from margin.cli.output import Output, arrived, progress, say, waiting
 from margin.cli.parsing import HELP, named, new_parser, parse, reader_options, recognized, taken_out
+from margin.cli.tables import fitted
 from margin.cli.user_models import entry_named, explained_own, is_own, stated
 from margin.core import options as core
 from margin.core.catalog import (
@@ -28,28 +29,29 @@ from margin.data.source import Source, prefixes
 
 USAGE = """usage: margin train MODEL DATA [options]
 
-MODEL is a name of `margin models`, or a module of your own, package.module:name;
+MODEL is a name of `margin models`, or package.module:name of your own;
 DATA a name of `margin data` or a file.
 
-  margin train MODEL DATA --help       the options of this model on these data
-  margin train MODEL DATA --help all   every option, explained in full
-  --target NAME, --task classes|values the column to predict, and how it is read
-  --data.NAME VALUE                    how the data are read and split
-  --model.NAME VALUE                   the model's own options
-  --task NAME, --objective PATH        of your own module: how it is read, its loss
-  --step.NAME VALUE                    the options of the model's own step
-  --rule NAME --rule.NAME VALUE        another training method than the model's own
-  --epochs, --batch-size, --lr, ...    options that all trainings share
-  --seeds K                            K trainings, with mean and interval
-  --out DIR                            output directory; must not exist
-  --processes N                        data parallelism; torchrun -m margin train on several machines
-  --log csv,tensorboard                copies of the history for other tools
-  --config RUN/run.yaml                the arguments of a run, before those given here
-  --resume RUN                         continue a run from its last checkpoint
-  --init-from RUN, --freeze NAME,...   pretrained weights, and layers that are not trained
-  --augment shift:2,flip --mix mixup   data augmentation; --label-smoothing, --class-weight
-  --rule distillation --teacher RUN    knowledge distillation from another run's model
-  --track NAME,...                     measure more at every evaluation"""
+  margin train MODEL DATA --help      the options of this model on these data
+  margin train MODEL DATA --help all  every option, explained in full
+  --target NAME                       the column to predict
+  --task classes|values               how it is read
+  --data.NAME VALUE                   how the data are read and split
+  --model.NAME VALUE                  the model's own options
+  --task NAME, --objective PATH       of your own module: how it is read, its loss
+  --step.NAME VALUE                   the options of the model's own step
+  --rule NAME --rule.NAME VALUE       another training method than the model's own
+  --epochs, --batch-size, --lr, ...   options that all trainings share
+  --seeds K                           K trainings, with mean and interval
+  --out DIR                           output directory; must not exist
+  --processes N                       data parallelism; torchrun -m margin train on several machines
+  --log csv,tensorboard               copies of the history for other tools
+  --config RUN/run.yaml               the arguments of a run, before those given here
+  --resume RUN                        continue a run from its last checkpoint
+  --init-from RUN, --freeze NAME,...  pretrained weights, and layers that are not trained
+  --augment shift:2,flip --mix mixup  data augmentation; --label-smoothing, --class-weight
+  --rule distillation --teacher RUN   knowledge distillation from another run's model
+  --track NAME,...                    measure more at every evaluation"""
 
 
 class Words(NamedTuple):
@@ -106,6 +108,8 @@ def run(words: Sequence[str]) -> Output:
             return Output({"usage": USAGE}, fitted(USAGE))
         raise ValueError("margin train needs MODEL and DATA, for instance: margin train lenet5 digits")
     check_names(taken)
+    if not {*HELP} & {*words}:
+        waiting(f"reading {taken.data}")  # torch comes next, which takes a second
     source = Source(taken.data)
     if is_own(taken.model) or "--objective" in " ".join(taken.rest):
         rest, task, objective = stated(taken.model, source, taken.rest, base)
@@ -217,15 +221,14 @@ def parser_of(model: str, source: Source, rule: str) -> Options:
     )
     parser.add_class_arguments(Training)
     reader_options(parser, source)
-    common = core.COMMON
-    parser.listed = {
+    own = {
         "model": ("model", "task", "objective"),
         f"rule {rule}" if rule else "step": ("rule", "step"),
-        **common,
-        "run": ("out", "seeds", *common["run"]),
-        "data": (*common["data"], "data"),
+        "data": ("data",),
+        "run": ("out", "seeds"),
     }
-    parser.rare = core.RARE
+    parser.listed = {**own, "training": core.COMMON}
+    parser.every = {**own, **core.GROUPS}
     resolved = Training().over(entry.defaults)
     parser.set_defaults({name: value for name, value in resolved.as_json().items() if value is not None})
     return parser
@@ -286,11 +289,13 @@ def trained(taken: Words, source: Any, options: Chosen, before: Training | None)
             job = prepare(chosen, data, arguments, training, out)
         else:
             job = begin(chosen, data, arguments, training.changing(before), out)
+        arrived()  # what goes on may be said by another process
         tell(job.notes)
         return job
 
     with gathered(options.device):
         data = opened(taken.model, source, options.data) if isinstance(source, Source) else source
+        waiting(f"building {taken.model}")
         if options.seeds == 1:
             return outcome([finish(one(data, options.training, options.out or None), progress=progress)])
         out = broadcast_from_rank0(lambda: _parent(options.out, taken.model))

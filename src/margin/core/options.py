@@ -12,35 +12,28 @@ Averaging = float | Literal["mean"]
 Weights = list[float] | Literal["balanced"]
 
 
-COMMON: Mapping[str, tuple[str, ...]] = {
-    "run": ("seed", "device"),
-    "optimization": ("epochs", "batch_size", "optimizer", "lr", "schedule", "warmup", "clip"),
-    "regularization": ("augment", "label_smoothing", "class_weight"),
-    "start": ("init_from", "freeze"),
-    "stopping and logging": ("patience", "track", "log"),
-    "data": ("scale",),
-}
-"""The options that every help lists, by group."""
+COMMON = (
+    *("epochs", "batch_size", "optimizer", "lr", "schedule"),
+    *("augment", "patience", "init_from", "seed", "device"),
+)
+"""The options that people change, which every help lists."""
 
-RARE: Mapping[str, tuple[str, ...]] = {
-    "steps": ("max_steps", "until", "evaluate_every", "checkpoint_every"),
-    "optimizer details": (
-        "optimizer_options",
-        "decay_norms",
-        "layer_decay",
-        "schedule_options",
-        "accumulate",
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "steps and rate": (
+        *("epochs", "max_steps", "until", "patience", "optimizer", "optimizer_options", "lr"),
+        *("layer_decay", "schedule", "schedule_options", "warmup", "clip"),
     ),
-    "initialization": ("init", "init_scale"),
-    "mixing": ("mix", "mix_alpha", "confusion"),
-    "averaging": ("average", "average_start"),
-    "curriculum": ("curriculum", "pacing", "pacing_start", "pacing_end"),
-    "distillation": ("teacher",),
-    "target scaling": ("scale_targets",),
-    "processes": ("processes", "strategy", "workers", "threads"),
-    "precision": ("precision", "compile"),
+    "batches and order": (
+        *("batch_size", "accumulate", "seed", "scale", "scale_targets", "workers"),
+        *("curriculum", "pacing", "pacing_start", "pacing_end"),
+    ),
+    "loss": ("label_smoothing", "class_weight", "confusion", "teacher"),
+    "regularization": ("augment", "mix", "mix_alpha", "decay_norms", "average", "average_start"),
+    "initial weights": ("init", "init_scale", "init_from", "freeze"),
+    "where it runs": ("device", "threads", "processes", "strategy", "precision", "compile"),
+    "what is kept": ("evaluate_every", "checkpoint_every", "track", "log"),
 }
-"""The options that only the whole help lists, by group."""
+"""All options of a training, by group, as the whole help lists them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,9 +85,7 @@ def compare(first: str | Path | Run, *others: str | Path | Run) -> Comparison:
         }
         for run, own in zip(runs, terms, strict=True)
     ]
-    cells: list[tuple[str, ...]] = [
-        ("run", "model", "metric", "mean +- s.e.", "difference from the first [95 %]")
-    ]
+    cells: list[tuple[str, ...]] = [("run", "model", "metric", "mean +- s.e.", "difference [95 %]")]
     for row in document:
         for name, m in row["metrics"].items():
             apart = "" if row is document[0] else difference(m)
@@ -98,7 +96,7 @@ def compare(first: str | Path | Run, *others: str | Path | Run) -> Comparison:
         what += f", which overlap: {over}"
     if left:
         what += f"; not compared: {', '.join(left)}"
-    return Comparison(document, cells, f"{what}; differences are paired")
+    return Comparison(document, cells, f"{what}; differences are paired, from the first")
 
 
 def comparable(held: Sequence[Any]) -> tuple[list[str], list[str]]:

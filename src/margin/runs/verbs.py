@@ -24,7 +24,7 @@ from margin.runs.training import finish, open_source, prepare, reopen
 from margin.runs.user_models import choose
 
 
-# 28 parameters: what is trained on what, and the options that every help lists
+# 28 parameters: what is trained on what, and the options that every help lists, with some more
 def train(
     model: Any,
     data: Any,
