@@ -339,6 +339,7 @@ SAID = {
         ("memorized", "bad", rf"^Memorized: right for {N} ", lambda k: share(k, TRAINING)),
         ("memorized", "bad", rf"training examples, {N} \[.* of the held-out", share),
         ("memorized", "bad", rf"a gap of {N} ", gap),
+        ("right", "bad", r"^Worse than a linear model of the inputs .* Use it, or regularize this one", None),
     ],
     "a gap on either side of a tenth": [("memorized", "warn", rf"^Right for .* a gap of {N} ", gap)],
     "ignoring": [("right", "bad", rf"constant answer.*[dr]ight for {N} ", share)],

@@ -188,7 +188,12 @@ def _linear(evidence: Evidence) -> list[Sentence]:
     what = "gain in accuracy" if evidence.number(ACCURACY) else "share of its squared error taken away"
     if gain.above < 0:
         text = f"Worse than a linear model of the inputs ({what}: {gain.text})."
-        return [Sentence("right", "bad", text, "Use it, or train this one further.", (LINEAR,))]
+        todo = (
+            "Use it, or regularize this one."
+            if _once_right(evidence)
+            else "Use it, or train this one further."
+        )
+        return [Sentence("right", "bad", text, todo, (LINEAR,))]
     if gain.below <= 0:
         if gain.above > LARGE:
             text = f"Not told apart from a linear model of the inputs ({what}: {gain.text})."
