@@ -121,6 +121,19 @@ def nothing(x, seed):
     return x, torch.randint(CLASSES, (len(x),), generator=draws(seed))
 
 
+def nearly(train, test, count):
+    """Held-out rows of which the first are training rows, each moved by a millionth."""
+    moved = train[0][:count] + 1e-6 * torch.randn(count, CLASSES, generator=draws(14))
+    return torch.cat((moved, test[0][count:])), torch.cat((train[1][:count], test[1][count:]))
+
+
+def several(count, seed):
+    """Three labels an example, one of which is 1 but for a tenth that is another's."""
+    x, _ = classed(count, seed)
+    moved = torch.rand(count, CLASSES, generator=draws(seed + 20)) < 0.1
+    return x, ((x > 0.5) ^ moved).float()
+
+
 def descended(part, steps, *, wide=0, rate=0.5):
     """A linear model, or a network of one wide layer, after steps of gradient descent on its mean loss."""
     torch.manual_seed(0)
@@ -154,6 +167,7 @@ def built(kind):
     both, other = binary(600, 5), binary(200, 6)
     leaked = tuple(torch.cat((a[:31], b[31:])) for a, b in zip(train, test, strict=True))
     noise, some = nothing(train[0], 7), classed(90, 1, wrong=0.4)
+    above = Scores(SURE, (-SURE / 2,) * CLASSES)
     torch.manual_seed(0)
     if kind in DESCENDED:
         steps, options = DESCENDED[kind]
@@ -179,6 +193,10 @@ def built(kind):
         "shifted": (Scores(), (test[0] + torch.tensor([1.0, 0.0, 0.0]), test[1]), train),
         "ten": (Scores(), (test[0][:10], test[1][:10]), train),
         "thirty": (Scores(), (test[0][:30], test[1][:30]), train),
+        "five": (Scores(), (test[0][:5], test[1][:5]), train),
+        "nearly copied": (Scores(), nearly(train, test, 40), train),
+        "its own inputs": (Scores(0.5), (test[0], test[0]), (train[0], train[0]), "values"),
+        "several labels": (above, several(200, 2), several(600, 1), "multilabel"),
         "rare": (Scores(1.0, (9.0, -9.0)), rare(400, 10), rare(600, 11)),
         "one logit": (OneLogit(), other, both, "binary"),
         "one logit swapped": (OneLogit(-1.0), other, both, "binary"),
@@ -241,6 +259,13 @@ def temperature(kind):
         return np.mean(np.logaddexp.reduce(s, 1) - s[np.arange(len(y)), y])
 
     return np.exp(minimize_scalar(loss, bounds=(-4, 4), method="bounded", options={"xatol": 1e-8}).x)
+
+
+def share_of_labels(kind, label=None):
+    """The share of all labels that are answered, or of those that are 0 or 1."""
+    out, y = outputs(kind)
+    right = (out > 0) == y
+    return right.mean() if label is None else right[y == label].mean()
 
 
 def explained(kind, part="held out"):
@@ -314,6 +339,7 @@ SAID = {
         ("memorized", "bad", rf"^Memorized: right for {N} ", lambda k: share(k, TRAINING)),
         ("memorized", "bad", rf"training examples, {N} \[.* of the held-out", share),
         ("memorized", "bad", rf"a gap of {N} ", gap),
+        ("right", "bad", r"^Worse than a linear model of the inputs .* Use it, or regularize this one", None),
     ],
     "a gap on either side of a tenth": [("memorized", "warn", rf"^Right for .* a gap of {N} ", gap)],
     "ignoring": [("right", "bad", rf"constant answer.*[dr]ight for {N} ", share)],
@@ -344,6 +370,17 @@ SAID = {
     ],
     "ten": [("rests", "warn", rf"^10 held-out examples cannot tell the accuracy any better .*: {N} ", share)],
     "thirty": [("rests", "warn|unknown", rf"^30 held-out examples .* than this: {N} ", share)],
+    "five": [
+        ("right", "unknown", rf"^Not told apart from one constant answer: right for {N} ", share),
+        ("right", "unknown", r"More held-out examples", None),
+    ],
+    "nearly copied": [("rests", "warn", rf"{N} lie far nearer to a training row", lambda k: 40)],
+    "its own inputs": [("right", "good", r"^Explains ", None)],
+    "several labels": [
+        ("right", "good", rf"^Right for {N} \[.* of 600 labels in 200 held-out", share_of_labels),
+        ("memorized", "good", r"^Right for .* of the training labels, ", None),
+        ("fails", "warn", rf"^A label that is 1 is recognized for {N} ", lambda k: share_of_labels(k, 1)),
+    ],
     "rare": [
         ("right", "bad", rf"^Answers '0' to all of 400 held-out examples: right for {N} ", share),
         ("right", "bad", rf"area under the ROC curve {N}[ ).]", auroc),
@@ -389,6 +426,9 @@ NEVER = {
     "leaking": [("right|probabilities|fails|memorized", "good", ""), ("rests", "good", "equal rows")],
     "ten": [("memorized|probabilities|fails", "good", ""), ("", "", "The linear one is simpler")],
     "thirty": [("memorized|probabilities", "good", "")],
+    "five": [("right", "bad|good", ""), ("", "", "Check that labels"), ("", "", "No better")],
+    "its own inputs": [("", "", "linear model")],
+    "several labels": [("", "", "Class '")],
     "rare": [("", "", "reads nothing"), ("right", "good", ""), ("", "", "Does it read its input")],
 }  # fmt: skip
 

@@ -66,6 +66,17 @@ def test_a_recurrence_counts_the_products_of_every_step(kind):
     assert flops / FLOPS <= found <= 2 * flops / FLOPS + 200 * 40 * OVERHEAD
 
 
+def test_a_recurrence_counts_twice_as_much_backward():
+    layer, x = nn.LSTM(64, 96, batch_first=True), torch.randn(8, 200, 64)
+    products = 2 * 8 * 200 * 4 * 96 * (64 + 96) / FLOPS
+
+    def both():
+        torch.autograd.grad(layer(x)[0].sum(), tuple(layer.parameters()))
+
+    # of the first layer the inputs are not differentiated
+    assert counted(both) >= 3 * products * (1 - 64 / (3 * 160))
+
+
 def test_attention_counts_both_of_its_products_and_what_is_differentiated_the_products_of_that():
     q = torch.randn(2, 4, 128, 32, requires_grad=True)
     flops = 2 * 2 * 2 * 4 * 128 * 128 * 32

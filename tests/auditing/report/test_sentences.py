@@ -319,6 +319,8 @@ def sandwich(finding, attacked, certified, shares=(0, 0.005, 0.01, 0.025, 0.05, 
         ((0.9, 0.9, 0.89, 0.88, 0.86, 0.6), (0.9, 0.9, 0.89, 0.85, 0.5, 0.1), "good",
          "by 2 (10 % of the range) leaves at most .60 [<= .80] right, of .9; certified: .85 up to .5."),
         ((0.9, 0.9, 0.9, 0.9, 0.9, 0.9), (0.9, 0, 0, 0, 0, 0), "warn", "moves one right answer"),
+        # what is wrong without an attack needs no defense
+        ((0.4, 0.4, 0.2, 0.1, 0.0, 0.0), (0.4, 0.3, 0, 0, 0, 0), "unknown", "leaves at most .20 [<= .60]"),
     ],
 )  # fmt: skip
 def test_what_moves_it_is_the_smallest_radius_that_costs_ten_points(
@@ -450,6 +452,26 @@ def test_a_class_of_pixels_is_worse_where_images_show_it(finding):
     assert said(0.6, 0.92, None)[1].startswith("Class '1' is recognized for .8")
 
 
+def test_of_largest_loss_are_named_those_that_are_wrong_of_a_model_that_is_mostly_right(finding):
+    index, losses = torch.tensor([7, 3]), f64(2.0, 1.0)
+
+    def said(targets, predictions, accuracy=None):
+        hard = WorstExamples(index, torch.zeros(2, 3), targets, predictions, losses, None)
+        known = {} if accuracy is None else {"theory/risk.accuracy": estimate(finding, accuracy, 0.1, 0.95)}
+        return [f"{s.text} {s.todo}" for s in by(replace(audit_of(known), worst_examples=hard), "fails")]
+
+    places = {RIGHT: f64(0.75, 1.0)}
+    assert said(None, places, 0.9) == [
+        "Of largest loss: example 7 (right at 75.0% of its places). Are their labels right?"
+    ]
+    assert said(None, {RIGHT: f64(1.0, 1.0)}, 0.9) == []
+    classes = torch.tensor([0, 1]), {"class": torch.tensor([1, 1])}
+    assert said(*classes, 0.9) == ["Of largest loss: row 7 (is 0, said 1). Are their labels right?"]
+    assert said(*classes, 0.4) == []
+    values = {"value": torch.ones(2, 5)}
+    assert said(torch.zeros(2, 5), values) == ["Of largest loss: row 7, row 3. Are their targets right?"]
+
+
 def test_pixels_that_are_likely_wrong_are_named_one_an_image_with_thousands_apart(finding):
     rows = ("row", "given", "likely", "place 0", "place 1", "of example")
     columns = f64(7, 7, 0), f64(0, 0, 1), f64(1, 1, 0), f64(3, 4, 5), f64(1200, 0, 6), f64(2, 2, 1)
@@ -565,7 +587,8 @@ def stepped(finding, gain, height, best, constant=None):
         # nothing that carries over
         ((0.2, -0.1, 0.3), 1.0, 0.3, 1.1, "unknown", f"{STEP} lowers the training loss, 1"),
         # nearly all of a loss that is nothing beside a constant's
-        ((9e-7, 8e-7, 1e-6), 1e-6, 9e-7, 1.1, "good", f"{STEP} hardly lowers"),
+        ((9e-7, 8e-7, 1e-6), 1e-6, 9e-7, 1.1, "good", "The training loss, 1e-6, is next to nothing beside a"),
+        ((9e-4, 8e-4, 1e-3), 1.2e-3, 9e-4, 1.1, "good", f"{STEP} hardly lowers"),
         ((9e-7, 8e-7, 1e-6), 1e-6, 9e-7, None, "warn", f"{STEP} still lowers the training loss, 1e-6, by"),
         # on either side of .95 of a constant's
         (

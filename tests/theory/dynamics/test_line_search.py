@@ -40,7 +40,7 @@ def regression(n=40, *, seed=0, w=(0.0, 0.0, 0.0), noise=0.5):
     return Subject(model=model, test=[batch], train=[batch], task=VALUES, objective=risk(VALUES)), x, y
 
 
-@pytest.mark.parametrize("start", [1e-4, 0.3, 1.0, 50.0])
+@pytest.mark.parametrize("start", [1e-4, 0.3, 1.0, 50.0, 1e9])
 def test_of_a_quadratic_the_search_ends_at_its_minimizer(start):
     tried = line_search(lambda t: 3 - 2 * t + 5 * t * t, 3.0, 2.0, start)
     best = min(tried, key=tried.__getitem__)
@@ -88,9 +88,10 @@ def test_both_gains_are_those_of_least_squares_by_formula(w):
     gained = np.zeros(n)
     for k in range(FOLDS):
         own = part == k
-        chosen = after[:, ~own].sum(1).argmin()
+        chosen = min(after[:, ~own].sum(1).argmin(), after.sum(1).argmin())
         gained[own] = losses(w, np.flatnonzero(own)) - after[chosen, own]
     assert gradient(subject).value.item() == pytest.approx(gained.mean(), rel=1e-9)
+    assert sorted(found.gained.example.tolist()) == list(range(n))  # each is a draw of its own
 
 
 def test_batches_that_cannot_be_cut_give_the_same():
@@ -107,6 +108,30 @@ def test_batches_that_cannot_be_cut_give_the_same():
         )
         again = step_of(subject.model, [padded], subject.objective, independent=independent)
         torch.testing.assert_close(again.judged, cut.judged)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_a_few_examples_of_a_class_in_one_part_choose_no_long_step_for_it(seed):
+    """Rare labels without a signal, at their own odds: by the others alone steps would lose .005 to .02."""
+    rng = np.random.default_rng(seed)
+    x, y = torch.tensor(rng.normal(size=(24, 3))), torch.tensor(rng.random(24) < 0.08).long()
+    model = nn.Linear(3, 2).double()
+    with torch.no_grad():
+        model.weight.zero_()
+        model.bias.copy_(torch.tensor([0.0, math.log(0.08 / 0.92)]))
+    found = step_of(model, [Batch((x,), y)], risk(CLASSES))
+    least = found.height - found.judged[1].min().item()
+    assert -5e-4 < least < 0
+    assert found.gained.values.mean().item() == pytest.approx(least, rel=1e-6)
+
+
+def test_an_example_of_which_one_term_counts_is_an_example():
+    subject, _, _ = regression(8)
+    x = subject.train[0].inputs[0]
+    weight = torch.eye(2).repeat(4, 1).double()  # one of two values is missing
+    batch = Batch((x,), torch.ones(8, 2).double(), weight)
+    found = step_of(nn.Linear(3, 2).double(), [batch], subject.objective)
+    assert found.gained.example.unique().numel() == found.gained.weight.sum() == 8
 
 
 def test_noise_is_not_taken_for_a_gain_and_a_gain_is_seen():

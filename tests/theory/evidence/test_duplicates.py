@@ -17,6 +17,7 @@ from margin.engine.loop import risk
 from margin.theory.evidence.duplicates import (
     _near,
     _nearness,
+    _unusual,
     duplicates,
     leak,
     near_duplicates,
@@ -198,6 +199,35 @@ def test_near_duplicates_are_those_that_were_planted(dim: int) -> None:
     assert near_duplicates(x, train).rows.tolist() == list(range(7))
     twice = torch.cat((train, train))  # a row that is in training twice has a copy all the same
     assert near_duplicates(x, twice).rows.tolist() == list(range(7))
+
+
+def test_a_table_is_compared_in_the_units_of_its_columns() -> None:
+    """Mutant: one scale for all, by which rows that share an identifier of large numbers are copies."""
+    rng = np.random.default_rng(0)
+    train, test = (rng.normal(size=(n, 4)) * (1e4, 1, 1, 1) for n in (500, 100))
+    test[:20, 0] = train[:20, 0]
+    assert len(_near(subject_of(test, np.zeros(100), train, np.zeros(500))).rows) == 0
+    test[:5] = train[:5] + 1e-6 * rng.normal(size=(5, 4)) * (1e4, 1, 1, 1)
+    assert _near(subject_of(test, np.zeros(100), train, np.zeros(500))).rows.tolist() == list(range(5))
+
+
+def test_on_a_grid_a_row_is_no_copy_at_more_than_half_the_distance_to_the_next() -> None:
+    train = torch.arange(500.0).double()[:, None]
+    train += 1e-3 * torch.rand(500, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = train[100:107] + torch.tensor([0.4, 0.36, 0.3, 0.2, 0.1, 0.05, 0.01]).double()[:, None]
+    assert near_duplicates(x, train).rows.tolist() == [2, 3, 4, 5, 6]  # .7 / .3 is above 2, .64 / .36 below
+
+
+@pytest.mark.parametrize("slower", ["median", "mean"])
+def test_the_tail_falls_at_the_slower_of_both_rates(slower: str) -> None:
+    excess = np.array([1.0] * 9 + [2.0]) if slower == "median" else np.array([0.1] * 9 + [2.0])
+    usual = np.concatenate((np.linspace(0, 1, 90), 1 + excess))
+    tail = np.quantile(usual, 0.9)
+    beyond = usual[usual > tail] - tail
+    decay = {"median": np.median(beyond) / math.log(2), "mean": beyond.mean()}
+    assert decay[slower] == max(decay.values())
+    expected = tail + math.log(0.1 * 200 / 0.002) * decay[slower]
+    assert _unusual(torch.tensor(usual), 200) == pytest.approx(max(expected, usual.max()))
 
 
 def test_the_nearness_by_loops() -> None:

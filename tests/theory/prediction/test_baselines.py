@@ -189,6 +189,18 @@ def test_the_ridge_is_the_normal_equations_of_weighted_standardized_features():
     assert linear(subject).value.item() == pytest.approx(expected.item(), rel=1e-9)
 
 
+def test_targets_that_are_the_inputs_are_no_task_for_a_linear_model():
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    parts = [Batch((half,), half.clone()) for half in x.split(20)]
+    copying = Subject(
+        model=nn.Identity(), test=parts[:1], train=parts[1:], task=VALUES, objective=risk(VALUES)
+    )
+    with pytest.raises(NotAsked, match="the targets are the inputs, which a linear model copies"):
+        linear(copying)
+    flipped = dataclasses.replace(copying, train=[parts[1]._replace(targets=parts[1].targets.flip(1))])
+    assert linear(flipped).value.isfinite().all()
+
+
 def test_what_only_depth_can_do_shows_and_what_is_linear_does_not():
     found = linear(linear_demo())
     assert found.printed[0].item() > 0.35

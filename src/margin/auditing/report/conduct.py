@@ -12,7 +12,7 @@ from margin.auditing.report.evidence import (
     difference,
     rounded,
 )
-from margin.auditing.report.performance import LINEAR, MEMORIZED, right
+from margin.auditing.report.performance import HALF, LINEAR, MEMORIZED, right, terms_of
 from margin.auditing.report.table import elements
 from margin.figures.digits import figures
 from margin.theory.dynamics.finished import last_stretch
@@ -85,7 +85,10 @@ def _fallen(evidence: Evidence) -> list[Sentence]:
     below_half = next((i for i in range(1, len(parts)) if parts[i].value < 0.5 <= clean), None)
     if below_half is not None and below_half != place:
         text += f", by {rounded(float(eps[below_half]), 3)} under half"
-    todo = "Train with --rule pgd, or keep its inputs from who may change them." if level != "good" else ""
+    if clean < HALF:  # it is wrong without an attack
+        return [Sentence("moves", "unknown", f"{text}{certified}.", "", (SANDWICH,))]
+    how = "Train with --rule pgd" if evidence.is_run else "Train on attacked inputs (margin train --rule pgd)"
+    todo = f"{how}, or keep its inputs from who may change them." if level != "good" else ""
     return [Sentence("moves", level, f"{text}{certified}.", todo, (SANDWICH,))]
 
 
@@ -125,8 +128,9 @@ def memorized(evidence: Evidence) -> list[Sentence]:
 
 def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -> Sentence:
     classes = evidence.findings[MEMORIZED].range[0] == -1  # a gap of shares, not of R^2
-    what = "right for" if classes else "explains"
-    parts = f"{what} {training.text} of the training examples, {held.text} of the held-out ones"
+    parts = (
+        f"right for {training.text} of the training {terms_of(evidence)}, {held.text} of the held-out ones"
+    )
     if not classes:
         parts = f"explains {training.text} of the training targets' variance, {held.text} held out"
     parts += f": a gap of {gap.text}."
@@ -207,6 +211,8 @@ def _step(evidence: Evidence) -> list[Sentence]:
         todo = "Check the learning rate and the scale of the inputs."
         return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
     text = f"One gradient step hardly lowers {loss}: by {gain.text} on examples left out of the step."
+    if constant is not None and height < TINY * constant:  # a step may take away most of next to nothing
+        text = f"{capital(alone)}, is next to nothing beside a constant's, {rounded(constant, 3)}."
     text = text if height else "The training loss is 0."
     return [Sentence("trained", asserted("good", [gain]), text, "", (GRADIENT,))]
 

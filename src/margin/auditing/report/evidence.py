@@ -26,7 +26,7 @@ LEVELS: tuple[Level, ...] = ("bad", "warn", "good", "unknown")
 WELL = ("The split cut through no group", "No shift was found", "Every error over")
 """What a remark says that asks for nothing, or that the refuted premise says again."""
 
-PERHAPS = ("repeat by chance", "they may be")
+PERHAPS = ("repeat by chance",)
 """What a remark says that may be nothing."""
 
 

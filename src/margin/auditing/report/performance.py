@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from margin.auditing.asking.worst_examples import RIGHT
 from margin.auditing.report.evidence import (
     Evidence,
     Level,
@@ -16,6 +17,8 @@ from margin.auditing.report.evidence import (
     rounded,
 )
 from margin.auditing.report.plots import examples
+from margin.auditing.subject.outputs import TERMS
+from margin.core.tasks import MULTILABEL
 from margin.theory.prediction.failures import gravest, shown_count
 
 ACCURACY, RECALL, R2, RMSE = (
@@ -50,6 +53,9 @@ LARGE = 0.1
 FAR_FROM_ONE = 1.2
 """Factor between a temperature and 1 from which the probabilities are not those that fit."""
 
+MOST_SHOWN = 4
+"""Targets of one example that are written out beside what was answered."""
+
 LABEL_ORDER = "theory/behavior.label_order"
 MEMORIZED, SHIFT = "theory/memorization.accuracy", "theory/evidence.shift"
 RANKED = "theory/ranking.auroc"
@@ -81,7 +87,7 @@ def right(evidence: Evidence) -> list[Sentence]:
 def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
     confusion = evidence.curve(RECALL, "confusion")
     held_out = evidence.held_out
-    if _has_places(evidence) and confusion is not None:
+    if has_several_labels(evidence) and confusion is not None:
         held_out = f"{float(confusion.sum()):,.0f} labels in {held_out}"
     share = f"right for {accuracy.text} of {held_out}"
     names = _class_names(evidence, confusion)
@@ -108,10 +114,15 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
     if gain.above < 0:
         text = f"R{share[1:]}, fewer than one constant answer: {constant} (difference {gain.text})"
         return Sentence("right", "bad", f"{text}{_once_right(evidence)}.", LABELS, wrong)
+    if gain.below <= 0 and gain.value > LARGE:
+        text = f"Not told apart from one constant answer: r{share[1:]}, the constant for {constant}"
+        text += f" (difference {gain.text})."
+        return Sentence("right", "unknown", text, "More held-out examples.", claims)
     if gain.below <= 0:
         text = f"No better than one constant answer: r{share[1:]}, the constant for {constant}"
         text += f" (difference {gain.text}){_once_right(evidence)}."
-        return Sentence("right", "bad", text, LABELS, wrong)
+        unlearned = evidence.number(MEMORIZED, "training") is not None and not _once_right(evidence)
+        return Sentence("right", "bad", text, CONSTANT_TODO if unlearned else LABELS, wrong)
     linear = evidence.number(LINEAR)
     level = "warn" if accuracy.above < HALF or (linear and linear.above < -LARGE) else "good"
     text = f"R{share[1:]}; one constant answer for {constant}."
@@ -125,7 +136,7 @@ def _once_right(evidence: Evidence) -> str:
         return ""
     if evidence.number(ACCURACY) is None:
         return f", though {training.text} of the training targets' variance is explained"
-    return f", though for {training.text} of the training examples"
+    return f", though for {training.text} of the training {terms_of(evidence)}"
 
 
 def _moved_inputs(evidence: Evidence) -> list[Sentence]:
@@ -135,7 +146,7 @@ def _moved_inputs(evidence: Evidence) -> list[Sentence]:
     remarks = [s.text for s in remarked(evidence, "right", (SHIFT,)) if s.level == "warn"]
     if not (training and held and gap and remarks) or gap.below <= 0 or gap.value <= LARGE:
         return []
-    text = f"Right for {training.text} of the training examples, {held.text} of the held-out ones"
+    text = f"Right for {training.text} of the training {terms_of(evidence)}, {held.text} of the held-out ones"
     if evidence.number(ACCURACY) is None:
         text = f"Explains {training.text} of the training targets' variance, {held.text} held out"
     todo = "Train on examples like those that it will meet, or undo the shift."
@@ -162,8 +173,9 @@ def _values(evidence: Evidence, explained: Number) -> Sentence:
     if explained.below <= 0:
         text = f"Not told apart from always answering the mean: R^2 is {explained.text}{off}"
         text += f"{_once_right(evidence)}."
-        return Sentence("right", "bad", text, "More held-out examples, or a better model.", claims)
-    level: Level = "warn" if explained.above < HALF else "good"
+        level: Level = "unknown" if explained.value > LARGE else "bad"
+        return Sentence("right", level, text, "More held-out examples, or a better model.", claims)
+    level = "warn" if explained.above < HALF else "good"
     text = f"Explains {explained.text} of the targets' variance (R^2){off}."
     return Sentence("right", asserted(level, [explained, typical]), text, "", claims)
 
@@ -176,7 +188,12 @@ def _linear(evidence: Evidence) -> list[Sentence]:
     what = "gain in accuracy" if evidence.number(ACCURACY) else "share of its squared error taken away"
     if gain.above < 0:
         text = f"Worse than a linear model of the inputs ({what}: {gain.text})."
-        return [Sentence("right", "bad", text, "Use it, or train this one further.", (LINEAR,))]
+        todo = (
+            "Use it, or regularize this one."
+            if _once_right(evidence)
+            else "Use it, or train this one further."
+        )
+        return [Sentence("right", "bad", text, todo, (LINEAR,))]
     if gain.below <= 0:
         if gain.above > LARGE:
             text = f"Not told apart from a linear model of the inputs ({what}: {gain.text})."
@@ -287,8 +304,11 @@ def _class(evidence: Evidence) -> list[Sentence]:
     worst, row = known[place], occurring[place]
     name = worst.label.removeprefix("class ")
     of = (int(hits[row]), int(counts[row]))
-    if _chance(*(_trials(worst) if _has_places(evidence) else of), accuracy.value) * len(known) > RARE:
-        text = f"No class is told apart as worse; the lowest recall is {worst.text}, of {name!r}."
+    several = has_several_labels(evidence)
+    one_of_many = evidence.audit.facts.get("task") == MULTILABEL.name  # its classes are 0 and 1 of any label
+    if _chance(*(_trials(worst) if several else of), accuracy.value) * len(known) > RARE:
+        called = f"labels that are {row}" if one_of_many else repr(name)
+        text = f"No class is told apart as worse; the lowest recall is {worst.text}, of {called}."
         known_well: Level = "good" if worst.below > HALF else "unknown"
         return [Sentence("fails", asserted(known_well, [worst]), text, "", (RECALL,))]
     names = _class_names(evidence, confusion)
@@ -297,15 +317,22 @@ def _class(evidence: Evidence) -> list[Sentence]:
     taken = f", mostly as {names[int(wrong.argmax())]!r}" if wrong.max() > HALF * wrong.sum() else ""
     missed = int(counts[row] - hits[row])
     share = f"{missed:,} of {int(counts[row]):,} missed{taken}"
-    text = f"Class {name!r} is recognized for {worst.text}: {share}."
+    called = f"A label that is {row}" if one_of_many else f"Class {name!r}"
+    text = f"{called} is recognized for {worst.text}: {share}."
     level: Level = "bad" if worst.above < HALF else "warn"
     return [Sentence("fails", level, text, "More examples of it, or a look at its rows.", (RECALL,))]
 
 
-def _has_places(evidence: Evidence) -> bool:
-    """Whether an example has a class at each of several places: pixels, tokens."""
+def has_several_labels(evidence: Evidence) -> bool:
+    """Whether an example has several labels: one at each of its places, pixels or tokens, or many at once."""
     hard = evidence.audit.worst_examples
-    return hard is not None and hard.targets is None
+    several = evidence.audit.facts.get("task") in (MULTILABEL.name, TERMS)
+    return several or (hard is not None and hard.targets is None)
+
+
+def terms_of(evidence: Evidence) -> str:
+    """What a share of right answers is of: examples, or their labels."""
+    return "labels" if has_several_labels(evidence) else "examples"
 
 
 def _trials(share: Number) -> tuple[int, int]:
@@ -359,15 +386,24 @@ def _mislabeled(evidence: Evidence) -> list[Sentence]:
 def _rows(evidence: Evidence) -> list[Sentence]:
     """The rows of largest loss, and what is said of them."""
     hard = evidence.audit.worst_examples
-    if hard is None or not len(hard):
+    accuracy = evidence.number(ACCURACY)
+    if hard is None or not len(hard) or (accuracy is not None and accuracy.value < HALF):
         return []
+    what = "labels" if accuracy else "targets"
+    todo = f"Are their {what} right?"
     shown = examples(hard, evidence.audit.class_names, evidence.audit.span)
     if hard.targets is None:
-        named = enumerated((f"example {e.index:,} ({e.prediction})" for e in shown[:3]), 3)
-        return [Sentence("fails", "unknown", f"Of largest loss: {named}.", "Are their labels right?", ())]
+        shares = hard.predictions.get(RIGHT, hard.losses.new_zeros(len(hard))).tolist()
+        odd = [e for e, share in zip(shown, shares, strict=True) if share < 1]
+        named = enumerated((f"example {e.index:,} ({e.prediction})" for e in odd[:3]), 3)
+        return [Sentence("fails", "unknown", f"Of largest loss: {named}.", todo, ())] if odd else []
     pairs = zip(shown, hard.losses.isfinite().tolist(), strict=True)
     wrong = [e for e, finite in pairs if finite and e.target != e.prediction.partition(" (")[0]]
     if not wrong:
         return []
-    named = enumerated((f"row {e.index} (is {e.target}, said {e.prediction})" for e in wrong[:3]), 3)
-    return [Sentence("fails", "unknown", f"Of largest loss: {named}.", "Are their labels right?", ())]
+    many = hard.targets.ndim > 1 and hard.targets[0].numel() > MOST_SHOWN
+    named = enumerated(
+        (f"row {e.index}" + ("" if many else f" (is {e.target}, said {e.prediction})") for e in wrong[:3]),
+        3,
+    )
+    return [Sentence("fails", "unknown", f"Of largest loss: {named}.", todo, ())]

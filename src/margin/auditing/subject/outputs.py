@@ -273,7 +273,9 @@ def _are_one_hot(targets: Tensor) -> bool:
 
 def _inferred(outputs: Tensor, targets: Tensor | None, assumed: list[str]) -> str:
     if targets is None:
-        raise ValueError("state the task: without targets it cannot be inferred")
+        raise ValueError(
+            "state the task: without targets it cannot be inferred; of an autoencoder give (x, x)"
+        )
     form = _form(outputs, targets)
     if form == MULTILABEL.name:
         what = "several labels an example" if targets.ndim == 2 else "a label 0 or 1 at each place"

@@ -53,7 +53,7 @@ class Step(NamedTuple):
         height: The mean loss before it.
         best: By how much the best step along the whole gradient lowers it.
         gained: By how much a step lowers the loss of terms whose examples gave no part of its gradient, at
-            the rate that is best for the other parts.
+            the rate that is best for the other parts, or for all if that is smaller.
         tried: The rates of the line search, increasing from 0, and the mean loss after a step of each.
         judged: The rates of the cross-validation, increasing, and the mean loss of the left-out examples.
         failure: Why there are no numbers; "".
@@ -244,8 +244,11 @@ def _validated(
     sums = torch.stack([torch.stack([terms.values @ terms.weight for terms in fold]) for fold in found])
     gained, first = [], 0
     for k, (was, fold) in enumerate(zip(before, found, strict=True)):
-        # chosen by the other parts: what judges a rate has no say in it
-        chosen = int((sums.sum(0) - sums[k]).nan_to_num(math.inf).argmin())
+        # chosen by the other parts: what judges a rate has no say in it, but for longer steps than are best
+        # for all, which the others prefer just where this part is what speaks against them
+        chosen = min(
+            int(losses.nan_to_num(math.inf).argmin()) for losses in (sums.sum(0) - sums[k], sums.sum(0))
+        )
         gained.append(Terms(was.values - fold[chosen].values, was.weight, was.example + first))
         first += int(was.example.max()) + 1
     joined = Terms(*(torch.cat(column) for column in zip(*gained, strict=True)))
@@ -280,7 +283,8 @@ def loss_of_a_constant(subject: Subject, batches: Sequence[Batch]) -> float | No
 def gradient(subject: Subject, *, examples: int | None = DRAWN, memory: int = MEMORY) -> Finding:
     """By how much a gradient step lowers the training loss of examples that gave no part of its gradient.
 
-    By cross-validation in four parts, at the rate that is best for the others. About 0: what is left of the
+    By cross-validation in four parts, at the rate that is best for the others, or for all if that is
+    smaller. About 0: what is left of the
     gradient is the noise of single examples, or the loss cannot fall along it. A long flat valley looks so
     too: a step is only as good as the gradient's direction. The interval is Hall's of a mean of skewed
     differences, paired over the examples.

@@ -240,9 +240,8 @@ def linear(subject: Subject, *, seed: int = 0) -> Finding:
         seed: Of the drawing and of the projection.
 
     Raises:
-        NotAsked: An example has several targets, an input is not finite, the training part has one class,
-        or a
-            linear model of so many weights takes too long.
+        NotAsked: An example has several targets, or its inputs for targets, an input is not finite, the
+            training part has one class, or a linear model of so many weights takes too long.
 
     Reference: Hastie, Tibshirani and Friedman 2009, Sections 3.4.1 and 4.4 (the two linear models); Charikar,
         Chen and Farach-Colton 2002 (the projection).
@@ -252,6 +251,8 @@ def linear(subject: Subject, *, seed: int = 0) -> Finding:
     # The inputs that are drawn are held at once, before their projection.
     most = min(MOST_EXAMPLES, MOST_NUMBERS // features, 5 * MOST_NUMBERS // width)
     found = sample_examples(subject.train, max(most, 1), seed=seed)
+    if all(b.targets is not None and torch.equal(b.inputs[0], b.targets) for b in found.batches):
+        raise NotAsked("the targets are the inputs, which a linear model copies")
     sketch = Sketch(width, seed) if width > features else None
     X, y, w = _rows(found.batches, sketch)
     fitted = (_logistic if has_labels(subject) else _ridge)(X, y, w)
