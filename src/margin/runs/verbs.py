@@ -158,8 +158,12 @@ def resume(
     """
     named = {"epochs": epochs, "max_steps": max_steps, "patience": patience, "device": device}
     with by_argument():
-        job = reopen(run_of(run, model), data, _options(training, named))
-        return finish(job, progress=notebook_progress())
+        before = run_of(run, model)
+        job = reopen(before, data, _options(training, named))
+        try:
+            return finish(job, progress=notebook_progress())
+        finally:
+            before.refresh()
 
 
 def _options(training: Training | None, named: Mapping[str, Any]) -> Training:
@@ -185,7 +189,7 @@ def by_argument() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        if type(error.args[0]) is str and len(error.args) == 1:  # not what the system says: it has a number
+        if [type(one) for one in error.args] == [str]:  # not what the system says: it has a number
             error.args = (renamed(error.args[0]),)
         raise
 

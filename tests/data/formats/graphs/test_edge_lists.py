@@ -148,3 +148,18 @@ def test_a_mark_of_comments_in_a_text_is_none(tmp_path: Path, refused) -> None:
         (tmp_path / name).write_text(text)
         with refused(name, "an edge a line", "networkx.write_edgelist"):
             load_edges(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ["gexf", "net", "graphml", "gml"])
+def test_what_a_format_writes_of_itself_is_no_feature(tmp_path: Path, ending: str) -> None:
+    """GEXF numbers edges and repeats the names of nodes, Pajek numbers nodes."""
+    graph = nx.Graph(CLUBS.edges(data=True))
+    nx.set_node_attributes(graph, {node: CLUBS.nodes[node]["club"] for node in graph}, "club")
+    path = tmp_path / f"k.{ending}"
+    {"gexf": nx.write_gexf, "net": nx.write_pajek, "graphml": nx.write_graphml, "gml": nx.write_gml}[ending](
+        graph, path
+    )
+    tables = open_data(path, {"target": "club"}).encoding["tables"]
+    assert [column["name"] for column in tables["edge_columns"]] == ["weight"]
+    names = {column["name"] for column in tables["columns"]}
+    assert names <= ({"x", "y", "shape"} if ending == "net" else set())

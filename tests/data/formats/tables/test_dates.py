@@ -1,5 +1,6 @@
 """Dates as features, against the parts that pandas takes of them, and missing cells that are features too."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,27 @@ def test_new_rows_may_lack_cells_where_the_training_did() -> None:
     assert (row["age is missing"], row["cabin is missing"], row["cabin=A"], row["cabin=B"]) == (1, 1, 0, 0)
     assert row["fare"] == pytest.approx(frame["fare"].mean(), rel=1e-5)  # it lacked none: the mean alone
     assert row["sold: days since 1970"] == pytest.approx(parts(frame["sold"]).iloc[:, 0].mean(), rel=1e-6)
+
+
+def test_numbers_in_a_column_of_objects_are_numbers(refused) -> None:
+    """As rows of mixed types leave them, and as databases give them; of times apart none is a category."""
+    exact = [Decimal("1.5"), Decimal("2.25"), None] * 20
+    frame = pd.DataFrame(
+        {
+            "a": exact,
+            "b": pd.Series([np.int64(3), np.float32(4.5), 5] * 20, dtype=object),
+            "c": pd.Series([np.bool_(True), np.bool_(False)] * 30, dtype=object),
+            "y": ["p", "q"] * 30,
+        }
+    )
+    data = only_train(frame, missing="indicate")
+    assert [record["kind"] for record in data.encoding["columns"]] == ["number", "number", "boolean"]
+    found = features(data)
+    np.testing.assert_array_equal(found["a"], np.where(frame["a"].isna(), 1.875, frame["a"].astype(float)))
+    np.testing.assert_array_equal(found["b"], [3, 4.5, 5] * 20)
+    np.testing.assert_array_equal(found["c"], [1, 0] * 30)
+    with refused("column 'd'", "got Duration"):
+        only_train(frame.assign(d=pd.to_timedelta([1, 2] * 30, "h")))
 
 
 def test_a_date_in_words() -> None:
