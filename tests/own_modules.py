@@ -1,5 +1,7 @@
 """Modules as users of PyTorch write them: of no package, without a word about this one."""
 
+import typing
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -87,6 +89,108 @@ class Counting(nn.Module):
             self.seen += len(x)
             self.mean = 0.9 * self.mean + 0.1 * x.mean(0).detach()
         return self.layer(x - self.mean)
+
+
+class Sized(nn.Module):
+    def __init__(self, in_features, num_classes, width=8):
+        super().__init__()
+        self.body = nn.Linear(in_features, width)
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, x):
+        return self.head(F.relu(self.body(x)))
+
+
+class HandedOn(Sized):
+    """Hands on what it is given, as subclasses do."""
+
+    def __init__(self, *args, extra=1, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.extra = extra
+
+
+class BehindAStar(Sized):
+    def __init__(self, *, in_features, num_classes, width=4):
+        super().__init__(in_features, num_classes, width)
+
+
+class ByPlace(Sized):
+    def __init__(self, in_features, num_classes, /, width=4):
+        super().__init__(in_features, num_classes, width)
+
+
+class Squeezed(Values):
+    def forward(self, x):
+        return self.layers(x).squeeze()
+
+
+class Linear(nn.Module):
+    def __init__(
+        self,
+        in_features,
+        num_classes,
+        sizes: typing.Tuple[int, int] = (3, 4),  # noqa: UP006
+        nested=((1, 2), (3,)),
+    ):
+        super().__init__()
+        if not (isinstance(sizes, tuple) and isinstance(nested, tuple) and isinstance(nested[0], tuple)):
+            raise TypeError("a tuple has become a list")
+        self.layer = nn.Linear(in_features, num_classes)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class RaisingInTraining(Linear):
+    def forward(self, x):
+        print("forward")
+        if self.training:
+            raise RuntimeError("only in training")
+        return super().forward(x)
+
+
+class Printing(Linear):
+    def forward(self, x):
+        print("forward")
+        return super().forward(x)
+
+
+class Lazy(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.layer = nn.LazyLinear(num_classes)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class OneLogit(Values):
+    pass
+
+
+class WithCode(Autoencoder):
+    def forward(self, x):
+        code = self.encoder(x)
+        return self.decoder(code), code
+
+
+class Focal(nn.Module):
+    """The focal loss of a batch; ``gamma`` is kept, ``hidden`` is not."""
+
+    def __init__(self, gamma=2.0, hidden=None):
+        super().__init__()
+        self.gamma = gamma
+        if hidden is None:
+            self.hidden = None
+
+    def forward(self, outputs, labels):
+        log_p = outputs.log_softmax(1).gather(1, labels[:, None]).squeeze(1)
+        return (-((1 - log_p.exp()) ** self.gamma) * log_p).mean()
+
+
+def over_the_batch(outputs, labels):
+    """A mean over the batch that is as long as two examples of two classes."""
+    return (outputs.softmax(1) - F.one_hot(labels, outputs.shape[1])).square().mean(0)
 
 
 def build():

@@ -1,5 +1,6 @@
 """One's own module is trained as an entry is: named, built by the data's spec, recorded, found again."""
 
+import json
 import os
 import subprocess
 import sys
@@ -213,7 +214,138 @@ def test_a_default_that_changes_later_is_not_looked_up_again() -> None:
     assert build(in_features=4, num_classes=3).body.out_features == 16
 
 
+@pytest.mark.parametrize("name", ["HandedOn", "BehindAStar", "ByPlace"])
+def test_the_data_dictate_to_every_kind_of_parameter(name: str) -> None:
+    run = margin.train(f"own_modules:{name}", "iris", {"width": 7}, QUICK, out="r")
+    assert run.record["recipe"]["spec"] == {"in_features": 4, "num_classes": 3}
+    assert margin.load("r").model.body.weight.shape == (7, 4)
+    if name == "HandedOn":
+        assert run.record["recipe"]["options"] == {"extra": 1, "width": 7}
+
+
+def test_a_file_may_be_called_as_a_model_of_the_catalog_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """mlp:values is a head, mlp:Net the class in mlp.py."""
+    (tmp_path / "mlp.py").write_text("from own_modules import Classes as Net\n")
+    assert main(["train", "mlp:Net", "iris", "--epochs", "1", "--out", "r"]) == 0
+    assert Run("r").record["own"]["file"] == own_modules.__file__
+    assert main(["predict", "r", "iris"]) == 0
+    assert main(["train", "mlp:values", "noisy-linear", "--epochs", "1", "--out", "head"]) == 0
+    capsys.readouterr()
+    assert main(["train", "lstm:Net", "iris"]) == 2
+    assert "no module 'lstm' here" in (told := capsys.readouterr().err)
+    assert "of the catalog there are lstm, lstm:values, lstm:tokens, lstm:series" in told
+
+
+def test_what_a_module_prints_is_no_part_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "own_modules:Printing", "iris", "--epochs", "1"]
+    assert main([*words, "--out", "r", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["run"] == "r" and "forward" in told.err
+    here = str(Path(own_modules.__file__).parent)
+    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "margin", *words, "--processes", "2", "--out", "two", "--json"]
+    both = subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert json.loads(both.stdout)["metrics"] == pytest.approx(json.loads(told.out)["metrics"], abs=1e-5)
+
+
+def test_what_fails_in_another_process_is_one_line_too() -> None:
+    here = str(Path(own_modules.__file__).parent)
+    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
+    for count in ("1", "2"):
+        words = ["train", "own_modules:RaisingInTraining", "iris", "--processes", count, "--out", "r" + count]
+        command = [sys.executable, "-m", "margin", *words]
+        ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+        assert ended.returncode == 2
+        assert "margin: own_modules:RaisingInTraining raised RuntimeError: only in training" in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_a_squeezed_batch_of_one_is_found_before_the_first_step() -> None:
+    with pytest.raises(ValueError, match=r"one number a target, .*; squeeze\(\) drops a batch of one"):
+        margin.train(own_modules.Squeezed, "noisy-linear", training=QUICK, out="r")
+
+
+def test_lists_of_a_record_are_the_tuples_that_they_stand_for() -> None:
+    run = margin.train(own_modules.Linear, "iris", {"sizes": (7, 8)}, QUICK, out="r")
+    assert run.record["recipe"]["options"]["sizes"] in ([7, 8], (7, 8))
+    assert margin.load("r").model.layer.weight.shape == (3, 4)
+    assert main(["train", "own_modules:Linear", "iris", "--model.sizes", "[5,6]", "--epochs", "1"]) == 0
+    assert margin.resume("r", epochs=3).history[-1]["step"] > run.history[-1]["step"] // 2
+
+
+def test_a_run_that_was_resumed_is_read_anew() -> None:
+    x, y = load_iris(return_X_y=True)
+    run = margin.train(own_modules.build, (x, y), training=QUICK, out="r")
+    before = len(run.history)
+    again = margin.resume(run, (x, y), epochs=6)
+    assert len(run.history) == len(again.history) > before
+    assert len(margin.predict(run, x[:3])) == 3
+    assert run.metrics == again.metrics
+
+
+def test_one_logit_is_trained_by_torchs_loss_of_it() -> None:
+    """Labels are numbers to it, and there are two of them."""
+    one = margin.train(own_modules.OneLogit, "breast-cancer", task="binary", epochs=2, out="task")
+    own = margin.train(
+        own_modules.OneLogit,
+        "breast-cancer",
+        task="binary",
+        objective=nn.BCEWithLogitsLoss(),
+        epochs=2,
+        out="own",
+    )
+    assert own.metrics == pytest.approx(one.metrics, rel=1e-5)
+    with pytest.raises(ValueError, match="the task binary must have two classes: iris has 3"):
+        margin.train(own_modules.OneLogit, "iris", task="binary", out="three")
+
+
+def test_an_array_without_labels_trains_an_autoencoder_of_ones_own() -> None:
+    x = load_iris(return_X_y=True)[0]
+    run = margin.train(own_modules.Autoencoder, x, training=QUICK, out="r")
+    assert run.record["own"]["task"] == "reconstruction"
+    for model, message in (
+        (own_modules.WithCode, "must return one tensor: got tuple"),
+        (own_modules.Lazy, "needs classes as targets: .* has none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            margin.train(model, x, training=QUICK, out="s")
+    for model in (own_modules.Lazy, own_modules.Lazy(3)):
+        with pytest.raises(ValueError, match=r"layer\.weight is of a lazy layer"):
+            margin.train(model, "iris", training=QUICK, out="s")
+
+
 # losses
+
+
+def test_an_instance_of_a_loss_is_the_one_that_is_minimized() -> None:
+    run = margin.train(own_modules.Classes, "iris", training=QUICK, objective=own_modules.Focal(5.0), out="r")
+    assert run.record["own"]["loss_options"] == {"gamma": 5.0}
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 2, 1])
+    own = loss_of("own_modules:Focal", {"gamma": 5.0})(x, y).mean()
+    torch.testing.assert_close(own, own_modules.Focal(5.0)(x, y))
+    for loss, message in (
+        (own_modules.Focal(2.0, "x"), "own_modules:Focal keeps no 'hidden'; write self.hidden = hidden"),
+        (nn.CrossEntropyLoss(reduction="sum"), "CrossEntropyLoss of reduction='sum'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            margin.train(own_modules.Classes, "iris", training=QUICK, objective=loss, out="s")
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("own_modules:over_the_batch", r"the loss of each example, \(N, ...\): of 1 examples got \(2,\)"),
+        ("torch.nn:MSELoss", "Using a target size"),
+        ("torch.nn:L1Loss", "Using a target size"),
+    ],
+)
+def test_a_loss_of_two_classes_is_not_taken_for_one_of_two_examples(objective: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        margin.train(
+            own_modules.Classes, "breast-cancer", training=QUICK, objective=objective, batch_size=2, out="r"
+        )
 
 
 @pytest.mark.parametrize(

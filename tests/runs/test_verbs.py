@@ -15,7 +15,7 @@ import margin
 import own_modules
 from margin import Training
 from margin.core.options import COMMON
-from margin.runs.verbs import renamed
+from margin.runs.verbs import by_argument, renamed
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +132,8 @@ def test_errors_name_arguments() -> None:
     with pytest.raises(FileNotFoundError) as missing:
         margin.train("mlp", "nowhere.csv", out="s")
     assert "--" not in str(missing.value)
+    with pytest.raises(ValueError, match=r"^$"), by_argument():
+        raise ValueError  # of the user's own code, without a word
 
 
 @pytest.mark.parametrize(

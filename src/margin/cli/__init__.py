@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from typing import NamedTuple
 
 from margin.cli.output import discard, open_closed, say, speaks, tell_result
@@ -109,7 +110,10 @@ def _guarded(name: str, words: list[str]) -> int:
     try:
         function = resolve(f"margin.cli.{COMMANDS[name].target}")
         plain = [word for word in words if word != "--json"]
-        result = call(function, plain, f"margin {name}") if COMMANDS[name].typed else function(plain)
+        asks = {"-h", "--help"} & {*words}
+        # a module of the user's own may print: of a JSON document it would be a part
+        with redirect_stdout(sys.stderr) if "--json" in words and not asks else nullcontext():
+            result = call(function, plain, f"margin {name}") if COMMANDS[name].typed else function(plain)
         return show(result, as_json="--json" in words) if speaks() else result.status
     except KeyboardInterrupt as stopped:
         _say(f"interrupted; {stopped}" if str(stopped) else "interrupted")

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal, TypeVar
 
-from margin.core.hints import describe_type, fits
+from margin.core.hints import describe_type, fits, with_tuples
 
 PACKAGES = (
     "math",
@@ -536,8 +536,7 @@ def call_with(
 def _as_annotated(value: Any, hint: Any) -> Any:
     if type(value).__module__ == "numpy" and not getattr(value, "shape", (1,)):
         value = value.item()  # a record keeps Python's numbers
-    # YAML and JSON know no tuples: a list stands for one
-    return tuple(value) if isinstance(value, list) and "tuple[" in str(hint) else value
+    return with_tuples(value, hint)
 
 
 def completed(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:

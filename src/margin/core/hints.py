@@ -34,6 +34,23 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if hint in (bool, str) else True
 
 
+def with_tuples(value: Any, hint: Any) -> Any:
+    """A value of YAML or JSON, which know no tuples, with those for which its lists stand."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if not isinstance(value, list):
+        return value
+    if isinstance(hint, str):
+        return tuple(value) if "tuple[" in hint else value
+    if origin in (typing.Union, types.UnionType):
+        ordered = sorted(parts, key=lambda part: typing.get_origin(part) is not tuple)
+        found = ((with_tuples(value, part), part) for part in ordered)
+        return next((one for one, part in found if fits(one, part)), value)
+    if hint is tuple or origin is tuple:
+        each = parts if len(parts) == len(value) and ... not in parts else [*parts[:1], hint][:1] * len(value)
+        return tuple(map(with_tuples, value, each))
+    return [with_tuples(item, parts[0]) for item in value] if origin is list else value
+
+
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 SIGNS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
 

@@ -7,6 +7,7 @@ each example by itself (``torch.vmap``), of whose values the batch's must be the
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ from margin.core.tasks import Task
 from margin.core.user_modules import is_nameable, name_of, named_object, reported
 
 Loss = Callable[[Any, Tensor], Tensor]
+
+FORMER = ("size_average", "reduce")
+"""Arguments of torch's losses that ``reduction`` has replaced; they keep no attribute."""
 
 RECONSTRUCTION = Task(
     "reconstruction",
@@ -48,13 +52,22 @@ def recorded_loss(loss: Any) -> tuple[str, dict[str, Any]]:
         )
     options: dict[str, Any] = {}
     if isinstance(loss, nn.Module):
-        for name in inspect.signature(target).parameters:
+        for name, parameter in inspect.signature(target).parameters.items():
+            if not hasattr(loss, name) and name not in FORMER:
+                raise ValueError(
+                    f"an objective must be made again from its attributes: {name_of(target)} keeps no "
+                    f"{name!r}; write self.{name} = {name} in its constructor, or a function in a file"
+                )
             value = getattr(loss, name, None)
             if isinstance(value, Tensor):
                 value = value.tolist()
-            if value is not None:
+            if value is not None or parameter.default is not None:
                 options[name] = value
-        plain = (bool, int, float, str, list)
+        if options.get("reduction") == "sum":
+            raise ValueError(
+                f"the loss of a batch is the mean over its examples: got {name_of(target)} of reduction='sum'"
+            )
+        plain = (bool, int, float, str, list, type(None))
         if odd := [name for name, value in options.items() if not isinstance(value, plain)]:
             raise ValueError(
                 f"the options of an objective must be plain values: {odd[0]} of {name_of(target)} is a "
@@ -93,16 +106,37 @@ def each_term(loss: Callable[..., Any], path: str) -> Loss:
         loss.reduction = "none"  # type: ignore[assignment]
 
     def terms(outputs: Any, targets: Tensor) -> Tensor:
+        if isinstance(loss, nn.Module):
+            loss.to(outputs.device)
         with reported(path):
             found = loss(outputs, targets)
         if not isinstance(found, Tensor):
             raise ValueError(f"{path} must return a tensor: got {type(found).__name__}")
+        if found.ndim and len(found) != len(targets):
+            raise ValueError(
+                f"{path} must return one number for the batch or the loss of each example, (N, ...): of "
+                f"{len(targets)} examples got {tuple(found.shape)}"
+            )
         if found.ndim:
             return found
-        return torch.vmap(lambda one, target: loss(one[None], target[None]))(outputs, targets)
+        with reported(path):
+            return torch.vmap(lambda one, target: loss(one[None], target[None]))(outputs, targets)
 
     terms.whole = loss  # type: ignore[attr-defined]
     return terms
+
+
+def of_numbers(terms: Loss) -> Loss:
+    """A loss of each term that is given labels as numbers: one logit is read by 0 and 1."""
+
+    def real(outputs: Any, targets: Tensor) -> Tensor:
+        return terms(outputs, targets.to(outputs.dtype))
+
+    def whole(outputs: Any, targets: Tensor) -> Tensor:
+        return terms.whole(outputs, targets.to(outputs.dtype))  # type: ignore[attr-defined, no-any-return]
+
+    real.whole = whole  # type: ignore[attr-defined]
+    return real
 
 
 def check_mean(terms: Loss, path: str, outputs: Any, targets: Tensor) -> None:
@@ -117,7 +151,10 @@ def check_mean(terms: Loss, path: str, outputs: Any, targets: Tensor) -> None:
     Raises:
         ValueError: It is another; or the user's code raises.
     """
-    each = terms(outputs, targets)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Using a target size")  # torch would only warn of broadcasting
+        each = terms(outputs, targets)
+    terms(outputs[:1], targets[:1])  # a mean over the batch may be as long as it by chance
     with reported(path):
         found = terms.whole(outputs, targets)  # type: ignore[attr-defined]
     if not found.ndim and not torch.allclose(each.mean(), found, rtol=1e-3, atol=1e-6):

@@ -73,17 +73,16 @@ class BuilderError(ValueError):
         place: The last frame of the user's own code, as a traceback shows it.
     """
 
-    def __init__(self, message: str, place: str) -> None:
+    def __init__(self, message: str, place: str = "") -> None:  # a default, so that a process can send it
         super().__init__(message)
         self.place = place
 
 
 def is_user_model(name: str) -> bool:
-    """Whether a model's name is the path of a user's own object, not a head of an entry."""
+    """Whether a model's name is the path of a user's own object, mlp:Net; not a head, as mlp:values."""
     body, colon, _ = name.partition(":")
     known = {part for full in models() for part in (full, full.rpartition("/")[2])}
-    known = {one.partition(":")[0] for one in known}
-    return bool(colon and body) and body not in known and ("/" not in body or body.endswith(".py"))
+    return bool(colon and body) and name not in known and ("/" not in body or body.endswith(".py"))
 
 
 def named_object(path: str) -> Any:
@@ -126,7 +125,10 @@ def _imported(module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise ValueError(f"{module} could not be imported: it needs the module {error.name!r}") from error
-        raise ValueError(f"no module {module!r} here or among the installed packages") from None
+        short = [full.rpartition("/")[2] for full in models()]
+        heads = [name for name in short if name.startswith(f"{module}:")]
+        hint = f"; of the catalog there are {', '.join((module, *heads))}" if module in short else ""
+        raise ValueError(f"no module {module!r} here or among the installed packages{hint}") from None
 
 
 @contextmanager
@@ -143,6 +145,18 @@ def reported(what: str) -> Iterator[None]:
     except BaseException as error:  # a class of the user's may derive from it, and is no reason to end
         kind, text = type(error).__name__, str(error).partition("\n")[0]
         raise BuilderError(f"{what} raised {kind}{f': {text}' if text else ''}", _place(error)) from error
+
+
+@contextmanager
+def reported_within(what: str) -> Iterator[None]:
+    """As :func:`reported`, of work of ours that calls the user's code: what ours raises stays as it is."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, BuilderError) or not _place(error):
+            raise
+        with reported(what):
+            raise
 
 
 def _place(error: BaseException) -> str:
@@ -185,10 +199,31 @@ def source_of(target: Any) -> tuple[str, str]:
     return str(Path(file).resolve()), hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
+VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+"""``*args`` and ``**kwargs``."""
+
+
 def parameters_of(target: Any) -> list[inspect.Parameter]:
-    """The parameters of a class or function, but for ``*args`` and ``**kwargs``."""
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p for p in inspect.signature(target).parameters.values() if p.kind not in variadic]
+    """The parameters of a class or function; a class that hands on ``*args, **kwargs`` has its base's too."""
+    found: dict[str, inspect.Parameter] = {}
+    for made in _constructors(target):
+        own = inspect.signature(made).parameters.values()
+        found = {p.name: p for p in own if p.kind not in VARIADIC} | found
+    return [*found.values()]
+
+
+def _constructors(target: Any) -> list[Any]:
+    """A class, with the bases to whose constructors its own hands on what it is given; else the target."""
+    if not isinstance(target, type):
+        return [target]
+    found = [target]
+    for base in target.__mro__[1:-1]:
+        kinds = {p.kind for p in inspect.signature(found[-1]).parameters.values()}
+        if not kinds >= VARIADIC or base.__module__ == "torch.nn.modules.module":
+            break
+        if "__init__" in vars(base):
+            found.append(base)
+    return found
 
 
 PLAIN = (bool, int, float, str, type(None))
@@ -217,12 +252,14 @@ def _hint_of(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
 
 
 def _hints(target: Any) -> dict[str, Any]:
-    try:
-        # a class is asked for its own constructor, whichever subclass that is
-        init = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
-        return typing.get_type_hints(init)
-    except (NameError, TypeError, AttributeError):  # names that only a type checker has
-        return {}
+    found: dict[str, Any] = {}
+    for made in reversed(_constructors(target)):
+        try:
+            # a class is asked for its own constructor, whichever subclass that is
+            found |= typing.get_type_hints(made.__init__ if isinstance(made, type) else made)  # type: ignore[misc]
+        except (NameError, TypeError, AttributeError):  # names that only a type checker has
+            continue
+    return found
 
 
 def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> Callable[..., Any]:
@@ -248,15 +285,17 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
     if not callable(target):
         raise ValueError(f"{path} must build a torch module: it is of type {type(target).__name__}")
     empty, hints = inspect.Parameter.empty, _hints(target)
-    dictated, options = [], []
-    for p in parameters_of(target):
+    dictated, options, parameters = [], [], parameters_of(target)
+    for p in parameters:
         hint = _hint_of(p, hints)
-        if p.name in SPEC and p.kind is not p.KEYWORD_ONLY:
+        # one behind a star that has a default is the user's choice; without one only the data have it
+        if p.name in SPEC and (p.kind is not p.KEYWORD_ONLY or p.default is empty):
             if spec is None or p.name in spec or p.default is empty:
                 dictated.append(p.replace(kind=p.POSITIONAL_OR_KEYWORD, default=empty, annotation=hint))
         elif p.default is empty or (_is_plain(hint) and _is_plain(type(p.default))):
             options.append(p.replace(kind=p.KEYWORD_ONLY, annotation=hint))
     required = [p.name for p in options if p.default is empty]
+    first = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
 
     def _built(**given: Any) -> Any:
         if lacking := [name for name in required if name not in given]:
@@ -264,18 +303,35 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
                 f"{path} needs {', '.join(lacking)}, which the data do not dictate (they dictate "
                 f"{', '.join(SPEC[:5])}, ...): give {'it' if len(lacking) == 1 else 'them'} as options"
             )
+        ahead = [given.pop(name) for name in first if name in given]
         with reported(path):
-            module = target(**given)
+            module = target(*ahead, **given)
         if not _is_module(module):
             raise ValueError(
                 f"{path} must build a torch module: it returned the type {type(module).__name__}"
             )
+        check_sized(module, path)
         return module
 
     made = target if isinstance(target, type) else hints.get("return", empty)
     _built.__signature__ = inspect.Signature([*dictated, *options], return_annotation=made)  # type: ignore[attr-defined]
     _built.__doc__, _built.__name__ = _documented(target), path.rpartition(":")[2].replace(".", "_")
     return _built
+
+
+def check_sized(module: Any, path: str) -> None:
+    """Refuse a module with lazy layers, whose tensors have no size before a first batch.
+
+    Raises:
+        ValueError: It has some; the message names the first.
+    """
+    lazy = sys.modules["torch"].nn.parameter.is_lazy
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    if found := next((name for name, value in tensors if lazy(value)), ""):
+        raise ValueError(
+            f"{path} must know its sizes when it is built: {found} is of a lazy layer; take a parameter that "
+            "the data dictate (in_features, channels, ...), or hand the module over after a first call"
+        )
 
 
 def _is_module(value: Any) -> bool:
@@ -310,6 +366,8 @@ def user_entry(
         objective = "margin.engine.objectives:reconstruction"
         objective = resolve("margin.engine.objectives:reconstructing")(loss) if loss else objective
     elif loss:
+        if facts["task"] == "binary":
+            loss = resolve("margin.core.user_losses:of_numbers")(loss)
         task = replace(task, loss=loss)
     return Entry(
         name=path,

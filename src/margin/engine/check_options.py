@@ -105,7 +105,8 @@ def check_task(entry: Entry, data: Data) -> None:
         raise ValueError(f"{entry.name} takes {KINDS[entry.takes]}: {data.name} is {KINDS.get(kind, kind)}")
     kind, wanted = data.encoding.get("task", ""), targets_read(entry)
     if kind and wanted and kind != wanted:
-        such = ", ".join(islice(alternatives(entry, data), 3))
+        own = not isinstance(entry.build, str)  # a module of the user's own is of no family
+        such = "" if own else ", ".join(islice(alternatives(entry, data), 3))
         raise ValueError(
             f"{entry.name} needs {wanted} as targets: "
             + (

@@ -122,6 +122,10 @@ class Run:
             self._record = {key: value for key, value in record.items() if key != "digest"}
         return self._record
 
+    def refresh(self) -> None:
+        """Forget what was read: a resumption has written anew."""
+        self._record = self._history = self._checkpoints = None
+
     def amend(self, training: dict[str, Any]) -> None:
         """Record the options common to all trainings that a resumption goes on with."""
         record = copy.deepcopy(self.record)

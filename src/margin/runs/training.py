@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -15,7 +15,7 @@ from torch import nn
 from margin.core.catalog import Entry, check_options, completed, find, resolve, rules, sources
 from margin.core.hints import flag
 from margin.core.options import Training, newer_options
-from margin.core.user_modules import edited, is_user_model
+from margin.core.user_modules import edited, is_user_model, reported_within
 from margin.data.examples import Data
 from margin.data.files.writing import going_on
 from margin.data.open import open_data
@@ -283,7 +283,7 @@ def finish(
             return job.run
         if world().size == 1 and (job.plan.training.processes or 1) > 1:
             return spread(job, progress, hooks)
-        with going_on(_later(job)):
+        with going_on(_later(job)), _told(job.run):
             return _finished(job, progress, hooks, stop)
     finally:
         if job.lock:
@@ -297,6 +297,7 @@ def _finished(job: Job, progress: Progress | None, hooks: Sequence[Hook], stop: 
     training = plan.training
     with (
         _discarding(run, state),
+        _told(run),
         threads(training.threads),
         interruptible(stop) as interrupted,
         recording(run, training.log or ()) as copying,
@@ -320,6 +321,11 @@ def _finished(job: Job, progress: Progress | None, hooks: Sequence[Hook], stop: 
     wait()  # until the checkpoint that is judged lies there
     run.record_metrics(plan.evaluate_held_out(load(run).to(device_of(state.model))))
     return run
+
+
+def _told(run: Run) -> AbstractContextManager[None]:
+    """A context in which what a user's own module raises is told in one line."""
+    return reported_within(run.record["recipe"]["model"]) if run.record.get("own") else nullcontext()
 
 
 def _later(job: Job) -> str:

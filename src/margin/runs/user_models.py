@@ -18,6 +18,7 @@ from margin.core.user_modules import (
     TASKS,
     builder_of,
     check_builder,
+    check_sized,
     is_nameable,
     is_user_model,
     name_of,
@@ -84,6 +85,8 @@ def choose(model: Any, data: Data, task: str = "", objective: Any = None) -> Cho
             f"your own, the class or function that builds it, or its path: got {type(model).__name__}"
         )
     path = model if isinstance(model, str) else name_of(target)
+    if isinstance(target, nn.Module):
+        check_sized(target, path)
     handed = "module" if isinstance(target, nn.Module) else "" if is_nameable(target) else "code"
     handed = "" if isinstance(model, str) else handed
     if not handed:
@@ -116,7 +119,7 @@ def task_for(data: Data, stated: str, path: str) -> str:
         kind = (
             "values" if targets.is_floating_point() else "classes" if targets.ndim == 1 else "point_classes"
         )
-    if not kind:
+    if kind in ("", "none"):
         return stated or "reconstruction"
     if stated in ("", "reconstruction"):
         return stated or KINDS[kind][0]
@@ -125,6 +128,8 @@ def task_for(data: Data, stated: str, path: str) -> str:
             f"the task of {path} must fit the targets of {data.name}, which are {kind}: got {stated}; they "
             f"are read by {', '.join((*KINDS[kind], 'reconstruction'))}"
         )
+    if stated in ("binary", "halfspace") and (classes := data.spec.get("num_classes", 2)) != 2:
+        raise ValueError(f"the task {stated} must have two classes: {data.name} has {classes}")
     return stated
 
 
@@ -144,12 +149,19 @@ def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> N
     examples = cut_of(chosen.entry)(data.splits["train"])
     if chosen.own is None or isinstance(examples, Stream):
         return
+    for count in (2, 1):  # a last batch may be of one example, which squeeze() takes for none
+        batch = InOrder(examples, count, dtype=plan.dtype, device=plan.device)[0]
+        _check_batch(chosen, data, model, plan, batch)
+
+
+def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch: Batch) -> None:
     path, task = chosen.entry.name, plan.task
-    batch = InOrder(examples, 2, dtype=plan.dtype, device=plan.device)[0]
     with torch.no_grad(), eval_mode(model) as generator:
         with reported(path):
             outputs = model(*batch.inputs)
         if chosen.own["task"] == "reconstruction":
+            if not isinstance(outputs, Tensor):
+                raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
             plan.objective(model, batch, generator) if plan.objective else None
             return
         if batch.targets is None:
@@ -187,6 +199,8 @@ def check_shape(outputs: Any, batch: Batch, task: Task, path: str, spec: Mapping
     remedy = ""
     if tuple(outputs.shape) == (*wanted, 1):
         remedy = "; end its forward with .squeeze(-1)"
+    elif batch.targets.shape == (1,) and outputs.ndim == len(wanted) - 1:
+        remedy = "; squeeze() drops a batch of one: write squeeze(-1)"
     elif task.name == CLASSES.name and classes == 2 and outputs.ndim == 1:
         remedy = "; one logit an example is the task binary"
     elif tuple(outputs.shape) == tuple(batch.inputs[0].shape):

@@ -158,8 +158,12 @@ def resume(
     """
     named = {"epochs": epochs, "max_steps": max_steps, "patience": patience, "device": device}
     with by_argument():
-        job = reopen(run_of(run, model), data, _options(training, named))
-        return finish(job, progress=notebook_progress())
+        before = run_of(run, model)
+        job = reopen(before, data, _options(training, named))
+        try:
+            return finish(job, progress=notebook_progress())
+        finally:
+            before.refresh()
 
 
 def _options(training: Training | None, named: Mapping[str, Any]) -> Training:

@@ -9,6 +9,7 @@ import multiprocessing.connection
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import threading
 import traceback
@@ -88,6 +89,7 @@ def _enter(
     size, address, device = place
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+    sys.stdout = sys.stderr  # the result is the parent's to print, and a user's own module may print too
     with group(rank, size, address, device):
         try:
             work(stop.is_set, *arguments)

@@ -93,6 +93,7 @@ def test_a_table_of_edges_stays_one(tmp_path: Path) -> None:
     [
         ("a b\nc\n", "row 2: an edge needs two ends: got 'c'; a node without an edge is a row of the nodes"),
         ("a b 1\nb c\n", "row 2: every edge must carry as much as the first, 1: got 0"),
+        ("a b\nb c 1\n", "row 2: every edge must carry as much as the first, 0: got 1"),
         ("a b far\n", "row 1: behind its ends an edge carries numbers or a dictionary: got 'far'"),
         ("a b {'w': [1]}\n", "row 1: a dictionary must be of numbers and texts"),
         ("a b {'w': __import__('os')}\n", "row 1: a dictionary must be of numbers and texts"),
@@ -144,7 +145,26 @@ def test_no_edge_is_taken_for_a_header_and_no_comment_for_an_edge(tmp_path: Path
 def test_a_mark_of_comments_in_a_text_is_none(tmp_path: Path, refused) -> None:
     (tmp_path / "x.txt").write_text("a b {'color': '#f00'}\nb c {'color': '#0f0'}  # green\n")
     assert load_edges(tmp_path / "x.txt").frame["color"].to_list() == ["#f00", "#0f0"]
+    (tmp_path / "y.txt").write_text("a b {'source': 'x'}\n")  # it is no end
+    assert load_edges(tmp_path / "y.txt").frame.to_dicts() == [
+        {"source": "a", "target": "b", "edge.source": "x"}
+    ]
     for name, text in (("x.adjlist", "0 1 2\n1 2 3\n"), ("x.mtx", "%%MatrixMarket matrix\n2 2 1\n1 2\n")):
         (tmp_path / name).write_text(text)
         with refused(name, "an edge a line", "networkx.write_edgelist"):
             load_edges(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ["gexf", "net", "graphml", "gml"])
+def test_what_a_format_writes_of_itself_is_no_feature(tmp_path: Path, ending: str) -> None:
+    """GEXF numbers edges and repeats the names of nodes, Pajek numbers nodes."""
+    graph = nx.Graph(CLUBS.edges(data=True))
+    nx.set_node_attributes(graph, {node: CLUBS.nodes[node]["club"] for node in graph}, "club")
+    path = tmp_path / f"k.{ending}"
+    {"gexf": nx.write_gexf, "net": nx.write_pajek, "graphml": nx.write_graphml, "gml": nx.write_gml}[ending](
+        graph, path
+    )
+    tables = open_data(path, {"target": "club"}).encoding["tables"]
+    assert [column["name"] for column in tables["edge_columns"]] == ["weight"]
+    names = {column["name"] for column in tables["columns"]}
+    assert names <= ({"x", "y", "shape"} if ending == "net" else set())

@@ -1,5 +1,6 @@
 """Dates as features, against the parts that pandas takes of them, and missing cells that are features too."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 
 from margin.data.description import describe, lines
 from margin.data.formats.encodings import feature_names
-from margin.data.formats.tables.dates import shown
+from margin.data.formats.tables.dates import PARTS, calendar, shown
 from margin.data.formats.tables.tables import read_table
 from margin.data.open import encode, open_data
 
@@ -108,6 +109,11 @@ def test_what_is_no_date_is_said_with_its_row(tmp_path: Path, refused) -> None:
         "row 6, column 'sold': 'soon' is not a date as 2016-07-01, and 59 of the column's 60 values are"
     ):
         read_table(tmp_path / "t.csv", target="y")
+    days = frame.assign(sold=TIMES.strftime("%Y/%m/%d"))
+    days.loc[4, "sold"] = "soon"
+    days.to_csv(tmp_path / "t.csv", index=False)
+    with refused("row 6, column 'sold': 'soon' is not a date"):
+        read_table(tmp_path / "t.csv", target="y")
     frame.assign(sold=TIMES.strftime("%d.%m.%Y %H:%M")).to_csv(tmp_path / "t.csv", index=False)
     with refused(
         "60 different texts", "--data.date-format '%d.%m.%Y %H:%M'", "models of tokens train on texts"
@@ -157,6 +163,66 @@ def test_new_rows_may_lack_cells_where_the_training_did() -> None:
     assert (row["age is missing"], row["cabin is missing"], row["cabin=A"], row["cabin=B"]) == (1, 1, 0, 0)
     assert row["fare"] == pytest.approx(frame["fare"].mean(), rel=1e-5)  # it lacked none: the mean alone
     assert row["sold: days since 1970"] == pytest.approx(parts(frame["sold"]).iloc[:, 0].mean(), rel=1e-6)
+
+
+def test_numbers_in_a_column_of_objects_are_numbers(refused) -> None:
+    """As rows of mixed types leave them, and as databases give them; of times apart none is a category."""
+    exact = [Decimal("1.5"), Decimal("2.25"), None] * 20
+    frame = pd.DataFrame(
+        {
+            "a": exact,
+            "b": pd.Series([np.int64(3), np.float32(4.5), 5] * 20, dtype=object),
+            "c": pd.Series([np.bool_(True), np.bool_(False)] * 30, dtype=object),
+            "y": ["p", "q"] * 30,
+        }
+    )
+    data = only_train(frame, missing="indicate")
+    assert [record["kind"] for record in data.encoding["columns"]] == ["number", "number", "boolean"]
+    found = features(data)
+    np.testing.assert_array_equal(found["a"], np.where(frame["a"].isna(), 1.875, frame["a"].astype(float)))
+    np.testing.assert_array_equal(found["b"], [3, 4.5, 5] * 20)
+    np.testing.assert_array_equal(found["c"], [1, 0] * 30)
+    with refused("column 'd'", "got Duration"):
+        only_train(frame.assign(d=pd.to_timedelta([1, 2] * 30, "h")))
+
+
+def test_parts_of_a_date_are_those_that_vary_in_training_alone() -> None:
+    """An hour that only a held-out row has is no feature: it would be constant where a model learns."""
+    rows = pd.DataFrame(
+        {"sold": pd.date_range("2020-02-27", periods=40), "k": range(40), "y": ["p", "q"] * 20}
+    )
+    split = {"test": 0.5, "val": 0.0, "target": "y"}
+    held = int(open_data(rows, split).splits["test"].inputs[0][0, -1])
+    rows.loc[held, "sold"] += pd.Timedelta(hours=5)
+    data = open_data(rows, split)
+    assert held in data.splits["test"].inputs[0][:, -1]
+    assert "hour" not in data.encoding["columns"][0]["parts"]
+
+
+def test_zero_fills_a_cell_and_a_category_that_training_had_whole_gets_its_mode() -> None:
+    frame = pd.DataFrame(
+        {
+            "a": [-1.0, 1.0, np.nan, 0.0] * 10,
+            "b": [False, False, None, True] * 10,
+            "c": ["u", "v", "v", "v"] * 10,
+            "y": ["p", "q"] * 20,
+        }
+    )
+    found = features(only_train(frame, missing="indicate"))
+    np.testing.assert_array_equal(found["a"], [-1, 1, 0, 0] * 10)
+    np.testing.assert_array_equal(found["b"], [0, 0, 0, 1] * 10)
+    data = only_train(frame, missing="indicate")
+    new = pl.DataFrame(
+        {"a": [None], "b": [None], "c": [None]}, schema={"a": pl.Float64, "b": pl.Boolean, "c": pl.String}
+    )
+    row = dict(zip(found, encode(new, data.encoding).inputs[0][0].tolist(), strict=True))
+    assert (row["c=u"], row["c=v"], row["a is missing"], row["b is missing"]) == (0, 1, 1, 1)
+
+
+def test_a_missing_date_has_no_numbers() -> None:
+    found = calendar(np.array([np.nan, 0.5]), PARTS)
+    assert np.isnan(found[0]).all()
+    np.testing.assert_array_equal(found[1], [0.5, 1970, 1, 1, 4, 12])  # 1 January 1970 was a Thursday
 
 
 def test_a_date_in_words() -> None:

@@ -154,7 +154,9 @@ def read_arrays(
         test_arrays=official,
         classes=classes,
     )
-    raw = replace(raw, notes=(*raw.notes, *unread_in(path, (*ARRAYS, group), SAME)))
+    alone = names_in(path) if path.suffix == ".npz" else []  # one array alone is the inputs
+    if len(alone) != 1:
+        raw = replace(raw, notes=(*raw.notes, *unread_in(path, (*ARRAYS, group), SAME)))
     raw, parts = with_groups(raw, found.get(group), split, group)
     return replace(assemble(raw, split, parts), name=path.name)
 
@@ -203,6 +205,8 @@ def load_arrays(
         found |= {name: array_in(file) for name, file in beside.items() if file.is_file()}
     else:
         found = arrays_in(path, {*ARRAYS, GROUPS, group, *more}, SAME)
+    if "x" not in found and path.suffix != ".npy" and len(names := names_in(path)) == 1 and not found:
+        found = {"x": arrays_in(path, names)[names[0]]}  # one array alone can be nothing else
     if "x" not in found:
         raise ValueError(f"{path}: the inputs must be an array 'x' or 'X': got {', '.join(names_in(path))}")
     if group != GROUPS and group not in found:

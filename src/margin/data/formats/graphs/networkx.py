@@ -32,7 +32,15 @@ def read_networkx(path: Path) -> Any:
         raise ValueError(f"{path}: a graph file must end in {', '.join(ENDINGS)}: got {ending!r}")
     # A GraphML of a lying count or an entity bomb is the parser's to refuse: expat bounds what it expands
     with reading(path, f"a {ending[1:]} file that networkx reads", parsers=("networkx",)):
-        return readers[ending](path)
+        graph = readers[ending](path)
+    # what the format itself writes: numbers of nodes and edges, names once more
+    for node, values in graph.nodes(data=True):
+        if ending == ".net" or values.get("label") == str(node):
+            values.pop("id" if ending == ".net" else "label", None)
+    if ending == ".gexf":
+        for *_, values in graph.edges(data=True):
+            values.pop("id", None)
+    return graph
 
 
 def is_networkx(source: Any) -> bool:

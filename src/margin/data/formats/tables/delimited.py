@@ -11,11 +11,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal as Exact
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
 from margin.data.files.reading import COMPOSED, panicking, plain, renamed, unpacked
@@ -308,7 +311,7 @@ def _check_own(names: Sequence[str], where: str) -> None:
 def _series(column: Any, name: str) -> pl.Series:
     """A pandas column by its values: numbers and booleans keep their type, all else is text."""
     missing = column.isna().to_numpy()
-    cells = [None if gone else cell for gone, cell in zip(missing, column.tolist(), strict=True)]
+    cells = [None if gone else _plain(cell) for gone, cell in zip(missing, column.tolist(), strict=True)]
     present = [cell for cell in cells if cell is not None]
     if all(isinstance(cell, bool) for cell in present):
         return pl.Series(name, cells, dtype=pl.Boolean)
@@ -316,7 +319,16 @@ def _series(column: Any, name: str) -> pl.Series:
         return pl.Series(name, cells, dtype=_integer(present))
     if all(isinstance(cell, int | float) for cell in present):
         return pl.Series(name, cells, dtype=pl.Float64, strict=False)
+    if present and all(isinstance(cell, timedelta) for cell in present):
+        return pl.Series(name, cells, dtype=pl.Duration)
     return pl.Series(name, [None if cell is None else str(cell) for cell in cells], dtype=pl.String)
+
+
+def _plain(cell: Any) -> Any:
+    """A number of NumPy or decimal's in a column of objects as one of Python's."""
+    if isinstance(cell, np.bool_ | np.number):
+        return cell.item()
+    return float(cell) if isinstance(cell, Exact) else cell
 
 
 def _integer(cells: list[int]) -> Any:
