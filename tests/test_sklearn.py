@@ -14,8 +14,10 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, make_blobs
 from sklearn.exceptions import NotFittedError
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_score
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -208,6 +210,62 @@ def test_a_step_that_knows_no_weights_takes_none_but_equal_ones(monkeypatch: pyt
     np.testing.assert_allclose(own.predict(X), LinearRegression().fit(X[100:], y[100:]).predict(X), rtol=1e-8)
     with pytest.raises(ValueError, match="weights must be equal or 0 for classic/linear_regression"):
         own.fit(X, y, sample_weight=weight + np.arange(len(y)))
+
+
+# missing numbers
+
+
+def with_holes(X: Any) -> Any:
+    holes = np.random.default_rng(0).random(X.shape) < np.array([0.2, 0, 0.1, 0] + [0] * (X.shape[1] - 4))
+    return np.where(holes, np.nan, X)
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicate"])
+def test_missing_numbers_are_what_scikit_learns_imputer_makes_of_them(missing: Any) -> None:
+    X, y = with_holes(IRIS[0]), IRIS[1]
+    plain = MarginClassifier(epochs=5, training={"precision": "float64"}, random_state=0)
+    own = clone(plain).set_params(missing=missing).fit(X, y)
+    steps = make_pipeline(SimpleImputer(add_indicator=missing == "indicate"), plain).fit(X, y)
+    np.testing.assert_allclose(own.predict_proba(X), steps.predict_proba(X), rtol=1e-9)
+    np.testing.assert_array_equal(own.module_(torch.tensor(X)).detach(), own.decision_function(X))
+    other = clone(plain).set_params(missing="mean" if missing == "indicate" else "indicate").fit(X, y)
+    assert np.abs(own.predict_proba(X) - other.predict_proba(X)).max() > 1e-3
+    audit = margin.audit(own, (X, y), claims=["theory/risk.accuracy"])
+    assert float(audit["risk.accuracy"].value) == pytest.approx(own.score(X, y))
+
+
+def test_the_mean_that_fills_in_is_of_the_weighted_rows() -> None:
+    X, y = with_holes(DIABETES[0]), DIABETES[1]
+    weight = np.random.default_rng(0).integers(0, 4, len(y))
+    own = MarginRegressor("linear_regression", missing="mean")
+    twice = clone(own).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(clone(own).fit(X, y, weight).predict(X), twice.predict(X), rtol=1e-8)
+    assert np.abs(clone(own).fit(X, y).predict(X) - twice.predict(X)).max() > 1e-2
+
+
+def test_missing_numbers_are_an_error_unless_the_estimator_says_what_they_are() -> None:
+    X, y = with_holes(IRIS[0]), IRIS[1]
+    for make in (MarginClassifier, MarginRegressor):
+        assert not get_tags(make()).input_tags.allow_nan
+        assert get_tags(make(missing="mean")).input_tags.allow_nan
+        with pytest.raises(ValueError, match="contains NaN"):
+            make().fit(X, y)
+        with pytest.raises(ValueError, match="missing must be one of error, mean, indicate: got 'median'"):
+            make().set_params(missing="median").fit(X, y)
+    with pytest.raises(ValueError, match="filled in rows, not in images"):
+        MarginClassifier("lenet5", shape=(1, 2, 2), missing="mean").fit(X, y)
+    with pytest.raises(ValueError, match="contains infinity"):
+        MarginClassifier(missing="mean").fit(np.where(np.isnan(X), np.inf, X), y)
+
+
+def test_several_targets_are_a_regressor_each() -> None:
+    X, y = DIABETES
+    both = np.stack((y, X[:, 2] ** 2), 1)
+    own = MultiOutputRegressor(MarginRegressor("linear_regression")).fit(X, both)
+    np.testing.assert_allclose(own.predict(X), LinearRegression().fit(X, both).predict(X), rtol=1e-8)
+    audit = margin.audit(own, (X, both), claims=["theory/risk.loss"])
+    squares = np.square(own.predict(X) - both).mean()
+    assert float(audit["risk.loss"].value) == pytest.approx(squares, rel=1e-9)
 
 
 # entries of other tasks

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from margin.core.tasks import HALFSPACE, Task
 from margin.core.types import Metrics
 from margin.data.examples import Data
 from margin.data.formats.tables import weighted_rows
-from margin.data.formats.tables.weighted_rows import Doubles
+from margin.data.formats.tables.weighted_rows import Doubles, Missing
 from margin.data.preprocess import Standardize
 from margin.engine.loop import State, Step, terms_in
 from margin.engine.runs import load
@@ -202,6 +202,7 @@ class _Estimator(BaseEstimator):
     training: Mapping[str, Any] | None
     shape: Sequence[int] | None
     validation_fraction: float
+    missing: Missing
     random_state: Any
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -239,6 +240,20 @@ class _Estimator(BaseEstimator):
 
     set_params = _set_params  # scikit-learn's signature; in public ours have no **parameters
 
+    @property
+    def _finite(self) -> Literal[True, "allow-nan"]:
+        """What scikit-learn's validation lets through."""
+        if self.missing not in get_args(Missing):
+            raise ValueError(f"missing must be one of {', '.join(get_args(Missing))}: got {self.missing!r}")
+        if self.missing != "error" and self.shape is not None:
+            raise ValueError(f"missing numbers are filled in rows, not in images: got shape={self.shape}")
+        return True if self.missing == "error" else "allow-nan"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing != "error"
+        return tags
+
     def _learn(self, entry: Entry, X: Doubles, targets: NDArray[Any], weight: Doubles) -> None:
         """Train on the rows whose weight is not 0, and keep what a fitted estimator has."""
         self.entry_ = entry.name
@@ -250,10 +265,12 @@ class _Estimator(BaseEstimator):
         rows = weighted_rows.rows_of(X, targets, weight, shape)
         classes = len(getattr(self, "classes_", ()))
         plainly, share = training.scale == "none", self.validation_fraction
-        data, standardize = weighted_rows.data_of_rows(rows, classes, share, seed, as_it_is=plainly)
+        data, preprocess = weighted_rows.data_of_rows(
+            rows, classes, share, seed, as_it_is=plainly, missing=self.missing
+        )
         core, self.loss_curve_, self.n_iter_ = trained(entry, data, plain(mapping(self.options)), training)
         self.input_shape_ = shape
-        self.module_: nn.Module = Preprocessed(standardize, core).double().eval()
+        self.module_: nn.Module = Preprocessed(preprocess, core).double().eval()
 
     def _training(self, entry: Entry, seed: int) -> Training:
         """The options of the training."""
@@ -275,7 +292,7 @@ class _Estimator(BaseEstimator):
     def _outputs(self, X: Any) -> Tensor:
         """The module's outputs, in float64: those of float32 would vary with the batch."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite)
         rows = torch.tensor(X).reshape(-1, *self.input_shape_)
         with torch.no_grad():
             return torch.cat([self.module_(part) for part in rows.split(ROWS)])
@@ -305,6 +322,8 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         shape: (channels, height, width) of the image that a row holds, for models of images.
         validation_fraction: Share of the rows that is held out: the weights of the least validation loss
             are kept, and the model's own ``patience`` stops the training. 0 holds nothing out.
+        missing: What a missing number (NaN) is: an error, the mean of its feature (mean), or the mean and a
+            feature of 0 and 1 that says where it was missing (indicate).
         class_weight: Weight of each class, a dict, by which ``sample_weight`` is multiplied; "balanced"
             gives all classes the same total. None is 1 for each, and so is a class that a dict leaves out.
         random_state: Seeds weights, order and noise; an int makes a fit repeatable.
@@ -320,7 +339,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         feature_names_in_: Their names, where all of them are strings.
     """
 
-    def __init__(
+    def __init__(  # 11 parameters: those that scikit-learn's searches and clones set by name
         self,
         model: str = "feedforward/mlp",
         *,
@@ -331,6 +350,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         training: Mapping[str, Any] | None = None,
         shape: Sequence[int] | None = None,
         validation_fraction: float = 0.0,
+        missing: Missing = "error",
         class_weight: Mapping[Any, float] | str | None = None,
         random_state: Any = None,
     ) -> None:
@@ -342,6 +362,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         self.training = training
         self.shape = shape
         self.validation_fraction = validation_fraction
+        self.missing = missing
         self.class_weight = class_weight
         self.random_state = random_state
 
@@ -349,7 +370,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         """Train on the rows of a matrix.
 
         Args:
-            X: Features (rows, features), finite numbers.
+            X: Features (rows, features), finite numbers, or NaN where ``missing`` says what it is.
             y: The class of each row: numbers or strings.
             sample_weight: How much each row counts, at least 0.
 
@@ -358,7 +379,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
             NonFiniteError: The loss or a gradient stopped being finite.
         """
         entry = entry_for("classes", self.model, self.shape)
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=self._finite)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         weight = weighted_rows.weights_of(sample_weight, len(X))
@@ -427,6 +448,8 @@ class MarginRegressor(RegressorMixin, _Estimator):
         shape: (channels, height, width) of the image that a row holds, for models of images.
         validation_fraction: Share of the rows that is held out: the weights of the least validation loss
             are kept, and the model's own ``patience`` stops the training. 0 holds nothing out.
+        missing: What a missing number (NaN) is: an error, the mean of its feature (mean), or the mean and a
+            feature of 0 and 1 that says where it was missing (indicate).
         random_state: Seeds weights, order and noise; an int makes a fit repeatable.
 
     Attributes:
@@ -451,6 +474,7 @@ class MarginRegressor(RegressorMixin, _Estimator):
         training: Mapping[str, Any] | None = None,
         shape: Sequence[int] | None = None,
         validation_fraction: float = 0.0,
+        missing: Missing = "error",
         random_state: Any = None,
     ) -> None:
         self.model = model
@@ -461,13 +485,14 @@ class MarginRegressor(RegressorMixin, _Estimator):
         self.training = training
         self.shape = shape
         self.validation_fraction = validation_fraction
+        self.missing = missing
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "MarginRegressor":
         """Train on the rows of a matrix.
 
         Args:
-            X: Features (rows, features), finite numbers.
+            X: Features (rows, features), finite numbers, or NaN where ``missing`` says what it is.
             y: The value of each row, a finite number.
             sample_weight: How much each row counts, at least 0.
 
@@ -476,7 +501,8 @@ class MarginRegressor(RegressorMixin, _Estimator):
             NonFiniteError: The loss or a gradient stopped being finite.
         """
         entry = entry_for("values", self.model, self.shape)
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        finite = self._finite
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=finite)
         y, weight = y.astype(np.float64), weighted_rows.weights_of(sample_weight, len(X))
         scaled = Training(scale_targets=mapping(self.training).get("scale_targets")).over(entry.defaults)
         if not entry.optimizers or scaled.scale_targets == "none":

@@ -40,3 +40,11 @@ def test_no_torch_is_loaded(code: str) -> None:
 
 def test_loading_a_run_loads_no_report() -> None:
     assert loaded("import margin.runs.training") & {"matplotlib", "sklearn", "polars", "jinja2"} == set()
+
+
+def test_a_worker_that_fits_an_estimator_loads_no_reader_of_tables_and_no_report() -> None:
+    """What each process of ``n_jobs`` pays for is torch and scikit-learn, which itself may load pandas."""
+    code = (
+        "from margin import MarginRegressor; MarginRegressor('ridge').fit([[0.0], [1.0], [3.0]], [0, 1, 2])"
+    )
+    assert loaded(code) & {"matplotlib", "polars", "jinja2"} == set()

@@ -245,9 +245,9 @@ def in_group(training: Training) -> Training:
     return replace(training, processes=size) if size > 1 else training
 
 
-def open_source(source: Any, options: Mapping[str, Any]) -> Data:
+def open_source(source: Any, options: Mapping[str, Any] | None = None) -> Data:
     """The data of a source, with how to open it again where it is a name or a file."""
-    source = Source.of(source)
+    source, options = Source.of(source), options or {}
     data = open_data(source, options)
     if not isinstance(source.given, str | Path):
         return data

@@ -6,9 +6,15 @@ from scipy.sparse import csr_matrix
 from sklearn import metrics
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
-from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier, VotingClassifier
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    VotingClassifier,
+)
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
@@ -116,6 +122,21 @@ def test_features_that_are_no_numbers_are_answered_once():
     known = LogisticRegression().fit(sparse, np.arange(20) % 4 > 1)
     audit = margin.audit(known, (sparse, np.arange(20) % 4 > 1), claims=NUMBERS)
     assert _values(audit)["risk.accuracy"] == 1
+
+
+@pytest.mark.parametrize("kind", ["imputer", "trees"])
+def test_an_estimator_that_takes_missing_numbers_is_audited_with_them(kind):
+    X, y, X_test, y_test = _wine()
+    for rows in (X, X_test):
+        rows[::5, 3] = np.nan
+    takes = {
+        "imputer": lambda: make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression()),
+        "trees": lambda: HistGradientBoostingClassifier(max_iter=5, random_state=0),
+    }
+    fitted = takes[kind]().fit(X, y)
+    audit = margin.audit(fitted, (X_test, y_test), train=(X, y), claims=NUMBERS)
+    assert _values(audit)["risk.accuracy"] == pytest.approx(fitted.score(X_test, y_test))
+    assert any("features are missing (NaN)" in line for line in audit.assumed)
 
 
 def test_a_frame_of_numbers_is_given_as_a_frame(recwarn):

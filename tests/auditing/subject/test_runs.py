@@ -7,7 +7,7 @@ import torch
 
 import margin
 from margin import Run, Training
-from margin.auditing.subject.trained import subject_of_run
+from margin.auditing.subject.trained import own_data, subject_of_run
 from margin.data.examples import Data
 from margin.data.open import open_data
 
@@ -55,6 +55,22 @@ def test_where_nothing_judges_a_run_it_is_refused(tmp_path: Path) -> None:
     subject = subject_of_run(run, (x, y))
     assert torch.equal(inputs_of(subject.test), x)
     assert len(subject.train) == 0
+
+
+def test_arrays_that_a_run_was_trained_on_are_not_taken_for_held_out_ones(tmp_path: Path) -> None:
+    data = memory(test=0.25)
+    x = torch.cat([part.inputs[0] for part in data.splits.values()])
+    y = torch.cat([part.targets for part in data.splits.values()])
+    run = margin.train("logistic_regression", (x, y), training=SHORT, out=tmp_path / "r")
+    audit = margin.audit(run, (x.clone(), y.clone()), claims="theory/risk*")
+    told = margin.audit(run, open_data((x, y), {}), claims="theory/risk*")
+    assert audit.facts["held-out fingerprint"] == told.facts["held-out fingerprint"]
+    assert "audited on" not in audit.facts
+    assert any("the part that it held out is audited" in text for text in audit.assumed)
+    other = margin.audit(run, (x[1:], y[1:]), claims="theory/risk*")
+    assert other.facts["audited on"] == "data that were handed over"
+    alone = (x[:5], torch.zeros(5).long())  # of one class: no training reads it, an audit does
+    assert own_data(run, alone) is alone
 
 
 def test_a_subject_knows_how_its_training_went(tmp_path: Path) -> None:

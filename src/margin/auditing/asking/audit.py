@@ -19,7 +19,13 @@ from margin.auditing.subject.predictions import (
     subject_of_predictor,
 )
 from margin.auditing.subject.subjects import alike, subject_of
-from margin.auditing.subject.trained import Estimator, is_held_out, subject_of_estimator, subject_of_run
+from margin.auditing.subject.trained import (
+    Estimator,
+    is_held_out,
+    own_data,
+    subject_of_estimator,
+    subject_of_run,
+)
 from margin.auditing.subject.user_modules import is_exported
 from margin.core import catalog
 from margin.core.findings import Subject, Verdict
@@ -130,7 +136,7 @@ def audit(
     if isinstance(model, Run):
         if task or train is not None or domain is not None or len(class_names):
             raise ValueError("a run knows its task, training examples, domain and classes: leave them out")
-        record = model.record
+        record, data = model.record, own_data(model, data)
         facts = {
             "model": record["recipe"]["model"],
             "run": str(model.path),

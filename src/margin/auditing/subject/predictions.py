@@ -1,6 +1,6 @@
 """Predictions as a subject: of a scikit-learn estimator, which has no gradient, or without any model.
 
-An estimator answers rows of numbers itself. Of features that are no numbers (text, categories, a sparse
+An estimator answers rows of numbers itself. Of features that are no numbers (text, categories, NaN, a sparse
 matrix) its answers are computed once, and the model is their table, as it is of predictions alone.
 """
 
@@ -200,12 +200,14 @@ def _module(
         numbers = [np.array(X, dtype=np.float64) for X in parts]
     except (TypeError, ValueError):  # text, a sparse matrix
         numbers = []
-    if numbers and all(x.ndim == 2 for x in numbers):
+    finite = all(np.isfinite(x).all() for x in numbers)  # an estimator may take NaN, a module of ours none
+    if numbers and finite and all(x.ndim == 2 for x in numbers):
         module = Predicting(reading.answer, rows, name)
         given = [torch.from_numpy(x) for x in numbers]
         if all(torch.equal(module(x), p) for x, p in zip(given, answers, strict=True)):
             return module, given
-    assumed.append("inputs: the features are not rows of numbers; the answers were computed once, row by row")
+    why = "the features are not rows of numbers" if finite else "features are missing (NaN) or infinite"
+    assumed.append(f"inputs: {why}; the answers were computed once, row by row")
     lengths = [len(p) for p in answers]
     return Table(torch.cat(answers)), torch.arange(sum(lengths)).split(lengths)
 

@@ -5,19 +5,21 @@ features' own units, classes by position.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from margin.auditing.subject.predictions import subject_of_predictor
 from margin.auditing.subject.subjects import feature_names_of, subject_of
 from margin.core.catalog import find, models, resolve
 from margin.core.findings import Subject, without_loss
 from margin.core.tasks import Task
 from margin.core.types import Examples
 from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
-from margin.data.open import encode
+from margin.data.open import encode, open_data
 from margin.engine.objectives import same_noise
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
@@ -31,7 +33,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
     Args:
         run: A training with at least one checkpoint.
         data: Held-out examples with targets, read by the run's own encoding; the part that the run
-            held out if not given. Data that lay in memory are handed over as Data.
+            held out if not given. Data that lay in memory are handed over again (:func:`own_data`).
         reference: A second run of the same model, with which this one is compared.
 
     Raises:
@@ -51,7 +53,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
     model = load(run)
     assumed = list(record["data"]["notes"]) if is_held_out(run, data) else []
     original = _original(record, data)
-    if is_own(run, data):
+    if is_own(run, data) or (data is not None and data is original):
         assumed.append("The data named are the run's own: the part that it held out is audited.")
         data = None
     test = _test_part(original, data, record, task, assumed)
@@ -78,6 +80,20 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
         reference_model=None if reference is None else _second(run, reference),
         groups="" if getattr(test, "groups", None) is None else record["data"]["encoding"]["group"]["column"],
     )
+
+
+def own_data(run: Run, data: Any) -> Any:
+    """The Data that a run was trained on, where ``data`` lay in memory and are those; else as they are given.
+
+    Else rows that a model was trained on would pass for held-out ones.
+    """
+    if run.record["arguments"]["data"] or data is None or isinstance(data, Data | str | Path):
+        return data
+    try:
+        opened = open_data(data, {})
+    except ValueError:  # held-out examples need not be fit for a training: they may be of one class
+        return data
+    return opened if opened.fingerprint == run.record["data"]["fingerprint"] else data
 
 
 def is_held_out(run: Run, data: Any) -> bool:
@@ -119,7 +135,7 @@ def _test_part(
         raise ValueError("this run was trained on data in memory: hand them over, or held-out examples")
     part = held_out_part(original.splits)
     if not part:
-        raise ValueError("the run held nothing out: give held-out data")
+        raise ValueError("the run held nothing out: give held-out data, none that it was trained on")
     if part == "val":
         assumed.append("There is no test part: the validation part, on which weights were chosen, stands in.")
     return original.splits[part]
@@ -141,7 +157,7 @@ class Estimator(Protocol):
 
 
 def subject_of_estimator(estimator: Any, data: Any, *, train: Any = None, domain: Any = None) -> Subject:
-    """The subject of an audit: an estimator's ``module_`` on held-out rows.
+    """The subject of an audit: an estimator's ``module_`` on held-out rows, or its answers to rows with NaN.
 
     Args:
         estimator: Fitted.
@@ -153,11 +169,14 @@ def subject_of_estimator(estimator: Any, data: Any, *, train: Any = None, domain
         NotFittedError: It has not been fitted.
         ValueError: The rows do not fit, or a class was not there in the fit.
     """
+    from sklearn.utils import get_tags
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
     if data is None:
         raise ValueError("an estimator is audited on held-out rows: give them as (X, y)")
+    if get_tags(estimator).input_tags.allow_nan and any(_has_nan(part) for part in (data, train)):
+        return subject_of_predictor(estimator, data, train=train, domain=domain)
     module: nn.Module = estimator.module_
     return subject_of(
         module,
@@ -167,6 +186,11 @@ def subject_of_estimator(estimator: Any, data: Any, *, train: Any = None, domain
         domain=domain,
         class_names=tuple(str(name) for name in getattr(estimator, "classes_", ())),
     )
+
+
+def _has_nan(data: Any) -> bool:
+    """Whether a number of rows (X, y) is missing."""
+    return isinstance(data, tuple | list) and bool(np.isnan(np.asarray(data[0], dtype=np.float64)).any())
 
 
 def _rows(estimator: Any, data: Any) -> tuple[Tensor, Tensor]:

@@ -6,13 +6,16 @@ counts as two rows, and a row of weight 0, which is left out, as none.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
+from torch import Tensor, nn
 
 from margin.data.assembly import spec_of
 from margin.data.examples import Arrays, Data
@@ -20,6 +23,41 @@ from margin.data.preprocess import Standardize
 from margin.data.splits import split_indices
 
 Doubles = NDArray[np.float64]
+
+Missing = Literal["error", "mean", "indicate"]
+"""What a missing number (NaN) is: a mistake, the feature's mean, or that and a 0/1 feature that says so."""
+
+
+class Imputed(nn.Module):
+    """Missing numbers filled in, then a column of 0 and 1 for each feature whose absence is a feature.
+
+    Args:
+        fill: What a missing number of each feature becomes.
+        indicated: The features whose absence is a feature.
+    """
+
+    fill: Tensor
+    indicated: Tensor
+
+    def __init__(self, fill: Float[Tensor, " features"], indicated: Bool[Tensor, " features"]) -> None:
+        super().__init__()
+        self.register_buffer("fill", fill)
+        self.register_buffer("indicated", indicated)
+
+    def forward(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, "rows filled"]:
+        """The rows without a missing number."""
+        missing = x.isnan()
+        return torch.cat((torch.where(missing, self.fill.to(x), x), missing[:, self.indicated].to(x)), 1)
+
+
+def imputation(x: Doubles, weight: Doubles, missing: Missing) -> Imputed:
+    """The map that fills in the weighted mean of each feature's numbers, 0 where it has none."""
+    absent = np.isnan(x)
+    known = np.where(absent, 0.0, weight[:, None])
+    total = known.sum(0)
+    mean = np.divide((known * np.nan_to_num(x)).sum(0), total, out=np.zeros(x.shape[1]), where=total > 0)
+    indicated = absent[weight > 0].any(0) & (missing == "indicate")
+    return Imputed(torch.from_numpy(mean), torch.from_numpy(indicated))
 
 
 def shape_of(shape: Any, features: int) -> tuple[int, ...]:
@@ -119,9 +157,15 @@ def rows_of(X: Doubles, targets: NDArray[Any], weight: Doubles, shape: Sequence[
 
 
 def data_of_rows(
-    rows: Arrays, classes: int, validation_fraction: Any, seed: int, *, as_it_is: bool = False
-) -> tuple[Data, Standardize]:
-    """Rows as Data, standardized already, and the map that did so, fitted on the training part.
+    rows: Arrays,
+    classes: int,
+    validation_fraction: Any,
+    seed: int,
+    *,
+    as_it_is: bool = False,
+    missing: Missing = "error",
+) -> tuple[Data, nn.Module]:
+    """Rows as Data, filled in and standardized already, and the map that did so, fitted on the training part.
 
     In float64 the map loses nothing where a feature's mean is large beside its spread; inside of a model
     of float32 it would.
@@ -132,6 +176,7 @@ def data_of_rows(
         validation_fraction: Share of the validation part, in [0, 1); 0 leaves it out.
         seed: Seed of the random split.
         as_it_is: Whether the map leaves every feature as it is.
+        missing: What a missing number of rows becomes; an error has been raised before.
 
     Raises:
         ValueError: The share is out of range, or a class has too few rows to be in both parts.
@@ -144,6 +189,9 @@ def data_of_rows(
         index = split_indices(len(rows), labels, test=0.0, val=validation_fraction, seed=seed)
         parts = {name: Arrays(*rows.take(i, torch.Generator())) for name, i in index.items()}
     x, weight = parts["train"].inputs[0].numpy(), _weight(parts["train"])
+    imputed: nn.Module = nn.Identity() if missing == "error" else imputation(x, weight, missing)
+    parts = {name: replace(part, inputs=(imputed(part.inputs[0]),)) for name, part in parts.items()}
+    x = parts["train"].inputs[0].numpy()
     standardize, plain = standardization(x, weight), even(_weight(rows))
     if as_it_is:
         standardize = Standardize(torch.zeros_like(standardize.mean), torch.ones_like(standardize.std))
@@ -152,7 +200,8 @@ def data_of_rows(
         for name, part in parts.items()
     }
     spec = spec_of(x.shape[1:], len(x), classes)
-    return Data(name="the rows of a matrix", splits=splits, spec=spec), standardize
+    preprocess = standardize if missing == "error" else nn.Sequential(imputed, standardize)
+    return Data(name="the rows of a matrix", splits=splits, spec=spec), preprocess
 
 
 def _weight(rows: Arrays) -> Doubles:
