@@ -12,7 +12,7 @@ from benchmarks.record import interleaved, record
 
 PROGRAM = str(Path(sys.executable).with_name("margin"))
 TRAIN = (sys.executable, "-m", "margin", "train", "lenet5", "digits")
-ROUNDS = 5
+ROUNDS = 3
 
 
 def until_said(folder: str, *, terminal: bool) -> float:

@@ -1,7 +1,9 @@
 """What loads when: the tables, the help and every message about a wrong name load no torch."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,32 @@ def loaded(code: str) -> set[str]:
 )
 def test_no_torch_is_loaded(code: str) -> None:
     assert loaded(code) == set()
+
+
+WAITING = """
+import io, sys
+from margin.cli import main
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        for name, modules in {"reading": ("torch", "numpy"), "building": ("torch._dynamo",)}.items():
+            if text.startswith(("", "\\r\\x1b[2K")[name == "building"] + name):
+                print(name, *(module for module in modules if module in sys.modules))
+        return super().write(text)
+
+sys.stderr = Terminal()
+main(["train", "mlp", "two-moons", "--max-steps", "0", "--out", sys.argv[1]])
+"""
+
+
+def test_a_terminal_says_what_is_waited_for_before_it_loads(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WAITING, str(tmp_path / "r")]
+    environment = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert [line.strip() for line in done.stdout.splitlines()[:2]] == ["reading", "building"]  # and no module
 
 
 def test_loading_a_run_loads_no_report() -> None:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from margin.figures.digits import exact, figures
+from margin.figures.digits import exact, figures, freed, held
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,19 @@ def test_digits_at_the_edges(values, error, texts):
 
 def test_an_exact_number_that_rounds_to_a_power_of_ten_is_written_by_it():
     assert [exact(v) for v in (9.99996e-7, -9.99996e8, 9.9994e-7)] == ["1e-6", "-1e9", "9.999e-7"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a gain of -.19 [-.35, -.037]). Use", ["-.19", "[-.35, -.037]).", "Use"]),
+        ("a share in [0, 1) (0.5)", ["in", "[0, 1)", "(0.5)"]),
+        ("1.6 (10 % of the range) leaves", ["(10 %", "of"]),
+        ("known is 0.5 +- 0.05 and <= .8", ["0.5", "+- 0.05", "and", "<= .8"]),
+    ],
+)
+def test_a_number_with_its_error_is_one_word(text, words):
+    broken = [freed(word) for word in held(text).split()]
+    assert " ".join(words) in " ".join(broken)
+    assert set(words) <= set(broken)
+    assert freed(held(text)) == text

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from margin.cli.output import Output, say
 from margin.cli.parsing import HELP, explanations, new_parser, parse
+from margin.cli.tables import told
 
 
 def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int = 100) -> Output:
@@ -121,10 +122,10 @@ def export_run(
     """
     from margin.runs.exporting import export
 
-    if format != "state" and (told := written_out(run)):
-        say(told)
+    if format != "state" and (said := written_out(run)):
+        say(said)
     exported = export(run, out or None, format=format, weights=weights)
-    return Output(exported.as_json(), str(exported))
+    return Output(exported.as_json(), told(str(exported)))
 
 
 LONG = 200

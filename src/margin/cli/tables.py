@@ -11,6 +11,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from margin.figures.digits import freed, held
+
 Style = str | Mapping[str, str]
 """Words of :data:`CODES`; or such by the first word of what a cell says."""
 
@@ -119,8 +121,13 @@ def colored() -> bool:
 
 
 def folded(text: str, room: int) -> list[str]:
-    """A text in lines between whose words it is broken, never at a hyphen."""
-    return textwrap.wrap(text, max(1, room), break_on_hyphens=False) or [""]
+    """A text in lines between whose words it is broken, never at a hyphen or inside of an interval."""
+    return _wrapped(text, room) or [""]
+
+
+def _wrapped(text: str, room: int, lead: str = "") -> list[str]:
+    lines = textwrap.wrap(held(text), max(1, room), subsequent_indent=lead, break_on_hyphens=False)
+    return [freed(line) for line in lines]
 
 
 def fitted(text: str) -> str:
@@ -134,11 +141,7 @@ def fitted(text: str) -> str:
         start = re.match(r" *\S.*?\S {2,}(?=\S)", line)
         indent = len(line) - len(line.lstrip())
         lead = start.end() if start and start.end() <= limit * 2 // 3 else indent + 4 * bool(indent)
-        lines += (
-            textwrap.wrap(line, limit, subsequent_indent=" " * lead, break_on_hyphens=False)
-            if len(line) > limit
-            else [line]
-        )
+        lines += _wrapped(line, limit, " " * lead) if len(line) > limit else [line]
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ unless a number would so become a whole one that its error excludes. An exact va
 """
 
 import math
+import re
 from collections.abc import Sequence
 
 EXACT_DIGITS = 4
@@ -14,6 +15,21 @@ ERROR_DIGITS = 2
 MOST_DIGITS = 7
 ALL_DIGITS = 15
 PLAIN = (1e-3, 1e6)
+
+HELD = "\ue000"
+"""Stands for a blank at which a line is not broken."""
+
+_WHOLE = re.compile(r"([\[(][^\s()\[\]]+,(?= [^\s()\[\]]+[\])])|\d(?= %)|(?:[<>]=|[+]-)(?= [-.\d])) ")
+
+
+def held(text: str) -> str:
+    """A text in which an interval, as ``[.2, .4]``, a bound, an error and a percentage are one word each."""
+    return _WHOLE.sub(rf"\1{HELD}", text)
+
+
+def freed(text: str) -> str:
+    """A line of such a text as it is shown."""
+    return text.replace(HELD, " ")
 
 
 def figures(values: Sequence[float], error: float) -> list[str]:

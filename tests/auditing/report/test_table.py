@@ -1,12 +1,15 @@
+import io
 import math
 import re
 
 import pytest
 import torch
+from rich.console import Console
+from rich.text import Text
 
 from margin.auditing.asking.answers import Answer, Audit
 from margin.auditing.asking.requirements import check_requirement, requirement_of
-from margin.auditing.report.screen import plain
+from margin.auditing.report.screen import _lines, plain
 from margin.auditing.report.table import absences, elements, left_out, premises_assumed, rows, statuses, unmet
 from margin.core.catalog import Claim
 from margin.core.findings import Premise, Verdict
@@ -18,9 +21,10 @@ def f64(*values):
     return torch.tensor(values if len(values) != 1 else values[0], dtype=torch.float64)
 
 
-def audit_of(findings, refused=(), **fields):
+def audit_of(findings, refused=(), questions=(), **fields):
     def named(name):
-        return Claim(name=name, summary="", ask="", demo="", reference="")
+        about = dict(questions).get(name, "")
+        return Claim(name=name, summary="", ask="", demo="", reference="", question=about)
 
     answers = [Answer(named(name), finding, "", 0.1) for name, finding in findings.items()]
     answers += [Answer(named(name), None, why, 0.0) for name, why in refused]
@@ -192,6 +196,36 @@ def test_no_width_loses_a_word(finding, width):
     number = {"8.118490", "[8.118489,", "8.118492]"}
     assert number | {"undecided", "holds", "measured", "largest", "smallest", "needs"} <= words
     assert {"balanced_accuracy", "confusion.balanced_accuracy", "theory/confusion.balanced_accuracy"} & words
+
+
+def test_a_question_has_its_own_table_where_one_for_all_is_too_wide(finding):
+    wide = finding(
+        value=f64(8.118490), unit="(loss / weight)^2", kind="estimate", range=(0, 9),
+        interval=(f64(8.118489), f64(8.118492)),
+    )  # fmt: skip
+    promised = finding(high=f64(0.9), premises=(ASSUMED,))
+    names = {"theory/curvature.sharpness": "trained", "theory/confusion.balanced_accuracy": "right"}
+    audit = audit_of(dict(zip(names, (wide, promised), strict=True)), questions=names)
+    tables = {width: plain(audit.table(), width) for width in range(50, 121)}
+    heads = {width: len(re.findall("^claim ", text, re.MULTILINE)) for width, text in tables.items()}
+    assert heads[120] == 1
+    assert heads[80] == 2
+    for width, text in tables.items():
+        assert max(map(len, text.splitlines())) <= width
+        assert "(loss / weight)^2" in text  # no unit is broken
+        assert "8.118490 [8.118489, 8.118492]" in text
+    assert all("holds, assuming [1]" in text for text in (tables[80], tables[120]))
+
+
+def test_a_sentence_breaks_inside_of_no_interval():
+    console = Console(file=io.StringIO(), width=40)
+    said = Text("bad  Worse than a linear model of it (gain: -.19 [-.35, -.037]), of 10 % of all.")
+    lines = [line.plain for line in _lines(console, console.options, [said])]
+    assert lines == [
+        "bad  Worse than a linear model of it",
+        "     (gain: -.19 [-.35, -.037]), of 10 %",
+        "     of all.",
+    ]
 
 
 def test_a_finding_of_many_labels_has_one_row_and_names_the_lowest(finding):

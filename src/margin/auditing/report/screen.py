@@ -12,6 +12,7 @@ from margin.auditing.report.evidence import Level, Sentence
 from margin.auditing.report.sentences import sentences
 from margin.auditing.report.table import left_out_briefly, unmet
 from margin.auditing.report.terminal import REQUIRED, everything, summary
+from margin.figures.digits import freed, held
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -141,8 +142,10 @@ def _lines(console: "Console", options: "ConsoleOptions", texts: "list[Text]") -
     for text in texts:
         marked = text.plain[:MARGIN].strip() in {mark for mark, _ in MARKS.values()}
         width = options.max_width - (MARGIN if marked else 0)
-        first, rest = (text[:MARGIN], text[MARGIN:]) if marked else (Text(), text)
+        first, rest = (text[:MARGIN], text[MARGIN:]) if marked else (Text(), text.copy())
+        rest.plain = held(rest.plain)
         for i, line in enumerate(rest.wrap(console, max(width, MARGIN))):
+            line.plain = freed(line.plain)
             lead = first if i == 0 else _text(" " * MARGIN if marked else "")
             line = Text.assemble(lead, line)
             line.rstrip()

@@ -1,7 +1,7 @@
 """All of an audit in a terminal: the table of findings by question, what they rest on, what was left out.
 
-Premises are numbered in the table and spelled out below it. Where the table does not fit, units leave
-their column; where that is not enough, the rows are stacked.
+Premises are numbered in the table and spelled out below it. Where the table does not fit, each question has
+its own, and units leave their column; the rows of a question that fits none are stacked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +39,10 @@ INDENT = 3
 
 GAP = 2
 """Blanks between two columns: the padding of one, and what divides them."""
+
+WRAPPING = ("claim", "required")
+"""Columns that wrap between words: a value, its promise, its unit and, while there is room, its verdict do
+not."""
 
 LONGEST_MARK = 34
 """Characters of a name that a list keeps on one line."""
@@ -126,7 +130,7 @@ def summary(audit: "Audit", phrases: Sequence[str] | None = None) -> "Text":
 
 
 class Fitting:
-    """The findings as the width allows: a table, a table without a column of units, rows one under another.
+    """The findings as the width allows: a table, a table for each question, rows one under another.
 
     Args:
         made: The rows of each claim, by the question that they bear on.
@@ -136,47 +140,66 @@ class Fitting:
         self._made = made
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        tables = (_table(self._made, options.max_width, units=units) for units in (True, False))
-        yield next((table for table in tables if table is not None), None) or _stack(self._made)
+        whole = _fitting(self._made, options.max_width)
+        if whole is not None:
+            yield whole
+            return
+        for question, claims in self._made.items():
+            part = {question: claims}
+            yield _fitting(part, options.max_width) or _stack(part)
 
 
-def _table(made: Made, width: int, *, units: bool) -> "RenderableType | None":
-    """The rows, under the question that they bear on; None where the width would break a word.
+def _fitting(made: Made, width: int) -> "RenderableType | None":
+    """The first table that fits: units in their column, beside the names, and verdicts that wrap at last."""
+    for units, wrapping in ((True, WRAPPING), (False, WRAPPING), (False, (*WRAPPING, "verdict"))):
+        if (table := _table(made, width, units=units, wrapping=wrapping)) is not None:
+            return table
+    return None
 
-    A value and its promise stand on one line; names, units, verdicts and requirements wrap between words.
+
+def _table(made: Made, width: int, *, units: bool, wrapping: Sequence[str]) -> "RenderableType | None":
+    """The rows, under the question that they bear on; None where the width would break a word or a unit.
 
     Args:
         made: The rows of each claim, by question.
         width: What the table may take.
-        units: Whether units have a column; else they stand beside the claim's name.
+        units: Whether units have a column; else they stand behind the claim's name, or below it.
+        wrapping: The columns that may wrap between words.
     """
     from rich import box
     from rich.table import Table
 
-    lines = list(_lines(made, units))
+    lines = list(_lines(made))
     names = ("claim", "promised", MEASURED, "unit", "verdict", "required")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     shown = [i for i in range(len(names)) if any(line[i].plain for line in lines)]
+    beside = ["" if units or not line[3].plain else f"({line[3].plain})" for line in lines]
     if not units:
         shown = [i for i in shown if names[i] != "unit"]
     cells = {i: [names[i], *(line[i].plain for line in lines)] for i in shown}
+    words = {i: [word for cell in cells[i] for word in cell.split()] for i in shown}
+    words[0] += beside
+    cells[0] += [f"{line[0].plain} {unit}" for line, unit in zip(lines, beside, strict=True) if unit]
     widths = {i: max(map(len, cells[i])) for i in shown}
     excess = sum(widths.values()) + GAP * (len(shown) - 1) - width
     for i in reversed(shown):
-        if names[i] not in ("promised", MEASURED):
-            least = max(len(word) for cell in cells[i] for word in cell.split()) + (0 if i else INDENT)
+        if names[i] in wrapping:
+            least = max(map(len, words[i])) + (0 if i else INDENT)
             taken = max(0, min(excess, widths[i] - least))
             widths[i], excess = widths[i] - taken, excess - taken
     if excess > 0:
         return None
     for i in shown:
         table.add_column(names[i], width=widths[i])
-    for line in lines:
+    for line, unit in zip(lines, beside, strict=True):
+        if unit:
+            fits = len(line[0]) + 1 + len(unit) <= widths[0]
+            line[0].append(f" {unit}" if fits else f"\n{'':{INDENT}}{unit}", style="dim")
         table.add_row(*(line[i] for i in shown))
     return table
 
 
-def _lines(made: Made, units: bool) -> "Iterator[list[Text]]":
+def _lines(made: Made) -> "Iterator[list[Text]]":
     """The cells of every line of the table."""
     blank = [_text("") for _ in range(5)]
     for question, claims in made.items():
@@ -186,10 +209,7 @@ def _lines(made: Made, units: bool) -> "Iterator[list[Text]]":
             if len(group) > 1:
                 yield [_text(f" {short}"), *blank]
             for row in group:
-                label = _text(f"   {row.label}" if len(group) > 1 else f" {short}")
-                if row.unit and not units:
-                    label.append(f" ({row.unit})", style="dim")
-                yield [label, *_cells(row)]
+                yield [_text(f"   {row.label}" if len(group) > 1 else f" {short}"), *_cells(row)]
 
 
 def _cells(row: Row) -> list["Text"]:
@@ -212,9 +232,12 @@ def _stack(made: Made) -> "RenderableType":
                 label = f"{row.label}: " if row.label and len(group) > 1 else ""
                 first = _text(label).append(measured).append(f" {unit}" if row.unit else "")
                 second = _text(f"promised {promised}: " if row.promised else "").append(verdict)
-                lines += [Padding(first, (0, 0, 0, 1)), Padding(second, (0, 0, 0, 3))]
+                lines += [
+                    Padding(first, (0, 0, 0, 1), expand=False),
+                    Padding(second, (0, 0, 0, 3), expand=False),
+                ]
                 if row.required:
-                    lines.append(Padding(_text("required ").append(required), (0, 0, 0, 3)))
+                    lines.append(Padding(_text("required ").append(required), (0, 0, 0, 3), expand=False))
     return Group(*lines)
 
 

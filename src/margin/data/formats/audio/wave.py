@@ -131,10 +131,6 @@ def _pcm(form: bytes, path: Path) -> tuple[int, int, int]:
     return channels, (bits + 7) // 8, rate
 
 
-def _held(raw: bytes, channels: int, width: int) -> int:
-    return len(raw) // (channels * width)
-
-
 def _integers(raw: bytes, width: int) -> NDArray[np.int64]:
     if width == 1:
         return np.frombuffer(raw, np.uint8).astype(np.int64) - 128
