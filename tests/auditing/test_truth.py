@@ -17,9 +17,11 @@ from torch import nn
 
 import margin
 from margin.auditing.report.sentences import sentences
+from margin.core.types import Batch
 
 ASKED = ("risk", "confusion", "baseline", "memorization", "calibration", "mislabeled", "evidence",
-         "residuals", "auroc", "behavior.finite", "label_order", "finished.gradient")  # fmt: skip
+         "residuals", "auroc", "behavior.finite", "behavior.random", "label_order",
+         "finished.gradient")  # fmt: skip
 
 CLASSES, SURE = 3, float(np.log(18))
 """exp(SURE) / (exp(SURE) + 2) = .9: right as often as it says where a tenth of the labels is another's."""
@@ -58,6 +60,13 @@ class Scores(nn.Module):
     def forward(self, x):
         out = self.sharpness * x + self.bias
         return out if self.nan_above is None else out.masked_fill(x[:, :1] > self.nan_above, torch.nan)
+
+
+class Drawing(Scores):
+    """Scores of inputs to which noise is added at every call."""
+
+    def forward(self, x):
+        return super().forward(x + 0.2 * torch.randn_like(x))
 
 
 class Ignoring(nn.Module):
@@ -194,6 +203,9 @@ def built(kind):
         "ten": (Scores(), (test[0][:10], test[1][:10]), train),
         "thirty": (Scores(), (test[0][:30], test[1][:30]), train),
         "five": (Scores(), (test[0][:5], test[1][:5]), train),
+        "one": (Scores(), (test[0][:1], test[1][:1]), train),
+        "drawing": (Drawing(), test, train),
+        "permuted in both": (Scores(), *((x, (y + 1) % CLASSES) for x, y in (test, train))),
         "nearly copied": (Scores(), nearly(train, test, 40), train),
         "its own inputs": (Scores(0.5), (test[0], test[0]), (train[0], train[0]), "values"),
         "several labels": (above, several(200, 2), several(600, 1), "multilabel"),
@@ -374,6 +386,9 @@ SAID = {
         ("right", "unknown", rf"^Not told apart from one constant answer: right for {N} ", share),
         ("right", "unknown", r"More held-out examples", None),
     ],
+    "one": [("rests", "warn", rf"^1 held-out example cannot tell the accuracy any better.*: {N} ", share)],
+    "drawing": [("rests", "warn", r"^The model draws at random in evaluation mode: every other", None)],
+    "permuted in both": [("right", "bad", rf"were classes renamed, {N} would be", renamed)],
     "nearly copied": [("rests", "warn", rf"{N} lie far nearer to a training row", lambda k: 40)],
     "its own inputs": [("right", "good", r"^Explains ", None)],
     "several labels": [
@@ -420,7 +435,8 @@ NEVER = {
     "swapped": [("", "good", "Right"), ("", "", "Memorized:"), ("right", "", "linear model")],
     "permuted": [("", "", "Memorized:"), ("right", "", "linear model")],
     "shuffled": [("", "", "Memorized:"), ("right", "", "The linear one is simpler")],
-    "shifted": [("memorized|rests", "bad|warn", ""), ("", "", "emorized:"), ("right|memorized", "good", "")],
+    "shifted": [("fails|moves", "", ""), ("", "", "Divide the logits"),
+                ("memorized|rests", "bad|warn", ""), ("", "", "emorized:"), ("right|memorized", "good", "")],
     "overconfident": [("", "", "likely wrong"), ("", "", "by chance"), ("", "", "No one temperature")],
     "underconfident": [("", "", "likely wrong"), ("", "", "chance"), ("probabilities", "good", "")],
     "leaking": [("right|probabilities|fails|memorized", "good", ""), ("rests", "good", "equal rows")],
@@ -428,6 +444,9 @@ NEVER = {
     "thirty": [("memorized|probabilities", "good", "")],
     "five": [("right", "bad|good", ""), ("", "", "Check that labels"), ("", "", "No better")],
     "its own inputs": [("", "", "linear model")],
+    "one": [("", "bad", ""), ("", "", "has no number")],
+    "drawing": [("", "", "this is of one draw"), ("", "", "the model draws")],
+    "permuted in both": [("trained", "", ""), ("", "", "Train longer")],
     "several labels": [("", "", "Class '")],
     "rare": [("", "", "reads nothing"), ("right", "good", ""), ("", "", "Does it read its input")],
 }  # fmt: skip
@@ -489,3 +508,21 @@ def test_a_sentence_has_a_subject_and_an_end(said, kind):
     for s in said(kind):
         assert re.match(r"[A-Z0-9]|theory/", s.text) and s.text.endswith((".", "?"))
         assert not re.match(r"(Not so|Along|By|Of) (that|the|this)?\b.*:? it\b", s.text)
+
+
+def test_examples_of_several_sizes_break_no_question():
+    def padded(seed):
+        generator = draws(seed)
+        sizes = torch.randint(10, 20, (4,), generator=generator).tolist()
+        return [
+            Batch((torch.randn(16, 1, size, generator=generator),), torch.arange(16) % 2) for size in sizes
+        ]
+
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv1d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 2)
+    )
+    audit = margin.audit(model, padded(1), train=padded(2), claims=(*ASKED, "regions", "separable"))
+    assert [answer.broken for answer in audit.answers if answer.broken] == []
+    (linear,) = [a for a in audit.answers if a.claim.name == "theory/baseline.linear"]
+    assert "examples are of several sizes" in linear.refusal

@@ -367,9 +367,15 @@ def has_targets(subject: Subject) -> bool:
 
 
 def has_real_input(subject: Subject) -> bool:
-    """Whether there is one input, of real numbers, which is then a point that can be moved."""
+    """Whether there is one input, of real numbers and of one size: a point that can be moved."""
     inputs = subject.test[0].inputs if subject.test else ()
-    return len(inputs) == 1 and inputs[0].is_floating_point()
+    return len(inputs) == 1 and inputs[0].is_floating_point() and not has_several_sizes(subject)
+
+
+def has_several_sizes(subject: Subject) -> bool:
+    """Whether batches that are handed over hold examples of several sizes, as padded each by itself."""
+    given = [part for part in (subject.test, subject.train) if isinstance(part, list | tuple)]
+    return len({batch.inputs[0].shape[1:] for part in given for batch in part}) > 1
 
 
 def why_not_movable(subject: Subject) -> str:
@@ -379,7 +385,9 @@ def why_not_movable(subject: Subject) -> str:
     inputs = subject.test[0].inputs if subject.test else ()
     if len(inputs) > 1:
         return f"has {len(inputs)} inputs: it needs one input of real numbers"
-    return "inputs are tokens" if inputs and not inputs[0].is_floating_point() else ""
+    if inputs and not inputs[0].is_floating_point():
+        return "inputs are tokens"
+    return "examples are of several sizes: it needs one" if has_several_sizes(subject) else ""
 
 
 def why_no_model(subject: Subject) -> str:

@@ -201,6 +201,23 @@ def test_near_duplicates_are_those_that_were_planted(dim: int) -> None:
     assert near_duplicates(x, twice).rows.tolist() == list(range(7))
 
 
+def test_equal_rows_are_found_in_batches_of_several_widths() -> None:
+    """As tokens that were padded batch by batch; a half of one width fits no other."""
+    generator = torch.Generator().manual_seed(0)
+    test, train = (
+        [
+            Batch((torch.randint(50, (30, width), generator=generator),), torch.zeros(30).long())
+            for width in sizes
+        ]
+        for sizes in ((8, 13), (13, 8, 11))
+    )
+    train[1].inputs[0][:5] = test[0].inputs[0][:5]
+    found = overlap(
+        Subject(model=nn.Linear(1, 2), test=test, train=train, task=CLASSES, objective=risk(CLASSES))
+    )
+    assert found.leaked.tolist() == list(range(5)) and not found.by_chance
+
+
 def test_a_table_is_compared_in_the_units_of_its_columns() -> None:
     """Mutant: one scale for all, by which rows that share an identifier of large numbers are copies."""
     rng = np.random.default_rng(0)

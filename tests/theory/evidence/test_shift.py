@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chi2_contingency, ks_2samp, kstwobign
 from torch import Tensor
 
-from margin.core.findings import Subject, Verdict
+from margin.core.findings import NotAsked, Subject, Verdict
 from margin.theory.evidence.duplicates import leak
 from margin.theory.evidence.shift import (
     LEVEL,
@@ -138,4 +138,9 @@ def test_features_that_never_change_and_inputs_that_are_not_finite() -> None:
     x[3, 1] = torch.nan
     broken = with_test(subject, x)
     assert shift(broken).verdict is Verdict.FAILED
+    for rows in (1, 2):
+        few = replace(subject, test=[b._replace(inputs=(b.inputs[0][:rows],), targets=b.targets[:rows])
+                                     for b in subject.test])  # fmt: skip
+        with pytest.raises(NotAsked, match="a comparison of both parts needs 3 rows of each"):
+            shift(few)
     assert same_distribution(broken).status == "assumed"

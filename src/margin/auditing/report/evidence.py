@@ -23,8 +23,8 @@ LEVELS: tuple[Level, ...] = ("bad", "warn", "good", "unknown")
 """In the order in which a reader wants to know."""
 
 
-WELL = ("The split cut through no group", "No shift was found", "Every error over")
-"""What a remark says that asks for nothing, or that the refuted premise says again."""
+WELL = ("The split cut through no group", "No shift was found", "Every error over", "this is of one draw")
+"""What a remark says that asks for nothing, or that another sentence says for all findings."""
 
 PERHAPS = ("repeat by chance",)
 """What a remark says that may be nothing."""

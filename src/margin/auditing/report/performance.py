@@ -113,15 +113,15 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
     wrong = (*claims, *(name for name in (LABEL_ORDER,) if name in evidence.findings))
     if gain.above < 0:
         text = f"R{share[1:]}, fewer than one constant answer: {constant} (difference {gain.text})"
-        return Sentence("right", "bad", f"{text}{_once_right(evidence)}.", LABELS, wrong)
+        return Sentence("right", "bad", f"{text}{once_right(evidence)}.", LABELS, wrong)
     if gain.below <= 0 and gain.value > LARGE:
         text = f"Not told apart from one constant answer: r{share[1:]}, the constant for {constant}"
         text += f" (difference {gain.text})."
         return Sentence("right", "unknown", text, "More held-out examples.", claims)
     if gain.below <= 0:
         text = f"No better than one constant answer: r{share[1:]}, the constant for {constant}"
-        text += f" (difference {gain.text}){_once_right(evidence)}."
-        unlearned = evidence.number(MEMORIZED, "training") is not None and not _once_right(evidence)
+        text += f" (difference {gain.text}){once_right(evidence)}."
+        unlearned = evidence.number(MEMORIZED, "training") is not None and not once_right(evidence)
         return Sentence("right", "bad", text, CONSTANT_TODO if unlearned else LABELS, wrong)
     linear = evidence.number(LINEAR)
     level = "warn" if accuracy.above < HALF or (linear and linear.above < -LARGE) else "good"
@@ -129,7 +129,7 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
     return Sentence("right", asserted(level, [accuracy, gain]), text, "", claims)
 
 
-def _once_right(evidence: Evidence) -> str:
+def once_right(evidence: Evidence) -> str:
     """That it is right on the examples that it was trained on, where it is."""
     training, gap = evidence.number(MEMORIZED, "training"), evidence.number(MEMORIZED, "gap")
     if training is None or gap is None or gap.below <= LARGE:
@@ -168,11 +168,11 @@ def _values(evidence: Evidence, explained: Number) -> Sentence:
         )
         return Sentence("right", "bad", text, CONSTANT_TODO, claims)
     if explained.above < 0:
-        text = f"Worse than always answering the mean: R^2 is {explained.text}{off}{_once_right(evidence)}."
+        text = f"Worse than always answering the mean: R^2 is {explained.text}{off}{once_right(evidence)}."
         return Sentence("right", "bad", text, "Check the units of inputs and targets.", claims)
     if explained.below <= 0:
         text = f"Not told apart from always answering the mean: R^2 is {explained.text}{off}"
-        text += f"{_once_right(evidence)}."
+        text += f"{once_right(evidence)}."
         level: Level = "unknown" if explained.value > LARGE else "bad"
         return Sentence("right", level, text, "More held-out examples, or a better model.", claims)
     level = "warn" if explained.above < HALF else "good"
@@ -190,7 +190,7 @@ def _linear(evidence: Evidence) -> list[Sentence]:
         text = f"Worse than a linear model of the inputs ({what}: {gain.text})."
         todo = (
             "Use it, or regularize this one."
-            if _once_right(evidence)
+            if once_right(evidence)
             else "Use it, or train this one further."
         )
         return [Sentence("right", "bad", text, todo, (LINEAR,))]

@@ -9,10 +9,13 @@ from margin.auditing.report.evidence import Evidence, Sentence, enumerated, rema
 from margin.auditing.report.performance import (
     ACCURACY,
     HALF,
+    LABEL_ORDER,
     LINEAR,
     R2,
+    RENAMED,
     SHIFT,
     fails,
+    once_right,
     probabilities,
     right,
 )
@@ -51,10 +54,12 @@ def sentences(audit: Audit) -> list[Sentence]:
     evidence = Evidence(audit)
     first = right(evidence)
     moved = [s for s in first if SHIFT in s.claims]
-    made = [*first, *trained(evidence), *(s for s in rests(evidence) if not moved or s.claims != (SHIFT,))]
+    renamed = any(s.todo == RENAMED for s in first) and not once_right(evidence)
+    finished = [] if renamed else trained(evidence)  # a loss of other classes' labels has no end
+    made = [*first, *finished, *(s for s in rests(evidence) if not moved or s.claims != (SHIFT,))]
     if not moved:  # else the gap has another reason, which was said
         made += memorized(evidence)
-    if _wrong(evidence, first):
+    if moved or _wrong(evidence, first):
         # what is wrong as a whole has no worst class, no rows to look at, no temperature that repairs it
         made = [
             replace(s, level="unknown") if s.question == "memorized" and s.level == "good" else s
@@ -64,6 +69,7 @@ def sentences(audit: Audit) -> list[Sentence]:
     else:
         made += [*probabilities(evidence), *fails(evidence), *moves(evidence)]
     spoken = {name for s in made if s.level in ("bad", "warn") for name in s.claims}
+    spoken |= {LABEL_ORDER} if moved else set()
     made += grave(audit, spoken)
     return sorted(made, key=lambda sentence: sentence.rank)[:MOST]
 

@@ -262,6 +262,7 @@ def _check_values(targets: Tensor, outputs: Tensor) -> None:
         raise ValueError(
             "outputs and targets must have one shape: "
             f"got outputs {shape_of(outputs)}, targets {shape_of(targets)}"
+            + ("; give y.flatten()" if outputs.ndim == 1 and targets.shape[1:] == (1,) else "")
         )
 
 

@@ -11,7 +11,7 @@ from margin.classic.perceptron.averaged_perceptron import AveragedPerceptron
 from margin.classic.perceptron.max_margin import MaximumMargin, maximum_margin
 from margin.classic.perceptron.model import Perceptron, geometric_margin, mistakes_of_pass
 from margin.classic.perceptron.separation import MOST_ENTRIES, MOST_ROWS, homogeneous, separate
-from margin.core.findings import Finding, Premise, Subject
+from margin.core.findings import Finding, Premise, Subject, has_several_sizes
 from margin.core.tasks import HALFSPACE
 from margin.core.types import Batch
 from margin.data.examples import InOrder
@@ -46,11 +46,12 @@ def training_rows(
 
 
 def has_rows(subject: Subject) -> bool:
-    """Whether the examples are one real input each, with a class."""
+    """Whether the examples are one real input each, all of one size, with a class."""
     first = subject.train[0] if len(subject.train) else None
     if first is None or first.targets is None or len(first.inputs) != 1:
         return False
-    return bool(first.inputs[0].is_floating_point() and first.targets.ndim == 1)
+    real = first.inputs[0].is_floating_point() and first.targets.ndim == 1
+    return real and not has_several_sizes(subject)
 
 
 class Course(NamedTuple):

@@ -234,7 +234,9 @@ def random(subject: Subject) -> Finding:
         "The share of examples that the model in evaluation mode answers otherwise when it is asked again",
         off,
         lambda: culprit(*_twice(subject, watched)),
-        ("every other number is of one draw",) if bool(off.any()) else (),
+        ("The model draws at random in evaluation mode: every other number is of one draw.",)
+        if bool(off.any())
+        else (),
     )
 
 

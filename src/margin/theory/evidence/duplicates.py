@@ -197,16 +197,19 @@ def _by_chance(subject: Subject, sizes: Tensor) -> bool:
     width = sum(x[:1].numel() for x in subject.test[0].inputs)
     if width < 2 or KINDS * int((sizes > 0).sum()) < int(sizes.sum()):
         return True
-    chosen = torch.randperm(width, generator=Generator().manual_seed(mix(0, 17))) < width // 2
-    for half in (chosen, ~chosen):
-        agreeing = torch.cat(numbered(subject, partial(_half, half=half))[0]).bincount()
+    for other in (False, True):
+        agreeing = torch.cat(numbered(subject, partial(_half, other=other))[0]).bincount()
         if _pairs(agreeing) - _pairs(sizes) < PARTLY * _pairs(sizes):
             return False
     return True
 
 
-def _half(batch: Batch, half: Tensor) -> list[Tensor]:
-    return [torch.cat([flat(x).double() for x in batch.inputs], 1)[:, half]]
+def _half(batch: Batch, other: bool) -> list[Tensor]:
+    """A random half of the features, or the other one: batches that were padded may be of several widths."""
+    features = torch.cat([flat(x).double() for x in batch.inputs], 1)
+    width = features.shape[1]
+    chosen = torch.randperm(width, generator=Generator().manual_seed(mix(0, 17))) < width // 2
+    return [features[:, ~chosen if other else chosen]]
 
 
 def unseen_draws(subject: Subject) -> str:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from margin.core.findings import Finding, Premise, Subject, has_labels, has_real_input
+from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels, has_real_input
 from margin.math.seeds import mix
 from margin.math.two_samples.distances import pair
 from margin.math.two_samples.mmd import median_distance, squared_mmd
@@ -155,6 +155,10 @@ def _targets(subject: Subject, parts: tuple[Drawn, Drawn]) -> float | None:
     return float(kolmogorov_smirnov(test.double().reshape(-1, 1), train.double().reshape(-1, 1))[1])
 
 
+FEWEST = 3
+"""Rows of a part, at least."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shift:
     """Adjusted p-values: of all features together, of the targets where they are numbers, of each feature.
@@ -182,7 +186,7 @@ def shifted(subject: Subject) -> Shift | None:
         parts = drawn(subject)
         test, train = (part.inputs for part in parts)
         finite = bool(test.isfinite().all() and train.isfinite().all())
-        if min(len(test), len(train)) < 3 or not finite or not test.shape[1]:
+        if min(len(test), len(train)) < FEWEST or not finite or not test.shape[1]:
             return None
         told = _targets(subject, parts)
         return Shift(
@@ -238,14 +242,19 @@ def shift(subject: Subject) -> Finding:
 
     Args:
         subject: A model with one real input, whose training examples are known.
+
+    Raises:
+        NotAsked: A part has fewer than three rows.
     """
     found = shifted(subject)
+    if found is None and min(len(part.inputs) for part in drawn(subject)) < FEWEST:
+        raise NotAsked(f"a comparison of both parts needs {FEWEST} rows of each")
     if found is None:
         return Finding(
             statement="The chance of parts that differ as much, were they of one distribution.",
             value=torch.tensor(math.nan, dtype=torch.float64),
             range=(0.0, 1.0),
-            failure="an input is not finite, or a part has fewer than three rows",
+            failure="an input is not finite",
         )
     rows = {"all features together": found.together}
     if found.targets is not None:

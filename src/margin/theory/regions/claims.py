@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from margin.core.findings import Finding, NotAsked, Premise, Subject
+from margin.core.findings import Finding, NotAsked, Premise, Subject, has_several_sizes
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
@@ -48,9 +48,10 @@ WHOLE = 0.5
 
 
 def has_real_inputs(subject: Subject) -> bool:
-    """Whether the model takes one input, of real numbers, and there are examples."""
+    """Whether the model takes one input, of real numbers and of one size, and there are examples."""
     inputs = subject.test[0].inputs if len(subject.test) else ()
-    return len(inputs) == 1 and inputs[0].is_floating_point() and inputs[0].ndim > 1
+    real = len(inputs) == 1 and inputs[0].is_floating_point() and inputs[0].ndim > 1
+    return real and not has_several_sizes(subject)
 
 
 def has_plane(subject: Subject) -> bool:
