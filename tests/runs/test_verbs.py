@@ -132,6 +132,8 @@ def test_errors_name_arguments() -> None:
     with pytest.raises(FileNotFoundError) as missing:
         margin.train("mlp", "nowhere.csv", out="s")
     assert "--" not in str(missing.value)
+    with pytest.raises(ValueError, match="lr must be positive"):
+        margin.train("mlp", "iris", lr=0.0, out="s")  # 0 is a value, not one that is left out
     with pytest.raises(ValueError, match=r"^$"), by_argument():
         raise ValueError  # of the user's own code, without a word
 

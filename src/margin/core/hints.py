@@ -36,7 +36,8 @@ def fits(value: Any, hint: Any) -> bool:
 
 def with_tuples(value: Any, hint: Any) -> Any:
     """A value of YAML or JSON, which know no tuples, with those for which its lists stand."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    origin: Any = typing.get_origin(hint)
+    parts = typing.get_args(hint)
     if not isinstance(value, list):
         return value
     if isinstance(hint, str):

@@ -275,13 +275,7 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
         ValueError: It cannot be called.
     """
     if _is_module(target):
-
-        def _copied() -> Any:
-            return copy.deepcopy(target)
-
-        plain = inspect.Signature(return_annotation=type(target))
-        _copied.__signature__ = plain  # type: ignore[attr-defined]
-        return _copied
+        return _copies(target)
     if not callable(target):
         raise ValueError(f"{path} must build a torch module: it is of type {type(target).__name__}")
     empty, hints = inspect.Parameter.empty, _hints(target)
@@ -317,6 +311,17 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
     _built.__signature__ = inspect.Signature([*dictated, *options], return_annotation=made)  # type: ignore[attr-defined]
     _built.__doc__, _built.__name__ = _documented(target), path.rpartition(":")[2].replace(".", "_")
     return _built
+
+
+def _copies(module: Any) -> Callable[..., Any]:
+    """A constructor of copies of a module."""
+
+    def _copied() -> Any:
+        return copy.deepcopy(module)
+
+    plain = inspect.Signature(return_annotation=type(module))
+    _copied.__signature__ = plain  # type: ignore[attr-defined]
+    return _copied
 
 
 def check_sized(module: Any, path: str) -> None:

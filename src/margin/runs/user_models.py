@@ -155,11 +155,11 @@ def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> N
 
 
 def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch: Batch) -> None:
-    path, task = chosen.entry.name, plan.task
+    path, task, own = chosen.entry.name, plan.task, chosen.own or {}
     with torch.no_grad(), eval_mode(model) as generator:
         with reported(path):
             outputs = model(*batch.inputs)
-        if chosen.own["task"] == "reconstruction":
+        if own["task"] == "reconstruction":
             if not isinstance(outputs, Tensor):
                 raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
             plan.objective(model, batch, generator) if plan.objective else None
@@ -169,8 +169,8 @@ def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch
                 f"the task {task.name} needs targets: {data.name} has none; set task reconstruction"
             )
         check_shape(outputs, batch, task, path, data.spec)
-        if chosen.own["loss"] and task.loss is not None:
-            check_mean(task.loss, chosen.own["loss"], outputs, batch.targets)
+        if own["loss"] and task.loss is not None:
+            check_mean(task.loss, own["loss"], outputs, batch.targets)
         elif task.loss is not None:
             with reported(f"the loss of {task.name} of {path}"):
                 task.loss(outputs, batch.targets)

@@ -350,6 +350,20 @@ def test_times_ahead_are_written_as_the_user_says(tmp_path, freq, form) -> None:
     assert load_steps(tmp_path / "a.csv", clock=Clock(form), ahead=3).later == tuple(stamps[40:])
 
 
+@pytest.mark.parametrize(
+    ("dates", "after"),
+    [
+        (["2024-01-31", "2024-02-29", "2024-03-29"], "2024-04-30"),  # last weekdays: 31 March is a Sunday
+        (["2024-03-29", "2024-04-30", "2024-05-31"], "2024-06-28"),
+        (["2024-01-31", "2024-02-29"], "2024-03-31"),  # last days, which are weekdays too
+        (["2024-01-01", "2024-01-03", "2024-01-06"], "2024-01-08 12:00:00"),  # its form has no hours
+    ],
+)
+def test_the_time_after_the_last(tmp_path, dates, after) -> None:
+    (tmp_path / "a.csv").write_text("\n".join(["date,x", *(f"{date},1" for date in dates)]))
+    assert load_steps(tmp_path / "a.csv", clock=Clock(irregular="read"), ahead=1).later == (after,)
+
+
 @pytest.mark.parametrize("form", ["%Y%m", "%Y/%m", "%Y-%m", "%Y%m%d"])
 def test_months_and_days_of_digits_follow_the_calendar(tmp_path, form) -> None:
     """After 200012 comes 200101; numbers that never pass a year are counted."""

@@ -261,3 +261,11 @@ def test_the_month_ends_of_a_short_month_stay_month_ends(tmp_path):
 def test_a_number_that_counts_the_rows_has_no_season(tmp_path):
     data = read_series(table(tmp_path / "x.csv"), context=5, horizon=3, time_column="date")
     assert data.spec["season"] == 1
+
+
+def test_the_first_rows_of_a_file_are_followed_by_its_others(tmp_path) -> None:
+    """Of 20 hours of 24 the forecast is of the 21st, not of the hour after the file's last."""
+    stamps = [f"2024-01-01 {k:02}:00:00" for k in range(24)]
+    (tmp_path / "x.csv").write_text("\n".join(["time,a", *(f"{t},{k}" for k, t in enumerate(stamps))]))
+    data = read_series(tmp_path / "x.csv", context=4, horizon=1, rows=20)
+    assert data.splits["train"].times[20] == stamps[20]
