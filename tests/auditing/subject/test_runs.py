@@ -63,7 +63,7 @@ def test_arrays_that_a_run_was_trained_on_are_not_taken_for_held_out_ones(tmp_pa
     y = torch.cat([part.targets for part in data.splits.values()])
     run = margin.train("logistic_regression", (x, y), training=SHORT, out=tmp_path / "r")
     audit = margin.audit(run, (x.clone(), y.clone()), claims="theory/risk*")
-    told = margin.audit(run, open_data((x, y), {}), claims="theory/risk*")
+    told = margin.audit(run, margin.open_source((x, y)), claims="theory/risk*")
     assert audit.facts["held-out fingerprint"] == told.facts["held-out fingerprint"]
     assert "audited on" not in audit.facts
     assert any("the part that it held out is audited" in text for text in audit.assumed)
