@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import math
 import signal
 import subprocess
@@ -596,13 +597,17 @@ def test_progress_is_one_line_of_a_terminal_and_is_gone_at_the_end(
     assert "\n" not in shown
     frames = shown.split("\r\x1b[2K")
     assert frames[-1] == ""  # each frame takes the place of the one before, at last nothing does
-    assert frames[:3] == ["reading stranger:build", "", "[1/7] theory/risk.accuracy, 0 s"]
+    assert frames[:2] == ["reading stranger:build", ""]
+    assert re.fullmatch(
+        r"\[1/7\] theory/risk\.accuracy, \d+ s", frames[2]
+    )  # how many says the machine's load
     assert len(frames) == 10 and max(map(len, frames)) < 40
 
 
 def test_elsewhere_progress_is_a_line_in_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "stranger:build", "held.npz", "--claims", "risk,confusion"]) == 0
-    assert capsys.readouterr().err.splitlines() == ["[1/7] theory/risk.accuracy, 0 s"]
+    (told,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"\[1/7\] theory/risk\.accuracy, \d+ s", told)
 
 
 def test_the_first_screen_says_where_the_rest_is_and_all_prints_it(
