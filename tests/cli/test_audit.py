@@ -2,8 +2,8 @@
 
 import io
 import json
-import re
 import math
+import re
 import signal
 import subprocess
 import sys
