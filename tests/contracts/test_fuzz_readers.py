@@ -223,6 +223,12 @@ def edge_tables() -> Sample:
     return "graph:e", ["e/nodes.csv", "e/edges.csv"]
 
 
+def edge_list(ending: str) -> Sample:
+    path = lines(f"e{ending}", [f"n{k} n{(k + 1) % 24} {X[k, 1]}" for k in range(24)])
+    lines("nodes.csv", ["id,a,target", *(f"n{k},{X[k, 0]},{['no', 'yes'][Y[k]]}" for k in range(24))])
+    return f"{path} --target=target", [path, "nodes.csv"]
+
+
 def graph_archive() -> Sample:
     ring = np.stack((np.arange(24), (np.arange(24) + 1) % 24))
     sparse = {"x_data": X[:, 0], "x_indices": np.arange(24) % 3, "x_indptr": np.arange(25)}
@@ -285,6 +291,7 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     },
     **{ending: (lambda e=ending: graph(e)) for ending in (".graphml", ".gml", ".gexf", ".net")},
     **{f"graph:{ending}": (lambda e=ending: graph(e)) for ending in (".graphml", ".gml", ".gexf", ".net")},
+    **{ending: (lambda e=ending: edge_list(e)) for ending in (".edgelist", ".edges")},
     ".graphml.gz": lambda: (
         packed("z.graphml.gz", Path(graph(".graphml")[1][0]).read_bytes()),
         ["z.graphml.gz"],

@@ -50,6 +50,8 @@ def is_affine(subject: Subject) -> bool:
     count, batches = sum(p.numel() for p in trained), subject.train or subject.test
     if loss_of(subject) is None or not 0 < count <= LARGEST or not len(batches):
         return False
+    if any(isinstance(module, torch.jit.ScriptModule) for module in subject.model.modules()):
+        return False  # a script is not asked at other weights
     inputs = tuple(x[:PROBED] if subject.independent else x for x in batches[0].inputs)
     names = [name for name, p in subject.model.named_parameters() if p.requires_grad]
     theta = torch.cat([p.detach().reshape(-1) for p in trained])

@@ -237,15 +237,15 @@ FRAMES = {
     "a missing number": (
         pd.DataFrame({"a": [1.0, None] * 9, "y": ["p", "q"] * 9}),
         "table, row 2, column 'a': the cell is empty (9 such cells in the column); fill it in, set "
-        "--missing drop, mean, median or mode, or set --ignore 'a'",
+        "--missing drop, mean, median, mode or indicate, or set --ignore 'a'",
     ),
     "whole numbers": (
         pl.DataFrame({"a": [1.0, 2.0] * 9, "y": [0, 1] * 9}),
         "table, target 'y': whole numbers may be classes or values: set --task classes or --task values",
     ),
-    "a column of dates": (
-        pl.DataFrame({"a": ["2020-01-02"] * 9, "y": ["p"] * 9}).with_columns(pl.col("a").str.to_date()),
-        "table, column 'a': cells must be numbers, text or booleans: got Date; set --ignore 'a'",
+    "a column of lists": (
+        pl.DataFrame({"a": [[1, 2]] * 9, "y": ["p"] * 9}),
+        "table, column 'a': cells must be numbers, text, booleans or dates: got List(Int64); set --ignore 'a'",
     ),
 }
 
