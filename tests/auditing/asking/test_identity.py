@@ -198,12 +198,38 @@ def test_a_change_of_the_model_or_the_data_is_seen_by_its_digest(subject, change
         {"class_names": ("a", "b", "c")},
         {"independent": False},
         {"history": ({"step": 1, "loss": 0.5},)},
+        {"remark": "the model draws at random"},
+        {"lacks": "has no gradient"},
+        {"groups": "patient"},
+        {"feature_names": ("a", "b", "c", "d")},
+        {"label_names": ("a", "b")},
+        {"initial": nn.Linear(4, 3)},
     ],
 )
 def test_what_is_said_of_a_subject_are_settings(subject, given):
     subject = replace(subject, domain=Domain(torch.tensor(0.0), torch.tensor(1.0)))
     differ = differing(identity_of(subject), identity_of(replace(subject, **given)))
     assert differ and set(differ) <= {"settings", "weights"}
+
+
+def test_a_default_of_a_named_argument_is_a_setting(subject):
+    def scaled(by):
+        def objective(model, batch, generator, *, factor=by):
+            return factor * risk(subject.task)(model, batch, generator)
+
+        return identity_of(replace(subject, objective=objective))
+
+    assert scaled(1.0) == scaled(1.0)
+    assert differing(scaled(1.0), scaled(2.0)) == ["settings"]
+
+
+def test_weights_of_examples_are_data(subject):
+    def weighted(by):
+        return replace(
+            subject, test=[b._replace(weight=torch.full((len(b.targets),), by)) for b in subject.test]
+        )
+
+    assert differing(identity_of(weighted(1.0)), identity_of(weighted(2.0))) == ["held-out data"]
 
 
 def test_batches_count_where_examples_read_each_other(subject):

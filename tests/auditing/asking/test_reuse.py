@@ -269,6 +269,15 @@ def test_one_that_lacks_a_finding_or_is_of_another_does_not_replace_it(model, pl
     assert continues(margin.audit(model, (X, Y), claims=["risk.loss", "calibration"]), place)
 
 
+def test_an_audit_that_does_not_say_of_what_it_is_is_not_continued(model, place):
+    audit = margin.audit(model, (X, Y), claims=["risk.loss", "calibration"])
+    document = json.loads((place / "findings.json").read_text())
+    for identity in (document["identity"], {}):
+        document["identity"] = identity
+        (place / "findings.json").write_text(json.dumps(sealed(document)))
+        assert continues(replace(audit, identity=identity), place) is bool(identity)
+
+
 def test_another_version_is_not_read(model, place):
     document = json.loads((place / "findings.json").read_text())
     del document["digest"]

@@ -83,7 +83,8 @@ def test_a_module_that_takes_any_name_is_given_all_tensors() -> None:
             return torch.stack([named["a"], 2 * named["b"]], 1)
 
     a, b = torch.randn(N), torch.randn(N)
-    subject = subject_of(Greedy(), {"b": b, "a": a, "label": LABELS})
+    text = ["no tensor"] * N
+    subject = subject_of(Greedy(), {"b": b, "a": a, "text": text, "label": LABELS})
     assert torch.equal(subject.model(*subject.test[0].inputs), torch.stack([a, 2 * b], 1))
 
 
@@ -100,6 +101,11 @@ def test_a_module_that_takes_any_name_is_given_all_tensors() -> None:
             GIVEN,
             {"input_ids": TOKENS, "labels": LABELS},
             "the training data must have the names of the data before",
+        ),
+        (
+            GIVEN,
+            {"attention_mask": MASK, "input_ids": TOKENS, "target": LABELS},
+            "names of the data before, input_ids, attention_mask, labels",
         ),
         (
             GIVEN,

@@ -114,19 +114,23 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
     if gain.above < 0:
         text = f"R{share[1:]}, fewer than one constant answer: {constant} (difference {gain.text})"
         return Sentence("right", "bad", f"{text}{once_right(evidence)}.", LABELS, wrong)
-    if gain.below <= 0 and gain.value > LARGE:
-        text = f"Not told apart from one constant answer: r{share[1:]}, the constant for {constant}"
-        text += f" (difference {gain.text})."
-        return Sentence("right", "unknown", text, "More held-out examples.", claims)
     if gain.below <= 0:
-        text = f"No better than one constant answer: r{share[1:]}, the constant for {constant}"
-        text += f" (difference {gain.text}){once_right(evidence)}."
-        unlearned = evidence.number(MEMORIZED, "training") is not None and not once_right(evidence)
-        return Sentence("right", "bad", text, CONSTANT_TODO if unlearned else LABELS, wrong)
+        return _no_better(evidence, gain, f"r{share[1:]}, the constant for {constant}", wrong)
     linear = evidence.number(LINEAR)
     level = "warn" if accuracy.above < HALF or (linear and linear.above < -LARGE) else "good"
     text = f"R{share[1:]}; one constant answer for {constant}."
     return Sentence("right", asserted(level, [accuracy, gain]), text, "", claims)
+
+
+def _no_better(evidence: Evidence, gain: Number, shares: str, claims: tuple[str, ...]) -> Sentence:
+    """That it is not known to be better than one constant answer: for lack of examples, or as it is not."""
+    shares += f" (difference {gain.text})"
+    if gain.value > LARGE:
+        text = f"Not told apart from one constant answer: {shares}."
+        return Sentence("right", "unknown", text, "More held-out examples.", claims)
+    text = f"No better than one constant answer: {shares}{once_right(evidence)}."
+    unlearned = evidence.number(MEMORIZED, "training") is not None and not once_right(evidence)
+    return Sentence("right", "bad", text, CONSTANT_TODO if unlearned else LABELS, claims)
 
 
 def once_right(evidence: Evidence) -> str:
