@@ -46,7 +46,7 @@ def with_tuples(value: Any, hint: Any) -> Any:
         ordered = sorted(parts, key=lambda part: typing.get_origin(part) is not tuple)
         found = ((with_tuples(value, part), part) for part in ordered)
         return next((one for one, part in found if fits(one, part)), value)
-    if hint is tuple or origin is tuple:
+    if tuple in (hint, origin):
         each = parts if len(parts) == len(value) and ... not in parts else [*parts[:1], hint][:1] * len(value)
         return tuple(map(with_tuples, value, each))
     return [with_tuples(item, parts[0]) for item in value] if origin is list else value
