@@ -37,7 +37,7 @@ def fits(value: Any, hint: Any) -> bool:
 def with_tuples(value: Any, hint: Any) -> Any:
     """A value of YAML or JSON, which know no tuples, with those for which its lists stand."""
     origin: Any = typing.get_origin(hint)
-    parts = typing.get_args(hint)
+    parts: Any = typing.get_args(hint)
     if not isinstance(value, list):
         return value
     if isinstance(hint, str):
