@@ -34,6 +34,11 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if hint in (bool, str) else True
 
 
+def _is_tuple(hint: Any) -> bool:
+    origin: Any = typing.get_origin(hint)
+    return tuple in (hint, origin)
+
+
 def with_tuples(value: Any, hint: Any) -> Any:
     """A value of YAML or JSON, which know no tuples, with those for which its lists stand."""
     origin: Any = typing.get_origin(hint)
@@ -43,11 +48,10 @@ def with_tuples(value: Any, hint: Any) -> Any:
     if isinstance(hint, str):
         return tuple(value) if "tuple[" in hint else value
     if origin in (typing.Union, types.UnionType):
-        ordered = sorted(parts, key=lambda part: typing.get_origin(part) is not tuple)
+        ordered = [*filter(_is_tuple, parts), *parts]
         found = ((with_tuples(value, part), part) for part in ordered)
         return next((one for one, part in found if fits(one, part)), value)
-    kind: Any = origin or hint
-    if kind is tuple:
+    if _is_tuple(hint):
         each = parts if len(parts) == len(value) and ... not in parts else [*parts[:1], hint][:1] * len(value)
         return tuple(map(with_tuples, value, each))
     return [with_tuples(item, parts[0]) for item in value] if origin is list else value
