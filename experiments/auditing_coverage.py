@@ -20,14 +20,17 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import torch
+from numpy.polynomial.legendre import leggauss
+from scipy.optimize import minimize_scalar
 from torch import Generator, Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from benchmarks.record import RESULTS, record
 from margin.auditing.report.table import elements
 from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.catalog import claims
 from margin.core.findings import Finding, NotAsked, Subject, finding_of
-from margin.core.tasks import CLASSES, VALUES
+from margin.core.tasks import CLASSES, MULTILABEL, VALUES
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
 from margin.robust.sandwich import l2_attack, linf_fgsm, linf_sandwich
@@ -246,6 +249,48 @@ def signals(what: str, n: int, generator: Generator) -> Held:
     return held(found, sizes_of_signals("activation" if what == "activation" else "gradient"))
 
 
+@cache
+def temperature_of_too_sure() -> float:
+    """The temperature of least expected log loss, by quadrature over the stated probability."""
+    p, weights = (torch.from_numpy(x) for x in leggauss(200))
+    p, weights = 0.5 + 0.45 * p, weights / 2
+    happens, logit = 0.5 + 0.7 * (p - 0.5), (p / (1 - p)).log()
+
+    def loss(temperature: float) -> float:
+        stated = logit / temperature
+        return -float((happens * logsigmoid(stated) + (1 - happens) * logsigmoid(-stated)) @ weights)
+
+    return float(minimize_scalar(loss, bounds=(0.2, 5.0), method="bounded", options={"xatol": 1e-9}).x)
+
+
+def tempered(n: int, generator: Generator) -> Held:
+    """The temperature that repairs probabilities that are too sure."""
+    try:
+        found = finding_of(claims()["theory/calibration.temperature"], too_sure(n, generator))
+    except NotAsked:
+        return {}
+    return held(found, {found.labels[0]: temperature_of_too_sure()})
+
+
+CHANCES = (0.9, 0.8, 0.6)
+
+
+def several(name: str, n: int, generator: Generator) -> Held:
+    """How often each of three labels is told rightly, and all of them are."""
+    right = torch.rand(n, 3, generator=generator) < torch.tensor(CHANCES)
+    subject = stated(2.0 * right.double() - 1, torch.ones(n, 3), task=MULTILABEL)
+    found = finding_of(claims()[f"theory/multilabel.{name}"], subject)
+    known = {f"label {k}": chance for k, chance in enumerate(CHANCES)}
+    return held(found, known if name == "by_label" else {"": math.prod(CHANCES)})
+
+
+def nothing_to_gain(law: Callable[[Tensor], Tensor], n: int, generator: Generator) -> Held:
+    """Whether no gain is told of a step from weights that are the best already."""
+    subject = one_weight(law(torch.randn(n, generator=generator, dtype=torch.float64)))
+    found = finding_of(claims()["theory/finished.gradient"], subject)
+    return {"": elements(found)[0].below <= 0}
+
+
 SHARES = (0.0, 0.02, 0.05)
 SIDE = 4.0
 
@@ -401,6 +446,14 @@ CASES: tuple[Case, ...] = (
     *(
         Case(f"curvature.{name}, random matrices with spikes", partial(ends, name), (300,), FEW, "order")
         for name in ("sharpness", "leading")
+    ),
+    Case("calibration.temperature, too sure", tempered, repeats=SOME),
+    *(Case(f"multilabel.{name}, three labels", partial(several, name)) for name in ("by_label", "subset")),
+    Case("finished.gradient, best weights, normal", partial(nothing_to_gain, lambda z: z), repeats=SOME),
+    Case(
+        "finished.gradient, best weights, lognormal",
+        partial(nothing_to_gain, lambda z: (z / 2).exp() - math.exp(0.125)),
+        repeats=SOME,
     ),
     Case("signal.activations, normal inputs", partial(signals, "activation"), repeats=SOME),
     Case("signal.gradients, normal inputs", partial(signals, "gradient"), repeats=SOME),
