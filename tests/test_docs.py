@@ -31,6 +31,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty directory from which modules are imported, with what they add taken back afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of what a page starts, as here: sums round by their order
     before = set(sys.modules)
     forget_tables()
     yield tmp_path

@@ -496,7 +496,10 @@ def test_the_part_of_the_output_is_named(here: Path, capsys: pytest.CaptureFixtu
     assert "got 'nobody' of a dict of teacher, student" in line(capsys, *words, "nobody")
 
 
-def test_audits_are_compared_with_their_requirements(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audits_are_compared_with_their_requirements(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a row a line
     for out, bound in (("a", "0.01"), ("b", "0.999")):
         main([*STRANGER, "--require", f"accuracy>={bound}", "--out", out])
     capsys.readouterr()

@@ -17,7 +17,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_run_becomes_a_file_and_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_becomes_a_file_and_is_told(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     capsys.readouterr()
     assert main(["export", "r", "--format", "onnx", "--out", "iris.onnx"]) == 0
     said = capsys.readouterr()

@@ -145,7 +145,7 @@ def test_losses_that_differ_are_not_compared_and_counted_nodes_are_said(
     text = capsys.readouterr().out
     assert f"{count} examples held out by each" in text
     assert count < 60
-    assert "not compared: loss (-log probability of the label | loss of scores)" in text
+    assert "not compared: loss (-log probability of the label | loss of scores)" in " ".join(text.split())
 
 
 def test_one_logit_and_one_a_class_state_one_loss(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

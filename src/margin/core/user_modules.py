@@ -301,9 +301,8 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
         with reported(path):
             module = target(*ahead, **given)
         if not _is_module(module):
-            raise ValueError(
-                f"{path} must build a torch module: it returned the type {type(module).__name__}"
-            )
+            kind = type(module).__name__
+            raise ValueError(f"{path} must build a torch module: it returned the type {kind}")
         check_sized(module, path)
         return module
 
@@ -319,8 +318,7 @@ def _copies(module: Any) -> Callable[..., Any]:
     def _copied() -> Any:
         return copy.deepcopy(module)
 
-    plain = inspect.Signature(return_annotation=type(module))
-    _copied.__signature__ = plain  # type: ignore[attr-defined]
+    _copied.__signature__ = inspect.Signature(return_annotation=type(module))  # type: ignore[attr-defined]
     return _copied
 
 

@@ -290,7 +290,7 @@ REFUSED = {
     "training": (nn.Linear(4, 3), (X, Y), {"train": (X, changed(Y, 0, 5))},
         "labels must lie in 0 .. 2: got label 5 with 3 outputs (training example 0)"),
     "row against column": (Squeezed(), (X, X[:, :1]), {},
-        "outputs and targets must have one shape: got outputs (N,), targets (N, 1)"),
+        "outputs and targets must have one shape: got outputs (N,), targets (N, 1); give y.flatten()"),
     "real labels": (nn.Linear(4, 3), (X, Y.float()), {"task": "classes"},
         "labels must be integers: got targets of type float32; give y.long()"),
     "one-hot": (nn.Linear(4, 3), (X, nn.functional.one_hot(Y)), {},
@@ -319,7 +319,8 @@ REFUSED = {
     "task": (nn.Linear(4, 3), (X, Y), {"task": "regression"},
         "task must be one of classes, binary, multilabel, terms, logits, probabilities, scores, halfspace, "
         "values: got 'regression'"),
-    "no targets": (nn.Linear(4, 3), (X, None), {}, "state the task: without targets it cannot be inferred"),
+    "no targets": (nn.Linear(4, 3), (X, None), {},
+        "state the task: without targets it cannot be inferred; of an autoencoder give (x, x)"),
     "nan input": (nn.Linear(4, 3), (changed(X, (5, 1), float("nan")), Y), {},
         "inputs must be finite: held-out example 5 has nan"),
     "infinite target": (Squeezed(), (X, changed(X[:, 0], 4, float("inf"))), {},
