@@ -13,6 +13,7 @@ import secrets
 import sys
 import sysconfig
 import types
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -60,6 +61,20 @@ def identity_of(subject: Subject) -> dict[Part, str]:
     domain, what was assumed, and what modules keep beside their weights; code the functions of the user's
     that these refer to, compiled, so that neither comments nor lines count.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a library warns of what it deprecates as soon as one looks at it
+        seen = _seen_of(subject)
+    return {
+        "weights": seen.weights.hexdigest(),
+        "held-out data": _with_groups(fingerprint(subject, "test"), subject.test),
+        "training data": _with_groups(fingerprint(subject, "train"), subject.train),
+        "settings": seen.settings.hexdigest(),
+        "code": seen.code.hexdigest(),
+        VERSIONS: versions(),
+    }
+
+
+def _seen_of(subject: Subject) -> "_Digests":
     seen = _Digests()
     models = (subject.model, subject.as_given, subject.initial, subject.reference_model)
     for model in models:
@@ -73,14 +88,7 @@ def identity_of(subject: Subject) -> dict[Part, str]:
     seen.add((subject.groups, subject.lacks, subject.remark, subject.assumed))
     seen.add((subject.class_names, subject.feature_names, subject.label_names))
     seen.add(json.dumps([dict(row) for row in subject.history], default=str))
-    return {
-        "weights": seen.weights.hexdigest(),
-        "held-out data": _with_groups(fingerprint(subject, "test"), subject.test),
-        "training data": _with_groups(fingerprint(subject, "train"), subject.train),
-        "settings": seen.settings.hexdigest(),
-        "code": seen.code.hexdigest(),
-        VERSIONS: versions(),
-    }
+    return seen
 
 
 def outputs_digest(subject: Subject) -> str:
