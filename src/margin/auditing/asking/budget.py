@@ -52,8 +52,8 @@ ONE = 1.2
 """Passes, at most, of a question about the outputs alone, which are computed once for all."""
 
 SLOW = (
-    "a pass takes far longer here than its operations count for (a slow machine, or a kernel that is not "
-    "seen): questions draw 1/{:.0f} of the examples that they draw elsewhere"
+    "a pass takes far longer here than its operations count for (code outside of torch, a kernel that is not "
+    "seen, or a slow machine): questions draw 1/{:.0f} of the examples that they draw elsewhere"
 )
 """What is said where all sizes are stepped down."""
 
