@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import counts, drawn_rows, weight_of_terms
+from margin.engine.evaluation import counts, drawn_rows, eval_mode, weight_of_terms
 
 ELEMENTS = 2_500_000
 """Numbers of a drawn sample at most, and of its rows:"""
@@ -43,6 +43,15 @@ def has_rows(subject: Subject) -> bool:
     return bool(parts) and all(
         batch.divisible and all(x.layout == torch.strided for x in batch.inputs) for batch in parts
     )
+
+
+@torch.no_grad()
+def answer_to_one(subject: Subject) -> object:
+    """What the model answers to its first held-out example, or batch where its examples read each other."""
+    batch = subject.test[0]
+    inputs = tuple(x[:1] for x in batch.inputs) if subject.independent and batch.divisible else batch.inputs
+    with eval_mode(subject.model):
+        return subject.model(*inputs)
 
 
 def has_one_target(subject: Subject) -> bool:

@@ -18,9 +18,16 @@ from torch import Tensor
 
 from margin.core.findings import Finding, NotAsked, Subject, has_labels
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode
 from margin.theory.evidence.duplicates import leak
-from margin.theory.evidence.rows import class_name, drawn, feature_name, kept_data, listed, part_labels
+from margin.theory.evidence.rows import (
+    answer_to_one,
+    class_name,
+    drawn,
+    feature_name,
+    kept_data,
+    listed,
+    part_labels,
+)
 
 INTERVALS = 32
 """Intervals of a feature's values at most, and training rows in each at least."""
@@ -180,14 +187,12 @@ def classes(subject: Subject) -> Finding:
     )
 
 
-@torch.no_grad()
 def _scored(subject: Subject) -> int:
     """How many classes the model has a score for: 2 of one score."""
-    batch = subject.test[0]
-    inputs = tuple(x[:1] for x in batch.inputs) if subject.independent and batch.divisible else batch.inputs
-    with eval_mode(subject.model):
-        outputs = subject.model(*inputs)
-    return outputs.shape[-1] if outputs.ndim > 1 and outputs.shape[-1] > 1 else 2
+    outputs = answer_to_one(subject)
+    if isinstance(outputs, Tensor) and outputs.ndim > 1 and outputs.shape[-1] > 1:
+        return outputs.shape[-1]
+    return 2
 
 
 def demo() -> Subject:

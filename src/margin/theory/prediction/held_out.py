@@ -28,6 +28,7 @@ from margin.engine.evaluation import eval_mode, weight_of_terms
 from margin.engine.loop import Risk, risk
 from margin.theory.evidence.duplicates import unseen_draws
 from margin.theory.evidence.groups import new_examples
+from margin.theory.evidence.rows import answer_to_one
 
 
 class Terms(NamedTuple):
@@ -273,14 +274,7 @@ def output_of_one(subject: Subject) -> object:
     """
     if "outputs on test" in subject.kept and (answers := outputs_of(subject, "test").answers) is not None:
         return answers.outputs[:1]
-    batch = subject.test[0]
-    inputs = tuple(x[:1] for x in batch.inputs) if subject.independent and batch.divisible else batch.inputs
-
-    def compute() -> object:
-        with eval_mode(subject.model):
-            return subject.model(*inputs)
-
-    return kept(subject, "output", compute, lambda _: 0)
+    return kept(subject, "output", lambda: answer_to_one(subject), lambda _: 0)
 
 
 def independent_draws(subject: Subject) -> Premise:
