@@ -1,13 +1,18 @@
 """A pass is counted by its operations: by hand here, on sizes where the neighbors of a formula differ."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
 from margin.auditing.asking.passes import BYTES, FLOPS, OVERHEAD, Counter, cost_of_passes
+from margin.core.tasks import CLASSES
+from margin.engine.loop import risk
 
 FLOAT = 4
 
@@ -137,3 +142,32 @@ def test_what_a_pass_holds_for_the_backward_one_is_measured_without_the_weights(
     model = nn.Sequential(nn.Linear(4, 300), nn.ReLU(), nn.Linear(300, 3))
     held = cost_of_passes(replace(subject, model=model)).held
     assert 300 * FLOAT <= held <= (4 + 300 + 3 + 3) * FLOAT
+
+
+def test_measuring_what_a_pass_holds_keeps_none_of_it(subject):
+    """Of a branch that is not differentiated the backward pass frees nothing: it must not hold itself."""
+
+    class Beside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.other = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            self.other(x).tanh()
+            return self.linear(x)
+
+    model = Beside()
+    weights = [weakref.ref(p) for p in model.parameters()]
+    cost_of_passes(replace(subject, model=model))
+    del model
+    gc.collect()
+    assert not any(weight() is not None for weight in weights)
+
+
+def test_measuring_what_a_pass_holds_counts_as_nothing(subject):
+    model = nn.Sequential(nn.Linear(4, 300), nn.GELU(), nn.Linear(300, 3))
+    found = cost_of_passes(replace(subject, model=model, objective=risk(CLASSES))).counted
+    batch = subject.test[0]
+    with Counter() as counter, saved_tensors_hooks(lambda x: x, lambda x: x):  # which count as they do there
+        torch.autograd.grad(model(*batch.inputs).sum(), tuple(model.parameters()))
+    assert found.gradient * len(batch.inputs[0]) == pytest.approx(counter.seconds, rel=1e-9)

@@ -185,7 +185,10 @@ def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passe
     def pack(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in weights:
             held[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
+        seconds = counter.seconds
+        alone = tensor.detach()  # the tensor itself would hold the graph that holds it, for ever
+        counter.seconds = seconds  # no operation of the model's
+        return alone
 
     try:
         with counter, saved_tensors_hooks(pack, lambda tensor: tensor):
