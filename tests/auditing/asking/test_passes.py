@@ -82,6 +82,39 @@ def test_a_recurrence_counts_twice_as_much_backward():
     assert counted(both) >= 3 * products * (1 - 64 / (3 * 160))
 
 
+def test_a_recurrence_that_runs_as_one_kernel_counts_its_products_and_little_else():
+    """Mutants: the kernel's backward as one product of each weight; inputs and states among its weights."""
+    layer, x = nn.LSTM(256, 256, batch_first=True), torch.randn(32, 20, 256)
+    products = 2 * 32 * 20 * 4 * 256 * 512 / FLOPS
+
+    def both():
+        torch.autograd.grad(layer(x)[0].sum(), tuple(layer.parameters()))
+
+    with torch.no_grad():
+        assert products <= counted(layer, x) <= 1.25 * products
+    assert 3 * products <= counted(both) <= 4 * products
+
+
+def test_a_transformer_layer_that_runs_as_one_kernel_counts_its_products():
+    layer = nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True).eval()
+    x = torch.randn(32, 20, 64)
+    products = 2 * 32 * 20 * (4 * 64 * 64 + 2 * 64 * 256) / FLOPS
+    with torch.inference_mode():
+        assert products <= counted(layer, x) <= 2 * products
+
+
+def test_a_decomposition_counts_about_what_its_algorithm_takes():
+    """Of a symmetric matrix all eigenvectors: 9 n^3 (Golub and Van Loan 2013, Section 8.3.3)."""
+    A = torch.eye(300)
+    assert 4.5 * 300**3 <= counted(torch.linalg.eigh, A) * FLOPS <= 18 * 300**3
+
+
+def test_rows_that_are_added_to_a_table_count_and_not_the_table():
+    table, index, rows = torch.zeros(10_000, 64), torch.arange(5), torch.ones(5, 64)
+    added = OVERHEAD + (5 * 8 + 5 * 64 * FLOAT) / BYTES
+    assert counted(lambda: table.index_add_(0, index, rows)) == pytest.approx(added, rel=0.2)
+
+
 def test_attention_counts_both_of_its_products_and_what_is_differentiated_the_products_of_that():
     q = torch.randn(2, 4, 128, 32, requires_grad=True)
     flops = 2 * 2 * 2 * 4 * 128 * 128 * 32
