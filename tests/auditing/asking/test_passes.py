@@ -1,6 +1,7 @@
 """A pass is counted by its operations: by hand here, on sizes where the neighbors of a formula differ."""
 
 import gc
+import time
 import weakref
 from dataclasses import replace
 
@@ -204,3 +205,47 @@ def test_measuring_what_a_pass_holds_counts_as_nothing(subject):
     with Counter() as counter, saved_tensors_hooks(lambda x: x, lambda x: x):  # which count as they do there
         torch.autograd.grad(model(*batch.inputs).sum(), tuple(model.parameters()))
     assert found.gradient * len(batch.inputs[0]) == pytest.approx(counter.seconds, rel=1e-9)
+
+
+def test_a_backward_pass_that_cannot_be_run_is_put_at_two_forward_ones(subject):
+    class Overwriting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x):
+            y = self.linear(x).exp()
+            z = y.square()
+            y.zero_()
+            return z
+
+    found = cost_of_passes(replace(subject, model=Overwriting(), objective=risk(CLASSES)))
+    assert found.timed.gradient == pytest.approx(3 * found.timed.forward)
+    assert found.counted.gradient > found.counted.forward  # what is watched runs all the same
+
+
+class Clocked(nn.Module):
+    """A linear model that takes .01 s of a clock, and .5 s for each batch of a size that it has not seen."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.linear, self.seen, self.now = nn.Linear(4, 3), [], 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def forward(self, x):
+        self.now += 0.01 if len(x) in self.seen else 0.5
+        self.seen.append(len(x))
+        return self.linear(x)
+
+
+def test_what_is_computed_for_the_first_time_is_not_what_it_takes(subject, monkeypatch):
+    model = Clocked(monkeypatch)
+    found = cost_of_passes(replace(subject, model=model, objective=risk(CLASSES)))
+    assert found.timed.forward * len(subject.test[0].targets) == pytest.approx(0.01)
+
+
+def test_a_pass_that_counts_for_enough_is_run_on_no_more(subject, monkeypatch):
+    model = Clocked(monkeypatch)
+    monkeypatch.setattr("margin.auditing.asking.passes.PROBE", 1e-6)
+    cost_of_passes(replace(subject, model=model, objective=risk(CLASSES)))
+    assert set(model.seen) == {1}
