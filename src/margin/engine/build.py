@@ -170,6 +170,11 @@ class Room(TorchDispatchMode):
         self.of = of
         self.taken = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: no module is compiled within, and to be skipped torch's compiler would first be imported."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

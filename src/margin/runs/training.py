@@ -80,18 +80,40 @@ class Job:
 
 
 def prepare(
-    model: Any, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+    model: Any,
+    data: Data,
+    arguments: Mapping[str, Any],
+    training: Training,
+    out: str | Path | None,
+    *,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> Job:
     """Choose the entry that a model is trained as, resolve the options by its defaults, then begin."""
     chosen = model if isinstance(model, Chosen) else choose(model, data)
-    return begin(chosen, data, arguments, training.over(chosen.entry.defaults), out)
+    return begin(chosen, data, arguments, training.over(chosen.entry.defaults), out, announce=announce)
 
 
 # more than 40 lines: every argument is checked here, in the order in which one depends on another
 def begin(
-    chosen: Chosen, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+    chosen: Chosen,
+    data: Data,
+    arguments: Mapping[str, Any],
+    training: Training,
+    out: str | Path | None,
+    *,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> Job:
-    """Check every argument of a resolved training, then make the run's directory and its first state."""
+    """Check every argument of a resolved training, then make the run's directory and its first state.
+
+    Args:
+        chosen: What is trained.
+        data: On what.
+        arguments: The options of the model and of its step, the name of a rule.
+        training: The resolved options common to all trainings.
+        out: The run's directory, which must not exist; one that is free if not given.
+        announce: Given the first line, what is trained on what, before an optimizer is made: torch imports
+            its compiler with the first, which takes a second.
+    """
     entry, training = chosen.entry, in_group(training)
     check_own(chosen, training)
     check_counts(training)
@@ -109,7 +131,13 @@ def begin(
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
-    change, make = partial(taken_over, training=training, notes=notes), made_by(chosen.handed)
+    make = made_by(chosen.handed)
+
+    def change(model: nn.Module) -> None:
+        taken_over(model, training, notes)
+        count = sum(parameter.numel() for parameter in model.parameters())
+        announce(f"{entry.name} on {data.name}: {count:,} parameters")
+
     state = initial_state(entry, record, data, training, change, make)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
