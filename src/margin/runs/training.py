@@ -184,8 +184,9 @@ def check_own(chosen: Chosen, training: Training) -> None:
     """
     if chosen.handed is not None and (training.processes or 1) > 1:
         raise ValueError(
-            f"several processes build the model by its name, and {chosen.entry.name} was handed over: leave "
-            "out processes, or name a class or function at the top of a file"
+            f"several processes build the model by its name, and {chosen.entry.name} was handed over, which "
+            "the others do not have: leave out processes, or hand over a class at the top of a file, or a "
+            "function there that builds it"
         )
     for name in ("label_smoothing", "confusion", "class_weight"):
         if chosen.own and chosen.own["loss"] and getattr(training, name):
