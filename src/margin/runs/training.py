@@ -21,7 +21,7 @@ from margin.data.files.writing import going_on
 from margin.data.open import open_data
 from margin.data.preprocess import rescaled
 from margin.data.source import Source
-from margin.engine.build import initial_state, module_of
+from margin.engine.build import bare_state, initial_state, module_of, optimizer_makers
 from margin.engine.check_options import check_task, refuse_unused
 from margin.engine.hooks import (
     INTERRUPTED,
@@ -131,14 +131,9 @@ def begin(
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
-    make = made_by(chosen.handed)
-
-    def change(model: nn.Module) -> None:
-        taken_over(model, training, notes)
-        count = sum(parameter.numel() for parameter in model.parameters())
-        announce(f"{entry.name} on {data.name}: {count:,} parameters")
-
-    state = initial_state(entry, record, data, training, change, make)
+    change, make = partial(taken_over, training=training, notes=notes), made_by(chosen.handed)
+    state = bare_state(entry, record, data, training, change, make)
+    makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
     check_outputs(chosen, data, state.model, plan)
@@ -153,9 +148,12 @@ def begin(
         lambda: Run.create(out if out is not None else free_path(entry.name), record).path
     )
     run, lock = Run(path, chosen.handed), held(path)
+    count = sum(parameter.numel() for parameter in state.core.parameters())
+    announce(f"{entry.name} on {data.name}: {count:,} parameters")
     try:
+        state.optimizers = {name: make_one() for name, make_one in makers.items()}
         run.start(state)
-    except OSError:
+    except (OSError, ValueError):
         shutil.rmtree(path, ignore_errors=True)  # without its first weights it is no run
         raise
     return Job(run, state, plan, None if data.origin else data, tuple(notes), lock)
