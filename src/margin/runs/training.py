@@ -21,7 +21,7 @@ from margin.data.files.writing import going_on
 from margin.data.open import open_data
 from margin.data.preprocess import rescaled
 from margin.data.source import Source
-from margin.engine.build import initial_state, module_of
+from margin.engine.build import bare_state, initial_state, module_of, optimizer_makers
 from margin.engine.check_options import check_task, refuse_unused
 from margin.engine.hooks import (
     INTERRUPTED,
@@ -80,18 +80,40 @@ class Job:
 
 
 def prepare(
-    model: Any, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+    model: Any,
+    data: Data,
+    arguments: Mapping[str, Any],
+    training: Training,
+    out: str | Path | None,
+    *,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> Job:
     """Choose the entry that a model is trained as, resolve the options by its defaults, then begin."""
     chosen = model if isinstance(model, Chosen) else choose(model, data)
-    return begin(chosen, data, arguments, training.over(chosen.entry.defaults), out)
+    return begin(chosen, data, arguments, training.over(chosen.entry.defaults), out, announce=announce)
 
 
 # more than 40 lines: every argument is checked here, in the order in which one depends on another
 def begin(
-    chosen: Chosen, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+    chosen: Chosen,
+    data: Data,
+    arguments: Mapping[str, Any],
+    training: Training,
+    out: str | Path | None,
+    *,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> Job:
-    """Check every argument of a resolved training, then make the run's directory and its first state."""
+    """Check every argument of a resolved training, then make the run's directory and its first state.
+
+    Args:
+        chosen: What is trained.
+        data: On what.
+        arguments: The options of the model and of its step, the name of a rule.
+        training: The resolved options common to all trainings.
+        out: The run's directory, which must not exist; one that is free if not given.
+        announce: Given the first line, what is trained on what, before an optimizer is made: torch imports
+            its compiler with the first, which takes a second.
+    """
     entry, training = chosen.entry, in_group(training)
     check_own(chosen, training)
     check_counts(training)
@@ -110,7 +132,8 @@ def begin(
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
     change, make = partial(taken_over, training=training, notes=notes), made_by(chosen.handed)
-    state = initial_state(entry, record, data, training, change, make)
+    state = bare_state(entry, record, data, training, change, make)
+    makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
     check_outputs(chosen, data, state.model, plan)
@@ -125,9 +148,12 @@ def begin(
         lambda: Run.create(out if out is not None else free_path(entry.name), record).path
     )
     run, lock = Run(path, chosen.handed), held(path)
+    count = sum(parameter.numel() for parameter in state.core.parameters())
+    announce(f"{entry.name} on {data.name}: {count:,} parameters")
     try:
+        state.optimizers = {name: make_one() for name, make_one in makers.items()}
         run.start(state)
-    except OSError:
+    except (OSError, ValueError):
         shutil.rmtree(path, ignore_errors=True)  # without its first weights it is no run
         raise
     return Job(run, state, plan, None if data.origin else data, tuple(notes), lock)
@@ -156,8 +182,9 @@ def check_own(chosen: Chosen, training: Training) -> None:
     """
     if chosen.handed is not None and (training.processes or 1) > 1:
         raise ValueError(
-            f"several processes build the model by its name, and {chosen.entry.name} was handed over: leave "
-            "out processes, or name a class or function at the top of a file"
+            f"several processes build the model by its name, and {chosen.entry.name} was handed over, which "
+            "the others do not have: leave out processes, or hand over a class at the top of a file, or a "
+            "function there that builds it"
         )
     for name in ("label_smoothing", "confusion", "class_weight"):
         if chosen.own and chosen.own["loss"] and getattr(training, name):
