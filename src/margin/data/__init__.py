@@ -3,12 +3,10 @@
 from margin.core.catalog import Part
 
 # fmt: off
-
-SHAPES = (
+SHAPES: tuple[Part, ...] = (
     Part("data/solids", "source", "margin.data.sets.synthetic_geometry:solids",
         "Point clouds of a box, a cylinder and a sphere; the class of a point is its solid",
-        "constructed: points uniform by area on three surfaces, after Qi, Su, Mo & Guibas 2017, PointNet, "
-        "section 5.1"),
+        "constructed: points uniform by area on surfaces, after Qi, Su, Mo & Guibas 2017, section 5.1"),
     Part("data/thin-lines", "source", "margin.data.sets.synthetic_geometry:thin_lines",
         "Gray images of thin lines in noise; the class of a pixel says whether it is of a line",
         "constructed: what a segmentation loses whose way up reads nothing of the way down"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Integer, UInt8
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
@@ -42,7 +42,7 @@ class Reading:
         return pixels, classes if self.resize is None else nearest(classes, self.resize)
 
 
-def nearest(labels: UInt8[Tensor, "h w"], size: Size) -> UInt8[Tensor, "new_h new_w"]:
+def nearest(labels: Integer[Tensor, "h w"], size: Size) -> Integer[Tensor, "new_h new_w"]:
     """Labels at another size: each pixel takes that of the nearest, which no two classes mix."""
     rows, columns = (
         (torch.arange(new) + 0.5) * old / new for old, new in zip(labels.shape, size, strict=True)
