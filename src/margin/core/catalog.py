@@ -334,7 +334,7 @@ class Format:
         encoder: Path of ``(source, encoding) -> examples``, which reads new data by the record of a run.
         prefix: Whether a path may be read so whatever its ending, and new data of a run always are.
         endings: Of its files, ``.gz`` apart.
-        holds: Patterns of the files by one of which a folder of it is known.
+        holds: Patterns of the files by one of which a folder of it is known; joined by " + ", by all of them.
         known: Path of ``(object) -> bool``, of data in memory.
         gives: What an example is, by the key of the spec that a model of such examples asks for.
         files: Path of ``(source) -> files``, one an example of new data.

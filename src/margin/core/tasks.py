@@ -5,7 +5,7 @@ no parameter and no state.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -280,6 +280,11 @@ TOKENS = Task("tokens", term_loss, {"accuracy": term_accuracy}, _predict_token)
 
 POINT_CLASSES = Task("point_classes", term_loss, {"accuracy": term_accuracy}, _predict_terms)
 """One logit per class at every point of a set; a term is a point."""
+
+PIXEL_CLASSES = replace(
+    POINT_CLASSES, name="pixel_classes", classes=CLASSES.classes, probabilities=CLASSES.probabilities
+)
+"""One logit per class at every pixel of an image, (batch, height, width, classes); a term is a pixel."""
 
 SERIES = Task("series", squared_error, {"mse": squared_error, "mae": absolute_error}, _predict_series)
 """The values of each target at each step ahead; outputs and targets have one shape."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.catalog import Entry, find, models
-from margin.core.tasks import CLASSES, POINT_CLASSES, TOKENS, Task
+from margin.core.tasks import CLASSES, PIXEL_CLASSES, POINT_CLASSES, TOKENS, Task
 from margin.core.types import Batch
 from margin.core.user_losses import check_mean, recorded_loss
 from margin.core.user_modules import (
@@ -39,6 +39,7 @@ KINDS = {
     "values": ("values",),
     "tokens": ("tokens",),
     "point_classes": ("point_classes",),
+    "pixel_classes": ("pixel_classes",),
     "series": ("series", "quantiles"),
 }
 """The tasks that read targets of each kind, the first where none is stated; a reconstruction needs none."""
@@ -207,7 +208,7 @@ def check_shape(outputs: Any, batch: Batch, task: Task, path: str, spec: Mapping
         raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
     shape, classes = tuple(batch.targets.shape), spec.get("num_classes")
     wanted, what = shape, "one number a target"
-    if task.name in (CLASSES.name, POINT_CLASSES.name, TOKENS.name, "scores"):
+    if task.name in (CLASSES.name, POINT_CLASSES.name, PIXEL_CLASSES.name, TOKENS.name, "scores"):
         count = spec.get("vocab_size") if task.name == TOKENS.name else classes
         what = f"a score for each of {count or 'the'} {'tokens' if task.name == TOKENS.name else 'classes'}"
         wanted = (*shape, count or outputs.shape[-1])
@@ -218,6 +219,8 @@ def check_shape(outputs: Any, batch: Batch, task: Task, path: str, spec: Mapping
     remedy = ""
     if tuple(outputs.shape) == (*wanted, 1):
         remedy = "; end its forward with .squeeze(-1)"
+    elif outputs.ndim == 4 and tuple(outputs.movedim(1, -1).shape) == wanted:
+        remedy = "; end its forward with .movedim(1, -1)"
     elif batch.targets.shape == (1,) and outputs.ndim == len(wanted) - 1:
         remedy = "; squeeze() drops a batch of one: write squeeze(-1)"
     elif task.name == CLASSES.name and classes == 2 and outputs.ndim == 1:

@@ -18,6 +18,7 @@ from margin.core.types import Batch
 from margin.data.description import describe, lines
 from margin.engine.runs import Run, run_of
 from margin.runs.inference import predictions
+from margin.runs.masks import mask_shares, predicts_masks
 from margin.runs.notebook import notebook_progress
 from margin.runs.training import finish, open_source, prepare, reopen
 from margin.runs.user_models import choose
@@ -187,7 +188,13 @@ def _options(training: Training | None, named: Mapping[str, Any]) -> Training:
 
 @by_argument()
 def predict(
-    run: str | Path | Run, data: Any, *, model: Any = None, width: int = 1, longest: int = 100
+    run: str | Path | Run,
+    data: Any,
+    *,
+    model: Any = None,
+    width: int = 1,
+    longest: int = 100,
+    out: str | Path = "",
 ) -> Any:
     """A run's predictions for data, in the data's own kind.
 
@@ -198,15 +205,18 @@ def predict(
         model: The module of your own that was handed over, or its class or function.
         width: Of a model that translates, the width of the beam.
         longest: Of a model that translates, tokens at most.
+        out: Of a model that tells a class for every pixel, the folder to which its masks are written as PNG.
 
     Returns:
-        One row an example: of a pandas DataFrame a pandas DataFrame with its index, of arrays and tensors a
-        structured NumPy array, of anything else a polars DataFrame.
+        One row an example, of a mask the share of each class: of a pandas DataFrame a pandas DataFrame with
+        its index, of arrays and tensors a structured NumPy array, of anything else a polars DataFrame.
 
     Raises:
         ValueError: The data do not fit the run.
     """
-    columns = predictions(run_of(run, model), data, width=width, longest=longest)
+    one = run_of(run, model)
+    masks = predicts_masks(one)
+    columns = mask_shares(one, data, out) if masks else predictions(one, data, width=width, longest=longest)
     like = data[0] if isinstance(data, tuple) and not isinstance(data, Batch) else data
     kind = type(like).__module__.partition(".")[0]
     if kind == "pandas":
