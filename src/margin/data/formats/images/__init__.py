@@ -34,6 +34,7 @@ FORMATS = (
         record={
             "pixels": Literal["bytes"],
             "resize?": list[int] | None,
+            "crop?": list[int] | None,
         },
     ),
 )
