@@ -10,7 +10,7 @@ from PIL import Image
 
 from margin.auditing.subject.subjects import subject_of
 from margin.data.description import describe, lines
-from margin.data.examples import Arrays, Data, InOrder, Shuffled
+from margin.data.examples import Arrays, Data, InOrder, Shuffled, evaluation_batch
 from margin.data.formats.images.folders import Pictures, image_files
 from margin.data.open import encode, open_data, reader_of
 from margin.data.preprocess import fit_standardize, standardize_levels
@@ -313,6 +313,14 @@ def test_threads_and_memory_change_no_batch(tmp_path: Path, readers: int) -> Non
         assert torch.equal(one.inputs[0], other.inputs[0])
         assert torch.equal(one.targets, other.targets)
     ahead.close()
+    assert evaluation_batch(read.splits["test"]) == evaluation_batch(held.splits["test"])
+
+
+def test_an_evaluation_takes_fewer_of_large_images() -> None:
+    large = Arrays((torch.empty(2, 3, 224, 224, device="meta"),))
+    assert evaluation_batch(large) == 2**23 // (3 * 224 * 224) == 55
+    assert evaluation_batch(large, 64) == 64  # never fewer than the training's own
+    assert evaluation_batch(Arrays((torch.empty(2, 1, 28, 28, device="meta"),))) == 512
 
 
 @pytest.mark.parametrize("memory", ["always", "never"])

@@ -21,7 +21,7 @@ from torch import Generator, Tensor
 from margin.core.types import Batch, Domain
 from margin.data.arrays import BYTES, listed
 from margin.data.assembly import Schema, cut, spec_of
-from margin.data.examples import PARTS_OF_DATA, Arrays, Data
+from margin.data.examples import PARTS_OF_DATA, Arrays, Data, evaluated_at_once
 from margin.data.files.reading import renamed
 from margin.data.formats.images.image_folder import Listing, list_images
 from margin.data.formats.images.images import ODDITIES, Fit, Header, Size, by, header_of, pixels_of, quiet
@@ -54,6 +54,7 @@ class Pictures:
         targets: Their labels, or None.
         channels: 1 or 3.
         fit: How they become of one size.
+        size: That height and width.
         readers: Threads that decode the images of a batch; where there are any, batches are made ahead.
     """
 
@@ -61,10 +62,16 @@ class Pictures:
     targets: Int[Tensor, " n"] | None
     channels: int
     fit: Fit
+    size: Size
     readers: int = READERS
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Examples a batch of an evaluation."""
+        return evaluated_at_once(self.channels * self.size[0] * self.size[1])
 
     def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
         """The examples at ``index``; nothing is drawn."""
@@ -149,7 +156,7 @@ def read_folder(
     digests = {part: _digest(files, labels, looks) for part, (files, labels) in parts.items()}
     splits: dict[str, Arrays | Pictures] = {}
     for part, (chosen, labels) in parts.items():
-        pictures = Pictures(chosen, torch.tensor(labels) if labels else None, channels, fit, readers)
+        pictures = Pictures(chosen, torch.tensor(labels) if labels else None, channels, fit, size, readers)
         splits[part] = _kept(pictures, looks) if keep else pictures
     return Data(
         name=folder.name or str(folder),
@@ -194,7 +201,7 @@ def encode_images(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
             folder = files[0].parents[1] / strange[0]
             raise ValueError(f"{folder}: every class must be one of {listed(known)}: got {strange[0]!r}")
         targets = torch.tensor([known.index(found.classes[label]) for label in found.labels[part]])
-    pictures = Pictures(files, targets, channels, fit)
+    pictures = Pictures(files, targets, channels, fit, (size[0], size[1]))
     keep = len(files) * channels * size[0] * size[1] <= MOST_BYTES
     looks, _ = _readable(_looking(channels, fit, keep=keep), files, READERS)
     return _kept(pictures, looks) if keep else pictures
