@@ -30,7 +30,7 @@ from margin.data.examples import ALL, Batches, Data, InOrder, Share, evaluation_
 from margin.data.formats.objects.streams import Stream, ordered
 from margin.data.preprocess import Standardize
 from margin.data.sampling.curriculum import paced, within_classes
-from margin.data.sampling.loading import Prefetched
+from margin.data.sampling.loading import Prefetched, reads_files
 from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.build import DTYPES
 from margin.engine.evaluation import eval_mode, evaluate
@@ -327,7 +327,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     if training.schedule == "plateau" and entry.optimizers and ("val" not in held or objective is None):
         raise ValueError("the schedule plateau watches the validation loss: nothing is held out")
     return Plan(
-        feed=Prefetched(source, int(training.workers or 0), total),
+        feed=Prefetched(source, int(training.workers or 0), total, ahead=reads_files(examples["train"])),
         step=in_own_units(_step(entry, arguments, training, given, moving), scale),
         total=total,
         held=held,
