@@ -107,6 +107,23 @@ def test_a_comparison_shows_itself_and_gives_a_frame() -> None:
         margin.compare(runs[0])
 
 
+def test_audits_are_compared_as_objects_and_as_files() -> None:
+    """The difference is that of the two runs on the same examples, whichever form an audit has."""
+    runs = [margin.train("mlp", "iris", epochs=2, seed=seed, out=f"r{seed}") for seed in (0, 1)]
+    one, two = (margin.audit(run, claims=["theory/risk.accuracy"], require=["accuracy>=.1"]) for run in runs)
+    two.save("a")
+    found = margin.compare(one, "a/findings.json")
+    wanted = margin.compare(*runs).document[1]["metrics"]["accuracy"]
+    assert found.document["paired differences"][1]["accuracy"] == pytest.approx(wanted)
+    table = found.frame()
+    assert table["audit"].to_list() == ["r0", "a/findings.json"]
+    assert table["value"].to_list() == [run.metrics["test_accuracy"] for run in runs]
+    assert "required accuracy>=.1" in repr(found) and found._repr_html_().count("<table>") == 2
+    assert margin.compare(one, one).frame()["audit"].to_list() == ["r0 (1)", "r0 (2)"]
+    with pytest.raises(ValueError, match="takes runs or audits: these are some of each"):
+        margin.compare(runs[0], two)
+
+
 def test_data_are_described_by_a_call() -> None:
     found = margin.data("iris")
     assert found["parts"] == {"train": 90, "val": 23, "test": 37}
