@@ -93,6 +93,24 @@ def test_a_history_is_a_list_and_a_frame() -> None:
     assert isinstance(found, pl.DataFrame) and found["step"].to_list() == [row["step"] for row in run.history]
     assert found["val_loss"].to_list() == [row["val_loss"] for row in margin.Run("r").history]
     assert len(repr(run)) < 200 and "test_accuracy" in run._repr_html_()
+    assert found["epoch"].to_list() == [1, 2, 3] and found["epoch"].dtype == pl.Int64
+    halves = margin.train(
+        "mlp", "iris", training=Training(epochs=1, evaluate_every=2), out="halves"
+    ).history()
+    assert halves["epoch"].dtype == pl.Float64 and halves["epoch"][0] < 1
+
+
+def test_samples_and_exports_show_themselves() -> None:
+    images = margin.train("realnvp", "digits", max_steps=1, out="images")
+    drawn = margin.sample(images, 4)
+    assert repr(drawn).startswith("4 samples of 1x8x8, from ") and len(repr(drawn)) < 80
+    assert drawn._repr_html_().startswith('<img alt="4 samples of 1x8x8')
+    exported = margin.export(images)
+    assert repr(exported).startswith("images/model.safetensors: state") and "<pre>" in exported._repr_html_()
+    Path("t.txt").write_text("the quick brown fox <jumps>\n" * 60)
+    texts = margin.sample(margin.train("lstm", "text:t.txt", max_steps=1, out="texts"), 2)
+    assert repr(texts).startswith("2 texts; the first: '") and len(repr(texts)) < 120
+    assert texts._repr_html_().startswith("<pre>--- 1 of 2") and "<jumps>" not in texts._repr_html_()
 
 
 def test_a_comparison_shows_itself_and_gives_a_frame() -> None:

@@ -1,4 +1,4 @@
-"""Tables of text: rows in aligned columns, or as HTML, the first row the header."""
+"""Tables of text: rows in aligned columns, or as HTML, the first row the header; text as HTML as it is."""
 
 from collections.abc import Sequence
 from html import escape
@@ -28,3 +28,8 @@ def html_table(rows: Rows) -> str:
         "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for tag, row in zip(tags, rows, strict=True)
     )
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def html_text(text: str) -> str:
+    """A text of several lines as HTML, as it stands."""
+    return f"<pre>{escape(text)}</pre>"
