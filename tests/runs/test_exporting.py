@@ -335,7 +335,7 @@ def test_data_without_a_shape_are_asked_for(tmp_path: Path) -> None:
         (None, {"weights": "first"}, "weights must be one of best, last, initial: got 'first'"),
         ("m.onnx", {}, "a file of format state must end in .safetensors: got m.onnx"),
         ("gone/m.safetensors", {}, "no such directory"),
-        ("there.safetensors", {}, "there.safetensors exists: choose another --out"),
+        ("there.safetensors", {}, "there.safetensors exists: choose another path"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_written(
@@ -379,7 +379,7 @@ def test_a_model_that_differs_is_not_written(
 
 def test_an_operator_that_onnxruntime_lacks_is_told(tmp_path: Path) -> None:
     run, _ = trained(models()["vision/lenet5"], tmp_path, precision="float64")
-    with pytest.raises(ValueError, match=r"run the model: .*Resize.*; train with --precision float32"):
+    with pytest.raises(ValueError, match=r"run the model: .*Resize.*; train with precision float32"):
         margin.export(run, format="onnx")
     assert not (run.path / "model.onnx").exists()
 
