@@ -225,15 +225,16 @@ def test_a_backward_pass_that_cannot_be_run_is_put_at_two_forward_ones(subject):
 
 
 class Clocked(nn.Module):
-    """A linear model that takes .01 s of a clock, and .5 s for each batch of a size that it has not seen."""
+    """A linear model that takes so long by a clock, and longer for a batch of a size that it has not seen."""
 
-    def __init__(self, monkeypatch):
+    def __init__(self, monkeypatch, again=0.01, first=0.5):
         super().__init__()
         self.linear, self.seen, self.now = nn.Linear(4, 3), [], 0.0
+        self.again, self.first = again, first
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
     def forward(self, x):
-        self.now += 0.01 if len(x) in self.seen else 0.5
+        self.now += self.again if len(x) in self.seen else self.first
         self.seen.append(len(x))
         return self.linear(x)
 
@@ -245,7 +246,7 @@ def test_what_is_computed_for_the_first_time_is_not_what_it_takes(subject, monke
 
 
 def test_a_pass_that_counts_for_enough_is_run_on_no_more(subject, monkeypatch):
-    model = Clocked(monkeypatch)
+    model = Clocked(monkeypatch, 0.0, 0.0)
     monkeypatch.setattr("margin.auditing.asking.passes.PROBE", 1e-6)
     cost_of_passes(replace(subject, model=model, objective=risk(CLASSES)))
     assert set(model.seen) == {1}
