@@ -96,7 +96,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     home = import_module(_HOMES[name])
-    value = home if home.__name__ == f"margin.{name}" else getattr(home, name)
+    value: Any = home if home.__name__ == f"margin.{name}" else getattr(home, name)
     if name in _VERBS:
         from margin.core.arguments import by_argument
 

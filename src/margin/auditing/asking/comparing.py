@@ -46,7 +46,7 @@ def compare(first: str | Path | Run | Audit, *others: str | Path | Run | Audit) 
     """
     if not others:
         raise ValueError("a comparison needs at least two runs or audits: got one")
-    given = (first, *others)
+    given: tuple[Any, ...] = (first, *others)
     runs = [each for each in given if _is_run(each)]
     if not runs:
         return compare_audits(_apart([_read(each) for each in given]))
