@@ -41,6 +41,13 @@ POINTWISE = frozenset(_NAMES.split())
 What is padded around an image is none of its pixels, or, repeated, is seen near the border alone.
 """
 
+OF_FIRST = frozenset({"to", "type_as", "expand_as"})
+OF_FORM = frozenset(
+    "zeros_like ones_like full_like empty_like rand_like randn_like "  # noqa: SIM905
+    "new_zeros new_ones new_full new_empty new_tensor".split()
+)
+"""Functions that read the values of their first tensor alone; those that read no values, only a form."""
+
 NORMALIZING = frozenset({"group_norm", "instance_norm", "layer_norm"})
 """Functions by which each place reads all others and stays where it is."""
 
@@ -79,11 +86,12 @@ class Following(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The function's result; its fields are noted."""
-        kwargs = kwargs or {}
-        given = [fields for value in leaves([list(args), kwargs]) if (fields := self.of(value)) is not None]
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        read = [] if name in OF_FORM else args[:1] if name in OF_FIRST else [list(args), kwargs]
+        given = [fields for value in leaves(list(read)) if (fields := self.of(value)) is not None]
         out = func(*args, **kwargs)
         if given:
-            fields = self._after(getattr(func, "__name__", ""), given, args, kwargs, out)
+            fields = self._after(name, given, args, kwargs, out)
             for value in leaves(out):
                 if isinstance(value, Tensor):
                     self.known[id(value)] = (value, fields)  # kept, or its number would serve another
@@ -212,7 +220,7 @@ def followed(model: nn.Module, x: Tensor) -> Iterator[list[Map]]:
         if fields is not None and isinstance(call.output, Tensor) and call.output.ndim == 4:
             again = sum(found.layer.partition(" (")[0] == names[call.module] for found in maps)
             name = names[call.module] + (f" ({again + 1})" if again else "")
-            maps.append(Map(name, call.output, fields))
+            maps.append(Map(name, call.output.clone(), fields))  # what follows may overwrite it
 
     with hooked(names, seen), following:
         yield maps

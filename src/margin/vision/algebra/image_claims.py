@@ -18,6 +18,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.evaluation import capture, drawn_rows, eval_mode
 from margin.engine.loop import risk
+from margin.figures.digits import exact
 from margin.theory.prediction.held_out import independent_draws
 from margin.theory.prediction.risk import clopper_pearson
 from margin.vision.algebra.fields import Map, extent, followed, measured_support
@@ -99,7 +100,8 @@ def shifted_classes(subject: Subject) -> Finding:
     wide, narrow = (tuple(torch.tensor(end, dtype=torch.float64) for end in pair) for pair in ends)
     return Finding(
         statement=f"The share of {count:,} held-out images that are classified otherwise when they are moved "
-        f"by one pixel up, down, left or right; by {SHIFTS} pixels {counts[-1] / count:.1%}.",
+        "by one pixel up, down, left or right, in one of these directions at least; by "
+        f"{SHIFTS} pixels {counts[-1] / count:.1%}.",
         value=torch.tensor(counts[0] / count, dtype=torch.float64),
         range=(0.0, 1.0),
         kind="estimate",
@@ -309,7 +311,8 @@ def first_filters(subject: Subject) -> Finding:
     if subject.initial is not None:
         first = dict(subject.initial.named_modules()).get(name)
         if isinstance(first, nn.Conv2d) and first.weight.shape == layer.weight.shape:
-            began = f" (when training began: {float(rough_power(first.weight.detach().cpu())):.3g})"
+            start = float(rough_power(first.weight.detach().cpu()))
+            began = f" (when training began: {exact(round(start, 3))})"
     energy = filters.double().flatten(1).square().sum(1)
     loudest = energy.argsort(descending=True)[:SHOWN].tolist()
     channels = filters.shape[1]
