@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from margin.engine.evaluation import Call, hooked, leaves
 from margin.nn.windows import Window
@@ -77,12 +78,13 @@ class Following(TorchFunctionMode):
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
-        self.known: dict[int, tuple[Tensor, Fields]] = {id(x): (x, (PIXEL, PIXEL))}
+        self.known = WeakTensorKeyDictionary()  # tensors that nobody else needs are let go
+        self.known[x] = PIXEL, PIXEL
 
     def of(self, x: Any) -> Fields | None:
         """The fields of a tensor; None of one that does not depend on the image."""
-        found = self.known.get(id(x))
-        return None if found is None else found[1]
+        found: Fields | None = self.known.get(x) if isinstance(x, Tensor) else None
+        return found
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The function's result; its fields are noted."""
@@ -94,9 +96,9 @@ class Following(TorchFunctionMode):
             fields = self._after(name, given, args, kwargs, out)
             for value in leaves(out):
                 if isinstance(value, Tensor):
-                    self.known[id(value)] = (value, fields)  # kept, or its number would serve another
+                    self.known[value] = fields
             if out is None and args and isinstance(args[0], Tensor):  # values were set in place
-                self.known[id(args[0])] = (args[0], (Field(WHOLE, None), Field(WHOLE, None)))
+                self.known[args[0]] = Field(WHOLE, None), Field(WHOLE, None)
         return out
 
     def _after(self, name: str, given: list[Fields], args: Any, kwargs: Any, out: Any) -> Fields:
@@ -246,7 +248,7 @@ def measured_support(
     with torch.enable_grad():
         with followed(model, x) as maps:
             model(x)
-        for one in maps:
+        for one in (each for each in maps if each.output.requires_grad):
             height, width = one.output.shape[2:]
             middle = one.output[:, :, height // 2, width // 2]
             v = torch.randn(middle.shape[1], generator=generator, dtype=torch.float64).to(middle)

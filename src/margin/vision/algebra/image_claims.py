@@ -29,6 +29,9 @@ EXAMPLES = 256
 FEW = 64
 """Images of which feature maps and gradients are asked."""
 
+AT_ONCE = 1 << 18
+"""Places of images that are asked at once, channels not counted."""
+
 SHIFTS = 4
 """Pixels at most by which an image is moved."""
 
@@ -41,7 +44,7 @@ FAR = 6e-5
 
 def has_images(subject: Subject) -> bool:
     """Whether an example is one image of one to four channels."""
-    if not has_real_input(subject):
+    if subject.lacks or not has_real_input(subject):
         return False
     shape = subject.test[0].inputs[0].shape
     return len(shape) == 4 and shape[1] <= 4 and min(shape[2:]) > 2 * SHIFTS - 1
@@ -53,15 +56,11 @@ def has_classes(subject: Subject) -> bool:
 
 
 def _few(subject: Subject, count: int) -> list[Tensor]:
-    """Images by batch; at most so many, drawn at random."""
+    """Images, at most so many, drawn at random; at once so many that what is made of them is not large."""
     drawn = drawn_rows(subject.test, subject.at_most(count) or count)
-    taken, left = [], count
-    for batch in drawn.batches:
-        taken.append(batch.inputs[0][:left])
-        left -= len(taken[-1])
-        if left <= 0:
-            break
-    return taken
+    images = [batch.inputs[0] for batch in drawn.batches]
+    size = max(1, AT_ONCE // math.prod(images[0].shape[2:]))
+    return [part for x in images for part in x.split(size)]
 
 
 def moved(x: Float[Tensor, "batch channels height width"], down: int, right: int) -> Tensor:
@@ -225,7 +224,7 @@ def known_step(one: Map) -> bool:
 
 def receptive_field(subject: Subject) -> Finding:
     """How many pixels the middle of each map depends on, by derivatives on held-out images."""
-    x = _few(subject, 4)[0]
+    x = _few(subject, 4)[0][:4]
     with eval_mode(subject.model):
         support = measured_support(subject.model, x, generator=Generator().manual_seed(0))
         with torch.no_grad(), followed(subject.model, x) as maps:
@@ -340,6 +339,8 @@ def saliency(subject: Subject) -> Finding:
             scores = classes(subject.model(x))
             if scores.ndim != 2:
                 raise NotAsked("an image has several classes at once")
+            if not scores.requires_grad:
+                raise NotAsked("its scores have no derivative by its inputs")
             (gradient,) = torch.autograd.grad(scores.amax(1).sum(), x)
             maps = gradient.abs().amax(1)  # over channels, as its authors do
             shares.append(concentration(maps.square().flatten(1)).cpu())
