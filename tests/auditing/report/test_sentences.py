@@ -678,3 +678,14 @@ def test_whether_it_is_right_is_never_left_out_for_room():
     assert [line.plain for line in kept] == ["A."] * 3 + ["C."] * 3
     assert left == 3
     assert _fitting(blocks, said, 15)[1] == 0
+
+
+@pytest.mark.parametrize(("below", "said"), [(0.09, False), (0.11, True)])
+def test_a_shift_by_a_pixel_is_said_where_it_surely_changes_a_tenth(finding, below, said):
+    found = finding(value=f64(0.3), interval=(f64(below), f64(0.5)), kind="estimate")
+    sentences_of = by(audit_of({"vision/shift.classes": found}), "moves")
+    assert [s.level for s in sentences_of] == ["warn"] * said
+    if said:
+        assert (
+            "Moved by one pixel, .3" in sentences_of[0].text and "--augment shift:1" in sentences_of[0].todo
+        )

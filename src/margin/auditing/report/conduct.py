@@ -19,6 +19,7 @@ from margin.figures.digits import figures
 from margin.theory.dynamics.finished import last_stretch
 
 SANDWICH = "robust/linf.sandwich"
+PIXEL_SHIFT = "vision/shift.classes"
 GAP, LOSS = "theory/risk.gap", "theory/risk.loss"
 FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
 ALONG = "theory/curvature.along_gradient"
@@ -41,6 +42,21 @@ NEAR, FAR = 0.01, 0.05
 
 
 def moves(evidence: Evidence) -> list[Sentence]:
+    """What changes its answers: an attack, and of images a shift by a pixel."""
+    return [*_attacked(evidence), *_shifted(evidence)]
+
+
+def _shifted(evidence: Evidence) -> list[Sentence]:
+    """Whether a shift by one pixel changes the class of more images than anybody would let pass."""
+    changed = evidence.number(PIXEL_SHIFT)
+    if changed is None or changed.below <= TEN_POINTS:
+        return []
+    text = f"Moved by one pixel, {changed.text} of its images get another class in one of four directions"
+    shift = "--augment shift:1" if evidence.is_run else "shifted images (margin train --augment shift:1)"
+    return [Sentence("moves", "warn", f"{text}.", f"Train with {shift}.", (PIXEL_SHIFT,))]
+
+
+def _attacked(evidence: Evidence) -> list[Sentence]:
     """The smallest change of the inputs that breaks it, and the certificate below it."""
     if SANDWICH in evidence.findings:
         return _fallen(evidence)

@@ -18,6 +18,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.evaluation import capture, drawn_rows, eval_mode
 from margin.engine.loop import risk
+from margin.figures.digits import exact
 from margin.theory.prediction.held_out import independent_draws
 from margin.theory.prediction.risk import clopper_pearson
 from margin.vision.algebra.fields import Map, extent, followed, measured_support
@@ -27,6 +28,9 @@ EXAMPLES = 256
 
 FEW = 64
 """Images of which feature maps and gradients are asked."""
+
+AT_ONCE = 1 << 18
+"""Places of images that are asked at once, channels not counted."""
 
 SHIFTS = 4
 """Pixels at most by which an image is moved."""
@@ -40,7 +44,7 @@ FAR = 6e-5
 
 def has_images(subject: Subject) -> bool:
     """Whether an example is one image of one to four channels."""
-    if not has_real_input(subject):
+    if subject.lacks or not has_real_input(subject):
         return False
     shape = subject.test[0].inputs[0].shape
     return len(shape) == 4 and shape[1] <= 4 and min(shape[2:]) > 2 * SHIFTS - 1
@@ -52,15 +56,11 @@ def has_classes(subject: Subject) -> bool:
 
 
 def _few(subject: Subject, count: int) -> list[Tensor]:
-    """Images by batch; at most so many, drawn at random."""
+    """Images, at most so many, drawn at random; at once so many that what is made of them is not large."""
     drawn = drawn_rows(subject.test, subject.at_most(count) or count)
-    taken, left = [], count
-    for batch in drawn.batches:
-        taken.append(batch.inputs[0][:left])
-        left -= len(taken[-1])
-        if left <= 0:
-            break
-    return taken
+    images = [batch.inputs[0] for batch in drawn.batches]
+    size = max(1, AT_ONCE // math.prod(images[0].shape[2:]))
+    return [part for x in images for part in x.split(size)]
 
 
 def moved(x: Float[Tensor, "batch channels height width"], down: int, right: int) -> Tensor:
@@ -99,7 +99,8 @@ def shifted_classes(subject: Subject) -> Finding:
     wide, narrow = (tuple(torch.tensor(end, dtype=torch.float64) for end in pair) for pair in ends)
     return Finding(
         statement=f"The share of {count:,} held-out images that are classified otherwise when they are moved "
-        f"by one pixel up, down, left or right; by {SHIFTS} pixels {counts[-1] / count:.1%}.",
+        "by one pixel up, down, left or right, in one of these directions at least; by "
+        f"{SHIFTS} pixels {counts[-1] / count:.1%}.",
         value=torch.tensor(counts[0] / count, dtype=torch.float64),
         range=(0.0, 1.0),
         kind="estimate",
@@ -223,7 +224,7 @@ def known_step(one: Map) -> bool:
 
 def receptive_field(subject: Subject) -> Finding:
     """How many pixels the middle of each map depends on, by derivatives on held-out images."""
-    x = _few(subject, 4)[0]
+    x = _few(subject, 4)[0][:4]
     with eval_mode(subject.model):
         support = measured_support(subject.model, x, generator=Generator().manual_seed(0))
         with torch.no_grad(), followed(subject.model, x) as maps:
@@ -309,7 +310,8 @@ def first_filters(subject: Subject) -> Finding:
     if subject.initial is not None:
         first = dict(subject.initial.named_modules()).get(name)
         if isinstance(first, nn.Conv2d) and first.weight.shape == layer.weight.shape:
-            began = f" (when training began: {float(rough_power(first.weight.detach().cpu())):.3g})"
+            start = float(rough_power(first.weight.detach().cpu()))
+            began = f" (when training began: {exact(round(start, 3))})"
     energy = filters.double().flatten(1).square().sum(1)
     loudest = energy.argsort(descending=True)[:SHOWN].tolist()
     channels = filters.shape[1]
@@ -337,6 +339,8 @@ def saliency(subject: Subject) -> Finding:
             scores = classes(subject.model(x))
             if scores.ndim != 2:
                 raise NotAsked("an image has several classes at once")
+            if not scores.requires_grad:
+                raise NotAsked("its scores have no derivative by its inputs")
             (gradient,) = torch.autograd.grad(scores.amax(1).sum(), x)
             maps = gradient.abs().amax(1)  # over channels, as its authors do
             shares.append(concentration(maps.square().flatten(1)).cpu())
