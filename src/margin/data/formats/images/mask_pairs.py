@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Int, Integer, UInt8
+from jaxtyping import Float, Int, Integer, UInt8
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
@@ -92,6 +92,11 @@ class Pairs:
         return (
             self.take(torch.arange(len(self)), Generator().manual_seed(0)).targets if self.labeled else None
         )
+
+    @property
+    def weight(self) -> Float[Tensor, "examples h w"] | None:
+        """What each pixel weighs; None where all have a class."""
+        return self.take(torch.arange(len(self)), Generator().manual_seed(0)).weight if self.ignores else None
 
     def pair(self, i: int) -> Pair:
         """The pixels of image ``i`` and its mask."""
