@@ -28,7 +28,6 @@ ACCURACY, RECALL, R2, RMSE = (
     "theory/residuals.rmse",
 )
 CONSTANT, LINEAR = "theory/baseline.constant", "theory/baseline.linear"
-DICE = "vision/segmentation.dice"
 ECE, BINARY_ECE = "theory/calibration.ece", "theory/calibration.binary_ece"
 TEMPERATURE = "theory/calibration.temperature"
 MISLABELED, SEGMENTS = "theory/failures.mislabeled", "theory/failures.segments"
@@ -64,8 +63,6 @@ RANKED = "theory/ranking.auroc"
 CONSTANT_TODO = "Does it read its input? Check the loss, the learning rate, the scale of the inputs."
 
 RENAMED = "Outputs and labels are in different orders: give the class names in the outputs' order."
-
-MORE_MASKS = "More masks of it, or a look at where it errs in the report."
 
 LABELS = "Check that labels and inputs are given as in training: the order of the classes, the units."
 
@@ -300,22 +297,6 @@ def fails(evidence: Evidence) -> list[Sentence]:
         *_mislabeled(evidence),
         *_rows(evidence),
     ]
-
-
-def _pixels(evidence: Evidence) -> list[Sentence]:
-    """The class that is segmented worst, by its Dice coefficient; bad where less than half overlaps."""
-    known = sorted(evidence.numbers(DICE), key=lambda number: number.value)
-    if len(known) < 2:
-        return []
-    worst, second = known[:2]
-    name = worst.label.removeprefix("class ")
-    level: Level = "bad" if worst.above < HALF else "warn" if worst.above < second.below else "good"
-    text = (
-        f"Class {name!r} is segmented worst: its Dice coefficient is {worst.text}; the next, {second.text}."
-    )
-    if level == "good":
-        level, text = "unknown", f"No class is known to be segmented worse; the lowest Dice is {worst.text}."
-    return [Sentence("fails", level, text, "" if level == "unknown" else MORE_MASKS, (DICE,))]
 
 
 def _class(evidence: Evidence) -> list[Sentence]:

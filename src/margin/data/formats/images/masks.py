@@ -38,6 +38,7 @@ from margin.data.preprocess import standardize_levels
 from margin.data.splits import Split
 
 Files = tuple[tuple[Path, Path | None], ...]
+Masked = tuple[tuple[Path, Path], ...]
 
 
 @option_groups()
@@ -198,7 +199,7 @@ def _new_files(path: Path) -> Files:
     return tuple(zip(found.images[part], masks, strict=True))
 
 
-def _parts(folder: Path, found: PairListing, split: Split) -> tuple[dict[str, Files], dict[str, Any]]:
+def _parts(folder: Path, found: PairListing, split: Split) -> tuple[dict[str, Masked], dict[str, Any]]:
     """The files of each part, and the record of the split; the folder's own parts are kept."""
     pairs = {
         part: tuple(zip(images, found.masks[part], strict=True))
