@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from margin.cli import main
+from margin.cli.parsing import _read
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +142,10 @@ def test_a_text_is_to_be_read_as_text_first(
     )
     assert "text:" not in refusal(capsys, "train", "mlp", f"song.{ending}")
     assert main(["train", "lstm", f"text:song.{ending}", "--max-steps", "1", "--out", "song"]) == 0
+
+
+def test_one_number_may_stand_where_several_may() -> None:
+    assert _read("64", int | tuple[int, int] | None) == "64"
+    assert _read("64,32", int | tuple[int, int] | None) == "[64,32]"
+    assert _read("64", tuple[int, ...]) == "[64]"
+    assert _read("null", int | tuple[int, int] | None) == "null"

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from jsonargparse import ArgumentError, Namespace
 
 from margin.cli.help import Options, hint_of
+from margin.core.arguments import SHORT
 from margin.core.catalog import UnknownName, data_parameters, find, nearest
 from margin.core.hints import describe_type, flag
 from margin.data.source import Source
 
-SHORT = ("target", "task", "missing", "ignore")
 """Options of a reader that may be written without the prefix ``data.``."""
 
 HELP = ("-h", "--help")
@@ -176,7 +176,9 @@ def _read(value: str, hint: Any) -> str:
     if any(typing.get_origin(kind) in (tuple, list) for kind in kinds):
         literals = [kind for kind in kinds if typing.get_origin(kind) is typing.Literal]
         words = {str(word) for literal in literals for word in typing.get_args(literal)}
-        return value if value.startswith(("[", "(", "null")) or value in words else f"[{value}]"
+        one = typing.get_origin(hint) not in (tuple, list) and int in kinds  # a number, or several
+        plain = value in words or (one and "," not in value)
+        return value if plain or value.startswith(("[", "(", "null")) else f"[{value}]"
     return f".{value}" if float in kinds and value == "inf" else value
 
 

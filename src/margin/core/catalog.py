@@ -81,6 +81,8 @@ class Entry:
         whole: Whether a step takes all training examples at once.
         weighted: Whether its step counts an example by its weight; one that does not knows but equal ones.
         defaults: Its own defaults of the training options.
+        weights: Path of ``(tensors, config) -> Pretrained | None``, which knows the model's weights as other
+            libraries write them (:mod:`margin.engine.transfer`).
         formerly: Names that it had; records of earlier runs hold them.
         covers: Identifiers of the specification that it covers.
     """
@@ -101,6 +103,7 @@ class Entry:
     whole: bool = False
     weighted: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    weights: str = ""
     formerly: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 

@@ -27,6 +27,8 @@ class Task:
         predict: ``outputs -> named columns``, what a user is shown.
         classes: ``outputs -> one score per class``, the largest predicted; None where there are none.
         probabilities: ``outputs -> the probability of each class``; None where the model states none.
+        weigh: ``targets -> what each term counts in the mean of the loss``, sum(w l) / sum(w c), where the
+            loss holds the factor c itself, as torch's cross-entropy of weighted classes; None where it is 1.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Task:
     predict: Callable[[Any], dict[str, Tensor]]
     classes: Callable[[Any], Tensor] | None = None
     probabilities: Callable[[Any], Tensor] | None = None
+    weigh: Callable[[Tensor], Tensor] | None = None
 
 
 def class_loss(logits: ClassScores, labels: Labels) -> PerExample:

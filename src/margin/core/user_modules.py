@@ -371,7 +371,7 @@ def user_entry(
     elif loss:
         if facts["task"] == "binary":
             loss = resolve("margin.core.user_losses:of_numbers")(loss)
-        task = replace(task, loss=loss)
+        task = replace(task, loss=loss, weigh=loss.weigh)
     return Entry(
         name=path,
         build=build,

@@ -21,6 +21,14 @@ PARTS_OF_DATA = ("train", "val", "test")
 EVALUATION_BATCH = 512
 """Examples a batch of an evaluation, where the training's own batches are smaller."""
 
+EVALUATION_NUMBERS = 2**23
+"""Numbers that such a batch holds at most: 55 images of 3 x 224 x 224."""
+
+
+def evaluated_at_once(numbers: int) -> int:
+    """Examples of so many numbers each that an evaluation takes at once: fewer of large images."""
+    return max(1, min(EVALUATION_BATCH, EVALUATION_NUMBERS // max(1, numbers)))
+
 
 def evaluation_batch(examples: Any, least: int = 0) -> int:
     """Examples a batch of an evaluation: as many as they say themselves, as the nodes of one graph do.
@@ -108,6 +116,11 @@ class Arrays:
         return Batch(
             inputs if self.dtype is None else tuple(x.to(self.dtype) for x in inputs), targets, weight
         )
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Examples a batch of an evaluation."""
+        return evaluated_at_once(sum(x.shape[1:].numel() for x in self.inputs))
 
     def tensors(self) -> list[Tensor]:
         """The tensors that :func:`fingerprint` reads."""

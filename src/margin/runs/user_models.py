@@ -5,6 +5,7 @@ they are looked at on two examples, so that a wrong shape is told in one line.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -103,7 +104,25 @@ def choose(model: Any, data: Data, task: str = "", objective: Any = None) -> Cho
         "handed": handed,
     }
     entry = user_entry(path, builder_of(target, path, data.spec), own, file)
+    if handed == "module":
+        entry = replace(entry, defaults={**entry.defaults, "precision": precision_of(target, path)})
     return Chosen(entry, own, target if handed else None)
+
+
+def precision_of(model: nn.Module, path: str) -> str:
+    """The precision in which a module that is handed over is trained: its own, so that it is as it came.
+
+    Raises:
+        ValueError: Its weights are of a type in which none is trained.
+    """
+    types = {x.dtype for x in (*model.parameters(), *model.buffers()) if x.is_floating_point()}
+    if odd := types - {torch.float32, torch.float64}:
+        kind = str(next(iter(odd))).removeprefix("torch.")
+        raise ValueError(
+            f"weights must be of float32 or float64: some of {path} are of {kind}; call its float(), and set "
+            "precision bfloat16 to compute in half of it"
+        )
+    return "float64" if torch.float64 in types else "float32"
 
 
 def task_for(data: Data, stated: str, path: str) -> str:

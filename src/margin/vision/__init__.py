@@ -1,3 +1,3 @@
 """Convolution and convolutional networks."""
 
-FAMILIES = ("convnets", "segmentation")
+FAMILIES = ("algebra", "convnets", "segmentation", "transformers")

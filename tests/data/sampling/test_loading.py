@@ -44,9 +44,10 @@ def test_workers_read_on_and_stop_when_closed() -> None:
 
 def test_a_mistake_in_a_worker_is_told_in_its_own_words(tmp_path) -> None:
     from margin.data.formats.images.folders import Pictures
+    from margin.data.formats.images.images import Fit
 
     (tmp_path / "a.png").write_text("no image")
-    pictures = Pictures((tmp_path / "a.png",) * 3, torch.zeros(3).long(), 1, None)
+    pictures = Pictures((tmp_path / "a.png",) * 3, torch.zeros(3).long(), 1, Fit(), (5, 7))
     with pytest.raises(ValueError) as caught:
         Prefetched(Shuffled(pictures, 2, seed=0), 1, 9)(0)
     assert str(caught.value).startswith(f"{tmp_path}/a.png: the image does not decode")

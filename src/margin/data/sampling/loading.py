@@ -1,4 +1,4 @@
-"""Reading ahead: batches made by other processes while the training computes.
+"""Reading ahead: batches made by a thread or by other processes while the training computes.
 
 The order stays a function of the step, so any number of workers gives the same batches.
 """
@@ -6,7 +6,9 @@ The order stays a function of the step, so any number of workers gives the same 
 import pickle
 import signal
 import warnings
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from torch import Generator
@@ -16,18 +18,29 @@ from margin.core.types import Batch
 from margin.data.examples import Batches
 
 
+def reads_files(examples: Any) -> bool:
+    """Whether examples say, by a number of ``readers``, that taking them waits for files and decodes them."""
+    return getattr(examples, "readers", 0) > 0
+
+
+AHEAD = 2
+"""Batches that a thread holds ready, at most."""
+
+
 class Prefetched:
-    """The batches of another, read ahead by worker processes; called with a step, as the other is.
+    """The batches of another, read ahead by a thread or by processes; called with a step, as the other is.
 
     Consecutive steps are read on from the same workers; any other step starts new ones.
 
     Args:
         shuffled: What makes the batch of a step, as a function of the step; sent to the workers by pickle.
-        workers: Number of processes; 0 makes each batch when it is asked for.
+        workers: Number of processes; with 0 each batch is made when it is asked for, or by the thread.
         total: The step at which the training ends: nothing is read beyond.
+        ahead: Whether, without processes, a thread makes the next batches: where that waits for files or
+            decodes them, it takes no time of the training.
     """
 
-    def __init__(self, shuffled: Batches, workers: int, total: int) -> None:
+    def __init__(self, shuffled: Batches, workers: int, total: int, *, ahead: bool = False) -> None:
         if workers < 0:
             raise ValueError(f"workers must be at least 0: got {workers}")
         self.shuffled = shuffled
@@ -36,10 +49,14 @@ class Prefetched:
         self.per_epoch = shuffled.per_epoch
         self.batch_size = shuffled.batch_size
         self._ahead: Iterator[Batch] | None = None
+        self._thread = ThreadPoolExecutor(1) if ahead and workers == 0 else None
+        self._coming: deque[Future[Batch]] = deque()
         self._next = -1
 
     def __call__(self, step: int) -> Batch:
         """The batch of ``step``, counted from 0."""
+        if self._thread is not None and step < self.total:
+            return self._of_thread(self._thread, step)
         if self.workers == 0 or step >= self.total:
             return self.shuffled(step)
         if self._ahead is None or step != self._next:
@@ -61,6 +78,24 @@ class Prefetched:
     def close(self) -> None:
         """Stop the workers; the next call starts new ones."""
         self._ahead = None
+        self._drop()
+
+    def _drop(self) -> None:
+        """Forget what the thread has made or is to make, and wait until it makes nothing."""
+        for future in self._coming:
+            future.cancel()
+        wait(self._coming)
+        self._coming.clear()
+
+    def _of_thread(self, thread: ThreadPoolExecutor, step: int) -> Batch:
+        """The batch of a step, as one thread makes them in order; what it raised is raised here."""
+        if step != self._next:
+            self._drop()
+        for later in range(step + len(self._coming), min(step + 1 + AHEAD, self.total)):
+            self._coming.append(thread.submit(self.shuffled, later))
+        batch = self._coming.popleft().result()
+        self._next = step + 1
+        return batch
 
     def _begin(self, step: int) -> Iterator[Batch]:
         loader: DataLoader[Batch] = DataLoader(

@@ -10,10 +10,11 @@ from PIL import Image
 
 from margin.auditing.subject.subjects import subject_of
 from margin.data.description import describe, lines
-from margin.data.examples import Arrays, Data, InOrder, Shuffled
+from margin.data.examples import Arrays, Data, InOrder, Shuffled, evaluation_batch
 from margin.data.formats.images.folders import Pictures, image_files
 from margin.data.open import encode, open_data, reader_of
 from margin.data.preprocess import fit_standardize, standardize_levels
+from margin.data.sampling.loading import Prefetched
 
 
 def picture(path: Path, seed: int, size: tuple[int, int] = (5, 7), *, color: bool = False) -> None:
@@ -152,8 +153,9 @@ def test_sizes_must_agree_or_be_stated(folder: Path, refused) -> None:
     data = open_data(folder, {"resize": (4, 3)})
     assert data.spec["image_size"] == (4, 3)
     assert "61 of 61 images are resized to 4 x 3 pixels by Pillow's antialiased bilinear filter" in data.notes
-    with refused("resize must be a height and a width of at least 1: got (0, 3)"):
-        open_data(folder, {"resize": (0, 3)})
+    for wrong in ((0, 3), 0):
+        with refused(f"resize must be a height and a width, or a shorter side, of at least 1: got {wrong}"):
+            open_data(folder, {"resize": wrong})
     expected = Image.open(folder / "cat" / "000.png").resize((3, 4), Image.Resampling.BILINEAR)
     new = encode(folder / "cat" / "000.png", data.encoding)
     assert new.inputs[0][0, 0].tolist() == np.asarray(expected).tolist()
@@ -244,3 +246,125 @@ def test_a_folder_of_idx_files_stays_one(tmp_path: Path, refused) -> None:
     picture(tmp_path / "a.png", 3)
     with refused("a.png: training needs a folder of images: got one image"):
         open_data(tmp_path / "a.png", {})
+
+
+# photographs as people have them
+
+
+def photographs(folder: Path) -> Path:
+    """Twenty JPEGs of two classes and of several sizes, and one of each oddity."""
+    for k in range(20):
+        picture(folder / "ab"[k % 2] / f"{k:02d}.jpg", k, (20 + k, 30 - k // 2), color=True)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    color = Image.fromarray(np.random.default_rng(1).integers(0, 256, (24, 30, 3), np.uint8))
+    color.save(folder / "a/turned.jpg", exif=exif)
+    color.convert("RGBA").save(folder / "a/alpha.png")
+    color.convert("CMYK").save(folder / "a/ink.jpg")
+    color.quantize(16).save(folder / "a/palette.png")
+    Image.fromarray(np.zeros((24, 30), np.uint16)).save(folder / "b/deep.png")
+    color.save(folder / "b/moving.gif", save_all=True, append_images=[color.rotate(180)], duration=50)
+    return folder
+
+
+def test_a_folder_of_everything_is_read_and_said(tmp_path: Path) -> None:
+    folder = photographs(tmp_path / "all")
+    data = open_data(folder, {"resize": 16, "crop": (12, 16)})
+    assert data.spec["image_size"] == (12, 16)
+    assert data.spec["channels"] == 3
+    assert (data.encoding["resize"], data.encoding["crop"]) == ([16], [12, 16])
+    for said in (
+        "1 of 26 images is turned as the EXIF orientation says",
+        "1 of 26 images is laid on white where transparent",
+        "1 of 26 images is converted from CMYK to RGB without a color profile",
+        "1 of 26 images is brought from 16 bits a channel to the high 8",
+        "1 of 26 images is animated: the first frame is read",
+        "26 of 26 images are resized to a shorter side of 16 pixels by Pillow's antialiased bilinear filter "
+        "and cropped to the middle 12 x 16 pixels",
+    ):
+        assert said in data.notes
+        assert f"note      {said}" in lines(describe(data))
+    new = encode(folder, data.encoding)  # by the record of a run
+    assert new.inputs[0].shape == (26, 3, 12, 16)
+    one = encode(folder / "a" / "turned.jpg", data.encoding).inputs[0][0]
+    turned = np.asarray(Image.open(folder / "a" / "turned.jpg").rotate(-90, expand=True))
+    resized = Image.fromarray(turned).resize((16, 20), Image.Resampling.BILINEAR)
+    assert np.array_equal(one.numpy(), np.asarray(resized)[4:16].transpose(2, 0, 1))
+
+
+def test_a_shorter_side_alone_leaves_sizes_that_differ(tmp_path: Path, refused) -> None:
+    remedy = "or --data.resize 16 --data.crop 16,16 (shorter side, then the middle)"
+    with refused("images must have one size", remedy):
+        open_data(photographs(tmp_path / "all"), {"resize": 16})
+    with refused("an image must be at least as large as the crop of 25 x 25 pixels", "--data.resize 25"):
+        open_data(tmp_path / "all", {"crop": (25, 25)})
+
+
+@pytest.mark.parametrize("readers", [0, 1, 3])
+def test_threads_and_memory_change_no_batch(tmp_path: Path, readers: int) -> None:
+    folder, sizes = photographs(tmp_path / "all"), {"resize": 16, "crop": (16, 16)}
+    held = open_data(folder, {"memory": "always", "readers": 0, **sizes})
+    read = open_data(folder, {"memory": "never", "readers": readers, **sizes})
+    assert read.fingerprint == held.fingerprint
+    expected = Shuffled(held.splits["train"], 4, seed=3)
+    ahead = Prefetched(Shuffled(read.splits["train"], 4, seed=3), 0, 12, ahead=readers > 0)
+    for step in (0, 1, 2, 7, 8, 3, 4, 11):  # 7 and 3 are jumps
+        one, other = ahead(step), expected(step)
+        assert torch.equal(one.inputs[0], other.inputs[0])
+        assert torch.equal(one.targets, other.targets)
+    ahead.close()
+    assert evaluation_batch(read.splits["test"]) == evaluation_batch(held.splits["test"])
+
+
+def test_an_evaluation_takes_fewer_of_large_images() -> None:
+    large = Arrays((torch.empty(2, 3, 224, 224, device="meta"),))
+    assert evaluation_batch(large) == 2**23 // (3 * 224 * 224) == 55
+    assert evaluation_batch(large, 64) == 64  # never fewer than the training's own
+    assert evaluation_batch(Arrays((torch.empty(2, 1, 28, 28, device="meta"),))) == 512
+
+
+@pytest.mark.parametrize("memory", ["always", "never"])
+def test_unreadable_files_are_named_or_counted(tmp_path: Path, memory: str, refused) -> None:
+    folder, options = photographs(tmp_path / "all"), {"resize": (8, 8), "memory": memory}
+    whole = open_data(folder, options)
+    (folder / "a" / "text.jpg").write_text("no image")
+    torn = (folder / "b" / "01.jpg").read_bytes()
+    (folder / "b" / "torn.jpg").write_bytes(torn[:-30])
+    (folder / "b" / "empty.png").write_bytes(b"")
+    remedy = "save it anew, or leave it out; --data.skip_unreadable true leaves out every such file"
+    with refused(str(folder / "a" / "text.jpg"), "the image does not decode", remedy):
+        open_data(folder, options)
+    (folder / "a" / "text.jpg").unlink()
+    (folder / "b" / "empty.png").unlink()
+    with refused(
+        str(folder / "b" / "torn.jpg"), "the image does not decode: image file is truncated", remedy
+    ):
+        open_data(folder, options)
+    (folder / "a" / "text.jpg").write_text("no image")
+    (folder / "b" / "empty.png").write_bytes(b"")
+    data = open_data(folder, {"skip_unreadable": True, **options})
+    assert data.fingerprint == whole.fingerprint  # the others are cut as if it were not there
+    said = f"3 unreadable files are left out; the first: {folder / 'a' / 'text.jpg'}: the image does not"
+    assert any(note.startswith(said) for note in data.notes)
+    for part, examples in whole.splits.items():
+        one, other = InOrder(examples, 50)[0], InOrder(data.splits[part], 50)[0]
+        assert torch.equal(one.inputs[0], other.inputs[0])
+
+
+def test_a_class_of_unreadable_files_is_refused(tmp_path: Path, refused) -> None:
+    folder = fill(tmp_path / "pets", {"cat": 4, "dog": 8})
+    for file in (folder / "cat").iterdir():
+        file.write_text("no image")
+    with refused("every class must have training images: got none of 'cat'"):
+        open_data(folder, {"skip_unreadable": True})
+    for file in (folder / "dog").iterdir():
+        file.write_text("no image")
+    with refused("a folder must hold an image that can be read: got 12 files that cannot be read"):
+        open_data(folder, {"skip_unreadable": True})
+
+
+def test_the_record_of_an_earlier_run_is_read(folder: Path) -> None:
+    data = open_data(folder, {})
+    assert "crop" not in data.encoding  # so the fingerprint of a folder stays what it was
+    earlier = {key: value for key, value in data.encoding.items() if key != "resize"}
+    assert torch.equal(encode(folder, earlier).inputs[0], encode(folder, data.encoding).inputs[0])

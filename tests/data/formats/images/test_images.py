@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from margin.data.formats.images.images import header_of, pixels_of
+from margin.data.formats.images.images import Fit, header_of, pixels_of
 
 COLORS = np.random.default_rng(0).integers(0, 256, (6, 4, 3), np.uint8)
 LEVELS = COLORS[:, :, 0]
+AS_IT_IS = Fit()
 
 
-def read(path: Path, channels: int = 3, resize: tuple[int, int] | None = None) -> np.ndarray:
-    return pixels_of(path.read_bytes(), path, channels=channels, resize=resize).numpy()
+def read(path: Path, channels: int = 3, fit: Fit = AS_IT_IS) -> np.ndarray:
+    return pixels_of(path.read_bytes(), path, channels=channels, fit=fit).numpy()
 
 
 def png(path: Path, depth: int, kind: int, rows: list[bytes], *chunks: tuple[bytes, bytes]) -> Path:
@@ -86,51 +87,89 @@ def test_the_orientation_of_exif_is_applied(orientation: int, tmp_path: Path) ->
         8: np.rot90(COLORS),
     }[orientation]
     assert header_of(tmp_path / "a.png").size == shown.shape[:2]
+    assert ("turned" in header_of(tmp_path / "a.png").odd) == (orientation > 1)
     assert np.array_equal(read(tmp_path / "a.png"), shown.transpose(2, 0, 1))
 
 
-def test_opaque_alpha_is_dropped_and_transparency_refused(tmp_path: Path, refused) -> None:
-    opaque = np.concatenate([COLORS, np.full((6, 4, 1), 255, np.uint8)], 2)
-    Image.fromarray(opaque).save(tmp_path / "a.png")
-    assert np.array_equal(read(tmp_path / "a.png"), COLORS.transpose(2, 0, 1))
-    Image.fromarray(LEVELS).convert("LA").save(tmp_path / "b.png")
-    assert header_of(tmp_path / "b.png").gray
-    assert np.array_equal(read(tmp_path / "b.png", 1), LEVELS[None])
-    opaque[5, 3, 3] = 254
-    Image.fromarray(opaque).save(tmp_path / "c.png")
+def test_transparent_pixels_are_laid_on_white(tmp_path: Path) -> None:
+    alpha = np.full((6, 4, 1), 255, np.uint8)
+    Image.fromarray(np.concatenate([COLORS, alpha], 2)).save(tmp_path / "a.png")
+    assert np.array_equal(read(tmp_path / "a.png"), COLORS.transpose(2, 0, 1))  # opaque
+    alpha[5, 3], alpha[0, 0] = 0, 100
+    Image.fromarray(np.concatenate([COLORS, alpha], 2)).save(tmp_path / "b.png")
+    over = COLORS * (alpha / 255) + 255 * (1 - alpha / 255)  # Porter and Duff 1984, Section 4.3: over
+    assert np.abs(read(tmp_path / "b.png") - over.transpose(2, 0, 1)).max() <= 0.51
+    assert read(tmp_path / "b.png")[:, 5, 3].tolist() == [255] * 3
+    assert header_of(tmp_path / "b.png").odd == ("transparent",)
+    Image.fromarray(LEVELS).convert("LA").save(tmp_path / "c.png")
+    assert header_of(tmp_path / "c.png").gray
+    assert np.array_equal(read(tmp_path / "c.png", 1), LEVELS[None])
     palette = ((b"PLTE", bytes([9, 8, 7, 0, 0, 255])), (b"tRNS", bytes([255, 0])))
     png(tmp_path / "d.png", 8, 3, [bytes([0, 1])], *palette)
-    for name in ("c.png", "d.png"):
-        with refused(f"{name}: an image must have no transparent pixel: lay it on a background"):
-            read(tmp_path / name)
-    png(tmp_path / "e.png", 8, 3, [bytes([0, 0])], *palette)  # the transparent color is not used
-    assert read(tmp_path / "e.png").tolist() == [[[9, 9]], [[8, 8]], [[7, 7]]]
+    assert read(tmp_path / "d.png").tolist() == [[[9, 255]], [[8, 255]], [[7, 255]]]
 
 
-def test_more_than_eight_bits_are_refused(tmp_path: Path, refused) -> None:
-    png(tmp_path / "gray.png", 16, 0, [bytes(4)])
-    png(tmp_path / "color.png", 16, 2, [bytes(12)])
-    (tmp_path / "color.ppm").write_bytes(b"P6 1 1 65535\n" + bytes(6))
+def test_of_sixteen_bits_the_high_byte_is_read(tmp_path: Path) -> None:
+    deep = np.array([[0, 255, 256], [0x1234, 0xFF00, 0xFFFF]], np.uint16)
+    gray = [row.astype(">u2").tobytes() for row in deep[:, :2]]
+    png(tmp_path / "gray.png", 16, 0, gray)
+    Image.fromarray(deep[:, :2]).save(tmp_path / "gray.tif")
+    (tmp_path / "gray.pgm").write_bytes(b"P5 2 2 65535\n" + b"".join(gray))
+    for name in ("gray.png", "gray.tif", "gray.pgm"):
+        assert header_of(tmp_path / name).odd == ("deep",)
+        assert header_of(tmp_path / name).gray
+        assert read(tmp_path / name, 1).tolist() == [[[0, 0], [0x12, 0xFF]]]
+    png(tmp_path / "color.png", 16, 2, [deep[1].astype(">u2").tobytes() * 2])
+    assert header_of(tmp_path / "color.png").odd == ("deep",)
+    assert read(tmp_path / "color.png")[:, 0, 0].tolist() == [0x12, 0xFF, 0xFF]
+    png(tmp_path / "hole.png", 16, 0, gray, (b"tRNS", bytes([0x12, 0x34])))  # one level is transparent
+    assert set(header_of(tmp_path / "hole.png").odd) == {"deep", "transparent"}
+    assert read(tmp_path / "hole.png", 1).tolist() == [[[0, 0], [255, 0xFF]]]
+
+
+def test_levels_without_one_meaning_are_refused(tmp_path: Path, refused) -> None:
     Image.fromarray(np.zeros((2, 2), np.float32)).save(tmp_path / "float.tif")
-    Image.fromarray(np.zeros((2, 2), np.uint16)).save(tmp_path / "gray.tif")
-    for name in ("gray.png", "color.png", "color.ppm", "float.tif", "gray.tif"):
-        with refused(f"{name}: an image must have 8 bits a channel: got more; convert it to 8 bits"):
+    Image.fromarray(np.zeros((2, 2), np.int32)).save(tmp_path / "long.tif")
+    for name in ("float.tif", "long.tif"):
+        with refused(f"{name}: an image must have 8 or 16 bits a channel: got more; convert it to 8 bits"):
             read(tmp_path / name)
-        with refused("8 bits a channel"):
+        with refused("16 bits a channel"):
             header_of(tmp_path / name)
+    Image.fromarray(COLORS).convert("LAB").save(tmp_path / "lab.tif")
+    with refused("lab.tif: an image must be gray, RGB or CMYK: got LAB; convert it to RGB"):
+        read(tmp_path / "lab.tif")
 
 
 def test_two_bits_are_spread_over_the_range(tmp_path: Path) -> None:
     assert read(png(tmp_path / "a.png", 2, 0, [bytes([0b01100000])]), 1).tolist() == [[[85, 170]]]
 
 
-def test_ink_and_several_pictures_are_refused(tmp_path: Path, refused) -> None:
-    Image.fromarray(COLORS).convert("CMYK").save(tmp_path / "a.jpg")
-    with refused("a.jpg: an image must be gray or RGB: got CMYK; convert it to RGB"):
-        header_of(tmp_path / "a.jpg")
-    frames = [Image.fromarray(COLORS[i:]) for i in (0, 0, 0)]
-    frames[1].putpixel((0, 0), (1, 2, 3))
-    frames[0].save(tmp_path / "a.tif", save_all=True, append_images=frames[1:])
+def test_ink_becomes_light(tmp_path: Path) -> None:
+    ink = np.array([[[0, 0, 0, 0], [255, 0, 0, 0]], [[0, 255, 255, 0], [0, 0, 0, 255]]], np.uint8)
+    Image.fromarray(ink, "CMYK").save(tmp_path / "a.tif")
+    assert header_of(tmp_path / "a.tif").odd == ("ink",)
+    white, cyan, red, black = (255, 255, 255), (0, 255, 255), (255, 0, 0), (0, 0, 0)
+    expected = np.array([[white, cyan], [red, black]])
+    assert np.array_equal(read(tmp_path / "a.tif").transpose(1, 2, 0), expected)
+    # of an Adobe JPEG the levels are inverted, which its reader undoes
+    Image.fromarray(np.full((16, 16, 4), (255, 0, 0, 0), np.uint8), "CMYK").save(
+        tmp_path / "b.jpg", quality=100
+    )
+    assert np.abs(read(tmp_path / "b.jpg").mean((1, 2)) - cyan).max() < 3
+
+
+@pytest.mark.parametrize("ending", ["gif", "png", "webp"])
+def test_of_an_animation_the_first_frame_is_read(ending: str, tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (5, 4), color) for color in ("red", "lime", "blue")]
+    kind = {"lossless": True} if ending == "webp" else {}
+    frames[0].save(tmp_path / f"a.{ending}", save_all=True, append_images=frames[1:], duration=90, **kind)
+    assert header_of(tmp_path / f"a.{ending}").odd == ("animated",)
+    assert read(tmp_path / f"a.{ending}")[:, 0, 0].tolist() == [255, 0, 0]
+
+
+def test_several_pages_are_refused(tmp_path: Path, refused) -> None:
+    pages = [Image.fromarray(COLORS)] * 3
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
     with refused("a.tif: an image file must hold one picture: got 3"):
         read(tmp_path / "a.tif")
 
@@ -151,8 +190,45 @@ def test_broken_files_are_named(tmp_path: Path, refused) -> None:
 def test_resizing_averages_what_it_shrinks(tmp_path: Path) -> None:
     board = np.indices((8, 8)).sum(0) % 2 * 255
     Image.fromarray(board.astype(np.uint8)).save(tmp_path / "a.png")
-    small = read(tmp_path / "a.png", 1, (2, 4))
+    small = read(tmp_path / "a.png", 1, Fit((2, 4)))
     assert small.shape == (1, 2, 4)
     assert np.abs(small.astype(int) - 127).max() <= 8  # without antialiasing: 0 or 255
     Image.fromarray(COLORS).save(tmp_path / "b.png")
-    assert np.array_equal(read(tmp_path / "b.png", 3, (6, 4)), COLORS.transpose(2, 0, 1))
+    assert np.array_equal(read(tmp_path / "b.png", 3, Fit((6, 4))), COLORS.transpose(2, 0, 1))
+
+
+# sizes
+
+
+@pytest.mark.parametrize(
+    ("size", "resize", "scaled"),
+    [
+        ((100, 200), 50, (50, 100)),
+        ((200, 100), 50, (100, 50)),
+        ((100, 151), 50, (50, 75)),  # 75.5 rounded down, as torchvision's Resize
+        ((3, 400), 2, (2, 266)),
+        ((7, 7), 7, (7, 7)),
+        ((100, 200), (8, 9), (8, 9)),
+        ((100, 200), None, (100, 200)),
+    ],
+)
+def test_a_shorter_side_keeps_proportions(size, resize, scaled) -> None:
+    assert Fit(resize).scaled(size) == scaled
+    assert Fit(resize).size_of(size, Path("x")) == scaled
+
+
+def test_a_crop_keeps_the_middle(tmp_path: Path, refused) -> None:
+    Image.fromarray(COLORS).save(tmp_path / "a.png")
+    assert np.array_equal(
+        read(tmp_path / "a.png", fit=Fit(None, (2, 2))), COLORS[2:4, 1:3].transpose(2, 0, 1)
+    )
+    # an odd rest: torchvision's CenterCrop begins at round(1.5) = 2 of the rows and round(0.5) = 0
+    assert np.array_equal(read(tmp_path / "a.png", fit=Fit(None, (3, 3))), COLORS[2:5, :3].transpose(2, 0, 1))
+    both = read(tmp_path / "a.png", fit=Fit(8, (8, 4)))
+    resized = np.asarray(Image.fromarray(COLORS).resize((8, 12), Image.Resampling.BILINEAR))
+    assert np.array_equal(both, resized[2:10, 2:6].transpose(2, 0, 1))
+    message = "a.png: an image must be at least as large as the crop of 7 x 2 pixels: got 6 x 4 pixels"
+    with refused(message, "set --data.resize 7 (shorter side)"):
+        read(tmp_path / "a.png", fit=Fit(None, (7, 2)))
+    with refused("crop must be a height and a width of at least 1: got (0, 2)"):
+        Fit(None, (0, 2))

@@ -275,12 +275,13 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (
         lambda f: (f / "b/3.png").write_text("x"),
         "{}/b/3.png: the image does not decode: not an image that Pillow can read; "
-        "save it anew, or leave it out",
+        "save it anew, or leave it out; --data.skip_unreadable true leaves out every such file",
     ),
     "sizes": (
         lambda f: picture(f / "b/7.png", 6),
         "{}/b/7.png: images must have one size: got 6 x 5 pixels, {}/a/0.png has 4 x 5 pixels; "
-        "set --data.resize 4,5 (height,width)",
+        "set --data.resize 4,5 (height,width), or --data.resize 4 --data.crop 4,4 (shorter side, then the "
+        "middle)",
     ),
     "an empty class": (
         lambda f: (f / "c").mkdir(),
@@ -324,9 +325,10 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "many pictures in a file": (
         lambda f: Image.new("L", (5, 4)).save(
-            f / "a/0.png", save_all=True, append_images=[Image.new("L", (5, 4), 9)]
+            f / "a/0.tif", save_all=True, append_images=[Image.new("L", (5, 4), 9)]
         ),
-        "{}/a/0.png: an image file must hold one picture: got 2",
+        "{}/a/0.tif: an image file must hold one picture: got 2; "
+        "--data.skip_unreadable true leaves out every such file",
     ),
 }
 

@@ -60,6 +60,7 @@ FORMATS = (
         record={
             "pixels": Literal["bytes"],
             "resize?": list[int] | None,
+            "crop?": list[int] | None,
         },
     ),
 )

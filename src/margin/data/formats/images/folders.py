@@ -8,10 +8,11 @@ not looked at; other files that are no images are left out and counted in a note
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Int, UInt8
@@ -20,14 +21,28 @@ from torch import Generator, Tensor
 from margin.core.types import Batch, Domain
 from margin.data.arrays import BYTES, listed
 from margin.data.assembly import Schema, cut, spec_of
-from margin.data.examples import PARTS_OF_DATA, Arrays, Data
+from margin.data.examples import PARTS_OF_DATA, Arrays, Data, evaluated_at_once
 from margin.data.files.reading import renamed
 from margin.data.formats.images.image_folder import Listing, list_images
-from margin.data.formats.images.images import Header, Size, by, header_of, pixels_of
+from margin.data.formats.images.images import ODDITIES, Fit, Header, Size, by, header_of, pixels_of, quiet
 from margin.data.formats.objects.survey import MOST_BYTES, Memory, room
 from margin.data.options import option_groups
 from margin.data.preprocess import standardize_levels
 from margin.data.splits import Split
+
+READERS = 2
+"""Threads that decode images: Pillow lets go of Python's lock while it does."""
+
+Given, Found = TypeVar("Given"), TypeVar("Found")
+
+
+def in_threads(function: Callable[[Given], Found], items: Iterable[Given], readers: int) -> Iterator[Found]:
+    """What a function makes of each item, in order; by as many threads, or in this one where they are 0."""
+    if readers == 0:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(readers) as pool:
+        yield from pool.map(function, items)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,35 +53,48 @@ class Pictures:
         paths: The files.
         targets: Their labels, or None.
         channels: 1 or 3.
-        resize: Height and width to which each is resampled, or None.
+        fit: How they become of one size.
+        size: That height and width.
+        readers: Threads that decode the images of a batch; where there are any, batches are made ahead.
     """
 
     paths: tuple[Path, ...]
     targets: Int[Tensor, " n"] | None
     channels: int
-    resize: Size | None
+    fit: Fit
+    size: Size
+    readers: int = READERS
 
     def __len__(self) -> int:
         return len(self.paths)
 
+    @property
+    def evaluation_batch(self) -> int:
+        """Examples a batch of an evaluation."""
+        return evaluated_at_once(self.channels * self.size[0] * self.size[1])
+
     def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
         """The examples at ``index``; nothing is drawn."""
         paths = [self.paths[i] for i in index.tolist()]
-        pixels = torch.stack([self.decoded(path.read_bytes(), path) for path in paths])
+        pixels = torch.stack(list(in_threads(self.read, paths, self.readers)))
         return Batch((pixels.float(),), None if self.targets is None else self.targets[index])
 
-    def decoded(self, data: bytes, path: Path) -> UInt8[Tensor, "channel h w"]:
+    def read(self, path: Path) -> UInt8[Tensor, "channel h w"]:
         """The pixels of one file."""
-        return pixels_of(data, path, channels=self.channels, resize=self.resize)
+        return pixels_of(path.read_bytes(), path, channels=self.channels, fit=self.fit)
 
 
+# more than 7 parameters and 40 lines: each is a choice about files, and every part of the data is made here
 @option_groups()
 def read_folder(
     path: str | os.PathLike[str],
     *,
-    resize: tuple[int, int] | None = None,
+    resize: int | tuple[int, int] | None = None,
+    crop: tuple[int, int] | None = None,
     channels: Literal[1, 3] | None = None,
     memory: Memory = "auto",
+    skip_unreadable: bool = False,
+    readers: int = READERS,
     split: Split = Split(),
 ) -> Data:
     """Images in class folders, ``FOLDER/<class>/<image>``, or such folders as FOLDER/train and FOLDER/test.
@@ -76,10 +104,15 @@ def read_folder(
 
     Args:
         path: The folder.
-        resize: Height and width of every image; needed where their sizes differ.
+        resize: Height and width of every image, or the length of its shorter side, which keeps its
+            proportions; needed where their sizes differ.
+        crop: Height and width of the middle that is kept of every image after it is resized.
         channels: 1 for gray or 3 for RGB; by default 1 where the type of every file is gray.
         memory: Whether decoded images are kept in memory (where they take at most 1 GiB, always, never), or
             read when they are taken; both give the same batches.
+        skip_unreadable: Whether files that do not decode are left out and counted, in place of an error.
+        readers: Threads that decode images, and read batches ahead of the training where they are not kept
+            in memory; 0 decodes in the training's own. Any number gives the same batches.
         split: Test and validation part, seed.
         test: Share of the test part; without effect where there is a folder of that name.
         val: Share of the validation part; without effect where there is a folder of that name.
@@ -93,21 +126,21 @@ def read_folder(
     """
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be 1 or 3: got {channels}")
-    folder = Path(path)
+    if readers < 0:
+        raise ValueError(f"readers must be at least 0: got {readers}")
+    folder, fit = Path(path), Fit(resize, crop)
     found = list_images(folder)
     _check_classes(folder, found)
-    headers = {file: header_of(file) for files in found.files.values() for file in files}
-    size = _size(headers, resize)
+    files = [file for part in found.files.values() for file in part]
+    headers, broken = _readable(header_of, files, 0, skip_unreadable)
+    size = _size(headers, fit)
     channels = channels or (1 if all(header.gray for header in headers.values()) else 3)
-    parts, record = _cut(folder, found, split)
     decoded = len(headers) * channels * size[0] * size[1]
     keep = decoded <= room(memory)
-    pictures = {
-        part: Pictures(files, torch.tensor(labels) if labels else None, channels, resize)
-        for part, (files, labels) in parts.items()
-    }
-    looked = {part: _look(chosen, keep=keep) for part, chosen in pictures.items()}
-    train = looked["train"]
+    looks, torn = _readable(_looking(channels, fit, keep=keep), headers, readers, skip_unreadable)
+    found = found.without(broken := broken | torn)
+    _check_classes(folder, found)
+    parts, record = _cut(folder, found, split)
     shape = (channels, *size)
     encoding = Schema(
         format="images",
@@ -116,17 +149,27 @@ def read_folder(
         dtype=torch.float32,
         classes=found.classes,
         split=record,
-        own={"pixels": "bytes", "resize": None if resize is None else list(resize)},
+        own={"pixels": "bytes", **_record_of(fit)},
     ).as_json()
+    train = parts["train"][0]
+    sums = torch.stack([looks[file].sums for file in train]).sum(0)
+    digests = {part: _digest(files, labels, looks) for part, (files, labels) in parts.items()}
+    splits: dict[str, Arrays | Pictures] = {}
+    for part, (chosen, labels) in parts.items():
+        pictures = Pictures(chosen, torch.tensor(labels) if labels else None, channels, fit, size, readers)
+        splits[part] = _kept(pictures, looks) if keep else pictures
     return Data(
         name=folder.name or str(folder),
-        splits={part: look.examples for part, look in looked.items()},
-        spec=spec_of(shape, len(train.examples), len(found.classes)),
+        splits=splits,
+        spec=spec_of(shape, len(train), len(found.classes)),
         encoding=encoding,
-        preprocess=standardize_levels(train.sums, len(train.examples) * size[0] * size[1]),
+        preprocess=standardize_levels(sums, len(train) * size[0] * size[1]),
         domain=Domain(*torch.tensor(BYTES)),
-        fingerprint=_fingerprint(looked, encoding),
-        notes=tuple(_notes(found, headers, channels, resize, unkept=0 if keep else decoded)),
+        fingerprint=_fingerprint(digests, encoding),
+        notes=(
+            *_notes(found, {file: headers[file] for file in looks}, channels, fit),
+            *_left_out(found, broken, 0 if keep else decoded),
+        ),
     )
 
 
@@ -147,9 +190,9 @@ def encode_images(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
     found, part = _new_images(path)
     files = found.files[part]
     channels, *size = encoding["shape"]
-    resize = None if encoding.get("resize") is None else (size[0], size[1])
-    for file in files if resize is None else ():
-        if (got := header_of(file).size) != tuple(size):
+    fit = _fit_of(encoding)
+    for file in files if not isinstance(fit.resize, tuple) else ():
+        if (got := fit.size_of(header_of(file).size, file)) != tuple(size):
             raise ValueError(f"{file}: the run's images are {by(size)}: got {by(got)}; resize the image")
     targets = None
     if found.classes and encoding["task"] != "none":
@@ -158,8 +201,10 @@ def encode_images(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
             folder = files[0].parents[1] / strange[0]
             raise ValueError(f"{folder}: every class must be one of {listed(known)}: got {strange[0]!r}")
         targets = torch.tensor([known.index(found.classes[label]) for label in found.labels[part]])
-    pictures = Pictures(files, targets, channels, resize)
-    return _look(pictures, keep=len(files) * channels * size[0] * size[1] <= MOST_BYTES).examples
+    pictures = Pictures(files, targets, channels, fit, (size[0], size[1]))
+    keep = len(files) * channels * size[0] * size[1] <= MOST_BYTES
+    looks, _ = _readable(_looking(channels, fit, keep=keep), files, READERS)
+    return _kept(pictures, looks) if keep else pictures
 
 
 def image_files(source: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -192,24 +237,35 @@ def _check_classes(folder: Path, found: Listing) -> None:
         raise ValueError(f"{folder}: every class must have training images: got none of {absent[0]!r}")
 
 
-def _size(headers: Mapping[Path, Header], resize: Size | None) -> Size:
+def _size(headers: Mapping[Path, Header], fit: Fit) -> Size:
     """The size of every image.
 
     Raises:
-        ValueError: Sizes differ, or the wanted size is not positive.
+        ValueError: Sizes differ.
     """
-    if resize is not None:
-        if min(resize) < 1:
-            raise ValueError(f"resize must be a height and a width of at least 1: got {resize}")
-        return resize
-    (first, header), *rest = headers.items()
+    (first, size), *rest = ((file, fit.size_of(header.size, file)) for file, header in headers.items())
     for file, other in rest:
-        if other.size != header.size:
+        if other != size:
+            short = fit.resize if isinstance(fit.resize, int) else min(size)
             raise ValueError(
-                f"{file}: images must have one size: got {by(other.size)}, {first} has {by(header.size)}; "
-                f"set --data.resize {header.size[0]},{header.size[1]} (height,width)"
+                f"{file}: images must have one size: got {by(other)}, {first} has {by(size)}; "
+                f"set --data.resize {size[0]},{size[1]} (height,width), or --data.resize {short} "
+                f"--data.crop {short},{short} (shorter side, then the middle)"
             )
-    return header.size
+    return size
+
+
+def _record_of(fit: Fit) -> dict[str, Any]:
+    """What a record says of the sizes; a crop only where there is one, as of earlier runs."""
+    resize = [fit.resize] if isinstance(fit.resize, int) else fit.resize and list(fit.resize)
+    return {"resize": resize, **({"crop": list(fit.crop)} if fit.crop else {})}
+
+
+def _fit_of(encoding: Mapping[str, Any]) -> Fit:
+    resize, crop = encoding.get("resize"), encoding.get("crop")
+    if resize is not None:
+        resize = resize[0] if len(resize) == 1 else (resize[0], resize[1])
+    return Fit(resize, None if crop is None else (crop[0], crop[1]))
 
 
 Part = tuple[tuple[Path, ...], tuple[int, ...]]
@@ -228,64 +284,120 @@ def _cut(folder: Path, found: Listing, split: Split) -> tuple[dict[str, Part], d
     return {part: parts[part] for part in PARTS_OF_DATA if part in parts}, record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Look:
-    """What one pass over the files of a part shows.
+class Look(NamedTuple):
+    """What one look at a file shows.
 
     Args:
-        examples: The examples, in memory or not.
+        digest: SHA-256 of its bytes.
         sums: For each channel the sum of its levels and of their squares.
-        digest: SHA-256 over the files' bytes and labels.
+        pixels: Its pixels, where they are kept.
     """
 
-    examples: Arrays | Pictures
-    sums: Int[Tensor, "channel 2"]
     digest: bytes
+    sums: Int[Tensor, "channel 2"]
+    pixels: UInt8[Tensor, "channel h w"] | None
 
 
-def _look(pictures: Pictures, *, keep: bool) -> Look:
-    """Read and decode every file once, so that a broken one is found before the training."""
-    digest, kept = hashlib.sha256(), []
-    sums = torch.zeros(pictures.channels, 2, dtype=torch.int64)
-    for path in pictures.paths:
+def _looking(channels: int, fit: Fit, *, keep: bool) -> Callable[[Path], Look]:
+    """What reads and decodes a file, so that a broken one is found before the training."""
+
+    def look(path: Path) -> Look:
         data = path.read_bytes()
-        digest.update(hashlib.sha256(data).digest())
-        pixels = pictures.decoded(data, path)
+        pixels = pixels_of(data, path, channels=channels, fit=fit)
         levels = pixels.long().flatten(1)
-        sums += torch.stack((levels.sum(1), levels.square().sum(1)), 1)
-        if keep:
-            kept.append(pixels)
-    if pictures.targets is not None:
-        digest.update(pictures.targets.numpy().tobytes())
-    examples = Arrays((torch.stack(kept),), pictures.targets, dtype=torch.float32) if keep else pictures
-    return Look(examples, sums, digest.digest())
+        sums = torch.stack((levels.sum(1), levels.square().sum(1)), 1)
+        return Look(hashlib.sha256(data).digest(), sums, pixels if keep else None)
+
+    return look
 
 
-def _fingerprint(looked: Mapping[str, Look], encoding: Mapping[str, Any]) -> str:
+def _readable(
+    function: Callable[[Path], Found], files: Iterable[Path], readers: int, skip: bool | None = None
+) -> tuple[dict[Path, Found], dict[Path, str]]:
+    """What a function finds of each file, and why it finds nothing of the others, where these are skipped.
+
+    Args:
+        function: Given a file.
+        files: All of them.
+        readers: Threads.
+        skip: Whether a file that cannot be read is skipped; None where there is no such choice.
+
+    Raises:
+        ValueError: A file cannot be read and is not skipped.
+    """
+
+    def attempt(file: Path) -> Found | ValueError:
+        try:
+            return function(file)
+        except ValueError as error:
+            return error
+
+    found, broken, files = dict[Path, Found](), dict[Path, str](), list(files)
+    with quiet():
+        for file, one in zip(files, in_threads(attempt, files, readers), strict=True):
+            if not isinstance(one, ValueError):
+                found[file] = one
+            elif skip:
+                broken[file] = str(one)
+            elif skip is None:
+                raise one
+            else:
+                raise ValueError(f"{one}; --data.skip_unreadable true leaves out every such file")
+    if files and not found:
+        where = os.path.commonpath([file.parent for file in files])
+        raise ValueError(
+            f"{where}: a folder must hold an image that can be read: "
+            f"got {len(files)} files that cannot be read"
+        )
+    return found, broken
+
+
+def _kept(pictures: Pictures, looks: Mapping[Path, Look]) -> Arrays:
+    """The examples in memory."""
+    pixels = [pixels for path in pictures.paths if (pixels := looks[path].pixels) is not None]
+    return Arrays((torch.stack(pixels),), pictures.targets, dtype=torch.float32)
+
+
+def _digest(files: Sequence[Path], labels: Sequence[int], looks: Mapping[Path, Look]) -> bytes:
+    """SHA-256 over the bytes of the files of a part and their labels."""
+    digest = hashlib.sha256(b"".join(looks[file].digest for file in files))
+    if labels:
+        digest.update(torch.tensor(labels).numpy().tobytes())
+    return digest.digest()
+
+
+def _fingerprint(digests: Mapping[str, bytes], encoding: Mapping[str, Any]) -> str:
     """SHA-256 over the bytes of the files of each part, their labels, and how they are read."""
     digest = hashlib.sha256(json.dumps(encoding, sort_keys=True).encode())
-    for part, look in looked.items():
-        digest.update(part.encode() + look.digest)
+    for part, own in digests.items():
+        digest.update(part.encode() + own)
     return digest.hexdigest()
 
 
-def _notes(
-    found: Listing, headers: Mapping[Path, Header], channels: int, resize: Size | None, *, unkept: int
-) -> Iterator[str]:
-    """What was decided; ``unkept`` is the size of decoded images that are not kept in memory."""
+def _notes(found: Listing, headers: Mapping[Path, Header], channels: int, fit: Fit) -> Iterator[str]:
+    """How the images are read."""
     gray = sum(header.gray for header in headers.values())
     how = "gray, one channel" if channels == 1 else "RGB, three channels"
     yield f"images are read as {how}: {gray} of {len(headers)} files are gray"
-    if resize is not None:
-        changed = sum(header.size != resize for header in headers.values())
-        how = f"resized to {by(resize)} by Pillow's antialiased bilinear filter"
-        yield f"{changed} of {len(headers)} images are {how}"
+    for kind, said in ODDITIES.items():
+        if count := sum(kind in header.odd for header in headers.values()):
+            yield f"{count} of {len(headers)} images {'is' if count == 1 else 'are'} {said}"
+    if words := fit.words():
+        changed = sum(fit.size_of(header.size, file) != header.size for file, header in headers.items())
+        yield f"{changed} of {len(headers)} images are {words}"
     yield from renamed(file.parent.name for files in found.files.values() for file in files)
     if own := [part for part in ("val", "test") if part in found.files]:
         yield f"the folder's own {' and '.join(own)} {'part is' if len(own) == 1 else 'parts are'} kept"
+
+
+def _left_out(found: Listing, broken: Mapping[Path, str], unkept: int) -> Iterator[str]:
+    """What is not read; ``unkept`` is the size of decoded images that are not kept in memory."""
     if found.others:
         count = len(found.others)
         what = "1 file that is no image is" if count == 1 else f"{count} files that are no images are"
         yield f"{what} left out: the first is {found.others[0].name}"
+    if broken:
+        are, first = "file is" if len(broken) == 1 else "files are", next(iter(broken.values()))
+        yield f"{len(broken)} unreadable {are} left out; the first: {first}"
     if unkept:
         yield f"images are read from their files when taken: decoded they take {unkept / 2**30:.3g} GiB"

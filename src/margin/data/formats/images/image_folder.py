@@ -4,8 +4,8 @@
 class folders in them, or with images without a class. Hidden files and ``Thumbs.db`` are not looked at.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from margin.data.files.reading import classes_in, regular
@@ -30,6 +30,17 @@ class Listing:
     labels: Mapping[str, tuple[int, ...]]
     classes: tuple[str, ...]
     others: tuple[Path, ...]
+
+    def without(self, broken: Container[Path]) -> "Listing":
+        """The listing without some of its files."""
+        kept = {
+            part: [i for i, f in enumerate(files) if f not in broken] for part, files in self.files.items()
+        }
+        return replace(
+            self,
+            files={part: tuple(self.files[part][i] for i in index) for part, index in kept.items()},
+            labels={part: tuple(self.labels[part][i] for i in kept[part] if self.classes) for part in kept},
+        )
 
 
 def list_images(folder: Path) -> Listing:

@@ -1,5 +1,7 @@
 """The smallest data that models train on: what the contracts and demonstrations use."""
 
+from dataclasses import replace
+
 from margin.data.examples import Arrays, Data
 from margin.data.sets.bundled import digits
 from margin.data.sets.synthetic import blobs, noisy_linear, separable, two_moons
@@ -33,20 +35,38 @@ def moons() -> Data:
 
 def images() -> Data:
     """Sixty of scikit-learn's digits in training, twenty in each part that is held out."""
+    return _digits(60, 20)
+
+
+def small_images() -> Data:
+    """Sixteen of them in training, eight in each part that is held out, of 4 x 4 pixels: means of 2 x 2."""
+    return _digits(16, 8, factor=2)
+
+
+def _digits(training: int, held_out: int, *, factor: int = 1) -> Data:
+    """So many digits in each part, smaller by a factor."""
     data = digits()
-    splits = {
-        name: Arrays(
-            (part.inputs[0][: 60 if name == "train" else 20],), part.targets[: 60 if name == "train" else 20]
-        )
-        for name, part in data.splits.items()
-    }
-    return Data(
-        name="digits (60)",
+    splits = {}
+    for name, part in data.splits.items():
+        count = training if name == "train" else held_out
+        pixels = part.inputs[0][:count]
+        if factor > 1:
+            pixels = pixels.unflatten(3, (-1, factor)).unflatten(2, (-1, factor)).mean((3, 5))
+        splits[name] = Arrays((pixels,), part.targets[:count])
+    channels, height, width = splits["train"].inputs[0].shape[1:]
+    return replace(
+        data,
+        name=f"digits ({training})",
         splits=splits,
-        spec={**data.spec, "num_examples": 60},
-        encoding=data.encoding,
-        preprocess=data.preprocess,
-        domain=data.domain,
+        spec={
+            **data.spec,
+            "num_examples": training,
+            "in_features": channels * height * width,
+            "image_size": (height, width),
+        },
+        encoding={**data.encoding, "shape": [channels, height, width]},
+        fingerprint="",
+        notes=(),
     )
 
 
