@@ -297,12 +297,7 @@ def _direction(evidence: Evidence, name: str) -> str:
 
 def fails(evidence: Evidence) -> list[Sentence]:
     """The class that is worst, the segment, the rows that are likely mislabeled or of largest loss."""
-    return [
-        *(_pixels(evidence) or _class(evidence)),
-        *_segment(evidence),
-        *_mislabeled(evidence),
-        *_rows(evidence),
-    ]
+    return [*_class(evidence), *_segment(evidence), *_mislabeled(evidence), *_rows(evidence)]
 
 
 def _class(evidence: Evidence) -> list[Sentence]:
