@@ -23,7 +23,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.catalog import Entry, resolve
 from margin.core.options import Training
-from margin.core.tasks import CLASSES, VALUES, Task, squared_error
+from margin.core.tasks import CLASSES, PIXEL_CLASSES, VALUES, Task, squared_error
 from margin.core.types import Batch, Metrics, Objective
 from margin.data.examples import Data
 from margin.data.preprocess import Standardize, fit_standardize
@@ -47,7 +47,7 @@ def smoothed(
     unit of the loss. Torch's mean divides by the batch's own sum of class weights, which is not the same.
 
     Args:
-        task: Must read outputs as one logit a class.
+        task: Must read outputs as one logit a class, of each example or pixel.
         smoothing: eps in [0, 1): the label y becomes (1 - eps) e_y + eps / K.
         confusion: Instead of smoothing, row y is the distribution that label y becomes.
         class_weight: Finite weights >= 0, one a class, not all 0.
@@ -57,7 +57,7 @@ def smoothed(
 
     Reference: Szegedy et al. 2016, Section 7.
     """
-    if task.name != CLASSES.name:
+    if task.name not in (CLASSES.name, PIXEL_CLASSES.name):
         raise ValueError(f"smoothed labels need one logit a class (the task 'classes'): got {task.name!r}")
     check_smoothing(smoothing, confusion)
     if class_weight is not None:
@@ -69,9 +69,10 @@ def smoothed(
             )
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        return smoothed_cross_entropy(
-            logits, labels, confusion, smoothing=smoothing, class_weight=class_weight
+        losses: Tensor = smoothed_cross_entropy(
+            logits.flatten(0, -2), labels.flatten(), confusion, smoothing=smoothing, class_weight=class_weight
         )
+        return losses.reshape(labels.shape)
 
     return Risk(replace(task, loss=loss))
 
@@ -239,7 +240,7 @@ def check_mixable(batch: Batch, kind: Kind) -> None:
     """Refuse inputs that cannot be mixed, and weights of less than an example.
 
     Raises:
-        ValueError: Inputs are not real, CutMix is handed no image, or a weight has more axes than one.
+        ValueError: Inputs are not real, CutMix is handed no image or a mask, a weight has two axes.
     """
     odd = [str(x.dtype) for x in batch.inputs if not x.is_floating_point()]
     if odd:
@@ -247,6 +248,8 @@ def check_mixable(batch: Batch, kind: Kind) -> None:
     if kind == "cutmix" and (len(batch.inputs) != 1 or batch.inputs[0].ndim != 4):
         shapes = ", ".join(str(tuple(x.shape)) for x in batch.inputs)
         raise ValueError(f"cutmix needs one image an example, (batch, channels, height, width): got {shapes}")
+    if kind == "cutmix" and batch.targets is not None and batch.targets.ndim > 1:
+        raise ValueError("cutmix needs one target an example: these have one at every pixel")
     if batch.weight is not None and batch.weight.ndim != 1:
         raise ValueError(f"{kind} needs one weight an example: got shape {tuple(batch.weight.shape)}")
 
@@ -458,7 +461,9 @@ def class_weights(data: Data, training: Training) -> Tensor | None:
     labels, weight = getattr(part, "targets", None), getattr(part, "weight", None)
     if labels is None or labels.is_floating_point() or classes is None:
         raise ValueError(f"class_weight needs labels: those of {data.name} are no classes, or unknown")
-    counts = torch.bincount(labels.flatten(), weight, minlength=int(classes)).double()
+    counts = torch.bincount(
+        labels.flatten(), None if weight is None else weight.flatten(), minlength=int(classes)
+    ).double()
     if not bool((counts > 0).all()):
         names = data.encoding.get("classes") or range(len(counts))
         absent = next(name for name, count in zip(names, counts.tolist(), strict=True) if not count > 0)

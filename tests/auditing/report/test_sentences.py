@@ -453,6 +453,30 @@ def test_a_class_of_pixels_is_worse_where_images_show_it(finding):
     assert said(0.6, 0.92, None)[1].startswith("Class '1' is recognized for .8")
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "level", "words"),
+    [
+        (
+            0.55,
+            0.7,
+            "warn",
+            "Class 'line' is segmented worst: its Dice coefficient is .60 [.55, .70]; the next, .90",
+        ),
+        (0.3, 0.49, "bad", "Class 'line' is segmented worst"),
+        (0.55, 0.9, "unknown", "No class is known to be segmented worse; the lowest Dice is .60 [.55, .90]"),
+    ],
+)
+def test_the_class_that_is_segmented_worst_is_named(finding, low, high, level, words):
+    """Below a half it is bad, apart from the next a warning, else not known."""
+    value = f64(0.9, 0.6, 0.95) if high > 0.5 else f64(0.9, 0.4, 0.95)
+    ends = (f64(0.88, low, 0.9), f64(0.92, high, 0.99))
+    names = ("ground", "line", "sky")
+    dice = finding(value=value, interval=ends, range=(0.0, 1.0), kind="estimate", labels=names)
+    (said,) = by(audit_of({"vision/segmentation.dice": dice}), "fails")
+    assert said.level == level
+    assert said.text.startswith(words)
+
+
 def test_of_largest_loss_are_named_those_that_are_wrong_of_a_model_that_is_mostly_right(finding):
     index, losses = torch.tensor([7, 3]), f64(2.0, 1.0)
 

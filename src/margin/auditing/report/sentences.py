@@ -5,13 +5,14 @@ from dataclasses import replace
 
 from margin.auditing.asking.answers import Audit
 from margin.auditing.report.conduct import memorized, moves, trained
-from margin.auditing.report.evidence import Evidence, Sentence, enumerated, remarked
+from margin.auditing.report.evidence import Evidence, Level, Sentence, enumerated, remarked
 from margin.auditing.report.performance import (
     ACCURACY,
     HALF,
     LABEL_ORDER,
     LINEAR,
     R2,
+    RECALL,
     RENAMED,
     SHIFT,
     fails,
@@ -22,6 +23,9 @@ from margin.auditing.report.performance import (
 from margin.auditing.report.table import elements, measured, promise, reasons, unit
 from margin.core.catalog import QUESTIONS
 from margin.core.findings import Finding, Verdict
+
+DICE = "vision/segmentation.dice"
+MORE_MASKS = "More masks of it, or a look at where it errs in the report."
 
 MOST = 10
 """Sentences of one audit."""
@@ -67,11 +71,29 @@ def sentences(audit: Audit) -> list[Sentence]:
         ]
         made += [replace(sentence, todo="") for sentence in probabilities(evidence)]
     else:
-        made += [*probabilities(evidence), *fails(evidence), *moves(evidence)]
+        masks = segmented(evidence)  # in place of a recall of pixels
+        others = (s for s in fails(evidence) if not masks or s.claims != (RECALL,))
+        made += [*probabilities(evidence), *masks, *others, *moves(evidence)]
     spoken = {name for s in made if s.level in ("bad", "warn") for name in s.claims}
     spoken |= {LABEL_ORDER} if moved else set()
     made += grave(audit, spoken)
     return sorted(made, key=lambda sentence: sentence.rank)[:MOST]
+
+
+def segmented(evidence: Evidence) -> list[Sentence]:
+    """The class that is segmented worst, by its Dice coefficient; bad where less than half overlaps."""
+    known = sorted(evidence.numbers(DICE), key=lambda number: number.value)
+    if len(known) < 2:
+        return []
+    worst, second = known[:2]
+    name = worst.label.removeprefix("class ")
+    level: Level = "bad" if worst.above < HALF else "warn" if worst.above < second.below else "good"
+    text = (
+        f"Class {name!r} is segmented worst: its Dice coefficient is {worst.text}; the next, {second.text}."
+    )
+    if level == "good":
+        level, text = "unknown", f"No class is known to be segmented worse; the lowest Dice is {worst.text}."
+    return [Sentence("fails", level, text, "" if level == "unknown" else MORE_MASKS, (DICE,))]
 
 
 def _wrong(evidence: Evidence, first: Sequence[Sentence]) -> bool:

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import PIXEL_CLASSES, Task
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import capture, eval_mode, expand_weight
+from margin.engine.evaluation import capture, eval_mode, expand_weight, weight_of_terms
 from margin.engine.loop import GradientUpdate, Step, descent, risk
 from margin.theory.prediction.confusion import by_class, f1_scores, overlaps
 
@@ -64,32 +64,26 @@ def worst_masks(subject: Subject) -> dict[str, Tensor]:
 
     In a mask -1 is a pixel without a class.
     """
-    kept: list[tuple[float, Tensor, Tensor, Tensor]] = []
+    kept: list[tuple[float, tuple[Tensor, ...]]] = []
     with eval_mode(subject.model):
         for batch in subject.test:
-            scores = scores_of(subject, batch)
-            weight = expand_weight(torch.ones_like(batch.targets, dtype=torch.float64), batch.weight)
-            found = scores.argmax(-1)
-            wrong = ((found != batch.targets) * weight).flatten(1).sum(1) / weight.flatten(1).sum(1)
-            labels = torch.where(weight > 0, batch.targets, -1)
+            targets, found = batch.targets, subject.model(*batch.inputs)
+            if targets is None or subject.task.classes is None:
+                raise ValueError(f"this needs a class for every pixel: got task {subject.task.name!r}")
+            found = subject.task.classes(found).argmax(-1)
+            weight = weight_of_terms(targets, batch).to(targets.device)
+            wrong = ((found != targets) * weight).flatten(1).sum(1) / weight.flatten(1).sum(1)
+            labels = torch.where(weight > 0, targets, -1)
+            step = -(-max(labels.shape[1:]) // SIDE)
             for i, share in enumerate(wrong.nan_to_num(-1.0).tolist()):
-                step = -(-max(labels.shape[1:]) // SIDE)
-                image = batch.inputs[0][i].mean(0)
-                thin = (one[::step, ::step].cpu() for one in (image, labels[i], found[i]))
-                kept.append((share, *thin))  # type: ignore[arg-type]
+                maps = (batch.inputs[0][i].mean(0), labels[i], found[i])
+                kept.append((share, tuple(one[::step, ::step].cpu() for one in maps)))
             kept = sorted(kept, key=lambda row: -row[0])[:SHOWN]
     return {
         f"{name} {k + 1}": picture
-        for k, (_, *pictures) in enumerate(kept)
+        for k, (_, pictures) in enumerate(kept)
         for name, picture in zip(("image", "mask", "predicted"), pictures, strict=True)
     }
-
-
-def scores_of(subject: Subject, batch: Batch) -> Tensor:
-    """The scores of the classes at each pixel of a batch with targets."""
-    if subject.task.classes is None or batch.targets is None:
-        raise ValueError(f"this needs a class for every pixel: got task {subject.task.name!r}")
-    return subject.task.classes(subject.model(*batch.inputs))
 
 
 def soft_dice(

@@ -32,7 +32,7 @@ FORMATS = (
         numbers=True,
         record={
             "pixels": Literal["bytes"],
-            "resize": list[int] | None,
+            "resize": int | list[int] | None,
             "crop": list[int] | None,
             "values": list[list[int]],
             "ignored": list[list[int]],

@@ -76,7 +76,9 @@ def list_pairs(folder: Path) -> PairListing:
         masks = places[""][1]
         if "train" in inner and masks is not None:
             places = {part: (sub, _named(masks, (sub.name,))) for part, sub in inner.items()}
-    found, paired, others = {}, {}, []
+    found: dict[str, tuple[Path, ...]] = {}
+    paired: dict[str, tuple[Path, ...]] = {}
+    others: list[Path] = []
     for part, (images, masks) in places.items():
         if images is None:
             raise ValueError(

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Int, Integer, UInt8
+from jaxtyping import Float, Int, Integer, UInt8
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
-from margin.data.formats.images.images import Size, pixels_of
+from margin.data.formats.images.images import Fit, Size, pixels_of
 from margin.data.formats.images.mask_files import UNLABELED, ClassTable
 
 Pair = tuple[UInt8[Tensor, "channel h w"], UInt8[Tensor, "h w"] | None]
@@ -26,24 +26,27 @@ class Reading:
     Args:
         table: Which value is which class.
         channels: 1 or 3.
-        resize: Height and width to which each is resampled, masks by the nearest pixel; None: as it is.
+        resize: Height and width, or the shorter side, to which each is resampled, masks by the nearest pixel;
+            None: as it is.
     """
 
     table: ClassTable
     channels: int
-    resize: Size | None = None
+    resize: int | Size | None = None
 
     def read(self, image: Path, mask: Path | None) -> Pair:
         """The pixels of an image and its mask."""
-        pixels = pixels_of(image.read_bytes(), image, channels=self.channels, resize=self.resize)
+        pixels = pixels_of(image.read_bytes(), image, channels=self.channels, fit=Fit(self.resize))
         if mask is None:
             return pixels, None
         classes = self.table.labels(mask.read_bytes(), mask)
-        return pixels, classes if self.resize is None else nearest(classes, self.resize)
+        return pixels, nearest(classes, (pixels.shape[1], pixels.shape[2]))
 
 
 def nearest(labels: Integer[Tensor, "h w"], size: Size) -> Integer[Tensor, "new_h new_w"]:
     """Labels at another size: each pixel takes that of the nearest, which no two classes mix."""
+    if tuple(labels.shape) == size:
+        return labels
     rows, columns = (
         (torch.arange(new) + 0.5) * old / new for old, new in zip(labels.shape, size, strict=True)
     )
@@ -92,6 +95,11 @@ class Pairs:
         return (
             self.take(torch.arange(len(self)), Generator().manual_seed(0)).targets if self.labeled else None
         )
+
+    @property
+    def weight(self) -> Float[Tensor, "examples h w"] | None:
+        """What each pixel weighs; None where all have a class."""
+        return self.take(torch.arange(len(self)), Generator().manual_seed(0)).weight if self.ignores else None
 
     def pair(self, i: int) -> Pair:
         """The pixels of image ``i`` and its mask."""

@@ -19,7 +19,7 @@ from margin.data.assembly import Schema, cut, spec_of
 from margin.data.examples import PARTS_OF_DATA, Data
 from margin.data.files.reading import regular
 from margin.data.formats.images import MASKS
-from margin.data.formats.images.images import Size, by, header_of, is_image
+from margin.data.formats.images.images import Fit, Size, by, header_of, is_image
 from margin.data.formats.images.mask_files import (
     TABLES,
     ClassTable,
@@ -38,13 +38,14 @@ from margin.data.preprocess import standardize_levels
 from margin.data.splits import Split
 
 Files = tuple[tuple[Path, Path | None], ...]
+Masked = tuple[tuple[Path, Path], ...]
 
 
 @option_groups()
 def read_masks(  # more than 7 parameters: they are the options of the source
     path: str | os.PathLike[str],
     *,
-    resize: tuple[int, int] | None = None,
+    resize: int | tuple[int, int] | None = None,
     crop: tuple[int, int] | None = None,
     channels: Literal[1, 3] | None = None,
     classes: str = "",
@@ -60,7 +61,8 @@ def read_masks(  # more than 7 parameters: they are the options of the source
 
     Args:
         path: The folder.
-        resize: Height and width of every image; masks take the nearest pixel, so that no class is mixed.
+        resize: Height and width of every image, or its shorter side; masks take the nearest pixel, so that no
+            class is mixed.
         crop: Height and width of an example, for images of several sizes: a window drawn at random in
             training, tiles that cover the image in evaluation and prediction.
         channels: 1 for gray or 3 for RGB; by default 1 where the type of every file is gray.
@@ -83,19 +85,17 @@ def read_masks(  # more than 7 parameters: they are the options of the source
     """
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be 1 or 3: got {channels}")
-    for option, wanted in (("resize", resize), ("crop", crop)):
-        if wanted is not None and min(wanted) < 1:
-            raise ValueError(f"{option} must be a height and a width of at least 1: got {wanted}")
+    fit = Fit(resize, crop)  # which refuses a size that is none
     folder = Path(path)
     found = list_pairs(folder)
     parts, record = _parts(folder, found, split)
     pairs = [pair for files in parts.values() for pair in files]
-    sizes = {image: check_size(image, mask) for image, mask in pairs}
-    size = crop or resize or _one_size(sizes)
+    sizes = {image: fit.scaled(check_size(image, mask)) for image, mask in pairs}
+    size = crop or _one_size(sizes)
     gray = sum(header_of(image).gray for image, _ in pairs)
     table = table_of([mask for _, mask in pairs], _given(folder, classes), ignore_index, folder)
     reading = Reading(table, channels or (1 if gray == len(pairs) else 3), resize)
-    pixels = sum(h * w for h, w in ((resize or own) for own in sizes.values()))
+    pixels = sum(h * w for h, w in sizes.values())
     looked = _looked(parts, reading, size, crop, keep=pixels * (reading.channels + 1) <= room(memory))
     data = mask_data(folder.name or str(folder), looked, record, crop)
     return replace(data, notes=(*data.notes, *_notes(found, reading, gray, len(pairs))))
@@ -117,7 +117,7 @@ def mask_data(
     shape = (reading.channels, *size)
     own: dict[str, Any] = {
         "pixels": "bytes",
-        "resize": None if reading.resize is None else list(reading.resize),
+        "resize": list(reading.resize) if isinstance(reading.resize, tuple) else reading.resize,
         "crop": None if crop is None else list(crop),
         "values": [list(value) for value in reading.table.values],
         "ignored": [list(value) for value in reading.table.ignored],
@@ -162,7 +162,8 @@ def encode_masks(source: str | os.PathLike[str], encoding: Mapping[str, Any]) ->
     files = _new_files(Path(source))
     channels, *own = encoding["shape"]
     size = (own[0], own[1])
-    resize = None if encoding["resize"] is None else size
+    kept = encoding["resize"]
+    resize = (kept[0], kept[1]) if isinstance(kept, list) else kept
     table = ClassTable(
         tuple(tuple(value) for value in encoding["values"]),
         tuple(encoding["classes"]),
@@ -171,7 +172,7 @@ def encode_masks(source: str | os.PathLike[str], encoding: Mapping[str, Any]) ->
     for image, mask in files:
         if mask is not None:
             check_size(image, mask)
-        if resize is None and encoding["crop"] is None and (got := header_of(image).size) != size:
+        if encoding["crop"] is None and (got := Fit(resize).scaled(header_of(image).size)) != size:
             raise ValueError(
                 f"{image}: the run's images are {by(size)}: got {by(got)}; resize the image, or train with "
                 f"--data.crop {size[0]},{size[1]}"
@@ -198,7 +199,7 @@ def _new_files(path: Path) -> Files:
     return tuple(zip(found.images[part], masks, strict=True))
 
 
-def _parts(folder: Path, found: PairListing, split: Split) -> tuple[dict[str, Files], dict[str, Any]]:
+def _parts(folder: Path, found: PairListing, split: Split) -> tuple[dict[str, Masked], dict[str, Any]]:
     """The files of each part, and the record of the split; the folder's own parts are kept."""
     pairs = {
         part: tuple(zip(images, found.masks[part], strict=True))
@@ -342,8 +343,7 @@ def _notes(found: PairListing, reading: Reading, gray: int, count: int) -> Itera
     if reading.table.names == tuple(shown(value) for value in reading.table.values):
         yield f"the values of masks are taken for classes; {TABLES[0]}, lines 'value name', would name them"
     if reading.resize is not None:
-        how = "by an antialiased bilinear filter, masks to the nearest pixel"
-        yield f"images are resized to {by(reading.resize)} {how}"
+        yield f"images are {Fit(reading.resize).words()}, masks to the nearest pixel"
     if bare := [part for part, masks in found.masks.items() if not masks]:
         yield f"the images of {', '.join(bare)} have no masks and are left out"
     if found.others:
