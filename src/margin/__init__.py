@@ -54,6 +54,17 @@ _HOMES = {
     "train": "margin.runs.verbs",
 }
 
+_VERBS: dict[str, dict[str, str]] = {
+    "audit": {},
+    "compare": {},
+    "export": {"out": "path"},
+    "load": {},
+    "open_source": {},
+    "sample": {},
+}
+"""Functions that the command line calls too, with the arguments whose options have another name: their errors
+are told in the words of Python."""
+
 __all__ = [
     "Finding",
     "MarginClassifier",
@@ -86,6 +97,10 @@ def __getattr__(name: str) -> Any:
 
     home = import_module(_HOMES[name])
     value = home if home.__name__ == f"margin.{name}" else getattr(home, name)
+    if name in _VERBS:
+        from margin.core.arguments import by_argument
+
+        value = by_argument(_VERBS[name])(value)
     globals()[name] = value
     return value
 

@@ -17,9 +17,10 @@ from torch import Tensor
 from margin.auditing.subject.outputs import PROBABILITIES, PROBABILITY
 from margin.auditing.subject.predictions import columns_of
 from margin.core.findings import Finding, NotAsked, Subject
-from margin.core.tasks import CLASSES, VALUES
+from margin.core.tasks import CLASSES, PIXEL_CLASSES, VALUES
 from margin.theory.prediction import calibration, confusion, ranking, residuals, risk
 from margin.theory.prediction.held_out import stated
+from margin.vision.segmentation import overlap as segmentation
 
 __all__ = [
     "Measured",
@@ -27,7 +28,9 @@ __all__ = [
     "auroc",
     "balanced_accuracy",
     "brier_score",
+    "dice",
     "expected_calibration_error",
+    "iou",
     "log_loss",
     "macro_f1",
     "mean_absolute_error",
@@ -140,6 +143,28 @@ def log_loss(probabilities: Any, targets: Any, *, weight: Any = None) -> Measure
     return _one(calibration.nll, _forecast(probabilities, targets, weight))
 
 
+def dice(predictions: Any, targets: Any, *, ignore_index: int = 255) -> dict[str, Measured]:
+    """The Dice coefficient of the pixels predicted as each class and those of it, over images, by class.
+
+    Intervals are over images: the pixels of one are no independent draws.
+
+    Args:
+        predictions: The class of each pixel, (n, height, width), or a score or probability of each class,
+            (n, height, width, classes).
+        targets: The true classes, (n, height, width), 0 .. K - 1.
+        ignore_index: The target of pixels that count for nothing.
+
+    Raises:
+        ValueError: The shapes do not fit, or a class is unknown.
+    """
+    return _each(segmentation.dice, _segmented(predictions, targets, ignore_index))
+
+
+def iou(predictions: Any, targets: Any, *, ignore_index: int = 255) -> dict[str, Measured]:
+    """Intersection over union of the pixels of each class and those predicted as it; as :func:`dice`."""
+    return _each(segmentation.iou, _segmented(predictions, targets, ignore_index))
+
+
 def mean_absolute_error(predictions: Any, targets: Any, *, weight: Any = None) -> Measured:
     """The mean distance of predictions and targets, real numbers of one shape, in the targets' unit.
 
@@ -213,6 +238,26 @@ def _classified(predictions: Any, targets: Any, weight: Any) -> Subject:
     return replace(stated(outputs, labels, _weights(weight, len(y)), task=task), class_names=names)
 
 
+def _segmented(predictions: Any, targets: Any, ignore_index: int) -> Subject:
+    """The subject that answers with a class, or a score of each, at every pixel."""
+    p, y = torch.as_tensor(np.asarray(predictions)), torch.as_tensor(np.asarray(targets))
+    if y.ndim != 3 or p.shape[:3] != y.shape or p.ndim > 4:
+        raise ValueError(
+            "predictions and targets must be of one shape, (n, height, width), predictions possibly with "
+            f"scores behind: got predictions {tuple(p.shape)} and targets {tuple(y.shape)}"
+        )
+    known = y != ignore_index
+    if not bool(known.any()):
+        raise ValueError(f"no pixel has a class: all targets are {ignore_index}")
+    if p.ndim == 3:
+        _check_whole(p[known], "predictions")
+        p = torch.nn.functional.one_hot(
+            torch.where(known, p, 0).long(), int(max(p[known].max(), y[known].max())) + 1
+        ).float()
+    _check_labels(y[known], p.shape[-1], "targets")
+    return stated(p, torch.where(known, y, 0).long(), known.double(), task=PIXEL_CLASSES)
+
+
 def _scored(predictions: Any, targets: Any, weight: Any) -> Subject:
     """The subject that answers with scores or probabilities: a class alone ranks nothing."""
     if np.asarray(predictions).dtype.kind != "f":
@@ -253,6 +298,13 @@ def _check(p: NDArray[Any], y: NDArray[Any], what: str) -> None:
     if p.dtype.kind == "f" and not bool(np.isfinite(p).all()):
         row = int(np.argwhere(~np.isfinite(p))[0][0])
         raise ValueError(f"predictions must be finite: example {row} has {p[row]}")
+
+
+def _check_whole(labels: Tensor, what: str) -> None:
+    if labels.is_floating_point() or bool((labels < 0).any()):
+        raise ValueError(
+            f"{what} must be whole numbers from 0: got {labels.dtype}, {labels.min().item()} the least"
+        )
 
 
 def _check_labels(labels: Tensor, count: int, what: str) -> None:

@@ -24,6 +24,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from margin.core.arguments import by_argument
 from margin.core.catalog import (
     Entry,
     check_options,
@@ -159,6 +160,7 @@ def plain(value: Any) -> Any:
     return value
 
 
+@by_argument()
 def trained(
     entry: Entry, data: Data, options: Mapping[str, Any], training: Training
 ) -> tuple[nn.Module, list[float], int]:

@@ -66,6 +66,30 @@ def test_a_terminal_says_what_is_waited_for_before_it_loads(tmp_path: Path) -> N
     assert [line.strip() for line in done.stdout.splitlines()[:2]] == ["reading", "building"]  # and no module
 
 
+ANNOUNCING = """
+import io, sys
+from margin.cli import main
+
+class Pipe(io.StringIO):
+    def write(self, text):
+        if text.strip():
+            print(text.strip(), "torch._dynamo" in sys.modules, sep="|")
+        return super().write(text)
+
+sys.stderr = Pipe()
+main(["train", "mlp", "two-moons", "--model.hidden", "8", "--max-steps", "0", "--out", sys.argv[1]])
+"""
+
+
+def test_a_pipe_reads_what_is_trained_before_the_optimizer_loads_the_compiler(tmp_path: Path) -> None:
+    """Two inputs, a layer of 8, two classes: 2 * 8 + 8 + 8 * 2 + 2 numbers."""
+    command = [sys.executable, "-c", ANNOUNCING, str(tmp_path / "r")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()[:2]
+    assert first == "feedforward/mlp on two-moons: 42 parameters|False"
+    assert second.endswith("|True")  # this test would see the compiler
+
+
 def test_loading_a_run_loads_no_report() -> None:
     assert loaded("import margin.runs.training") & {"matplotlib", "sklearn", "polars", "jinja2"} == set()
 

@@ -80,6 +80,8 @@ def test_types_and_zeros_come_back() -> None:
             "types must be among float64",
         ),
         ("stderr", [0.1], "an exact value has neither stderr nor interval"),
+        ("bracket", [[0.0] * 3, [1.0] * 3], "is no finding: "),  # of two values
+        ("bracket", [[0.0] * 2, [1.0] * 3], "is no finding: "),
     ],
 )
 def test_a_record_that_was_changed_is_refused_in_a_line(key: str, value: object, said: str) -> None:

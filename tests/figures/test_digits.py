@@ -79,6 +79,8 @@ def test_an_error_far_below_the_value_shows_seven_digits_at_most():
         ([9.99996e-7], 1e-9, ["1.0000e-6"]),
         ([-1e300], 1e295, ["-1.000000e300"]),
         ([5e-324], 5e-324, ["5e-324"]),
+        ([0.0034, 0.00012], 1.2e-4, [".00340", ".00012"]),  # with just two digits in the row's notation
+        ([0.0034, 0.00012], 1.2e-3, [".0034", "1.2e-4"]),  # with one it has its own
         ([1e-9], 3.0, ["1.0e-9"]),  # an error beyond all measure leaves two digits
     ],
 )

@@ -1,10 +1,12 @@
 """An exported file gives the run's own outputs, says what it takes and returns, and is whole or not there."""
 
+import functools
 import json
 import logging
 import re
 import sys
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,9 @@ SIZES = (1, 7)
 ENTRIES = pytest.mark.parametrize("entry", models().values(), ids=lambda entry: entry.name)
 
 
+ThreeSteps = Callable[..., tuple[Run, torch.Tensor]]
+
+
 def trained(entry: Entry, directory: Path, **options: Any) -> tuple[Run, torch.Tensor]:
     """A run of three steps on data in memory, and its first input."""
     data = tiny_data(entry)
@@ -37,18 +42,39 @@ def trained(entry: Entry, directory: Path, **options: Any) -> tuple[Run, torch.T
     return run, x
 
 
+@pytest.fixture(scope="module")
+def three_steps(tmp_path_factory: pytest.TempPathFactory) -> ThreeSteps:
+    """A run of three steps of an entry, which the formats share, and its first input."""
+
+    @functools.cache
+    def made(name: str, precision: str = "float32") -> tuple[Run, torch.Tensor]:
+        return trained(models()[name], tmp_path_factory.mktemp("entry"), precision=precision)
+
+    return made
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_table_of_operators() -> Iterator[None]:
+    """At every export torch parses the source of five hundred ONNX operators; here it does so once."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            ONNXRegistry, "from_torchlib", staticmethod(functools.cache(ONNXRegistry.from_torchlib))
+        )
+        yield
+
+
 def takes_one_shape(entry: Entry) -> bool:
     """Whether the entry's smallest data are one tensor of real numbers, of one shape."""
     batch = InOrder(tiny_data(entry).splits["train"], 8)[0]
     return len(batch.inputs) == 1 and batch.inputs[0].is_floating_point()
 
 
-def refused(entry: Entry, directory: Path, format: str) -> None:
+def refused(run: Run, format: str) -> None:
     """A model of other inputs has no file but its weights."""
-    data = tiny_data(entry)
-    run = margin.train(entry.name, data, training=Training(max_steps=1), out=directory / "run")
     with pytest.raises(ValueError, match=r"takes inputs of one shape: .* --format state writes its weights"):
-        margin.export(run, format=format, data=data)
+        margin.export(run, format=format, data=tiny_data(run.entry))
 
 
 def expected(run: Run, x: torch.Tensor, weights: str = "best") -> torch.Tensor:
@@ -77,9 +103,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @ENTRIES
-def test_a_state_dict_fits_the_module_that_its_recipe_builds(entry: Entry, tmp_path: Path) -> None:
+def test_a_state_dict_fits_the_module_that_its_recipe_builds(entry: Entry, three_steps: ThreeSteps) -> None:
     data = tiny_data(entry)
-    run = margin.train(entry.name, data, training=Training(max_steps=3), out=tmp_path / "run")
+    run, _ = three_steps(entry.name)
     x, *rest = InOrder(data.splits["train"], len(data.splits["train"]))[0].inputs
     path = margin.export(run, data=data).path
     assert path == run.path / "model.safetensors"
@@ -116,22 +142,21 @@ ESTIMATES = tuple(
 """Entries whose density is estimated by many passes of a network."""
 
 
-def refused_as_an_estimate(entry: Entry, directory: Path, format: str) -> None:
-    run, _ = trained(entry, directory)
+def refused_as_an_estimate(run: Run, format: str) -> None:
     with pytest.raises(ValueError, match=r"estimates its density by many; --format state writes its weights"):
         margin.export(run, format=format)
 
 
 @ENTRIES
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_a_torch_program_gives_the_same_bits(entry: Entry, precision: str, tmp_path: Path) -> None:
+def test_a_torch_program_gives_the_same_bits(entry: Entry, precision: str, three_steps: ThreeSteps) -> None:
+    run, x = three_steps(entry.name, precision)
     if not takes_one_shape(entry):
-        refused(entry, tmp_path, "torch")
+        refused(run, "torch")
         return
     if entry.name in ESTIMATES:
-        refused_as_an_estimate(entry, tmp_path, "torch")
+        refused_as_an_estimate(run, "torch")
         return
-    run, x = trained(entry, tmp_path, precision=precision)
     x = x.to(getattr(torch, precision))
     exported = margin.export(run, format="torch")
     program = torch.export.load(exported.path)
@@ -166,14 +191,14 @@ WITHOUT_ONNX = {
 
 
 @ENTRIES
-def test_an_onnx_model_gives_the_same_numbers(entry: Entry, tmp_path: Path) -> None:
+def test_an_onnx_model_gives_the_same_numbers(entry: Entry, three_steps: ThreeSteps) -> None:
+    run, x = three_steps(entry.name)
     if not takes_one_shape(entry):
-        refused(entry, tmp_path, "onnx")
+        refused(run, "onnx")
         return
     if entry.name in ESTIMATES:
-        refused_as_an_estimate(entry, tmp_path, "onnx")
+        refused_as_an_estimate(run, "onnx")
         return
-    run, x = trained(entry, tmp_path)
     if lacking := WITHOUT_ONNX.get(entry.name):
         with pytest.raises(ValueError, match=f"{entry.name} uses {lacking}, for which there is none"):
             margin.export(run, format="onnx")

@@ -16,7 +16,7 @@ import margin
 import own_modules
 from margin import Training
 from margin.cli import main
-from margin.core.user_losses import each_term, loss_of
+from margin.core.user_losses import check_mean, each_term, loss_of
 from margin.core.user_modules import BuilderError, builder_of
 from margin.engine.runs import Run
 
@@ -118,6 +118,29 @@ def test_a_handed_module_is_not_moved_by_the_trial_of_a_stopping_rule() -> None:
     twin.load_state_dict(margin.load(one, "initial").model.state_dict())
     margin.train(twin, "iris", training=QUICK, out="plain")
     assert net.head.weight.equal(twin.head.weight)
+
+
+def test_a_module_that_is_handed_over_keeps_its_type() -> None:
+    net = own_modules.Classes(4, 3).double()
+    run = margin.train(net, "iris", training=QUICK, out="r")
+    assert {p.dtype for p in net.parameters()} == {torch.float64}
+    assert run.record["arguments"]["training"]["precision"] == "float64"
+    assert margin.load(run).model.head.weight.dtype == torch.float64
+    twin = own_modules.Classes(4, 3).double()
+    margin.resume("r", model=twin, epochs=3)
+    assert twin.head.weight.dtype == torch.float64 and not twin.head.weight.equal(net.head.weight)
+    margin.train(net, "iris", training=Training(epochs=1, precision="float32"), out="stated")
+    assert net.head.weight.dtype == torch.float32
+    with pytest.raises(ValueError, match=r"float32 or float64: some of own_modules:Classes are of bfloat16"):
+        margin.train(net.bfloat16(), "iris", training=QUICK, out="half")
+
+
+def test_a_module_that_is_handed_over_is_of_one_process() -> None:
+    with pytest.raises(
+        ValueError, match=r"leave out processes, or hand over .* a function there that builds"
+    ):
+        margin.train(own_modules.Classes(4, 3), "iris", training=Training(processes=2), out="r")
+    assert not Path("r").exists()
 
 
 def test_a_local_class_and_a_lambda_are_rebuilt_while_they_are_there() -> None:
@@ -375,6 +398,59 @@ def test_a_loss_keeps_its_options() -> None:
     weights = torch.tensor([1.0, 2.0, 3.0])
     wanted = 0.8 * -logp[range(7), labels] * weights[labels] + 0.2 * -(logp * weights).sum(1) / 3
     torch.testing.assert_close(again, wanted)
+
+
+UNEVEN = torch.tensor([1.0, 5.0, 0.2])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weight": UNEVEN},
+        {"weight": UNEVEN, "label_smoothing": 0.2, "ignore_index": 1},
+        {"weight": torch.tensor([1.0, 5.0, 0.0])},
+        {"ignore_index": 2},
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"accumulate": 3}, {"precision": "float64"}])
+def test_the_mean_of_weighted_classes_is_torchs(options: dict[str, object], more: dict[str, object]) -> None:
+    """Divided by the sum of the chosen weights of the whole batch, in the steps and in what is reported."""
+    loss = nn.CrossEntropyLoss(**options)
+    training = Training(epochs=2, batch_size="all", optimizer="SGD", lr=0.1, scale="none", **more)
+    data = margin.open_source("iris", {"val": 0.0, "test": 0.2})
+    run = margin.train(own_modules.build, data, training=training, objective=loss, out="r")
+    hand = own_modules.build()
+    hand.load_state_dict(margin.load(run, "initial").model.state_dict())
+    (train, y), (test, z) = ((s.inputs[0], s.targets) for s in (data.splits["train"], data.splits["test"]))
+    hand, loss, train, test = hand.double(), loss.double(), train.double(), test.double()
+    steps = torch.optim.SGD(hand.parameters(), lr=0.1)
+    for _ in range(2):
+        steps.zero_grad()
+        loss(hand(train), y).backward()
+        steps.step()
+    for name, value in margin.load(run, "last").model.state_dict().items():
+        torch.testing.assert_close(value.double(), hand.state_dict()[name], atol=1e-6, rtol=1e-5)
+    with torch.no_grad():
+        wanted = loss(hand(test), z).item()
+    assert run.metrics["test_loss"] == pytest.approx(wanted, rel=1e-5)
+    if not more:
+        shown = margin.compare(run, run).rows[0]["metrics"]["loss"]["mean"]
+        assert shown == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_class_of_no_weight_and_smoothed_labels_are_refused_together() -> None:
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 0.0, 1.0]), label_smoothing=0.1)
+    with pytest.raises(ValueError, match="must be above 0 where its labels are smoothed"):
+        margin.train(own_modules.build, "iris", training=QUICK, objective=loss, out="r")
+
+
+def test_a_reduction_that_is_no_mean_over_the_terms_is_refused() -> None:
+    """``batchmean`` sums over the last axis, which the mean over all terms does not."""
+    outputs, targets = torch.randn(2, 3).log_softmax(1), torch.full((2, 3), 1 / 3)
+    check_mean(each_term(nn.MSELoss(), "mean"), "mean", outputs, targets)
+    with pytest.raises(ValueError, match="must be the mean of the losses"):
+        check_mean(each_term(nn.KLDivLoss(reduction="batchmean"), "sum"), "sum", outputs, targets)
+    check_mean(each_term(nn.CrossEntropyLoss(UNEVEN), "uneven"), "uneven", outputs, torch.tensor([0, 1]))
 
 
 def test_a_mean_is_asked_of_each_example_and_a_sum_is_refused() -> None:

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,9 @@ from sklearn.datasets import load_iris
 import margin
 import own_modules
 from margin import Training
+from margin.cli import main
+from margin.core.arguments import by_argument, renamed
 from margin.core.options import COMMON
-from margin.runs.verbs import by_argument, renamed
 
 
 @pytest.fixture(autouse=True)
@@ -144,13 +146,80 @@ def test_errors_name_arguments() -> None:
         ("leave out --scale-targets", "leave out scale_targets"),
         ("go on with --resume r/a, or another --out", "go on with margin.resume('r/a'), or another out"),
         ("go on with margin train --resume runs/a", "go on with margin.resume('runs/a')"),
-        ("it keeps its --model.width: leave it out", "it keeps its width: leave it out"),
-        ("set --data.val 0, or more", "set val to 0 by margin.open_source(data, {...}), or more"),
+        ("set --model.width 3 or lower", "set width 3 or lower (width: options={...})"),
+        ("set --data.val 0, or more", "set val 0, or more (val: margin.open_source(data, {...}))"),
+        (
+            "set --step.penalty 0, --target NAME or --data.nodes-file",
+            "set penalty 0, target NAME or nodes_file "
+            "(penalty: step={...}) (target, nodes_file: margin.open_source(data, {...}))",
+        ),
+        ("another (--out), or replace it (force, --force)", "another (out), or replace it (force)"),
+        ("a reader's (--target, --target)", "a reader's (target) (target: margin.open_source(data, {...}))"),
+        ("none; see margin list --kind claim", "none; see margin list --kind claim"),
+        ("without --lr, or (margin train --rule pgd) --out", "without lr, or (margin train --rule pgd) out"),
         ("a -- b, x--y, -1", "a -- b, x--y, -1"),
     ],
 )  # fmt: skip
 def test_options_become_arguments(message: str, plain: str) -> None:
     assert renamed(message) == plain
+
+
+TABLES = {"t.csv": "a,b,c\n1,2,x\n2,3,y\n" * 20, "gap.csv": "a,b,c\n1,2,x\n,3,y\n" * 20, "text.txt": "ab"}
+TARGET = {"target": "c"}
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "options", "typed", "named"),
+    [
+        ("mlp", "iris", {"init_scale": 2.0}, "leave out --init-scale", "leave out init_scale"),
+        ("mlp", "iris", {"patience": 2, "data": {"val": 0.0}}, "leave out --patience", "leave out patience"),
+        ("mlp", "t.csv", {"data": {**TARGET, "task": "values"}}, "; set --task classes", "(task: margin.o"),
+        ("mlp", "iris", {"rule": "distillation"}, "give --teacher RUN", "give teacher RUN"),
+        ("mlp", "iris", {"out": "taken"}, "no run: choose another --out", "no run: choose another out"),
+        ("mlp", "iris", {"scale": "unit"}, "or --scale none where", "or scale none where"),
+        ("mlp", "iris", {"processes": 2, "model": {"norm": "batch"}}, "set --processes 1", "set processes 1"),
+        ("mlp", "t.csv", {}, "column: --target NAME", "(target: margin.open_source("),
+        ("mlp", "gap.csv", {"data": TARGET}, "or set --ignore 'a'", "(missing, ignore: margin.open_source("),
+        ("mlp", "digits", {"rule": "newton"}, "set --rule.solver conj", "gradients (solver: step={...})"),
+        ("kernel_perceptron", "xor", {"augment": "noise:0.1"}, "leave out --augment", "leave out augment"),
+        ("lstm", "text:text.txt", {"data": {"time": 64}}, "or set --data.time lower", "set time lower"),
+    ],
+)  # fmt: skip
+def test_an_option_is_an_argument_in_python(
+    model: str,
+    data: str,
+    options: dict[str, Any],
+    typed: str,
+    named: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, text in TABLES.items():
+        Path(name).write_text(text)
+    Path("taken").mkdir()
+    groups = {name: options.pop(name, {}) for name in ("data", "model")}
+    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", f"{value}")]
+    for group, given in groups.items():
+        words += [word for name, value in given.items() for word in (f"--{group}.{name}", f"{value}")]
+    assert main(["train", model, data, *words]) == 2
+    assert typed in (told := capsys.readouterr().err) and named not in told
+    own = {name: options.pop(name) for name in ("rule", "out") if name in options}
+    options = {name: [value] if name == "augment" else value for name, value in options.items()}
+
+    def trained() -> None:
+        margin.train(
+            model, margin.open_source(data, groups["data"]), groups["model"], Training(**options), **own
+        )
+
+    with pytest.raises((ValueError, OSError)) as caught:
+        trained()
+    assert named in str(caught.value) and "--" not in str(caught.value)
+
+
+def test_every_verb_names_arguments() -> None:
+    run = margin.train("mlp", "iris", epochs=1, out="r")
+    margin.export(run, "m.safetensors")
+    with pytest.raises(FileExistsError, match="exists: choose another path, or remove it"):
+        margin.export(run, "m.safetensors")
 
 
 def test_a_notebook_shows_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:

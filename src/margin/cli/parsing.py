@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from jsonargparse import ArgumentError, Namespace
 
 from margin.cli.help import Options, hint_of
+from margin.core.arguments import SHORT
 from margin.core.catalog import UnknownName, data_parameters, find, nearest
 from margin.core.hints import describe_type, flag
 from margin.data.source import Source
 
-SHORT = ("target", "task", "missing", "ignore")
 """Options of a reader that may be written without the prefix ``data.``."""
 
 HELP = ("-h", "--help")

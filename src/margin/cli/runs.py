@@ -18,17 +18,21 @@ def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int 
     Args:
         run: Directory of the run.
         data: Data, a file or a name, read as the run's training data were; targets are not needed.
-        out: Output file, .csv or .json, in place of the terminal; must not exist.
+        out: Output file, .csv or .json, in place of the terminal; must not exist. Of a model that tells a
+            class for every pixel, the folder to which its masks are written as PNG.
         width: Beam width of a model that translates; 1 is greedy decoding, the likeliest token each time.
         longest: Maximum length in tokens of a translation.
     """
     from margin.data.files.writing import write_whole
     from margin.engine.runs import Run
     from margin.runs.inference import predictions
+    from margin.runs.masks import mask_shares, predicts_masks
 
-    columns = predictions(
-        Run(run), data, width=width, longest=longest, tell=lambda note: say(f"note: {note}")
-    )
+    if predicts_masks(one := Run(run)):
+        columns = mask_shares(one, data, out)
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return Output(rows, f"{len(rows)} masks in {out}" if out else as_csv(columns, rows).rstrip("\n"))
+    columns = predictions(one, data, width=width, longest=longest, tell=lambda note: say(f"note: {note}"))
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if not out:
         return Output(rows, as_csv(columns, rows).rstrip("\n"))

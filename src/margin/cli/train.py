@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from margin.cli.data import check_source
 from margin.cli.help import Options
-from margin.cli.output import Output, arrived, progress, say, waiting
+from margin.cli.output import Output, arrived, progress, say, speaks, waiting
 from margin.cli.parsing import HELP, named, new_parser, parse, reader_options, recognized, taken_out
 from margin.cli.tables import fitted
 from margin.cli.user_models import entry_named, explained_own, is_own, stated
@@ -286,9 +286,9 @@ def trained(taken: Words, source: Any, options: Chosen, before: Training | None)
         else:
             chosen = Chosen(find(models(), taken.model, "model"))
         if before is None:
-            job = prepare(chosen, data, arguments, training, out)
+            job = prepare(chosen, data, arguments, training, out, announce=announced)
         else:
-            job = begin(chosen, data, arguments, training.changing(before), out)
+            job = begin(chosen, data, arguments, training.changing(before), out, announce=announced)
         arrived()  # what goes on may be said by another process
         tell(job.notes)
         return job
@@ -322,6 +322,12 @@ def opened(model: str, source: Source, options: Mapping[str, Any]) -> Any:
         entry = entry_named(model)
         other = reading_of(entry, source.given) if source.form in ("table", "arrays") else ""
         raise ValueError(f"{error}; {other}" if other else str(error)) from None
+
+
+def announced(line: str) -> None:
+    """Say on stderr what is trained; of the processes that torchrun has started in the first."""
+    if speaks():
+        say(line)
 
 
 def tell(notes: Sequence[str]) -> None:

@@ -81,6 +81,8 @@ class Entry:
         whole: Whether a step takes all training examples at once.
         weighted: Whether its step counts an example by its weight; one that does not knows but equal ones.
         defaults: Its own defaults of the training options.
+        weights: Path of ``(tensors, config) -> Pretrained | None``, which knows the model's weights as other
+            libraries write them (:mod:`margin.engine.transfer`).
         formerly: Names that it had; records of earlier runs hold them.
         covers: Identifiers of the specification that it covers.
     """
@@ -101,6 +103,7 @@ class Entry:
     whole: bool = False
     weighted: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    weights: str = ""
     formerly: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 
@@ -331,7 +334,7 @@ class Format:
         encoder: Path of ``(source, encoding) -> examples``, which reads new data by the record of a run.
         prefix: Whether a path may be read so whatever its ending, and new data of a run always are.
         endings: Of its files, ``.gz`` apart.
-        holds: Patterns of the files by one of which a folder of it is known.
+        holds: Patterns of the files by one of which a folder of it is known; joined by " + ", by all of them.
         known: Path of ``(object) -> bool``, of data in memory.
         gives: What an example is, by the key of the spec that a model of such examples asks for.
         files: Path of ``(source) -> files``, one an example of new data.

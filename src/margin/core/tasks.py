@@ -5,7 +5,7 @@ no parameter and no state.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ class Task:
         predict: ``outputs -> named columns``, what a user is shown.
         classes: ``outputs -> one score per class``, the largest predicted; None where there are none.
         probabilities: ``outputs -> the probability of each class``; None where the model states none.
+        weigh: ``targets -> what each term counts in the mean of the loss``, sum(w l) / sum(w c), where the
+            loss holds the factor c itself, as torch's cross-entropy of weighted classes; None where it is 1.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Task:
     predict: Callable[[Any], dict[str, Tensor]]
     classes: Callable[[Any], Tensor] | None = None
     probabilities: Callable[[Any], Tensor] | None = None
+    weigh: Callable[[Tensor], Tensor] | None = None
 
 
 def class_loss(logits: ClassScores, labels: Labels) -> PerExample:
@@ -277,6 +280,11 @@ TOKENS = Task("tokens", term_loss, {"accuracy": term_accuracy}, _predict_token)
 
 POINT_CLASSES = Task("point_classes", term_loss, {"accuracy": term_accuracy}, _predict_terms)
 """One logit per class at every point of a set; a term is a point."""
+
+PIXEL_CLASSES = replace(
+    POINT_CLASSES, name="pixel_classes", classes=CLASSES.classes, probabilities=CLASSES.probabilities
+)
+"""One logit per class at every pixel of an image, (batch, height, width, classes); a term is a pixel."""
 
 SERIES = Task("series", squared_error, {"mse": squared_error, "mae": absolute_error}, _predict_series)
 """The values of each target at each step ahead; outputs and targets have one shape."""

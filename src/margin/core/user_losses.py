@@ -9,6 +9,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from margin.core.tasks import Task
 from margin.core.user_modules import is_nameable, name_of, named_object, reported
 
 Loss = Callable[[Any, Tensor], Tensor]
+Weigh = Callable[[Tensor], Tensor]
 
 FORMER = ("size_average", "reduce")
 """Arguments of torch's losses that ``reduction`` has replaced; they keep no attribute."""
@@ -94,6 +96,41 @@ def loss_of(path: str, options: Mapping[str, Any]) -> Loss:
     return each_term(found, path)
 
 
+def weigher_of(loss: Any, path: str) -> Weigh | None:
+    """What each label counts in the mean of torch's cross-entropy, sum(l) / sum(c); None where it is 1.
+
+    c is the weight of the label's class, 0 where it is the label that is ignored.
+
+    Args:
+        loss: A loss.
+        path: How the message calls it.
+
+    Raises:
+        ValueError: Labels are smoothed, and a class weighs nothing: torch's mean would add the loss of its
+            examples and count none of them.
+    """
+    if getattr(type(loss), "forward", None) not in (nn.CrossEntropyLoss.forward, nn.NLLLoss.forward):
+        return None
+    classes, ignored = loss.weight, loss.ignore_index
+    if classes is None and ignored < 0:  # labels begin at 0
+        return None
+    smoothing = float(getattr(loss, "label_smoothing", 0.0))
+    if smoothing > 0 and classes is not None and not bool(classes.all()):
+        raise ValueError(
+            f"the weights of {path} must be above 0 where its labels are smoothed: got {classes.tolist()}"
+        )
+
+    def weigh(targets: Tensor) -> Tensor:
+        if (
+            targets.is_floating_point()
+        ):  # the probability of each class, over which torch takes the plain mean
+            return targets.new_ones(len(targets))
+        counted = (targets != ignored).to(torch.get_default_dtype())
+        return counted if classes is None else counted * classes.to(counted)[targets.clamp_min(0)]
+
+    return weigh
+
+
 def each_term(loss: Callable[..., Any], path: str) -> Loss:
     """A loss as the loss of each term.
 
@@ -101,15 +138,19 @@ def each_term(loss: Callable[..., Any], path: str) -> Loss:
         loss: ``(outputs, targets) -> loss``.
         path: How messages call it.
     """
+    given, weigh = loss, weigher_of(loss, path)
     if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
         loss = copy.deepcopy(loss)
         loss.reduction = "none"  # type: ignore[assignment]
 
-    def terms(outputs: Any, targets: Tensor) -> Tensor:
+    def asked(loss: Callable[..., Any], outputs: Any, targets: Tensor) -> Any:
         if isinstance(loss, nn.Module):
-            loss.to(outputs.device)
+            loss.to(outputs)  # its weights, to the device and type of what it is given
         with reported(path):
-            found = loss(outputs, targets)
+            return loss(outputs, targets)
+
+    def terms(outputs: Any, targets: Tensor) -> Tensor:
+        found = asked(loss, outputs, targets)
         if not isinstance(found, Tensor):
             raise ValueError(f"{path} must return a tensor: got {type(found).__name__}")
         if found.ndim and len(found) != len(targets):
@@ -122,7 +163,7 @@ def each_term(loss: Callable[..., Any], path: str) -> Loss:
         with reported(path):
             return torch.vmap(lambda one, target: loss(one[None], target[None]))(outputs, targets)
 
-    terms.whole = loss  # type: ignore[attr-defined]
+    terms.whole, terms.weigh = partial(asked, given), weigh  # type: ignore[attr-defined]
     return terms
 
 
@@ -135,7 +176,7 @@ def of_numbers(terms: Loss) -> Loss:
     def whole(outputs: Any, targets: Tensor) -> Tensor:
         return terms.whole(outputs, targets.to(outputs.dtype))  # type: ignore[attr-defined]
 
-    real.whole = whole  # type: ignore[attr-defined]
+    real.whole, real.weigh = whole, None  # type: ignore[attr-defined]
     return real
 
 
@@ -155,10 +196,10 @@ def check_mean(terms: Loss, path: str, outputs: Any, targets: Tensor) -> None:
         warnings.filterwarnings("error", "Using a target size")  # torch would only warn of broadcasting
         each = terms(outputs, targets)
     terms(outputs[:1], targets[:1])  # a mean over the batch may be as long as it by chance
-    with reported(path):
-        found = terms.whole(outputs, targets)  # type: ignore[attr-defined]
-    if not found.ndim and not torch.allclose(each.mean(), found, rtol=1e-3, atol=1e-6):
+    found, weigh = terms.whole(outputs, targets), terms.weigh  # type: ignore[attr-defined]
+    mean = each.mean() if weigh is None else each.sum() / weigh(targets).sum()
+    if not found.ndim and not torch.allclose(mean, found, rtol=1e-3, atol=1e-6, equal_nan=True):
         raise ValueError(
             f"{path} must be the mean of the losses of its examples, or return the loss of each: of "
-            f"{len(targets)} examples it is {float(found):.6g}, their mean {float(each.mean()):.6g}"
+            f"{len(targets)} examples it is {float(found):.6g}, their mean {float(mean):.6g}"
         )

@@ -47,6 +47,7 @@ TASKS = {
     "values": "margin.core.tasks:VALUES",
     "tokens": "margin.core.tasks:TOKENS",
     "point_classes": "margin.core.tasks:POINT_CLASSES",
+    "pixel_classes": "margin.core.tasks:PIXEL_CLASSES",
     "series": "margin.core.tasks:SERIES",
     "quantiles": "margin.core.tasks:QUANTILES",
     "reconstruction": "margin.core.user_losses:RECONSTRUCTION",
@@ -106,8 +107,7 @@ def named_object(path: str) -> Any:
         )
     if not (module and name):
         raise ValueError(f"a model is named as package.module:function: got {path!r}")
-    here = str(Path.cwd())
-    if here not in sys.path:
+    if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     found: Any = _imported(module)
     for part in name.split("."):
@@ -371,7 +371,7 @@ def user_entry(
     elif loss:
         if facts["task"] == "binary":
             loss = resolve("margin.core.user_losses:of_numbers")(loss)
-        task = replace(task, loss=loss)
+        task = replace(task, loss=loss, weigh=loss.weigh)
     return Entry(
         name=path,
         build=build,

@@ -2,6 +2,20 @@
 
 from margin.core.catalog import Part
 
+# fmt: off
+SHAPES: tuple[Part, ...] = (
+    Part("data/solids", "source", "margin.data.sets.synthetic_geometry:solids",
+        "Point clouds of a box, a cylinder and a sphere; the class of a point is its solid",
+        "constructed: points uniform by area on surfaces, after Qi, Su, Mo & Guibas 2017, section 5.1"),
+    Part("data/thin-lines", "source", "margin.data.sets.synthetic_geometry:thin_lines",
+        "Gray images of thin lines in noise; the class of a pixel says whether it is of a line",
+        "constructed: what a segmentation loses whose way up reads nothing of the way down"),
+    Part("data/digit-sums", "source", "margin.data.sets.synthetic_geometry:digit_sums",
+        "Sets of images of digits; the value is the sum of the digits",
+        "constructed after Zaheer et al. 2017, Deep sets, section 4.1.2"),
+)
+# fmt: on
+
 PARTS = (
     Part(
         name="data/digits",
@@ -345,21 +359,7 @@ PARTS = (
         target="margin.data.sets.named_graphs:shapenet10",
         reference="Chang et al. 2015, ShapeNet: an information-rich 3D model repository, section 3",
     ),
-    Part(
-        name="data/solids",
-        summary="Point clouds of a box, a cylinder and a sphere; the class of a point is its solid",
-        kind="source",
-        target="margin.data.sets.synthetic_geometry:solids",
-        reference="constructed: points uniform by area on three surfaces, after Qi, Su, Mo & Guibas 2017, "
-        "PointNet, section 5.1",
-    ),
-    Part(
-        name="data/digit-sums",
-        summary="Sets of images of digits; the value is the sum of the digits",
-        kind="source",
-        target="margin.data.sets.synthetic_geometry:digit_sums",
-        reference="constructed after Zaheer et al. 2017, Deep sets, section 4.1.2",
-    ),
+    *SHAPES,
     Part(
         name="data/graph",
         summary="Graphs as sparse tensors: features, edges, features of edges, sizes; one graph or many",

@@ -18,6 +18,7 @@ from margin.data.formats.encodings import width
 TARGETS = {
     "tokens": "a token at every place",
     "point_classes": "a class for every point",
+    "pixel_classes": "a class for every pixel",
     "series": "the values to come",
 }
 """What targets are that are no single number an example."""

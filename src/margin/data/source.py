@@ -235,7 +235,7 @@ def _form_of_path(path: Path) -> str:
     from margin.data.files.reading import regular  # with numpy, which no message about a name needs
 
     if path.is_dir():
-        found = (row.name for row in formats().values() if any(any(path.glob(p)) for p in row.holds))
+        found = (row.name for row in formats().values() if any(_holds(path, each) for each in row.holds))
         return next(found, "folder")
     regular(path)
     if "ubyte" in path.name:
@@ -250,6 +250,11 @@ def _form_of_path(path: Path) -> str:
     raise ValueError(
         f"{path}: no reader for such a file; known endings: {', '.join(endings())}, each with .gz"
     )
+
+
+def _holds(folder: Path, pattern: str) -> bool:
+    """Whether a folder holds a file of a pattern; of several with " + " between them, one of each."""
+    return all(any(folder.glob(one)) for one in pattern.split(" + "))
 
 
 def _start(path: Path) -> bytes:

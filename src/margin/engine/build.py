@@ -10,6 +10,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -73,7 +74,25 @@ def optimizer_of(
     decay_norms: bool,
     layer_decay: float = 1.0,
 ) -> Optimizer:
-    """The optimizer of that name, of a module's parameters.
+    """The optimizer of that name, of a module's parameters; see :func:`optimizer_maker`."""
+    make = optimizer_maker(
+        module, name, lr=lr, options=options, decay_norms=decay_norms, layer_decay=layer_decay
+    )
+    return make()
+
+
+def optimizer_maker(
+    module: nn.Module,
+    name: str,
+    *,
+    lr: float,
+    options: Mapping[str, Any],
+    decay_norms: bool,
+    layer_decay: float = 1.0,
+) -> Callable[[], Optimizer]:
+    """What makes the optimizer of that name, of a module's parameters, every argument of ours checked.
+
+    With the first that is made torch imports its compiler, which takes a second.
 
     Args:
         module: Its parameters that require a gradient are moved.
@@ -105,7 +124,7 @@ def optimizer_of(
         for layer, factor in layers
         for group in _groups(layer, spare=spare)
     ]
-    return build(groups, **given)
+    return partial(build, groups, **given)
 
 
 def _check(
@@ -169,6 +188,11 @@ class Room(TorchDispatchMode):
         self.size = size
         self.of = of
         self.taken = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: no module is compiled within, and to be skipped torch's compiler would first be imported."""
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -305,7 +329,40 @@ def initial_state(
     change: Callable[[nn.Module], object] = lambda model: None,
     make: Callable[[Mapping[str, Any]], Preprocessed] = module_of,
 ) -> State:
-    """The state in which a training begins.
+    """The state in which a training begins: :func:`bare_state`, and its optimizers."""
+    state = bare_state(entry, record, data, training, change, make)
+    state.optimizers = {name: made() for name, made in optimizer_makers(entry, state, training).items()}
+    return state
+
+
+def optimizer_makers(entry: Entry, state: State, training: Training) -> dict[str, Callable[[], Optimizer]]:
+    """What makes the optimizer of each of an entry's submodules that has its own.
+
+    Raises:
+        ValueError: There is no such optimizer, or an option is out of range.
+    """
+    return {
+        name: optimizer_maker(
+            state.model.get_submodule(f"model.{name}".rstrip(".")),
+            str(training.optimizer),
+            lr=float(training.lr or 0),
+            options=training.optimizer_options or {},
+            decay_norms=bool(training.decay_norms),
+            layer_decay=float(training.layer_decay or 1),
+        )
+        for name in entry.optimizers
+    }
+
+
+def bare_state(
+    entry: Entry,
+    record: Mapping[str, Any],
+    data: Data,
+    training: Training,
+    change: Callable[[nn.Module], object] = lambda model: None,
+    make: Callable[[Mapping[str, Any]], Preprocessed] = module_of,
+) -> State:
+    """The state in which a training begins, without its optimizers.
 
     Args:
         entry: What is trained.
@@ -316,7 +373,7 @@ def initial_state(
         make: Makes the module of the record.
 
     Raises:
-        ValueError: There is no such device or optimizer, or no such part to freeze.
+        ValueError: There is no such device, or no such part to freeze.
     """
     model = make(record)
     change(model.model)
@@ -339,20 +396,9 @@ def initial_state(
     if training.strategy == "fsdp" and world().size > 1:
         for module in modules.values():  # after the copy, which it refuses, and before the optimizers
             shard(module)
-    optimizers = {
-        name: optimizer_of(
-            model.get_submodule(f"model.{name}".rstrip(".")),
-            str(training.optimizer),
-            lr=float(training.lr or 0),
-            options=training.optimizer_options or {},
-            decay_norms=bool(training.decay_norms),
-            layer_decay=float(training.layer_decay or 1),
-        )
-        for name in entry.optimizers
-    }
     if training.compile:
         model.compile()
-    return State(modules, optimizers, seed=int(training.seed or 0))
+    return State(modules, seed=int(training.seed or 0))
 
 
 def device_here(name: str) -> torch.device:

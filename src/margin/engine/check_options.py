@@ -30,6 +30,7 @@ TARGETS = {
     "values": "values",
     "tokens": "tokens",
     "point_classes": "point_classes",
+    "pixel_classes": "pixel_classes",
     "series": "series",
     "quantiles": "series",
 }
@@ -77,10 +78,10 @@ def head_for(entry: Entry, data: Data) -> Entry:
 def targets_read(entry: Entry) -> str:
     """The targets that an entry learns from, as data call them: classes, values; "" where it reads none."""
     task = resolve(entry.task)
-    if task.classes is not None:
-        return "classes"
-    classes = "num_classes" in data_parameters(resolve(entry.build))
-    return TARGETS.get(task.name, "classes" if classes else "")
+    if task.name in TARGETS:
+        return TARGETS[task.name]
+    classes = task.classes is not None or "num_classes" in data_parameters(resolve(entry.build))
+    return "classes" if classes else ""
 
 
 def check_task(entry: Entry, data: Data) -> None:

@@ -173,6 +173,20 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
     return total / count
 
 
+def weigh_loss(losses: Tensor, batch: Batch, task: Task) -> tuple[Tensor, Tensor | None]:
+    """The losses l / c and weights w c whose mean is sum(w l) / sum(w c); as they are where c is 1.
+
+    Args:
+        losses: l of each term of a batch, by the task.
+        batch: Its targets give c, :attr:`Task.weigh`.
+        task: How outputs are read.
+    """
+    if task.weigh is None or batch.targets is None:
+        return losses, batch.weight
+    weight = task.weigh(batch.targets).to(losses)
+    return losses / weight.where(weight != 0, 1), weight * expand_weight(weight, batch.weight)
+
+
 def terms_of(
     model: nn.Module, batch: Batch, task: Task, objective: Objective, generator: Generator
 ) -> dict[str, Tensor]:
@@ -202,7 +216,8 @@ def evaluate(
     with eval_mode(model) as generator:
         for batch in batches:
             for name, value in terms_of(model, batch, task, objective, generator).items():
-                total, count = weighted_sum(value.double(), batch.weight)
+                value, weight = weigh_loss(value, batch, task) if name == "loss" else (value, batch.weight)
+                total, count = weighted_sum(value.double(), weight)
                 before = sums.get(name, (total.new_zeros(()), total.new_zeros(())))
                 sums[name] = (before[0] + total, before[1] + count)
     return {name: _ratio(summed(torch.stack(pair))) for name, pair in sums.items()}

@@ -76,6 +76,31 @@ def smoothed(
     return Risk(replace(task, loss=loss))
 
 
+def unweighed(task: Task) -> Task:
+    """A task whose loss is l / c, of batches that have the weights c of its terms (:func:`weighed`).
+
+    Args:
+        task: One whose loss holds the factors c = ``task.weigh(targets)``; any other is returned as it is.
+    """
+    weigh, loss = task.weigh, task.loss
+    if weigh is None or loss is None:
+        return task
+
+    def divided(outputs: Any, targets: Tensor) -> Tensor:
+        terms, weight = loss(outputs, targets), weigh(targets)
+        return terms / weight.where(weight != 0, 1).to(terms)
+
+    return replace(task, loss=divided, weigh=None)
+
+
+def weighed(batch: Batch, task: Task) -> Batch:
+    """A batch in which each term also counts what the task's loss lets it count in a mean."""
+    if task.weigh is None or batch.targets is None:
+        return batch
+    weight = task.weigh(batch.targets)
+    return batch._replace(weight=weight * expand_weight(weight, batch.weight))
+
+
 def importance_weighted(objective: Objective) -> Objective:
     """The objective of batches whose last input is the ratio 1 / (n p_i) of each example's probability.
 

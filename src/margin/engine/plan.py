@@ -41,6 +41,8 @@ from margin.engine.objectives import (
     moving_objective,
     scale_of,
     standardized_loss,
+    unweighed,
+    weighed,
 )
 from margin.engine.parallel.processes import world
 from margin.engine.runs import load, run_at
@@ -188,6 +190,30 @@ def tracks_of(training: Training, batches: Callable[[], Sequence[Batch]]) -> Tra
     return Tracks({row.name: resolve(row.target) for row in rows}, batches())
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed(Sequence[Batch]):
+    """Batches whose terms count what the task's loss lets them count.
+
+    Args:
+        batches: As the data hold them.
+        task: How outputs are read.
+    """
+
+    batches: Sequence[Batch]
+    task: Task
+
+    @classmethod
+    def of(cls, batches: Sequence[Batch], task: Task) -> Sequence[Batch]:
+        """Batches as they are where every term counts as one."""
+        return batches if task.weigh is None else cls(batches, task)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: Any) -> Any:
+        return weighed(self.batches[index], self.task)
+
+
 Taken = Callable[[Sequence[Batch]], Iterator[Batch]]
 """How an evaluation takes its batches."""
 
@@ -234,7 +260,7 @@ class Plan:
 
     def batches(self, step: int) -> Batch:
         """The batch of a step, in the model's type and on its device."""
-        return self.feed(step).to(dtype=self.dtype, device=self.device)
+        return weighed(self.feed(step).to(dtype=self.dtype, device=self.device), self.task)
 
     def evaluate(self, state: State, taken: Taken = iter) -> dict[str, float]:
         """Metrics of the current weights on the validation part; none where there is no such part.
@@ -289,14 +315,14 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     total = epochs if training.max_steps is None else training.max_steps
     held = {name: in_order(part, world()) for name, part in examples.items() if name != "train" and len(part)}
     given = {
-        "task": task,
+        "task": unweighed(task),  # of batches that have the weights
         "domain": data.domain,
         "total_steps": total,
         "teacher": teacher_of(training),
         "model": state.core,
     }
     scale = scale_of(state.model)
-    minimized = standardized_loss(objective, scale)
+    minimized = standardized_loss(objective_of(entry, given["task"]), scale)
     moving = moving_objective(minimized, task, data, training)
     if training.schedule == "plateau" and entry.optimizers and ("val" not in held or objective is None):
         raise ValueError("the schedule plateau watches the validation loss: nothing is held out")
@@ -308,7 +334,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
         task=task,
         objective=objective,
         minimized=minimized,
-        tracks=tracks_of(training, lambda: in_order(examples["train"])),
+        tracks=tracks_of(training, lambda: Weighed.of(in_order(examples["train"]), task)),
         training=training,
         dtype=dtype,
         device=device,

@@ -269,7 +269,7 @@ def read_metrics(file: Path) -> dict[str, float]:
         ValueError: It is damaged.
     """
     metrics = json_of(file) if file.exists() else {}
-    remedy = "restore it, or remove it, and margin train --resume judges anew"
+    remedy = f"restore it, or remove it, and margin train --resume {file.parent} judges anew"
     if not isinstance(metrics, dict):
         raise wrong(file, "it", f"must be a mapping: got {shown(metrics)}", remedy)
     for name, value in metrics.items():

@@ -2,17 +2,26 @@
 
 Files of weights are read without running what they hold: safetensors, or torch's format with
 ``weights_only``.
+
+Weights of other libraries (transformers, torchvision) are renamed first. An entry names a function
+``(tensors, config) -> Pretrained | None`` (its ``weights``). It knows the names that other libraries give to
+the tensors of that architecture, and says which options make our model the same function; None says that the
+names are none of those, as of our own files.
 """
 
+import json
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from margin.core.catalog import nearest
+from margin.core.catalog import Entry, nearest, resolve
+from margin.core.hints import flag
 from margin.engine.checkpoints import fill, listed
 
 
@@ -49,8 +58,8 @@ def unwrapped(given: Mapping[str, Tensor], names: Iterable[str]) -> tuple[dict[s
     Returns:
         The tensors, under the model's names where these are found; what was left out, or "".
     """
-    own, wanted = {_bare(name): name for name in names}, set(names)
-    found = {own.get(_bare(name), _bare(name)): tensor for name, tensor in given.items()}
+    own, wanted = {bare(name): name for name in names}, set(names)
+    found = {own.get(bare(name), bare(name)): tensor for name, tensor in given.items()}
     clearer = len(found) == len(given) and len(wanted & found.keys()) > len(wanted & given.keys())
     if not clearer:
         return dict(given), ""
@@ -59,7 +68,8 @@ def unwrapped(given: Mapping[str, Tensor], names: Iterable[str]) -> tuple[dict[s
     return found, f"the names of the weights are read without {' and '.join(words)}, of a wrapper"
 
 
-def _bare(name: str) -> str:
+def bare(name: str) -> str:
+    """The name of a tensor without the words of a wrapper."""
     return name.replace("_orig_mod.", "").removeprefix("module.")
 
 
@@ -257,3 +267,157 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{path} is damaged: {reason}") from error
+
+
+REMEDIES = {
+    "channels": "a folder of images is read as RGB by --data.channels 3, an array by repeating its channel",
+}
+"""What helps where the data dictate another number than the weights were trained with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """Weights of another library as one of our models holds them.
+
+    Args:
+        tensors: By the names of our model.
+        options: The options of the model's constructor that make it the same function.
+        spec: What the data must dictate, as ``{"channels": 3}``.
+        head: How the names of the last layer begin, which stays as drawn where its classes are others.
+        adapted: ``(model, tensors) -> tensors``: what fits them to a model on data of another size.
+    """
+
+    tensors: Mapping[str, Tensor]
+    options: Mapping[str, Any]
+    spec: Mapping[str, int] = field(default_factory=dict)
+    head: str = "head."
+    adapted: Callable[[nn.Module, Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
+
+
+def pretrained(entry: Entry, path: str, spec: Mapping[str, Any]) -> Pretrained | None:
+    """The weights in a file, or in a folder as transformers writes it, if they are another library's.
+
+    Args:
+        entry: The model that is to begin with them.
+        path: ``.safetensors``, ``.pt`` or ``.pth``, or a folder with ``model.safetensors``; a ``config.json``
+            beside it is read too.
+        spec: What the data dictate.
+
+    Raises:
+        ValueError: The file is damaged; or the weights are of another architecture, or for other data.
+    """
+    if not entry.weights or not path or not (place := weights_file(Path(path))):
+        return None
+    given = {bare(name): tensor for name, tensor in read_weights(place).items()}
+    found: Pretrained | None = resolve(entry.weights)(given, _config(place.parent / "config.json"))
+    for name, value in (found.spec if found else {}).items():
+        if name in spec and spec[name] != value:
+            remedy = f": {REMEDIES[name]}" if name in REMEDIES else ""
+            raise ValueError(
+                f"the data must have the {name} that the weights {path} were trained with: "
+                f"got {spec[name]} for {value}{remedy}"
+            )
+    return found
+
+
+def weights_file(path: Path) -> Path | None:
+    """The file of weights at a path: itself, or ``model.safetensors`` in a folder; None where it is a run.
+
+    Raises:
+        ValueError: A folder holds weights in a form that is not read.
+    """
+    if path.is_file():
+        return path
+    if (path / "run.yaml").is_file():
+        return None
+    if (path / "model.safetensors").is_file():
+        return path / "model.safetensors"
+    if others := sorted(path.glob("*.safetensors*")) + sorted(path.glob("pytorch_model*.bin*")):
+        raise ValueError(
+            f"a folder of weights must hold model.safetensors: {path} has {others[0].name}; "
+            "save_pretrained(FOLDER) of transformers writes it, or name one file"
+        )
+    return None
+
+
+def _config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} must be JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object: got {type(found).__name__}")
+    return found
+
+
+def with_options(given: Mapping[str, Any], found: Pretrained | None, path: str) -> dict[str, Any]:
+    """The user's options of the model, and those that the weights dictate.
+
+    Raises:
+        ValueError: Both name an option, with values that differ.
+    """
+    if found is None:
+        return dict(given)
+    for name, value in found.options.items():
+        if name in given and _plain(given[name]) != _plain(value):
+            raise ValueError(
+                f"{name} must be {value!r} as in the weights {path}: got {given[name]!r}; "
+                f"leave out {flag(f'model.{name}')}"
+            )
+    return {**given, **found.options}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def put_in(model: nn.Module, found: Pretrained, path: str) -> Transferred:
+    """Give a model pretrained weights; its last layer stays as drawn where theirs has another shape.
+
+    Args:
+        model: Changed in place.
+        found: The weights, by the names of the model.
+        path: Where they are from, for the message.
+
+    Raises:
+        ValueError: A tensor of the model other than the last layer's is not given or has another shape, or
+            one that is given has no place.
+    """
+    tensors = found.adapted(model, found.tensors) if found.adapted else found.tensors
+    own = model.state_dict()
+    # a count of batches is not read where the momentum is a number, and older files lack it
+    body = [name for name in own if not name.startswith(found.head) and "num_batches_tracked" not in name]
+    wrong = [name for name in body if name not in tensors or tensors[name].shape != own[name].shape]
+    spare = [name for name in tensors if name not in own and not name.startswith(found.head)]
+    if wrong or spare:
+        lacks = [listed("not given, or of another shape", wrong), listed("without a place", spare)]
+        raise ValueError(
+            f"the weights {path} must fit the model, the last layer apart: {'; '.join(filter(None, lacks))}"
+        )
+    return transfer(model, tensors)
+
+
+def renamed(given: Mapping[str, Tensor], names: Sequence[tuple[str, str]], what: str) -> dict[str, Tensor]:
+    """Tensors under our names.
+
+    Args:
+        given: By the names of another library.
+        names: Patterns (regular expressions) of their names, and what the match becomes in ours; the first
+            that matches counts, and "" leaves a tensor out that has no counterpart.
+        what: Which library's model, for the message.
+
+    Raises:
+        ValueError: Tensors match no pattern; the message counts and names them.
+    """
+    found, odd = {}, []
+    for name, tensor in given.items():
+        match = next(((theirs, ours) for theirs, ours in names if re.search(theirs, name)), None)
+        if match is None:
+            odd.append(name)
+        elif match[1]:
+            found[re.sub(*match, name)] = tensor
+    if odd:
+        raise ValueError(f"every tensor must be one of {what}: {listed(f'{len(odd)} are not', odd)}")
+    return found

@@ -15,7 +15,7 @@ from margin.data.formats.text.pairs import decode
 from margin.data.open import encode
 from margin.data.preprocess import Standardize
 from margin.data.source import Source
-from margin.engine.evaluation import eval_mode, expand_weight, terms_of
+from margin.engine.evaluation import eval_mode, expand_weight, terms_of, weigh_loss
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
 from margin.nn.preprocessed import core_of, dtype_of, features_of
@@ -200,7 +200,8 @@ def held_out_terms(run: Run) -> HeldOut:
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):
             count = 0
             for name, values in terms_of(model, batch, task, objective, generator).items():
-                weight = expand_weight(torch.ones_like(values), batch.weight).double().flatten()
+                values, each = weigh_loss(values, batch, task) if name == "loss" else (values, batch.weight)
+                weight = expand_weight(torch.ones_like(values), each).double().flatten()
                 count, own = len(values), values[:1].numel()
                 example = torch.arange(first, first + count).repeat_interleave(own)
                 kept = weight != 0

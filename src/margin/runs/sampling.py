@@ -76,7 +76,7 @@ class Samples:
         }
         if not written.get(path.suffix):
             fits = ", ".join(ending for ending, fit in written.items() if fit)
-            raise ValueError(f"--out must end in {fits} for these samples: got {path.name}")
+            raise ValueError(f"the file must end in {fits} for these samples: got {path.name}")
         if path.suffix == ".npy":
             with whole_file(path) as file:
                 np.save(file, self.values.numpy())

@@ -21,7 +21,7 @@ from margin.data.files.writing import going_on
 from margin.data.open import open_data
 from margin.data.preprocess import rescaled
 from margin.data.source import Source
-from margin.engine.build import initial_state, module_of
+from margin.engine.build import bare_state, initial_state, module_of, optimizer_makers
 from margin.engine.check_options import check_task, refuse_unused
 from margin.engine.hooks import (
     INTERRUPTED,
@@ -54,7 +54,16 @@ from margin.engine.runs import (
     run_at,
     run_of,
 )
-from margin.engine.transfer import read_weights, transfer, unwrapped
+from margin.engine.transfer import (
+    Pretrained,
+    pretrained,
+    put_in,
+    read_weights,
+    transfer,
+    unwrapped,
+    weights_file,
+    with_options,
+)
 from margin.nn.preprocessed import Preprocessed, core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
@@ -80,18 +89,40 @@ class Job:
 
 
 def prepare(
-    model: Any, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+    model: Any,
+    data: Data,
+    arguments: Mapping[str, Any],
+    training: Training,
+    out: str | Path | None,
+    *,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> Job:
     """Choose the entry that a model is trained as, resolve the options by its defaults, then begin."""
     chosen = model if isinstance(model, Chosen) else choose(model, data)
-    return begin(chosen, data, arguments, training.over(chosen.entry.defaults), out)
+    return begin(chosen, data, arguments, training.over(chosen.entry.defaults), out, announce=announce)
 
 
 # more than 40 lines: every argument is checked here, in the order in which one depends on another
 def begin(
-    chosen: Chosen, data: Data, arguments: Mapping[str, Any], training: Training, out: str | Path | None
+    chosen: Chosen,
+    data: Data,
+    arguments: Mapping[str, Any],
+    training: Training,
+    out: str | Path | None,
+    *,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> Job:
-    """Check every argument of a resolved training, then make the run's directory and its first state."""
+    """Check every argument of a resolved training, then make the run's directory and its first state.
+
+    Args:
+        chosen: What is trained.
+        data: On what.
+        arguments: The options of the model and of its step, the name of a rule.
+        training: The resolved options common to all trainings.
+        out: The run's directory, which must not exist; one that is free if not given.
+        announce: Given the first line, what is trained on what, before an optimizer is made: torch imports
+            its compiler with the first, which takes a second.
+    """
     entry, training = chosen.entry, in_group(training)
     check_own(chosen, training)
     check_counts(training)
@@ -105,16 +136,20 @@ def begin(
     refuse_unused(entry, rule, factory, arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
-    options = completed(resolve(entry.build), arguments["options"])
+    found = pretrained(entry, training.init_from or "", data.spec)
+    given = with_options(arguments["options"], found, training.init_from or "")
+    options = completed(resolve(entry.build), given)
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
-    change, make = partial(taken_over, training=training, notes=notes), made_by(chosen.handed)
-    state = initial_state(entry, record, data, training, change, make)
+    change = partial(taken_over, training=training, notes=notes, found=found)
+    make = made_by(chosen.handed)
+    state = bare_state(entry, record, data, training, change, make)
+    makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
     check_outputs(chosen, data, state.model, plan)
-    take = partial(taken_over, training=training, notes=[])
+    take = partial(taken_over, training=training, notes=[], found=found)
     trial = partial(_trial, entry, record, data, training, take, chosen.handed)
     check_stops(training, Training().over(entry.defaults), plan, trial)
     record["arguments"]["training"] = linked_runs(training.as_json())  # messages name a run as the user did
@@ -125,9 +160,12 @@ def begin(
         lambda: Run.create(out if out is not None else free_path(entry.name), record).path
     )
     run, lock = Run(path, chosen.handed), held(path)
+    count = sum(parameter.numel() for parameter in state.core.parameters())
+    announce(f"{entry.name} on {data.name}: {count:,} parameters")
     try:
+        state.optimizers = {name: make_one() for name, make_one in makers.items()}
         run.start(state)
-    except OSError:
+    except (OSError, ValueError):
         shutil.rmtree(path, ignore_errors=True)  # without its first weights it is no run
         raise
     return Job(run, state, plan, None if data.origin else data, tuple(notes), lock)
@@ -156,8 +194,9 @@ def check_own(chosen: Chosen, training: Training) -> None:
     """
     if chosen.handed is not None and (training.processes or 1) > 1:
         raise ValueError(
-            f"several processes build the model by its name, and {chosen.entry.name} was handed over: leave "
-            "out processes, or name a class or function at the top of a file"
+            f"several processes build the model by its name, and {chosen.entry.name} was handed over, which "
+            "the others do not have: leave out processes, or hand over a class at the top of a file, or a "
+            "function there that builds it"
         )
     for name in ("label_smoothing", "confusion", "class_weight"):
         if chosen.own and chosen.own["loss"] and getattr(training, name):
@@ -172,21 +211,36 @@ def made_by(handed: Any) -> Callable[[Mapping[str, Any]], Preprocessed]:
     return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
 
 
-def taken_over(model: nn.Module, training: Training, notes: list[str]) -> None:
-    """Give a model the weights of the run, or of the file, that it begins with, and say what was taken."""
+def taken_over(
+    model: nn.Module, training: Training, notes: list[str], found: Pretrained | None = None
+) -> None:
+    """Give a model the weights of the run, or of the file, that it begins with, and say what was taken.
+
+    Args:
+        model: Changed in place.
+        training: Whose ``init_from`` names the weights.
+        notes: What is said is added.
+        found: The weights by the model's names, where they are another library's.
+    """
     if not training.init_from:
         return
-    place = Path(training.init_from)
-    if place.is_file():
+    path = training.init_from
+    place = weights_file(Path(path))
+    if found:
+        taken = put_in(model, found, path)
+    elif place:
         source, told = unwrapped(read_weights(place), model.state_dict())
         notes.extend([told] if told else [])
+        taken = transfer(model, source)
     else:
-        source = core_of(load(run_at(training.init_from, "init_from"))).state_dict()
-    found = transfer(model, source)
-    if training.init and not found.left:
-        raise ValueError(f"every tensor begins with the values of {training.init_from}: leave out --init")
-    left = f"; as drawn: {', '.join(found.left)}" if found.left else ""
-    notes.append(f"{len(found.taken)} tensors begin with the values of {training.init_from}{left}")
+        taken = transfer(model, core_of(load(run_at(path, "init_from"))).state_dict())
+    if training.init and not taken.left:
+        raise ValueError(f"every tensor begins with the values of {path}: leave out --init")
+    left = f"; as drawn: {', '.join(taken.left)}" if taken.left else ""
+    if found:
+        heads = [f"{name} ({why})" for name, why in taken.left.items() if name.startswith(found.head)]
+        left = f"; new last layer, as drawn: {', '.join(heads)}" if heads else "; those of the last layer too"
+    notes.append(f"{len(taken.taken)} tensors begin with the values of {path}{left}")
 
 
 def reopen(run: str | Path | Run, data: Any, training: Training) -> Job:
@@ -217,7 +271,10 @@ def _reopened(run: Run, data: Any, training: Training) -> Job:
     notes = [*newer_options(arguments["training"]), *filter(None, [edited(record)])]
     if record.get("outcome"):
         opened, _ = with_outcome(opened, entry, training)
-    change = (lambda model: None) if run.begun else partial(taken_over, training=training, notes=notes)
+    change: Callable[[nn.Module], object] = lambda model: None
+    if not run.begun:
+        found = pretrained(entry, training.init_from or "", opened.spec)
+        change = partial(taken_over, training=training, notes=notes, found=found)
     make = made_by(run.handed) if isinstance(run.handed, nn.Module) else partial(rebuilt, run)
     state = initial_state(entry, record, opened, training, change, make)
     plan = plan_of(entry, opened, arguments, training, state)

@@ -5,13 +5,14 @@ they are looked at on two examples, so that a wrong shape is told in one line.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from margin.core.catalog import Entry, find, models
-from margin.core.tasks import CLASSES, POINT_CLASSES, TOKENS, Task
+from margin.core.tasks import CLASSES, PIXEL_CLASSES, POINT_CLASSES, TOKENS, Task
 from margin.core.types import Batch
 from margin.core.user_losses import check_mean, recorded_loss
 from margin.core.user_modules import (
@@ -38,6 +39,7 @@ KINDS = {
     "values": ("values",),
     "tokens": ("tokens",),
     "point_classes": ("point_classes",),
+    "pixel_classes": ("pixel_classes",),
     "series": ("series", "quantiles"),
 }
 """The tasks that read targets of each kind, the first where none is stated; a reconstruction needs none."""
@@ -102,7 +104,25 @@ def choose(model: Any, data: Data, task: str = "", objective: Any = None) -> Cho
         "handed": handed,
     }
     entry = user_entry(path, builder_of(target, path, data.spec), own, file)
+    if handed == "module":
+        entry = replace(entry, defaults={**entry.defaults, "precision": precision_of(target, path)})
     return Chosen(entry, own, target if handed else None)
+
+
+def precision_of(model: nn.Module, path: str) -> str:
+    """The precision in which a module that is handed over is trained: its own, so that it is as it came.
+
+    Raises:
+        ValueError: Its weights are of a type in which none is trained.
+    """
+    types = {x.dtype for x in (*model.parameters(), *model.buffers()) if x.is_floating_point()}
+    if odd := types - {torch.float32, torch.float64}:
+        kind = str(next(iter(odd))).removeprefix("torch.")
+        raise ValueError(
+            f"weights must be of float32 or float64: some of {path} are of {kind}; call its float(), and set "
+            "precision bfloat16 to compute in half of it"
+        )
+    return "float64" if torch.float64 in types else "float32"
 
 
 def task_for(data: Data, stated: str, path: str) -> str:
@@ -188,7 +208,7 @@ def check_shape(outputs: Any, batch: Batch, task: Task, path: str, spec: Mapping
         raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
     shape, classes = tuple(batch.targets.shape), spec.get("num_classes")
     wanted, what = shape, "one number a target"
-    if task.name in (CLASSES.name, POINT_CLASSES.name, TOKENS.name, "scores"):
+    if task.name in (CLASSES.name, POINT_CLASSES.name, PIXEL_CLASSES.name, TOKENS.name, "scores"):
         count = spec.get("vocab_size") if task.name == TOKENS.name else classes
         what = f"a score for each of {count or 'the'} {'tokens' if task.name == TOKENS.name else 'classes'}"
         wanted = (*shape, count or outputs.shape[-1])
@@ -199,6 +219,8 @@ def check_shape(outputs: Any, batch: Batch, task: Task, path: str, spec: Mapping
     remedy = ""
     if tuple(outputs.shape) == (*wanted, 1):
         remedy = "; end its forward with .squeeze(-1)"
+    elif outputs.ndim == 4 and tuple(outputs.movedim(1, -1).shape) == wanted:
+        remedy = "; end its forward with .movedim(1, -1)"
     elif batch.targets.shape == (1,) and outputs.ndim == len(wanted) - 1:
         remedy = "; squeeze() drops a batch of one: write squeeze(-1)"
     elif task.name == CLASSES.name and classes == 2 and outputs.ndim == 1:

@@ -3,10 +3,8 @@
 Errors name arguments here, where the command line's name options.
 """
 
-import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,17 +12,20 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
+from margin.core.arguments import by_argument
 from margin.core.options import Schedule, Training, Weights
 from margin.core.types import Batch
 from margin.data.description import describe, lines
 from margin.engine.runs import Run, run_of
 from margin.runs.inference import predictions
+from margin.runs.masks import mask_shares, predicts_masks
 from margin.runs.notebook import notebook_progress
 from margin.runs.training import finish, open_source, prepare, reopen
 from margin.runs.user_models import choose
 
 
 # 28 parameters: what is trained on what, and the options that every help lists, with some more
+@by_argument()
 def train(
     model: Any,
     data: Any,
@@ -122,14 +123,14 @@ def train(
         "scale": scale,
     }
     arguments = {"options": dict(options or {}), "step": dict(step or {}), "rule": rule}
-    with by_argument():
-        common = _options(training, named)
-        opened = open_source(data, {})
-        chosen = choose(model, opened, task, objective)
-        return finish(prepare(chosen, opened, arguments, common, out), progress=notebook_progress())
+    common = _options(training, named)
+    opened = open_source(data, {})
+    chosen = choose(model, opened, task, objective)
+    return finish(prepare(chosen, opened, arguments, common, out), progress=notebook_progress())
 
 
 # 8 parameters: the run, what it needs of what lay in memory, and what may change
+@by_argument()
 def resume(
     run: str | Path | Run,
     data: Any = None,
@@ -157,13 +158,12 @@ def resume(
         ValueError: The data are not those that the run began with.
     """
     named = {"epochs": epochs, "max_steps": max_steps, "patience": patience, "device": device}
-    with by_argument():
-        before = run_of(run, model)
-        job = reopen(before, data, _options(training, named))
-        try:
-            return finish(job, progress=notebook_progress())
-        finally:
-            before.refresh()
+    before = run_of(run, model)
+    job = reopen(before, data, _options(training, named))
+    try:
+        return finish(job, progress=notebook_progress())
+    finally:
+        before.refresh()
 
 
 def _options(training: Training | None, named: Mapping[str, Any]) -> Training:
@@ -183,39 +183,18 @@ def _options(training: Training | None, named: Mapping[str, Any]) -> Training:
     return replace(common, **given)
 
 
-@contextmanager
-def by_argument() -> Iterator[None]:
-    """Within, the message of a user's mistake names arguments, ``lr``, where it names options, ``--lr``."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        if len(error.args) == 1 and type(error.args[0]) is str:  # not what the system says: it has a number
-            error.args = (renamed(error.args[0]),)
-        raise
-
-
-def renamed(message: str) -> str:
-    """A message of the command line in the words of Python."""
-    message = re.sub(r"(?:margin train )?--resume (\S+?)(?=[,;:)]|\s|$)", r"margin.resume('\1')", message)
-    message = re.sub(r"--(?:model|step|rule)\.([\w-]+)", lambda found: _plain(found[1]), message)
-    message = re.sub(
-        r"set --data\.([\w-]+) (\S+?)(?=[,;:)]*(?:\s|$))",
-        lambda found: f"set {_plain(found[1])} to {found[2]} by margin.open_source(data, {{...}})",
-        message,
-    )
-    message = re.sub(r"--data\.([\w-]+)", lambda found: _plain(found[1]), message)
-    return re.sub(r"(?<![\w-])--([a-z][\w-]*)", lambda found: _plain(found[1]), message)
-
-
-def _plain(option: str) -> str:
-    return option.replace("-", "_")
-
-
 # using a run
 
 
+@by_argument()
 def predict(
-    run: str | Path | Run, data: Any, *, model: Any = None, width: int = 1, longest: int = 100
+    run: str | Path | Run,
+    data: Any,
+    *,
+    model: Any = None,
+    width: int = 1,
+    longest: int = 100,
+    out: str | Path = "",
 ) -> Any:
     """A run's predictions for data, in the data's own kind.
 
@@ -226,16 +205,18 @@ def predict(
         model: The module of your own that was handed over, or its class or function.
         width: Of a model that translates, the width of the beam.
         longest: Of a model that translates, tokens at most.
+        out: Of a model that tells a class for every pixel, the folder to which its masks are written as PNG.
 
     Returns:
-        One row an example: of a pandas DataFrame a pandas DataFrame with its index, of arrays and tensors a
-        structured NumPy array, of anything else a polars DataFrame.
+        One row an example, of a mask the share of each class: of a pandas DataFrame a pandas DataFrame with
+        its index, of arrays and tensors a structured NumPy array, of anything else a polars DataFrame.
 
     Raises:
         ValueError: The data do not fit the run.
     """
-    with by_argument():
-        columns = predictions(run_of(run, model), data, width=width, longest=longest)
+    one = run_of(run, model)
+    masks = predicts_masks(one)
+    columns = mask_shares(one, data, out) if masks else predictions(one, data, width=width, longest=longest)
     like = data[0] if isinstance(data, tuple) and not isinstance(data, Batch) else data
     kind = type(like).__module__.partition(".")[0]
     if kind == "pandas":
@@ -265,6 +246,7 @@ class Description(dict[str, Any]):
         return f"<pre>{escape(repr(self))}</pre>"
 
 
+@by_argument()
 def describe_data(source: Any, options: Mapping[str, Any] | None = None) -> Description:
     """What is understood of data before a training: parts, columns, classes, ranges, what is missing.
 
@@ -276,5 +258,4 @@ def describe_data(source: Any, options: Mapping[str, Any] | None = None) -> Desc
         FileNotFoundError: There is no such file.
         ValueError: The data are wrong.
     """
-    with by_argument():
-        return Description(describe(open_source(source, options or {})))
+    return Description(describe(open_source(source, options or {})))

@@ -1,3 +1,3 @@
 """Convolution and convolutional networks."""
 
-FAMILIES = ("convnets", "transformers")
+FAMILIES = ("algebra", "convnets", "segmentation", "transformers")

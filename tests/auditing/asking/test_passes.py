@@ -1,13 +1,19 @@
 """A pass is counted by its operations: by hand here, on sizes where the neighbors of a formula differ."""
 
+import gc
+import time
+import weakref
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
 from margin.auditing.asking.passes import BYTES, FLOPS, OVERHEAD, Counter, cost_of_passes
+from margin.core.tasks import CLASSES
+from margin.engine.loop import risk
 
 FLOAT = 4
 
@@ -77,6 +83,39 @@ def test_a_recurrence_counts_twice_as_much_backward():
     assert counted(both) >= 3 * products * (1 - 64 / (3 * 160))
 
 
+def test_a_recurrence_that_runs_as_one_kernel_counts_its_products_and_little_else():
+    """Mutants: the kernel's backward as one product of each weight; inputs and states among its weights."""
+    layer, x = nn.LSTM(256, 256, batch_first=True), torch.randn(32, 20, 256)
+    products = 2 * 32 * 20 * 4 * 256 * 512 / FLOPS
+
+    def both():
+        torch.autograd.grad(layer(x)[0].sum(), tuple(layer.parameters()))
+
+    with torch.no_grad():
+        assert products <= counted(layer, x) <= 1.25 * products
+    assert 3 * products <= counted(both) <= 4 * products
+
+
+def test_a_transformer_layer_that_runs_as_one_kernel_counts_its_products():
+    layer = nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True).eval()
+    x = torch.randn(32, 20, 64)
+    products = 2 * 32 * 20 * (4 * 64 * 64 + 2 * 64 * 256) / FLOPS
+    with torch.inference_mode():
+        assert products <= counted(layer, x) <= 2 * products
+
+
+def test_a_decomposition_counts_about_what_its_algorithm_takes():
+    """Of a symmetric matrix all eigenvectors: 9 n^3 (Golub and Van Loan 2013, Section 8.3.3)."""
+    A = torch.eye(300)
+    assert 4.5 * 300**3 <= counted(torch.linalg.eigh, A) * FLOPS <= 18 * 300**3
+
+
+def test_rows_that_are_added_to_a_table_count_and_not_the_table():
+    table, index, rows = torch.zeros(10_000, 64), torch.arange(5), torch.ones(5, 64)
+    added = OVERHEAD + (5 * 8 + 5 * 64 * FLOAT) / BYTES
+    assert counted(lambda: table.index_add_(0, index, rows)) == pytest.approx(added, rel=0.2)
+
+
 def test_attention_counts_both_of_its_products_and_what_is_differentiated_the_products_of_that():
     q = torch.randn(2, 4, 128, 32, requires_grad=True)
     flops = 2 * 2 * 2 * 4 * 128 * 128 * 32
@@ -137,3 +176,76 @@ def test_what_a_pass_holds_for_the_backward_one_is_measured_without_the_weights(
     model = nn.Sequential(nn.Linear(4, 300), nn.ReLU(), nn.Linear(300, 3))
     held = cost_of_passes(replace(subject, model=model)).held
     assert 300 * FLOAT <= held <= (4 + 300 + 3 + 3) * FLOAT
+
+
+def test_measuring_what_a_pass_holds_keeps_none_of_it(subject):
+    """Of a branch that is not differentiated the backward pass frees nothing: it must not hold itself."""
+
+    class Beside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.other = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            self.other(x).tanh()
+            return self.linear(x)
+
+    model = Beside()
+    weights = [weakref.ref(p) for p in model.parameters()]
+    cost_of_passes(replace(subject, model=model))
+    del model
+    gc.collect()
+    assert not any(weight() is not None for weight in weights)
+
+
+def test_measuring_what_a_pass_holds_counts_as_nothing(subject):
+    model = nn.Sequential(nn.Linear(4, 300), nn.GELU(), nn.Linear(300, 3))
+    found = cost_of_passes(replace(subject, model=model, objective=risk(CLASSES))).counted
+    batch = subject.test[0]
+    with Counter() as counter, saved_tensors_hooks(lambda x: x, lambda x: x):  # which count as they do there
+        torch.autograd.grad(model(*batch.inputs).sum(), tuple(model.parameters()))
+    assert found.gradient * len(batch.inputs[0]) == pytest.approx(counter.seconds, rel=1e-9)
+
+
+def test_a_backward_pass_that_cannot_be_run_is_put_at_two_forward_ones(subject):
+    class Overwriting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x):
+            y = self.linear(x).exp()
+            z = y.square()
+            y.zero_()
+            return z
+
+    found = cost_of_passes(replace(subject, model=Overwriting(), objective=risk(CLASSES)))
+    assert found.timed.gradient == pytest.approx(3 * found.timed.forward)
+    assert found.counted.gradient > found.counted.forward  # what is watched runs all the same
+
+
+class Clocked(nn.Module):
+    """A linear model that takes .01 s of a clock, and .5 s for each batch of a size that it has not seen."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.linear, self.seen, self.now = nn.Linear(4, 3), [], 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def forward(self, x):
+        self.now += 0.01 if len(x) in self.seen else 0.5
+        self.seen.append(len(x))
+        return self.linear(x)
+
+
+def test_what_is_computed_for_the_first_time_is_not_what_it_takes(subject, monkeypatch):
+    model = Clocked(monkeypatch)
+    found = cost_of_passes(replace(subject, model=model, objective=risk(CLASSES)))
+    assert found.timed.forward * len(subject.test[0].targets) == pytest.approx(0.01)
+
+
+def test_a_pass_that_counts_for_enough_is_run_on_no_more(subject, monkeypatch):
+    model = Clocked(monkeypatch)
+    monkeypatch.setattr("margin.auditing.asking.passes.PROBE", 1e-6)
+    cost_of_passes(replace(subject, model=model, objective=risk(CLASSES)))
+    assert set(model.seen) == {1}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from margin.auditing.asking.answers import Interrupted, ask
+from margin.auditing.asking.answers import Interrupted, _fewer, ask
 from margin.auditing.asking.budget import LEAST, Budget, claims_named, count
 from margin.auditing.asking.passes import PassCost, Passes
 from margin.auditing.asking.requirements import Requirement, Status
@@ -487,3 +487,98 @@ def test_of_which_held_out_examples_a_question_is_asked_is_said(slow, claim_of, 
     assert next(iter(audit.findings.values())).sample == "128 drawn"  # of 3 s, 50 passes of 1 ms: 60
     audit = ask(large, [replace(claim, cost=Cost(2, limit=512, drawn=True))], minutes=2.0, everything=False)
     assert next(iter(audit.findings.values())).sample == ""  # all of the 512 that its row names
+
+
+def both_cost(monkeypatch, forward, gradient):
+    """A pass of an example takes so long, and one with a backward pass."""
+    alike = PassCost(Passes(forward, gradient), Passes(forward, gradient))
+    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda subject: alike)
+
+
+def refused(plan, claim, rows, *, graph=False):
+    """Whether a pass over so many rows is refused within the time of a question."""
+    model, x = plan._subject.model, torch.zeros(rows, 4)
+    try:
+        with plan.bounded(claim), torch.set_grad_enabled(graph):
+            model(x)
+    except NotAsked:
+        return True
+    return False
+
+
+def test_a_pass_is_refused_by_its_rows_and_by_whether_it_is_differentiated(
+    subject, claim_of, finding, monkeypatch
+):
+    """Of 8 s a question may take an eighth, 1 s: 100 rows of 10 ms, 33 of the 30 ms of a gradient."""
+    both_cost(monkeypatch, 0.01, 0.03)
+    subject.model.eval()
+    plan, claim = Budget(subject, 8 / 60), replace(claim_of(lambda s: finding()), cost=Cost(0))
+    assert [refused(plan, claim, rows) for rows in (90, 110)] == [False, True]
+    assert [refused(plan, claim, rows, graph=True) for rows in (30, 40)] == [False, True]
+    dear = replace(claim, cost=Cost(5))  # 5 passes over 20 examples are 1 s: three times 1.2 s are allowed
+    assert [refused(plan, dear, rows) for rows in (340, 380)] == [False, True]
+    late = Budget(subject, 8 / 60, began=time.perf_counter() - 7)  # of the last second the report has .53
+    assert [refused(late, claim, rows) for rows in (30, 60)] == [False, True]
+    plan._ratios, plan._alike = [1.0, 4.0], {}  # passes took 2.5 times what they were timed at
+    assert [refused(plan, claim, rows) for rows in (35, 45)] == [False, True]
+
+
+@pytest.mark.parametrize(("times", "ratio"), [(1000, 30), (1 / 1000, 1 / 30), (20, 20), (1 / 20, 1 / 20)])
+def test_one_answer_corrects_by_a_factor_of_30_at_most(slow, claim_of, finding, monkeypatch, times, ratio):
+    """Next is expected the median of two: that of all, 1 and the ratio, and that of its kind, the ratio."""
+    passes_cost(monkeypatch, 0.001)
+    plan, claim = Budget(slow, 1.0), replace(claim_of(lambda s: finding()), cost=Cost(100))
+    plan.took(claim, LEAST + times * 2.0)  # 100 passes over 20 examples of 1 ms
+    assert plan.seconds(claim) - LEAST == pytest.approx(2.0 * ((1 + ratio) / 2 + ratio) / 2)
+
+
+def test_an_answer_of_hardly_any_time_tells_nothing(slow, claim_of, finding, monkeypatch):
+    passes_cost(monkeypatch, 0.001)
+    plan, claim = Budget(slow, 1.0), replace(claim_of(lambda s: finding()), cost=Cost(5))
+    plan.took(claim, 0.05)  # .1 s were expected
+    assert plan.seconds(claim) == pytest.approx(LEAST + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "spent", "fits"),
+    [(10, 590, True), (10, 594, False), (0.5, 27, True), (0.5, 28.5, False)],
+)
+def test_8_seconds_are_left_for_the_report_or_a_fifteenth(
+    slow, claim_of, finding, monkeypatch, minutes, spent, fits
+):
+    passes_cost(monkeypatch, 0.001)
+    plan = Budget(slow, minutes, began=time.perf_counter() - spent)
+    assert (plan.lacking(replace(claim_of(lambda s: finding()), cost=Cost(0))) == "") is fits
+
+
+@pytest.mark.parametrize(("left", "named"), [(0.3, False), (0.6, True)])
+def test_the_worst_examples_are_named_where_two_passes_fit(slow, monkeypatch, left, named):
+    passes_cost(monkeypatch, 0.01)  # two over 20 examples are .4 s
+    assert Budget(slow, 1.0, began=time.perf_counter() - 56 + left).can_name_the_worst is named
+
+
+def test_as_many_examples_as_a_question_names_are_not_fewer(many, claim_of, finding):
+    """10 passes of 1 ms: in 6 s over 512 of the 1,000, which are all that a row with this limit draws."""
+    plan = Budget(many, 2.0)
+    plan._part = 6.0
+    claim = replace(claim_of(lambda s: finding()), cost=drawn(10, limit=512))
+    assert plan.drawn(claim) == 1000  # no bound
+    assert plan.drawn(replace(claim, cost=drawn(10, limit=513))) == 512
+    test = replace(claim, cost=Cost(10, limit=16, drawn=True))
+    assert plan.sample(test, 16) == "" and plan.sample(test, 15) == "15 drawn"
+
+
+def test_of_how_many_examples_an_answer_was_is_kept_where_they_are_fewer(slow, claim_of, finding):
+    batch = slow.test[0]
+    rows = torch.arange(50) % len(batch.inputs[0])
+    whole = replace(slow, train=[Batch((batch.inputs[0][rows],), batch.targets[rows])])
+    plan, own = Budget(whole), claim_of(lambda s: finding())
+    for cost, most, fewer in (
+        (drawn(1, limit=32), 32, None),
+        (drawn(1, limit=32), 31, 31),
+        (drawn(1, limit=0), 50, None),
+        (drawn(1, limit=0), 20, 20),  # as many as are held out, and fewer than were trained on
+        (Cost(1, limit=0, drawn=True), 20, None),
+        (drawn(1), None, None),
+    ):
+        assert _fewer(whole, replace(own, cost=cost), plan, most) == (fewer, None)

@@ -1,9 +1,12 @@
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_matrix
 from sklearn import metrics
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.ensemble import (
@@ -17,6 +20,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
@@ -46,7 +50,7 @@ FITTED = {
     "scores": lambda: make_pipeline(StandardScaler(), LinearSVC()),
     "pairwise votes": lambda: make_pipeline(StandardScaler(), SVC(decision_function_shape="ovo")),
     "predict alone": lambda: VotingClassifier(
-        [("a", LogisticRegression(max_iter=5000)), ("b", RandomForestClassifier(5, random_state=0))]
+        [("a", GaussianNB()), ("b", RandomForestClassifier(5, random_state=0))]
     ),
     "ours in a pipeline": lambda: make_pipeline(
         StandardScaler(), MarginClassifier("mlp", epochs=3, random_state=0)
@@ -101,7 +105,7 @@ def test_several_labels_of_an_estimator_are_judged_label_by_label():
     X, y, X_test, y_test = _wine()
     both = np.stack((y == 0, y > 1), 1).astype(int)
     both_test = np.stack((y_test == 0, y_test > 1), 1).astype(int)
-    fitted = MultiOutputClassifier(LogisticRegression(max_iter=5000)).fit(X, both)
+    fitted = MultiOutputClassifier(GaussianNB()).fit(X, both)
     audit = margin.audit(fitted, (X_test, both_test), claims="multilabel*")
     assert _values(audit)["multilabel.subset"] == pytest.approx(fitted.score(X_test, both_test))
 
@@ -254,3 +258,49 @@ def test_predicted_classes_have_names_in_any_order_and_are_of_the_classes() -> N
     ):
         with pytest.raises(ValueError, match=rule):
             margin.audit(predictions=given[0], targets=given[1], class_names=["a", "b"])
+
+
+class Timed(ClassifierMixin, BaseEstimator):
+    """A classifier that takes so much of a clock's time for a call, and for each row."""
+
+    classes_ = np.arange(2)
+
+    def __init__(self, clock, call, row):
+        self.clock, self.call, self.row, self.rows = clock, call, row, []
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    def fit(self, X, y):
+        return self
+
+    def predict_proba(self, X):
+        self.clock["passed"] += self.call + self.row * len(X)
+        self.rows.append(len(X))
+        p = 1 / (1 + np.exp(-np.asarray(X)[:, 0]))
+        return np.stack([1 - p, p], 1)
+
+    def predict(self, X):
+        return self.predict_proba(X).argmax(1)
+
+
+@pytest.mark.parametrize("call", [1e-4, 5e-3])
+def test_the_clock_changes_no_answer_about_an_estimator(call, monkeypatch):
+    """Its calls and rows count, whatever they take: at 1 ms a row one of 4 s is for 512 of 800 rows."""
+    X = np.random.default_rng(0).normal(size=(800, 3))
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    monkeypatch.setattr("margin.auditing.asking.passes.PREDICTED", (1e-3, 1e-3))
+
+    def seen_by(rate):
+        clock, real, start = {"passed": 0.0}, time.perf_counter, time.perf_counter()
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "perf_counter", lambda: start + 0.01 * (real() - start) + clock["passed"])
+            estimator = Timed(clock, rate * call, rate * 2.5e-4)
+            audit = margin.audit(estimator, (X, y), claims=["risk.accuracy", "calibration.*"], minutes=4 / 60)
+        answers = {a.claim.name: a.as_json() | {"seconds": 0} for a in audit.answers}
+        return answers, audit.assumed
+
+    normal = seen_by(1.0)
+    assert normal[0]["theory/risk.accuracy"]["finding"]["sample"] == "512 of 800 drawn"
+    assert not any("far longer" in line for line in normal[1])
+    assert seen_by(2.0) == normal == seen_by(0.5)

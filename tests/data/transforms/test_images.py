@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import Generator
 
+from margin.core.types import Batch
+from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.data.transforms.images import Cutout, Flip, Resample, Translate, resampled, translated
 
 
@@ -130,3 +132,53 @@ def test_cutout_covers_one_whole_square_in_every_second_image():
     }
     whole = Cutout(5)(images(50, 5, 5), Generator().manual_seed(0))
     assert set((whole == 0).sum((1, 2, 3)).tolist()) == {0, 75}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("flip",), ("shift:2",), ("crop:2",), ("roll:3",), ("rotate:90",), ("scale:.5",), ("flip", "noise:.1")],
+)
+def test_a_mask_moves_with_its_image(words):
+    """The image shows its own classes: wherever a pixel counts, they agree. Kills a mask left behind."""
+
+    class Levels:
+        def __len__(self):
+            return 40
+
+        def take(self, index, generator):
+            labels = torch.randint(2, (40, 8, 8), generator=Generator().manual_seed(0)).repeat_interleave(
+                2, 1
+            )
+            labels = labels.repeat_interleave(2, 2)
+            return Batch(((1 + labels[index])[:, None].double(),), labels[index])
+
+    spec = {"channels": 1, "image_size": (16, 16), "background": -5.0}
+    changed = augmented(Levels(), transforms_of(words, spec))
+    batch = changed.take(torch.arange(40), Generator().manual_seed(1))
+    assert batch.targets.dtype == torch.int64
+    weight = torch.ones(40, 16, 16) if batch.weight is None else batch.weight
+    agree = (batch.inputs[0][:, 0].round() == 1 + batch.targets)[weight > 0]
+    outside = batch.inputs[0][:, 0] < -4
+    bilinear = any(word.startswith(("rotate", "scale")) for word in words)
+    assert float(agree.double().mean()) > (
+        0.8 if bilinear else 0.999
+    )  # bilinear values lie between two classes
+    assert not bool((weight[outside] > 0).any())
+    assert bilinear or bool((weight[~outside] == 1).all())
+    assert not torch.equal(batch.targets, Levels().take(torch.arange(40), None).targets)
+
+
+def test_what_covers_or_blurs_leaves_the_mask():
+    class Plain:
+        def __len__(self):
+            return 3
+
+        def take(self, index, generator):
+            return Batch((torch.ones(3, 1, 4, 4),), torch.arange(48).reshape(3, 4, 4) % 3)
+
+    spec = {"channels": 1, "image_size": (4, 4)}
+    batch = augmented(Plain(), transforms_of(("cutout:2", "noise:.1"), spec)).take(
+        torch.arange(3), Generator()
+    )
+    assert torch.equal(batch.targets, Plain().take(torch.arange(3), None).targets)
+    assert batch.weight is None

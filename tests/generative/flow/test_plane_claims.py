@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from margin.core.findings import Subject, Verdict
+from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import CODES, DENSITY
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
@@ -106,10 +106,11 @@ def test_the_gain_over_a_gaussian_is_torchs() -> None:
     assert found.verdict == Verdict.MEASURED
 
 
-def test_a_covariance_that_is_singular_fails() -> None:
+def test_beside_a_covariance_that_is_singular_it_is_not_asked() -> None:
     train = drawn(50)
     train[:, 1] = 0
-    assert gain(of(Normal(), drawn(5), train)).verdict == Verdict.FAILED
+    with pytest.raises(NotAsked, match="singular"):
+        gain(of(Normal(), drawn(5), train))
 
 
 def test_nan_fails() -> None:

@@ -3,8 +3,10 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import stdtrit
 from torch import nn
 
 from margin.core.catalog import claims
@@ -22,6 +24,7 @@ from margin.sequence.forecast.claims import (
     is_forecast,
     is_quantile_forecast,
 )
+from margin.theory.prediction.risk import loss
 
 
 class Band(nn.Module):
@@ -207,3 +210,53 @@ def test_errors_stand_by_column_and_step_beside_the_season_that_the_times_say():
     assert curves["sun, this forecast"] == pytest.approx(expected)
     assert finding.value.tolist() == pytest.approx([sum(expected) / 3, 2])
     assert "age 2 (last value 2, 24 rows ago 24)" in finding.statement
+
+
+def test_the_loss_of_windows_is_over_blocks_and_of_few_windows_unfounded():
+    """Against the blocks' means by numpy; mutant: each of the overlapping windows is a draw of its own."""
+    rows = torch.randn(300, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64).cumsum(0)
+
+    def of(origins, horizon):
+        windows = Windows(rows, torch.arange(20, 20 + origins), 20, horizon, (0,), names=("x",))
+        test = InOrder(windows, 64, dtype=torch.float64)
+        return Subject(model=Copy(horizon), test=test, task=SERIES, objective=risk(SERIES))
+
+    found = loss(of(200, 8))
+    off = (
+        torch.cat([(b.inputs[0][:, -1:] - b.targets).square() for b in of(200, 8).test]).mean((1, 2)).numpy()
+    )
+    means = [part.mean() for part in np.array_split(off, 20)]  # 20 blocks of 10
+    assert found.value.item() == pytest.approx(off.mean())
+    assert found.stderr.item() == pytest.approx(np.std(means, ddof=1) / math.sqrt(20))
+    assert "20 blocks of neighboring held-out windows" in found.statement
+    assert found.verdict is Verdict.MEASURED
+    few = loss(of(31, 8))
+    assert few.verdict is Verdict.UNFOUNDED
+    assert "31 windows of one series overlap" in few.premises[0].evidence
+    assert loss(of(32, 8)).verdict is Verdict.MEASURED  # 4 blocks
+
+
+def test_the_skill_over_a_season_ago_is_beside_that_over_the_last_value():
+    """A walk by two columns of other units: each counts alike, whatever its unit; brute force."""
+    noise = torch.randn(400, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    rows = noise.cumsum(0) * torch.tensor([1.0, 100.0])
+    windows = Windows(rows, torch.arange(30, 390), 30, 4, (0, 1), names=("a", "b"), season=7)
+    test = InOrder(windows, 50, dtype=torch.float64)
+    found = forecast_skill(Subject(model=Copy(4, 1.0), test=test, task=SERIES, objective=risk(SERIES)))
+    truth = torch.stack([rows[o : o + 4] for o in range(30, 390)])
+    last = torch.stack([rows[o - 1].expand(4, 2) for o in range(30, 390)])
+    season = torch.stack([rows[o - 7 : o - 3] for o in range(30, 390)])
+    error, *bases = ((x - truth).square().mean((0, 1)) for x in (last + 1, last, season))
+    assert found.labels == ("last value", "7 rows ago")
+    assert found.value.tolist() == pytest.approx([1 - float((error / base).mean()) for base in bases])
+    (low, wide_low), (high, wide_high) = zip(found.shown, found.verdict_interval, strict=True)
+    assert bool((wide_low < low).all() and (low < found.value).all() and (high < wide_high).all())
+    # the jackknife over blocks, by leaving one out after another; 95 % by Student's t of 19 degrees
+    parts = np.array_split(np.arange(360), 20)
+    left = []
+    for part in parts:
+        kept = np.setdiff1d(np.arange(360), part)
+        e, b = ((x - truth)[kept].square().mean((0, 1)) for x in (last + 1, season))
+        left.append(1 - float((e / b).mean()))
+    spread = math.sqrt(19 / 20 * sum((x - np.mean(left)) ** 2 for x in left))
+    assert (high - low)[1].item() == pytest.approx(2 * stdtrit(19, 0.975) * spread)

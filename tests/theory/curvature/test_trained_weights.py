@@ -1,8 +1,11 @@
 """The Hessian of the risk against torch.func.hessian, closed forms, and what must not change it."""
 
+import copy
 import dataclasses
+import gc
 import math
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -610,3 +613,14 @@ def test_a_trace_near_0_has_an_interval_that_ends_there():
     found = trace(subject)
     assert float(found.printed[0]) < 0 == float(found.shown[0])
     assert float(found.shown[1]) >= 2 * float(x.square().sum(1).mean())
+
+
+def test_measuring_a_graph_does_not_keep_it():
+    """A hook that packs a tensor itself makes a circle with the graph that holds it, which nothing breaks."""
+    subject = subject_of(tanh)
+    twin = copy.deepcopy(subject.model)
+    weights = [weakref.ref(p) for p in twin.parameters()]
+    graph_bytes(twin, subject.train[0], subject.objective)
+    del twin
+    gc.collect()
+    assert not any(weight() is not None for weight in weights)

@@ -19,6 +19,7 @@ from margin.theory.evidence.duplicates import (
     _nearness,
     _unusual,
     duplicates,
+    evenness,
     leak,
     near_duplicates,
     overlap,
@@ -133,6 +134,61 @@ def test_more_than_a_random_split_gives_is_a_leak_of_coarse_data_too() -> None:
     found = overlap(subject_of(x[60:120], y[60:120], x[60:], y[60:]))
     assert found.by_chance
     assert found.leak == "60 of 60 held-out rows stand in the training part"
+
+
+def test_rows_that_repeat_evenly_are_copies_though_of_few_kinds() -> None:
+    """A file written four times; mutant: rows of few kinds are chance whatever their multiplicities."""
+    rng = np.random.default_rng(0)
+    for x in (rng.normal(size=(100, 5)), rng.integers(0, 50, (100, 5)), rng.integers(0, 2, (600, 12))):
+        rows = np.repeat(x, 4, 0)[rng.permutation(4 * len(x))].astype(float)
+        nobody = np.zeros(len(rows), dtype=int)
+        alone = replace(subject_of(rows, nobody, rows[:0], nobody[:0]), train=())
+        assert not overlap(alone).by_chance
+        assert "repeat another held-out row" in unseen_draws(alone)
+        assert "stand in the training part" in unseen_draws(split((rows, nobody), 1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_draws_of_a_law_of_few_kinds_are_chance_without_a_training_part(seed: int) -> None:
+    """A grid of integers by draws and as a design, an attribute of 60 levels told by two features."""
+    rng = np.random.default_rng(seed)
+    design = np.stack(np.meshgrid(*[np.arange(5.0)] * 3), -1).reshape(-1, 3)
+    level = rng.integers(0, 60, 600)
+    for x in (rng.integers(0, 3, (1000, 2)), np.tile(design, (8, 1)), np.stack((level, level % 7), 1)):
+        x, nobody = x.astype(float), np.zeros(len(x), dtype=int)
+        alone = replace(subject_of(x, nobody, x[:0], nobody[:0]), train=())
+        assert overlap(alone).by_chance
+        assert unseen_draws(alone) == ""
+        assert counted(split((x, nobody), seed))["held-out rows nearly equal to a training row"] == 0
+
+
+def test_evenness_is_in_standard_deviations_of_draws_as_likely_each() -> None:
+    """By hand: F = 400, 1200, 2400; 1,030 rows; and over 4,000 draws of 700 kinds its law is N(0, 1)."""
+    assert evenness(torch.full((100,), 4)) == pytest.approx(1200 / math.sqrt(400 * 108))
+    few = torch.cat((torch.full((30,), 2), torch.ones(970, dtype=torch.int64)))
+    c = 60 / 1030
+    assert evenness(few) == pytest.approx(60 * c / math.sqrt(1030 * (2 * c**3 + 6 * c**2)))
+    assert evenness(torch.ones(9, dtype=torch.int64)) == 0
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(3, (4000, 700))
+    seen = np.array([evenness(torch.tensor(row[row > 0])) for row in counts])
+    assert abs(seen.mean()) < 0.2
+    assert abs(seen.std() - 1) < 0.1
+    uneven = rng.poisson(rng.gamma(2, 1.5, (400, 700)))  # no law is more even than that
+    assert max(evenness(torch.tensor(row[row > 0])) for row in uneven) < 0
+
+
+@pytest.mark.parametrize("levels", [3, 12])
+def test_on_an_exact_grid_a_row_beside_a_training_row_is_a_copy(levels: int) -> None:
+    """No training row lies nearer than others; mutant: without a tail nothing is named."""
+    rng = np.random.default_rng(0)
+    grid = torch.tensor(np.stack(np.meshgrid(*[np.arange(levels)] * 3), -1).reshape(-1, 3)).double()
+    x = grid[rng.integers(0, len(grid), 200)]
+    assert len(near_duplicates(x, grid).rows) == 0
+    x[:7] += 1e-7 * torch.tensor(rng.normal(size=(7, 3)))
+    assert near_duplicates(x, grid).rows.tolist() == list(range(7))
+    between = torch.tensor(rng.uniform(0, levels - 1, (200, 3)))  # measured finer, no copies
+    assert len(near_duplicates(between, grid).rows) == 0
 
 
 def test_what_a_random_split_gives_by_simulation() -> None:

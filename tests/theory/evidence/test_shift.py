@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2_contingency, ks_2samp, kstwobign
-from torch import Tensor
+from torch import Tensor, nn
 
 from margin.core.findings import NotAsked, Subject, Verdict
+from margin.core.tasks import CLASSES
+from margin.data.examples import InOrder
+from margin.data.formats.series.sources import Windows
+from margin.engine.loop import risk
 from margin.theory.evidence.duplicates import leak
 from margin.theory.evidence.shift import (
     LEVEL,
@@ -144,3 +148,25 @@ def test_features_that_never_change_and_inputs_that_are_not_finite() -> None:
         with pytest.raises(NotAsked, match="a comparison of both parts needs 3 rows of each"):
             shift(few)
     assert same_distribution(broken).status == "assumed"
+
+
+def test_windows_of_a_series_are_no_draws_that_a_test_may_take() -> None:
+    """A slow series differs in time; said is where a column mostly left what training saw, no more."""
+    slow = np.cumsum(np.random.default_rng(0).normal(size=400))
+    left = np.r_[np.zeros(300), np.full(100, 9.0)] + np.sin(np.arange(400))
+    rows = torch.tensor(np.stack((slow - slow, left), 1))
+    parts = [
+        InOrder(Windows(rows, torch.arange(*part), 10, 3, (1,), names=("left",)), 64, dtype=torch.float64)
+        for part in ((320, 397), (10, 290))
+    ]
+    model = nn.Linear(2, 2)
+    subject = Subject(model=model, test=parts[0], train=parts[1], task=CLASSES, objective=risk(CLASSES))
+    found = shift(subject)
+    held, train = (np.stack([left[o - 10 : o] for o in range(*part)]) for part in ((320, 397), (10, 290)))
+    share = ((held < train.min()) | (held > train.max())).mean()
+    assert dict(zip(found.labels, found.value.tolist(), strict=True)) == {"column 1": 0.0, "left": share}
+    assert found.remarks[0].startswith("Training and held-out part differ in left (held out in [")
+    assert same_distribution(subject).status == "refuted"
+    still = replace(subject, test=subject.train)
+    assert shift(still).remarks[0].startswith("No shift was found")
+    assert same_distribution(still).status == "assumed"

@@ -1,8 +1,9 @@
 """The cost of a forward and a backward pass: counted operation by operation, and timed.
 
 The count is the same on every machine: floating-point operations of matrix products, convolutions and
-attention, bytes read and written, and a fixed overhead an operation, as seconds of a reference core. How many
-examples an audit draws follows from it. The clock says what still fits.
+attention, bytes read and written, and a fixed overhead an operation, as seconds of a reference core; of an
+estimator outside of torch its calls and their rows. How many examples an audit draws follows from it. The
+clock says what still fits.
 """
 
 import math
@@ -12,11 +13,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from margin.auditing.subject.predictions import Predicting
 from margin.core.findings import Subject, has_loss
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, rows_of
@@ -30,6 +32,9 @@ BYTES = 5e9
 
 OVERHEAD = 4e-6
 """Seconds that it takes for an operation however small."""
+
+PREDICTED = (1e-3, 2e-5)
+"""Seconds that a call of an estimator outside of torch counts for, and each row of it: a forest's, about."""
 
 PROBE = 0.1
 """Counted seconds of a pass that are enough: a single example may take a tenth of many at once."""
@@ -185,13 +190,24 @@ def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passe
     def pack(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in weights:
             held[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
+        seconds = counter.seconds
+        alone = tensor.detach()  # the tensor itself would hold the graph that holds it, for ever
+        counter.seconds = seconds  # no operation of the model's
+        return alone
 
+    def predicted(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
+        counter.seconds += PREDICTED[0] + PREDICTED[1] * len(args[0])
+
+    estimators = [module for module in subject.model.modules() if isinstance(module, Predicting)]
+    handles = [module.register_forward_hook(predicted) for module in estimators]
     try:
         with counter, saved_tensors_hooks(pack, lambda tensor: tensor):
             counted, timed = _passes(subject, part, generator, lambda: counter.seconds, clock)
     except (RuntimeError, TypeError):  # its operations cannot be seen, as a script's; or the model is broken
         (timed,), counted = _passes(subject, part, generator, clock), Passes()
+    finally:
+        for handle in handles:
+            handle.remove()
     return Passes(*(max(seconds, OVERHEAD) for seconds in counted)), timed, sum(held.values())
 
 

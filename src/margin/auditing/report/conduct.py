@@ -13,6 +13,7 @@ from margin.auditing.report.evidence import (
     rounded,
 )
 from margin.auditing.report.performance import HALF, LINEAR, MEMORIZED, right, terms_of
+from margin.auditing.report.rivals import copied
 from margin.auditing.report.table import elements
 from margin.figures.digits import figures
 from margin.theory.dynamics.finished import last_stretch
@@ -116,6 +117,8 @@ def memorized(evidence: Evidence) -> list[Sentence]:
     gap = evidence.number(MEMORIZED, "gap")
     if training and held and gap:
         return [_compared(evidence, training, held, gap)]
+    if told := copied(evidence):
+        return told
     if loss_gap := evidence.number(GAP):
         return [_lost(evidence, loss_gap)]
     refusal = evidence.refusal(GAP)
@@ -155,6 +158,9 @@ def _lost(evidence: Evidence, gap: Number) -> Sentence:
     apart = ""
     if loss:
         apart = f": {difference(loss.value, loss)} against {rounded(loss.value - gap.value, 3)}"
+    if gap.below > 0 and gap.doubted:  # by a shift, of which another sentence speaks
+        text = f"The held-out loss exceeds the training loss by {gap.text}{apart}, of unlike examples."
+        return Sentence("memorized", "unknown", text, "", (GAP,))
     if gap.below > 0:
         half = loss is not None and gap.below > loss.value / 2
         level: Level = "bad" if half else "warn"

@@ -17,8 +17,9 @@ from margin.auditing.report.evidence import (
     rounded,
 )
 from margin.auditing.report.plots import examples
+from margin.auditing.report.rivals import band, beside_rivals
 from margin.auditing.subject.outputs import TERMS
-from margin.core.tasks import MULTILABEL
+from margin.core.tasks import CODES, CRITIC, DENSITY, MULTILABEL, PROBABILITY
 from margin.theory.prediction.failures import gravest, shown_count
 
 ACCURACY, RECALL, R2, RMSE = (
@@ -56,6 +57,9 @@ FAR_FROM_ONE = 1.2
 MOST_SHOWN = 4
 """Targets of one example that are written out beside what was answered."""
 
+WITHOUT_TARGETS = tuple(task.name for task in (CODES, DENSITY, PROBABILITY, CRITIC))
+"""Tasks that read no target, though the data may have one."""
+
 LABEL_ORDER = "theory/behavior.label_order"
 MEMORIZED, SHIFT = "theory/memorization.accuracy", "theory/evidence.shift"
 RANKED = "theory/ranking.auroc"
@@ -78,6 +82,8 @@ def right(evidence: Evidence) -> list[Sentence]:
         return [first] if first.todo == RENAMED else [*moved, first, *worse]
     if explained := evidence.number(R2):
         return [*_moved_inputs(evidence), _values(evidence, explained), *_linear(evidence)]
+    if beside := beside_rivals(evidence):
+        return [*_moved_inputs(evidence), *beside]
     if loss := evidence.number("theory/risk.loss"):
         text = f"The mean loss on {evidence.held_out} is {loss.text}; nothing simpler was compared with it."
         return [Sentence("right", "unknown", text, "", ("theory/risk.loss",))]
@@ -244,7 +250,7 @@ def probabilities(evidence: Evidence) -> list[Sentence]:
     name = ECE if evidence.numbers(ECE) else BINARY_ECE
     known = evidence.numbers(name)
     if not known:
-        return []
+        return band(evidence)
     error = max(known, key=lambda number: number.below)
     claims: tuple[str, ...] = (name,)
     temperature = evidence.number(TEMPERATURE, "temperature")
@@ -393,6 +399,11 @@ def _rows(evidence: Evidence) -> list[Sentence]:
     accuracy = evidence.number(ACCURACY)
     if hard is None or not len(hard) or (accuracy is not None and accuracy.value < HALF):
         return []
+    if evidence.audit.facts.get("task") in WITHOUT_TARGETS:
+        named = enumerated((f"{i:,}" for i in hard.index.tolist()), 3)
+        return [
+            Sentence("fails", "unknown", f"Of largest loss: rows {named}.", "Are they like the rest?", ())
+        ]
     what = "labels" if accuracy else "targets"
     todo = f"Are their {what} right?"
     shown = examples(hard, evidence.audit.class_names, evidence.audit.span)

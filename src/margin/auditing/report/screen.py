@@ -94,11 +94,15 @@ def plain(shown: "Screen | Audit", width: int = 100) -> str:
 
 
 def _fitting(blocks: "list[list[Text]]", said: list[Sentence], room: int) -> "tuple[list[Text], int]":
-    """The lines of the sentences that fit, in order, and how many are left out, never what is bad."""
+    """The lines of the sentences that fit, in order, and how many are left out.
+
+    That is never what is bad, nor the first that says whether it is right.
+    """
     needed = sum(map(len, blocks))
     kept = [True] * len(blocks)
+    first = next((i for i, sentence in enumerate(said) if sentence.question == "right"), -1)
     for i in reversed(range(len(blocks))):
-        if needed > room - (not all(kept)) and said[i].level != "bad":
+        if needed > room - (not all(kept)) and said[i].level != "bad" and i != first:
             kept[i], needed = False, needed - len(blocks[i])
     lines = [line for block, keep in zip(blocks, kept, strict=True) if keep for line in block]
     return lines, kept.count(False)

@@ -135,7 +135,7 @@ def _contradiction(found: Finding) -> str:
 def rests(evidence: Evidence) -> list[Sentence]:
     """What the numbers rest on: the data, how the model behaves, the count of examples, refuted premises."""
     seen = _looked_at(evidence)
-    return [*seen, *_refuted(evidence, " ".join(s.text for s in seen)), *_few(evidence)]
+    return [*seen, *_refuted(evidence, " ".join(s.text for s in seen).lower()), *_few(evidence)]
 
 
 def _looked_at(evidence: Evidence) -> list[Sentence]:
@@ -157,14 +157,15 @@ def _refuted(evidence: Evidence, said: str) -> list[Sentence]:
 
     Args:
         evidence: The findings.
-        said: What is said already: a refutation in the same words is said again only of the accuracy.
+        said: What is said already, in small letters: a refutation in the same words is said again only of
+            the accuracy.
     """
     refuted: dict[str, list[str]] = {}
     for name, found in evidence.audit.findings.items():
         for p in found.premises:
             if p.status == "refuted":
                 known = f"that {p.text} is refuted" + (f" ({p.evidence})" if p.evidence else "")
-                if not (p.evidence and p.evidence in said) or name in (ACCURACY, R2):
+                if not (p.evidence and p.evidence.lower() in said) or name in (ACCURACY, R2):
                     refuted.setdefault(known, []).append(name)
     ranked = sorted(refuted.items(), key=lambda item: -len(item[1]))
     return [

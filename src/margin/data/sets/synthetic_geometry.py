@@ -1,4 +1,7 @@
-"""Sets whose answer is known by construction: solids whose points say of which they are, sums of digits."""
+"""Data whose answer is known by construction: solids whose points say of which they are, sums of digits.
+
+And thin lines in noise, whose pixels say whether they are of one.
+"""
 
 import math
 from typing import Literal
@@ -7,7 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from margin.data.assembly import cut
 from margin.data.examples import Data
+from margin.data.formats.images.mask_files import ClassTable
+from margin.data.formats.images.mask_pairs import Pairs, Reading
+from margin.data.formats.images.masks import look_at, mask_data
 from margin.data.formats.points.sets import RawSets, Sets, set_data
 from margin.data.options import option_groups
 from margin.data.splits import Split
@@ -72,6 +79,60 @@ def solids(
         encoding={"truth": "the solid on whose surface the point lies"},
     )
     return set_data(raw, split)
+
+
+@option_groups()
+def thin_lines(
+    *,
+    examples: int = 100,
+    size: int = 32,
+    lines: int = 4,
+    contrast: float = 60.0,
+    noise: float = 25.0,
+    seed: int = 0,
+    split: Split = Split(),
+) -> Data:
+    """Gray images of thin straight lines in noise; the class of a pixel says whether it is of one.
+
+    A line passes through a uniform point in a uniform direction; its pixels lie within 0.7 of it.
+
+    Args:
+        examples: Number of images, at least 3.
+        size: Height and width, at least 1.
+        lines: Lines of each image.
+        contrast: Levels by which a line is lighter than the ground, which has 100 of 255.
+        noise: Standard deviation of Gaussian noise on each pixel, in levels.
+        seed: Seed of the images.
+        split: Test and validation part, seed.
+
+    Returns:
+        Images (N, 1, size, size) of whole levels in [0, 255] with a class for each pixel.
+
+    Raises:
+        ValueError: A number is too small.
+    """
+    if examples < 3 or min(size, lines) < 1 or noise < 0:
+        raise ValueError(
+            "thin lines need at least 3 examples, a size and lines of at least 1, and noise of at least 0: "
+            f"got examples={examples}, size={size}, lines={lines}, noise={noise}"
+        )
+    pairs = []
+    for k in range(examples):
+        generator = Generator().manual_seed(mix(seed, 23, k))
+        angle = math.pi * torch.rand(lines, 1, 1, generator=generator)
+        row, column = (size * torch.rand(lines, 1, 1, generator=generator) for _ in range(2))
+        places = torch.arange(size) + 0.5
+        away = (places[:, None] - row) * angle.cos() + (places - column) * angle.sin()
+        labels = (away.abs() < 0.7).any(0)
+        levels = 100 + contrast * labels + noise * torch.randn(size, size, generator=generator)
+        pairs.append((levels.round().clamp(0, 255).to(torch.uint8)[None], labels.to(torch.uint8)))
+    reading = Reading(ClassTable(((0,), (1,)), ("ground", "line")), 1)
+    parts, record = cut("thin lines", pairs, "none", split)
+    looked = {
+        part: look_at(Pairs((), reading, tuple(pairs[i] for i in index.tolist()), (size, size)))
+        for part, index in parts.items()
+    }
+    return mask_data("thin lines", looked, record)
 
 
 def union_of_solids(

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import torch
 from jaxtyping import Int
 from torch import Generator, Tensor
 
 from margin.core.catalog import nearest
 from margin.core.types import Batch, Examples
-from margin.data.transforms.images import Cutout, Flip, Resample, Translate
+from margin.data.transforms.images import Cutout, Flip, Moving, Resample, Translate
 from margin.data.transforms.noise import Gain, Noise
 from margin.data.transforms.points import Move, Thin, Turn
 from margin.data.transforms.sequences import TimeMask, TimeShift
@@ -222,16 +223,41 @@ class Augmented:
         """The examples at ``index``, changed; what is drawn is drawn from ``generator``."""
         batch = self.examples.take(index, generator)
         first, *rest = batch.inputs
+        maps = maps_of(batch)
         for transform in self.transforms:
+            same = generator.get_state()
             first = transform(first, generator)
-        return batch._replace(inputs=(first, *rest))
+            if maps is not None and isinstance(transform, Moving):
+                maps = transform.of_maps()(maps, Generator(generator.device).set_state(same))
+        batch = batch._replace(inputs=(first, *rest))
+        return batch if maps is None else with_maps(batch, maps)
+
+
+def maps_of(batch: Batch) -> Tensor | None:
+    """The classes of the pixels of images and what each weighs, as maps; None where a target is no map."""
+    x, y, weight = batch.inputs[0], batch.targets, batch.weight
+    if y is None or x.ndim != 4 or y.shape[1:] != x.shape[2:] or y.is_floating_point():
+        return None
+    weight = (
+        x.new_ones(len(x), 1, 1) if weight is None else weight.reshape(len(x), *(weight.shape[1:] or (1, 1)))
+    )
+    return torch.stack(torch.broadcast_tensors(y.to(x), weight.to(x)), 1)
+
+
+def with_maps(batch: Batch, maps: Tensor) -> Batch:
+    """The batch with the targets and weights of maps; where all weigh 1, it has none, as before."""
+    weight = maps[:, 1]
+    plain = batch.weight is None and bool((weight == 1).all())
+    targets = maps[:, 0].round().to(torch.int64)
+    return batch._replace(targets=targets, weight=None if plain else weight)
 
 
 def augmented(examples: Examples, transforms: Sequence[Transform]) -> Examples:
     """The same examples, as many, the first input of each changed by every transform when it is taken.
 
-    Targets, weights and further inputs stay as they are. What a transform draws is a function of the
-    generator alone.
+    Further inputs stay as they are, and so do targets, but for a class at each pixel: where a transform moves
+    an image, its mask moves with it, and what comes in from outside counts for nothing. What a transform
+    draws is a function of the generator alone.
 
     Args:
         examples: In the user's units.

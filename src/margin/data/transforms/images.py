@@ -5,8 +5,9 @@ own; the image itself is among the outcomes. Types are kept; integers are rounde
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,15 @@ Border = Literal["edge", "background", "cyclic"]
 """What comes in from outside: the nearest pixel, the background, or what left on the other side."""
 
 Images = Shaped[Tensor, "batch channels height width"]
+
+
+@runtime_checkable
+class Moving(Protocol):
+    """A change that moves pixels: a mask must move with its image."""
+
+    def of_maps(self) -> Callable[[Tensor, Generator], Tensor]:
+        """The same for maps of labels and weights: no two are mixed, and 0 comes in from outside."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,10 @@ class Translate:
     reach: int
     border: Border
     background: float = 0.0
+
+    def of_maps(self) -> "Translate":
+        """See :class:`Moving`."""
+        return replace(self, background=0.0)
 
     def __call__(self, x: Images, generator: Generator) -> Images:
         """Each image with a draw of its own."""
@@ -90,6 +104,10 @@ def _padded(x: Images, reach: tuple[int, int], border: Border, value: float) -> 
 class Flip:
     """The mirror image, left and right exchanged, with probability 1/2."""
 
+    def of_maps(self) -> "Flip":
+        """See :class:`Moving`."""
+        return self
+
     def __call__(self, x: Images, generator: Generator) -> Images:
         """Each image with a draw of its own."""
         mirrored = torch.rand(len(x), generator=generator, device=generator.device).to(x.device) < 0.5
@@ -98,17 +116,23 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Resample:
-    """Rotation about the center by a uniform angle and magnification by a uniform factor, bilinear.
+    """Rotation about the center by a uniform angle and magnification by a uniform factor.
 
     Args:
         degrees: Largest angle, to either side.
         zoom: Largest relative change of size, in [0, 1).
         background: The value of what comes in from outside.
+        mode: How a value between pixels is found.
     """
 
     degrees: float = 0.0
     zoom: float = 0.0
     background: float = 0.0
+    mode: Literal["bilinear", "nearest"] = "bilinear"
+
+    def of_maps(self) -> "Resample":
+        """See :class:`Moving`."""
+        return replace(self, background=0.0, mode="nearest")
 
     def __call__(self, x: Images, generator: Generator) -> Images:
         """Each image with a draw of its own."""
@@ -117,17 +141,24 @@ class Resample:
         factor = 1.0 + 0 * angle
         if self.zoom:
             factor = uniform(len(x), 1 - self.zoom, 1 + self.zoom, x, generator)
-        return resampled(x, angle, factor, self.background)
+        return resampled(x, angle, factor, self.background, self.mode)
 
 
-def resampled(x: Images, angle: Tensor, factor: Tensor, background: float = 0.0) -> Images:
-    """Each image turned counterclockwise by its own angle and magnified by its own factor, bilinear.
+def resampled(
+    x: Images,
+    angle: Tensor,
+    factor: Tensor,
+    background: float = 0.0,
+    mode: Literal["bilinear", "nearest"] = "bilinear",
+) -> Images:
+    """Each image turned counterclockwise by its own angle and magnified by its own factor.
 
     Args:
         x: Images.
         angle: In radians.
         factor: > 0; 2 shows everything twice as large.
         background: The value of what comes in from outside.
+        mode: How a value between pixels is found.
     """
     height, width = x.shape[2:]
     cos, sin = angle.cos() / factor, angle.sin() / factor
@@ -138,7 +169,7 @@ def resampled(x: Images, angle: Tensor, factor: Tensor, background: float = 0.0)
         torch.stack((sin * width / height, cos, zero), 1),
     )
     grid = F.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
-    moved = F.grid_sample(real_of(x) - background, grid, align_corners=False)
+    moved = F.grid_sample(real_of(x) - background, grid, mode=mode, align_corners=False)
     return like(x, moved + background)
 
 

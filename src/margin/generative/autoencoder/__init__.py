@@ -1,6 +1,6 @@
 """Codes and what is restored from them, variational ones too."""
 
-from margin.core.catalog import Claim, Cost, Entry, Need, Part
+from margin.core.catalog import TRAINING, TWO_EXAMPLES, Claim, Cost, Entry, Need, Part
 from margin.generative import UNDECAYED
 
 VAE = Need("a variational autoencoder", model="margin.generative.autoencoder.vae:VAE")
@@ -95,6 +95,11 @@ CLAIMS: tuple[Claim, ...] = (
         "Reconstruction error: which share of the variance is lost in the code, compared with PCA?",
         "Hinton and Salakhutdinov 2006, Figure 2; Eckart and Young 1936, Section 3", needs=(RESTORES,),
         cost=Cost(passes=2, limit=1000), covers=("ae.autoencoder",), figure=".figures:reconstructions"),
+    Claim("generative/codes.baselines", ".baselines:baselines", ".baselines:demo",
+        "Baselines: how much of the error of PCA of the same width, and of a constant, does it take away?",
+        "Hinton and Salakhutdinov 2006, Figure 2; Eckart and Young 1936, Section 3",
+        needs=(RESTORES, TRAINING, TWO_EXAMPLES), cost=Cost(passes=3, limit=1000, beside=1e-6),
+        covers=("ae.autoencoder",), question="right"),
     Claim("generative/codes.traversal", ".claims:traversal", ".claims:bent_demo",
         "Latent traversal: how far does each coordinate of the code move the decoded input?",
         "Kingma and Welling 2014, Figure 4; Higgins et al. 2017, Figure 1", needs=(CODER,),

@@ -74,7 +74,7 @@ CLAIMS: tuple[Claim, ...] = (
                  "margin.generative.flow.claims:is_density", of="model"), TRAINING,
             Need("at most 1,000 features, and more training rows than features",
                  "margin.generative.flow.claims:is_narrow")),
-        cost=Cost(passes=2, part="train"), covers=("flow.realnvp",)),
+        cost=Cost(passes=2, part="train"), covers=("flow.realnvp",), question="right"),
     Claim("generative/made.causality", ".claims:causality", ".claims:bits_demo",
         "Does no output of a masked network see its own number or a later one?",
         "Germain, Gregor, Murray and Larochelle 2015, Section 3, Equations 10 to 14",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from margin.core.findings import Finding, Premise, Subject
+from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import DENSITY, PROBABILITY
 from margin.core.types import Batch
 from margin.engine.evaluation import capture, drawn_rows, eval_mode, in_double, sample_examples
@@ -18,6 +18,7 @@ from margin.generative.flow.made import MADE, GaussianMADE
 from margin.generative.flow.objectives import negative_log_probability
 from margin.generative.flow.realnvp import neural_spline_flow, realnvp
 from margin.nn.preprocessed import Preprocessed, core_of, features_of
+from margin.theory.prediction.held_out import independent_draws, unanswered
 from margin.theory.prediction.risk import clopper_pearson
 
 EXAMPLES = 1024
@@ -309,6 +310,9 @@ def gain(subject: Subject) -> Finding:
 
     Args:
         subject: A density whose training examples are known.
+
+    Raises:
+        NotAsked: The training examples lie in a plane of fewer dimensions, as images with a blank border do.
     """
     core = core_of(subject.model)
     with eval_mode(subject.model), torch.no_grad():
@@ -316,11 +320,10 @@ def gain(subject: Subject) -> Finding:
         ours, of_train = core.log_prob(test).double(), core.log_prob(train).double().mean()
         centered = train.double() - train.double().mean(0)
         factor, info = torch.linalg.cholesky_ex(centered.T @ centered / len(train))
-        failure = "the covariance of the training examples is singular" if int(info) else ""
-        theirs = torch.full_like(ours, math.nan)
-        if not failure:
-            gaussian = torch.distributions.MultivariateNormal(train.double().mean(0), scale_tril=factor)
-            theirs = gaussian.log_prob(test.double())
+        if int(info):
+            raise NotAsked("the covariance of the training examples is singular: no Gaussian has a density")
+        gaussian = torch.distributions.MultivariateNormal(train.double().mean(0), scale_tril=factor)
+        theirs = gaussian.log_prob(test.double())
     each = ours - theirs
     return Finding(
         statement=f"The mean log-density of {len(test):,} held-out examples, {float(ours.mean()):.4g} nats "
@@ -331,7 +334,8 @@ def gain(subject: Subject) -> Finding:
         kind="estimate",
         unit="nats",
         range=(-math.inf, math.inf),
-        failure=failure,
+        premises=(independent_draws(subject),),
+        failure=unanswered(each, "a log-density"),
     )
 
 

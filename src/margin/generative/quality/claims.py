@@ -32,6 +32,7 @@ from margin.math.two_samples.distances import distances
 from margin.math.two_samples.mmd import squared_mmd
 from margin.math.two_samples.precision_recall import Overlap, expected_coverage, overlap, overlap_stderr
 from margin.math.two_samples.sliced_wasserstein import sliced_wasserstein
+from margin.theory.prediction.differences import PRINTED_LEVEL
 from margin.theory.prediction.risk import clopper_pearson
 
 LEVEL = 1 - 1e-4
@@ -131,10 +132,12 @@ def two_sample(subject: Subject) -> Finding:
     Args:
         subject: Its model can be sampled.
     """
-    found, value, low, high, said = compared(subject), NAN, NAN, NAN, ""
+    found, value, wide, printed, said = compared(subject), NAN, (NAN, NAN), (NAN, NAN), ""
     if not found.failure:
         name, told = best_classifier(found.scaled(found.samples), found.scaled(found.test))
-        value, low, high = (_number(max(0.0, 2 * a - 1)) for a in (told.accuracy, told.low, told.high))
+        both = told, told.at(1 - (1 - PRINTED_LEVEL) / len(CLASSIFIERS))
+        value = _number(max(0.0, 2 * told.accuracy - 1))
+        wide, printed = (tuple(_number(max(0.0, 2 * a - 1)) for a in (x.low, x.high)) for x in both)
         said = (
             f" with accuracy {told.accuracy:.3f} in [{told.low:.3f}, {told.high:.3f}], .5 is chance: {name}"
         )
@@ -142,7 +145,8 @@ def two_sample(subject: Subject) -> Finding:
         statement=f"A classifier tells {len(found.samples):,} samples from as many held-out examples{said}. "
         "The total variation between generator and data is at least 2 accuracy - 1.",
         value=value,
-        interval=(low, high),
+        interval=wide,
+        printed=printed,
         kind="lower",
         range=(0.0, 1.0),
         failure=found.failure,
@@ -213,13 +217,18 @@ def memorization(subject: Subject) -> Finding:
     Args:
         subject: Its model can be sampled; its training examples are known.
     """
-    found, value, low, high, said = compared(subject), NAN, NAN, NAN, ""
+    found, value, wide, printed, said = compared(subject), NAN, (NAN, NAN), (NAN, NAN), ""
     curves: dict[str, Tensor] = {}
     if not found.failure:
         train = found.scaled(found.train)
         samples, held = (nearest(found.scaled(x), train, count=2) for x in (found.samples, found.test))
-        answer = copying(samples.distance[:, 0], held.distance[:, 0], level=LEVEL)
-        value, low, high = (_number(x) for x in (answer.farther, answer.low, answer.high))
+        both = [
+            copying(samples.distance[:, 0], held.distance[:, 0], level=level)
+            for level in (LEVEL, PRINTED_LEVEL)
+        ]
+        answer = both[0]
+        value = _number(answer.farther)
+        wide, printed = ((_number(x.low), _number(x.high)) for x in both)
         said = (
             f" z = {answer.z:.2f}, p = {answer.p_value:.3g} against new draws of the data's law; "
             f"{memorized(samples):.1%} of the samples are 3 times nearer to one training row than to any "
@@ -234,7 +243,8 @@ def memorization(subject: Subject) -> Finding:
         f"{len(found.train):,} training rows than a held-out example is: 1/2 for new draws of the data's "
         f"law, less where training rows are copied, more where samples are far from all data.{said}",
         value=value,
-        interval=(low, high),
+        interval=wide,
+        printed=printed,
         kind="estimate",
         range=(0.0, 1.0),
         premises=(

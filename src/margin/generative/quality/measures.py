@@ -9,6 +9,7 @@
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -31,12 +32,20 @@ class TwoSampleAccuracy(NamedTuple):
         low: Lower confidence limit of the mean accuracy of the classifiers that were trained.
         high: Upper limit.
         stderr: Binomial standard error of the accuracy, for comparisons of large samples.
+        hits: How many each fold's classifier names rightly.
+        sizes: Of how many.
     """
 
     accuracy: float
     low: float
     high: float
     stderr: float
+    hits: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+    def at(self, level: float) -> "TwoSampleAccuracy":
+        """The same with the limits of another level."""
+        return _pooled(self.hits, self.sizes, level)
 
     @property
     def total_variation(self) -> float:
@@ -101,7 +110,7 @@ def classifier_two_sample(
     return _pooled(hits, [len(part) for part in parts], level)
 
 
-def _pooled(hits: list[int], sizes: list[int], level: float) -> TwoSampleAccuracy:
+def _pooled(hits: Sequence[int], sizes: Sequence[int], level: float) -> TwoSampleAccuracy:
     total = sum(sizes)
     each = 1 - (1 - level) / len(hits)
     ends = [clopper_pearson(k, size, level=each) for k, size in zip(hits, sizes, strict=True)]
@@ -109,7 +118,8 @@ def _pooled(hits: list[int], sizes: list[int], level: float) -> TwoSampleAccurac
         sum(end[side] * size for end, size in zip(ends, sizes, strict=True)) / total for side in (0, 1)
     )
     accuracy = sum(hits) / total
-    return TwoSampleAccuracy(accuracy, low, high, (accuracy * (1 - accuracy) / total) ** 0.5)
+    stderr = (accuracy * (1 - accuracy) / total) ** 0.5
+    return TwoSampleAccuracy(accuracy, low, high, stderr, tuple(hits), tuple(sizes))
 
 
 def _answers(

@@ -55,7 +55,7 @@ class ResidualBlock(nn.Module):
     Args:
         fan_in: Maps of x.
         fan_out: Maps of y.
-        embedding: Length of e, which comes with sigma already applied.
+        embedding: Length of e, which comes with sigma already applied; 0: no time is read, P e = 0.
         groups: Groups of the normalizations; it must divide both numbers of maps.
 
     Reference:
@@ -66,14 +66,16 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.norm1 = nn.GroupNorm(groups, fan_in)
         self.conv1 = nn.Conv2d(fan_in, fan_out, 3, padding=1)
-        self.time = nn.Linear(embedding, fan_out)
+        self.time = nn.Linear(embedding, fan_out) if embedding else None
         self.norm2 = nn.GroupNorm(groups, fan_out)
         self.conv2 = faint(nn.Conv2d(fan_out, fan_out, 3, padding=1))
         self.shortcut = nn.Identity() if fan_in == fan_out else nn.Conv2d(fan_in, fan_out, 1)
 
-    def forward(self, x: Maps, e: Embedding) -> Float[Tensor, "batch outputs height width"]:
+    def forward(self, x: Maps, e: Embedding | None = None) -> Float[Tensor, "batch outputs height width"]:
         """The maps after the block."""
-        h = self.conv1(F.silu(self.norm1(x))) + self.time(e)[:, :, None, None]
+        h = self.conv1(F.silu(self.norm1(x)))
+        if self.time is not None:
+            h = h + self.time(e)[:, :, None, None]
         return self.shortcut(x) + self.conv2(F.silu(self.norm2(h)))
 
 
@@ -167,6 +169,18 @@ def faint(layer: Layer) -> Layer:
     for parameter in layer.parameters():
         nn.init.zeros_(parameter) if parameter.ndim == 1 else parameter.data.mul_(FAINT)
     return layer
+
+
+def surrounded(x: Maps, factor: int) -> tuple[Float[Tensor, "batch channels rows columns"], slice, slice]:
+    """Maps with zeros around them up to the next multiple of ``factor``, and their rows and columns therein.
+
+    The odd pixel is below and right.
+    """
+    height, width = x.shape[2:]
+    below, right = -height % factor, -width % factor
+    top, leading = below // 2, right // 2
+    padded = F.pad(x, (leading, right - leading, top, below - top))
+    return padded, slice(top, top + height), slice(leading, leading + width)
 
 
 def time_features(t: Float[Tensor, " batch"], width: int) -> Float[Tensor, "batch width"]:
@@ -296,10 +310,8 @@ class UNet(nn.Module):
             ValueError: A label is lacking, or given to a network without classes.
         """
         e = self.embed(t, label)
-        height, width = x.shape[2:]
-        below, right = -height % self.factor, -width % self.factor
-        top, leading = below // 2, right // 2
-        h = self.stem(F.pad(x, (leading, right - leading, top, below - top)))
+        padded, rows, columns = surrounded(x, self.factor)
+        h = self.stem(padded)
         left = [h]
         for layer in self.down:
             h = layer(h, e)
@@ -308,7 +320,7 @@ class UNet(nn.Module):
         h = after(attention(before(h, e)), e)
         for layer in self.up:
             h = layer(h) if isinstance(layer, Double) else layer(torch.cat((h, left.pop()), 1), e)
-        return self.head(F.silu(self.norm(h)))[:, :, top : top + height, leading : leading + width]
+        return self.head(F.silu(self.norm(h)))[:, :, rows, columns]
 
 
 def way_down(

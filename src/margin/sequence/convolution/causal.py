@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.nn.recurrence import Lengths, Recurrence, Sequences, State, Steps, without_padding
+from margin.nn.windows import Window, receptive_field
 
 
 def causal_conv1d(
@@ -95,12 +96,17 @@ class CausalConv1d(Recurrence):
     @property
     def reach(self) -> int:
         """(k-1) d: how many steps before its own an output reads."""
-        return (self.kernel - 1) * self.dilation
+        return self.window.span - 1
 
     @property
     def receptive_field(self) -> int:
         """1 + (k-1) d: from the oldest step that an output reads to its own, both counted."""
-        return 1 + self.reach
+        return self.window.span
+
+    @property
+    def window(self) -> Window:
+        """The steps that an output reads, as a window over time."""
+        return Window(self.kernel, dilation=self.dilation)
 
     def initial(self, x: Tensor) -> State:
         """The inputs before the first step: zeros."""
@@ -149,7 +155,7 @@ class ConvolutionStack(Recurrence, ABC):
     @property
     def receptive_field(self) -> int:
         """1 + the sum of all (k-1) d: from the oldest step that an output reads to its own, both counted."""
-        return 1 + sum(convolution.reach for convolution in self.convolutions)
+        return receptive_field(convolution.window for convolution in self.convolutions)
 
     def initial(self, x: Tensor) -> State:
         """Zeros for the inputs that each convolution reads before the first step."""

@@ -83,12 +83,13 @@ PARTS: tuple[Part, ...] = (
 CLAIMS: tuple[Claim, ...] = (
     Claim("sequence/forecast.coverage", ".claims:coverage", ".claims:demo",
         "Does what followed lie between the quantiles .1 and .9 as often as they promise?",
-        "Koenker and Bassett 1978, Theorem 3.4", needs=(QUANTILE_FORECAST,), figure=".figures:fan"),
+        "Koenker and Bassett 1978, Theorem 3.4", needs=(QUANTILE_FORECAST,), figure=".figures:fan",
+        question="probabilities"),
     Claim("sequence/forecast.errors", ".claims:errors", ".claims:demo",
         "Mean absolute error of each column by steps ahead, beside the naive forecasts",
         "Hyndman and Athanasopoulos 2021, Sections 5.2 and 5.8", needs=(FORECAST,), question="right"),
     Claim("sequence/forecast.skill", ".claims:forecast_skill", ".claims:demo",
-        "How much of the squared error of the forecast of no change does this one save?",
-        "Murphy 1988, Equation 4", needs=(FORECAST,), figure=".figures:skill"),
+        "Naive baselines: how much of the squared error of the last value, or a season ago, does it save?",
+        "Murphy 1988, Equation 4", needs=(FORECAST,), figure=".figures:skill", question="right"),
 )
 # fmt: on

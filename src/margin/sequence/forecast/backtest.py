@@ -19,13 +19,10 @@ from margin.data.files.writing import whole_file
 from margin.data.formats.series.sources import Windows
 from margin.engine.evaluation import eval_mode
 from margin.sequence.forecast.baselines import repeated
+from margin.theory.prediction.held_out import FEWEST_BLOCKS, MOST_BLOCKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-MOST_BLOCKS = 20
-FEWEST_BLOCKS = 4
-"""With fewer blocks their spread says next to nothing of the mean's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,12 +161,16 @@ def block_interval(
     Reference:
         Conway 1963, Section 5 (batch means); Law 2015, Section 9.5.3.
     """
+    means = block_means(values, blocks_of(len(values), horizon))
+    half = student(len(means), error) * means.std(0) / math.sqrt(len(means))
+    return means.mean(0) - half, means.mean(0) + half
+
+
+def student(blocks: int, error: float) -> float:
+    """Student's t of an interval over so many blocks that misses with probability ``error``."""
     from scipy.special import stdtrit
 
-    means = block_means(values, blocks_of(len(values), horizon))
-    count = len(means)
-    half = float(stdtrit(count - 1, 1 - error / 2)) * means.std(0) / math.sqrt(count)
-    return means.mean(0) - half, means.mean(0) + half
+    return float(stdtrit(blocks - 1, 1 - error / 2))
 
 
 def neighbor_correlation(values: Float[Tensor, " origins"], horizon: int) -> float:

@@ -11,7 +11,13 @@ from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
 from margin.nn.preprocessed import core_of
-from margin.sequence.forecast.backtest import block_interval, blocks_of, neighbor_correlation, skill
+from margin.sequence.forecast.backtest import (
+    block_interval,
+    blocks_of,
+    neighbor_correlation,
+    skill,
+    student,
+)
 from margin.sequence.forecast.baselines import repeated
 
 PROMISED = LEVELS[-1] - LEVELS[0]
@@ -19,6 +25,8 @@ PROMISED = LEVELS[-1] - LEVELS[0]
 
 ROOM = 0.05
 """How far a coverage may be from the promised one and still be called it."""
+
+LAST_VALUE = "last value"
 
 MISSES = 6.3e-5
 """Probability that an interval misses: that of four standard errors."""
@@ -77,10 +85,12 @@ def coverage(subject: Subject) -> Finding:
     whole = not bool(outputs.isnan().any())
     inside = inside if whole else torch.full_like(inside, math.nan)
     horizon, each = truth.shape[1], inside.mean((1, 2))
-    interval, failure, premises = None, "", [_same_law(), _best_quantiles()]
+    interval, printed, failure, premises = None, None, "", [_same_law(), _best_quantiles()]
     try:
-        low, high = block_interval(each, horizon, error=MISSES)
-        interval = low.clamp(0, 1), high.clamp(0, 1)
+        interval, printed = (
+            torch.stack(block_interval(each, horizon, error=miss)).clamp(0, 1).unbind()
+            for miss in (MISSES, 0.05)
+        )
         premises.append(_independent(each, horizon))
     except ArithmeticError as error:
         failure = str(error)
@@ -91,6 +101,7 @@ def coverage(subject: Subject) -> Finding:
         range=(0.0, 1.0),
         kind="estimate",
         interval=interval,
+        printed=printed,
         equals=PROMISED,
         scope="limit",
         tolerance=ROOM,
@@ -128,44 +139,64 @@ def _fan(outputs: Tensor, truth: Tensor, context: Tensor) -> dict[str, Tensor]:
 
 
 def forecast_skill(subject: Subject) -> Finding:
-    """How much of the squared error of the forecast of no change is saved: 1 - error / its error.
+    """How much of the squared error of a naive forecast is saved: 1 - error / its error.
 
-    Of quantiles the median is judged. Each target counts alike, whatever its unit.
+    The naive ones are the last value, and where the times of the data say the season and a context has one,
+    the value of a season ago. The errors are of the same targets, so the interval is that of the ratio:
+    Student's, over blocks of neighboring origins. Of quantiles the median is judged. Each column counts
+    alike, whatever its unit.
 
     Args:
         subject: A forecast, its held-out windows in order of time, one row apart.
     """
     outputs, truth, context = _asked(subject)
-    middle = outputs if outputs.ndim == truth.ndim else outputs[..., LEVELS.index(0.5)]
-    error = (middle - truth).square()
-    base = (repeated(context, truth.shape[1], 1) - truth).square()
-    value, stderr, failure = math.nan, None, ""
+    horizon, (_, season) = truth.shape[1], _named(subject, truth.shape[2])
+    error = (_middle(outputs, truth) - truth).square()
+    base = {name: (x - truth).square() for name, x in _naive(context, horizon, season).items()}
+    found, failure = torch.full((3, len(base)), math.nan, dtype=torch.float64), ""
     premises: tuple[Premise, ...] = ()
     try:
-        value, spread = skill(error.mean(1), base.mean(1), truth.shape[1])
-        stderr = torch.tensor(spread, dtype=torch.float64)
-        premises = (_independent((error.mean(1) / base.mean((0, 1))).mean(1), truth.shape[1]),)
+        known = [skill(error.mean(1), each.mean(1), horizon) for each in base.values()]
+        value, spread = torch.tensor(known, dtype=torch.float64).T
+        k = blocks_of(len(truth), horizon)
+        found = torch.stack((value, *(student(k, miss) * spread for miss in (MISSES, 0.05))))
+        last = base[LAST_VALUE].mean((0, 1))
+        premises = (_independent((error.mean(1) / last).mean(1), horizon),)
     except ArithmeticError as problem:
         failure = str(problem)
     # Of quantiles the coverage shows a forecast
     drawn = _fan(outputs, truth, context) if outputs.ndim == truth.ndim else {}
-    unit = base.mean((0, 1)).clamp(min=torch.finfo(torch.float64).tiny)
+    unit = base[LAST_VALUE].mean((0, 1)).clamp(min=torch.finfo(torch.float64).tiny)
+    value, wide, narrow = found
     return Finding(
-        statement=f"Of the squared error of the forecast of no change, over {len(truth):,} origins and "
-        f"{truth.shape[1]} steps ahead, this forecast saves this share.",
-        value=torch.tensor(value, dtype=torch.float64),
+        statement=f"Of the squared error of naive forecasts, over {len(truth):,} origins and {horizon} "
+        "steps ahead, this forecast saves this share.",
+        value=value,
         range=(-math.inf, 1.0),
         kind="estimate",
-        stderr=stderr,
+        interval=(value - wide, value + wide),
+        printed=(value - narrow, value + narrow),
+        labels=tuple(base),
         premises=premises,
         failure=failure,
-        curves={
-            "steps ahead": torch.arange(1, truth.shape[1] + 1),
-            "this forecast": (error.mean(0) / unit).mean(1).sqrt(),
-            "last value": (base.mean(0) / unit).mean(1).sqrt(),
+        curves={"steps ahead": torch.arange(1, horizon + 1)}
+        | {
+            name: (each.mean(0) / unit).mean(1).sqrt()
+            for name, each in {"this forecast": error, **base}.items()
         }
         | drawn,
     )
+
+
+def _middle(outputs: Tensor, truth: Tensor) -> Tensor:
+    """The forecast: of quantiles the median."""
+    return outputs if outputs.ndim == truth.ndim else outputs[..., LEVELS.index(0.5)]
+
+
+def _naive(context: Tensor, horizon: int, season: int) -> dict[str, Tensor]:
+    """The forecasts that need no model, by name: the last value, and that of a season ago if one is known."""
+    lags = {LAST_VALUE: 1} | ({f"{season} rows ago": season} if 1 < season <= context.shape[1] else {})
+    return {name: repeated(context, horizon, lag) for name, lag in lags.items()}
 
 
 def _named(subject: Subject, count: int) -> tuple[list[str], int]:
@@ -186,21 +217,19 @@ def errors(subject: Subject) -> Finding:
         subject: A forecast, its held-out windows in order of time.
     """
     outputs, truth, context = _asked(subject)
-    middle = outputs if outputs.ndim == truth.ndim else outputs[..., LEVELS.index(0.5)]
     horizon, (names, season) = truth.shape[1], _named(subject, truth.shape[2])
-    off = {"this forecast": (middle - truth).abs()}
-    off["last value"] = (repeated(context, horizon, 1) - truth).abs()
-    if 1 < season <= context.shape[1]:
-        off[f"{season} rows ago"] = (repeated(context, horizon, season) - truth).abs()
+    off = {"this forecast": (_middle(outputs, truth) - truth).abs()}
+    off |= {name: (x - truth).abs() for name, x in _naive(context, horizon, season).items()}
     mean = {name: error.mean((0, 1)).tolist() for name, error in off.items()}
     said = [
         f"{column} {mean['this forecast'][k]:.4g} ({', '.join(f'{n} {mean[n][k]:.4g}' for n in [*mean][1:])})"
         for k, column in enumerate(names)
     ]
-    interval, failure = None, ""
+    interval, printed, failure = None, None, ""
     try:
-        low, high = block_interval(off["this forecast"].mean(1), horizon, error=MISSES)
-        interval = low.clamp(min=0), high
+        interval, printed = (
+            block_interval(off["this forecast"].mean(1), horizon, error=miss) for miss in (MISSES, 0.05)
+        )
     except ArithmeticError as problem:
         failure = str(problem)
     return Finding(
@@ -210,6 +239,8 @@ def errors(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         kind="estimate",
         interval=interval,
+        printed=printed,
+        labels=tuple(names),
         failure=failure,
         curves={"steps ahead": torch.arange(1, horizon + 1)}
         | {

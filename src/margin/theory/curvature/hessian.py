@@ -132,6 +132,7 @@ class RiskHessian:
         for gradient, count in self._gradients():
             total += self._product(gradient, direction).to(v)
             weight += count.double().cpu()
+            del gradient  # one graph at a time: the next is made before this name is bound again
         total /= float(weight)
         if self.known is not None:
             self.known.finite = self.finite
@@ -159,6 +160,7 @@ class RiskHessian:
             weight += count.double().cpu()
             if gradient:
                 total += torch.cat([part.detach().reshape(-1).to(total) for part in gradient])
+            del gradient
         if self.known is not None:
             self.known.finite = self.finite
             self.known.gradient = total, float(weight)
@@ -274,7 +276,7 @@ def graph_bytes(model: nn.Module, batch: Batch, objective: Objective) -> int:
     def pack(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in own:
             held[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
+        return tensor.detach()  # the tensor itself would hold the graph that holds it, for ever
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         values = objective(model, batch, Generator().manual_seed(0))

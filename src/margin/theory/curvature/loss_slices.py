@@ -55,18 +55,25 @@ def losses_at(
         directions: One number for each moved parameter, in their order.
     """
     moved = copied(model)
-    # by the model's own: the copy of a scripted one requires no gradient where none is recorded
-    pairs = zip(moved.parameters(), model.parameters(), strict=True)
-    parameters = [p for p, own in pairs if own.requires_grad]
-    centers = [p.clone() for p in parameters]
-    sizes = [p.numel() for p in parameters]
+    pairs = _with_centers(moved, model)
+    sizes = [p.numel() for p, _ in pairs]
     losses = []
     for move in moves:
         offset = move.to(directions) @ directions
-        for p, center, part in zip(parameters, centers, offset.split(sizes), strict=True):
+        for (p, center), part in zip(pairs, offset.split(sizes), strict=True):
             p.copy_(center + part.view_as(p).to(p))
         losses.append(_mean_loss(moved, batches, objective))
     return torch.tensor(losses, dtype=torch.float64)
+
+
+def _with_centers(moved: nn.Module, model: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """Each parameter that is moved with the model's own, which stays, of the same type.
+
+    Which are moved the model's own say: the copy of a scripted one requires no gradient where none is
+    recorded.
+    """
+    pairs = zip(moved.parameters(), model.parameters(), strict=True)
+    return [(p, own.detach().to(p)) for p, own in pairs if own.requires_grad]
 
 
 def _mean_loss(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> float:
@@ -302,28 +309,30 @@ def box_ascent(
         chunk,
         _,
     ):
-        parameters = [p for p in moved.parameters() if p.requires_grad]
-        if not parameters:
+        pairs = _with_centers(moved, model)
+        # what can be made again, as the box, is not held: a vector of a large model is memory
+        if not pairs:
             raise ValueError("a box of weights needs parameters that require a gradient: the model has none")
-        centers = [p.detach().clone() for p in parameters]
         one = 1.0 if box == "absolute" else 0.0
-        sides = [epsilon * (center.abs() + one) for center in centers]
         generator = Generator().manual_seed(2017)
         losses: list[float] = []
         for corner in (False, True):
             with torch.no_grad():
-                for p, center, side in zip(parameters, centers, sides, strict=True):
+                for p, center in pairs:
                     signs = 2 * torch.randint(2, p.shape, generator=generator) - 1
+                    side = epsilon * (center.abs() + one)
                     p.copy_(center + side * signs.to(p) if corner else center)
             for step in range(steps + 1):
-                loss, gradients = _loss_and_gradient(moved, batches, objective, chunk, parameters)
+                loss, gradients = _loss_and_gradient(moved, batches, objective, chunk, [p for p, _ in pairs])
                 losses.append(loss)
                 if not math.isfinite(loss):
                     return Ascent(losses[0], loss)
                 length = 0.25 if step or corner else 1.0
                 with torch.no_grad():
-                    for p, g, center, side in zip(parameters, gradients, centers, sides, strict=True):
+                    for (p, center), g in zip(pairs, gradients, strict=True):
+                        side = epsilon * (center.abs() + one)
                         p.copy_((p + length * side * g.sign()).clamp(center - side, center + side))
+                del gradients, g
     return Ascent(losses[0], max(losses))
 
 
@@ -346,8 +355,8 @@ def _loss_and_gradient(
         total, weight = total + float(value.detach()), weight + float(count)
         if value.requires_grad:
             found = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
-            for one, g in zip(sums, found, strict=True):
-                one += g
+            torch._foreach_add_(sums, list(found))
+            del found, value, values  # before the next piece's
     return total / weight if weight else math.nan, sums
 
 

@@ -134,6 +134,7 @@ class _Moved:
                         loss, self._weights, allow_unused=True, materialize_grads=True
                     )
                     torch._foreach_add_(total, list(parts))  # in place: a large model's vectors are few
+                    del parts
         return total, weight
 
 

@@ -119,8 +119,9 @@ def overlap(subject: Subject) -> Overlap:
     only where rows that agree in a random half of their features, and not in the other, are at least one in
     a hundred of the equal ones, for either half: where values are coarse (iris, in tenths of a centimeter;
     three binary features) or mostly 0, agreement comes by parts; a copy agrees in all or nothing. Chance is
-    not ruled out either where there is a single feature, which has no halves, or where the rows are of few
-    kinds: less than one for every three rows.
+    not ruled out either where the rows are of few kinds, less than one for every three rows, or fill a whole
+    grid, as those of one feature always do. It is ruled out, whatever the features, where rows repeat more
+    evenly than draws of any distribution do (:func:`evenness`), as those of a file written four times.
 
     Args:
         subject: Its batches have rows.
@@ -194,13 +195,58 @@ def _pairs(sizes: Tensor) -> int:
 
 def _by_chance(subject: Subject, sizes: Tensor) -> bool:
     """Whether rows that agree in one half of their features alone are not far rarer than equal rows."""
-    width = sum(x[:1].numel() for x in subject.test[0].inputs)
-    if width < 2 or KINDS * int((sizes > 0).sum()) < int(sizes.sum()):
+    width, kinds = sum(x[:1].numel() for x in subject.test[0].inputs), int((sizes > 0).sum())
+    if width < 2 or _is_whole_grid(subject, kinds):
+        return True
+    if evenness(sizes[sizes > 0]) > DEVIATIONS:
+        return False
+    if KINDS * kinds < int(sizes.sum()):
         return True
     for other in (False, True):
         agreeing = torch.cat(numbered(subject, partial(_half, other=other))[0]).bincount()
         if _pairs(agreeing) - _pairs(sizes) < PARTLY * _pairs(sizes):
             return False
+    return True
+
+
+def evenness(sizes: Int[Tensor, " kinds"]) -> float:
+    r"""By how many standard deviations rows repeat more evenly than independent draws of any distribution.
+
+    Of draws in a random number the count of each kind is a Poisson variable, of mean :math:`\lambda_i`, and
+    its factorial moments are the powers of the mean. By the inequality of Cauchy and Schwarz, with
+    :math:`F_r` the expectation of the sum of :math:`m (m - 1) \ldots (m - r + 1)` over all kinds,
+
+    .. math:: F_2^2 = (\sum \lambda_i^2)^2 \le \sum \lambda_i \sum \lambda_i^3 = F_1 F_3,
+
+    with equality where all kinds are as likely. At that edge, with c = F_2 / F_1, the standard deviation of
+    :math:`F_3 - F_2^2 / F_1` is :math:`\sqrt{F_1 (2 c^3 + 6 c^2)}`. So 100 rows that each occur four times
+    are 5.8 deviations too even; 1,000 of which 30 occur twice and none thrice, .76.
+
+    Args:
+        sizes: How often each different row occurs.
+
+    Reference: Good 1953 (what the counts of counts tell of unknown frequencies).
+    """
+    m = sizes.double()
+    F1, F2, F3 = (float(x.sum()) for x in (m, m * (m - 1), m * (m - 1) * (m - 2)))
+    if not F2:
+        return 0.0
+    c = F2 / F1
+    return (F2 * c - F3) / math.sqrt(F1 * (2 * c**3 + 6 * c**2))
+
+
+def _is_whole_grid(subject: Subject, kinds: int) -> bool:
+    """Whether the different rows are all combinations of what each feature holds, as a design's are."""
+    batches = [batch for part in (subject.test, subject.train) for batch in part]
+    cells = 1
+    for k, first in enumerate(batches[0].inputs):
+        rows = [flat(batch.inputs[k]) for batch in batches]
+        if len({x.shape[1] for x in rows}) > 1:  # padded batch by batch: no place is one feature
+            return False
+        for feature in range(first[:1].numel()):
+            cells *= len(torch.cat([x[:, feature] for x in rows]).unique())
+            if cells > kinds:
+                return False
     return True
 
 
@@ -283,9 +329,10 @@ def _unusual(usual: Float[Tensor, " m"], count: int) -> float:
     usual = usual[usual <= half + APART * (half - lower)]  # without the training's own copies
     tail = float(usual.quantile(1 - TAIL))
     beyond = usual[usual > tail] - tail
-    if len(beyond) < 2:
-        return math.inf
-    decline = min(math.log(2) / float(beyond.median()), 1 / float(beyond.mean()))
+    # on an exact grid none is nearer than others: then the rate of points on a line, the least there is
+    decline = 1.0
+    if len(beyond) >= 2:
+        decline = min(math.log(2) / float(beyond.median()), 1 / float(beyond.mean()))
     return max(tail + math.log(TAIL * count / RISK) / decline, float(usual.max()), math.log(2))
 
 

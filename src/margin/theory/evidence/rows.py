@@ -55,7 +55,9 @@ def answer_to_one(subject: Subject) -> object:
 
 
 def has_one_target(subject: Subject) -> bool:
-    """Whether the target of each example is one number."""
+    """Whether the target of each example is one number, which the model is to tell."""
+    if subject.task.loss is None:  # of the inputs alone: labels may stand beside them
+        return False
     targets = subject.test[0].targets if len(subject.test) else None
     return targets is not None and targets.shape[1:] in ((), (1,))
 

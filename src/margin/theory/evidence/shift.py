@@ -8,12 +8,14 @@ level says that the parts differ, and no data of one law give one more often tha
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels, has_real_input
+from margin.data.formats.series.sources import Windows
 from margin.math.seeds import mix
 from margin.math.two_samples.distances import pair
 from margin.math.two_samples.mmd import median_distance, squared_mmd
@@ -180,10 +182,15 @@ class Shift:
 
 
 def shifted(subject: Subject) -> Shift | None:
-    """The tests of a subject with one real input whose training rows are known, computed once; else None."""
+    """The tests of a subject with one real input whose training rows are known, computed once; else None.
+
+    None too of the windows of a series: neighbors are no independent draws, and slow series differ in time.
+    """
 
     def compute() -> Shift | None:
         parts = drawn(subject)
+        if _windows(subject):
+            return None
         test, train = (part.inputs for part in parts)
         finite = bool(test.isfinite().all() and train.isfinite().all())
         if min(len(test), len(train)) < FEWEST or not finite or not test.shape[1]:
@@ -211,9 +218,56 @@ def _ranges(test: Float[Tensor, "n features"], train: Float[Tensor, "m features"
     }
 
 
+def _windows(subject: Subject) -> Windows | None:
+    examples = getattr(subject.test, "examples", None)
+    return examples if isinstance(examples, Windows) else None
+
+
+class Outside(NamedTuple):
+    """Of a series, where columns lie that training had not seen, and the finding that says so."""
+
+    said: str
+    finding: Finding
+
+
+def _outside(subject: Subject) -> Outside:
+    """Which columns of the held-out windows lie mostly outside the training part's range."""
+    test, train = (part.inputs for part in drawn(subject))
+    windows, columns = _windows(subject), subject.test[0].inputs[0].shape[-1]
+    called = {} if windows is None else dict(zip(windows.columns, windows.names, strict=False))
+    names = [called.get(k, f"column {k + 1}") for k in range(columns)]
+    test, train = test.reshape(-1, columns), train.reshape(-1, columns)
+    low, high = train.aminmax(dim=0)
+    apart = _ranges(test, train)
+    named = listed([f"{names[k]} ({words})" for k, words in apart.items()])
+    said = f"training and held-out part differ in {named}" if apart else ""
+    return Outside(
+        said,
+        Finding(
+            statement="The share of the held-out values of each column that lie outside the training part's "
+            "range. Windows of a series are no independent draws, so no distributions are tested.",
+            value=((test < low) | (test > high)).double().mean(0),
+            range=(0.0, 1.0),
+            labels=tuple(names),
+            failure=""
+            if bool(train.isfinite().all() and test.isfinite().all())
+            else "an input is not finite",
+            remarks=(
+                f"{said[:1].upper()}{said[1:]}: most held-out values are outside."
+                if said
+                else "No shift was found: no column is mostly outside the training part's range.",
+            ),
+        ),
+    )
+
+
 def same_distribution(subject: Subject) -> Premise:
     """The hypothesis that training and held-out examples are of one distribution, as a gap of them needs."""
     text = "training and held-out examples are of one distribution"
+    if has_rows(subject) and has_real_input(subject) and _windows(subject):
+        if apart := _outside(subject).said:
+            return Premise(text, "refuted", apart)
+        return Premise(text, "assumed", "windows of a series are no independent draws, which tests ask for")
     found = shifted(subject) if has_rows(subject) and has_real_input(subject) else None
     if found is None:
         return Premise(text, "assumed", "nothing was tested: there is no row of real numbers an example")
@@ -246,6 +300,8 @@ def shift(subject: Subject) -> Finding:
     Raises:
         NotAsked: A part has fewer than three rows.
     """
+    if _windows(subject):
+        return _outside(subject).finding
     found = shifted(subject)
     if found is None and min(len(part.inputs) for part in drawn(subject)) < FEWEST:
         raise NotAsked(f"a comparison of both parts needs {FEWEST} rows of each")

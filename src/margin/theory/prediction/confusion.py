@@ -186,7 +186,7 @@ def recall(subject: Subject, *, level: float = 0.95) -> Finding:
         level: Intended probability with which each interval covers its share, in (0, 1).
     """
     statement = "Of the held-out examples of each class, the share predicted as it"
-    return _by_class(subject, statement, recalls, "without a held-out example", level)
+    return by_class(subject, statement, recalls, "without a held-out example", level)
 
 
 def precision(subject: Subject, *, level: float = 0.95) -> Finding:
@@ -199,7 +199,7 @@ def precision(subject: Subject, *, level: float = 0.95) -> Finding:
         level: Intended probability with which each interval covers its share, in (0, 1).
     """
     statement = "Of the held-out examples predicted as each class, the share that are of it"
-    return _by_class(subject, statement, precisions, "never predicted", level)
+    return by_class(subject, statement, precisions, "never predicted", level)
 
 
 def balanced(subject: Subject, *, level: float = 0.95) -> Finding:
@@ -235,13 +235,24 @@ def f1(subject: Subject, *, level: float = 0.95) -> Finding:
     return _one(subject, statement, macro_f1, found, failure, level=level)
 
 
-def _by_class(
+def by_class(
     subject: Subject,
     statement: str,
     measure: Callable[..., Mapping[int, Limited]],
     lacking: str,
     level: float,
+    curves: Mapping[str, Tensor] | None = None,
 ) -> Finding:
+    """A finding of one share for each class.
+
+    Args:
+        subject: A model with class labels.
+        statement: What is shared, without a full stop.
+        measure: Gives the share of each class that has one.
+        lacking: What classes are that have none.
+        level: Intended probability with which each interval covers its share.
+        curves: What is drawn; None: the confusion matrix.
+    """
     found, failure = classified(subject)
     parts = {} if failure else measure(found, level=level)
     missing = [name_of(subject, k) for k in range(found.classes) if k not in parts]
@@ -259,7 +270,7 @@ def _by_class(
         interval=(low, high),
         failure=failure,
         labels=tuple(name_of(subject, k) for k in parts),
-        curves={} if failure else matrix_curves(found, level),
+        curves={} if failure else matrix_curves(found, level) if curves is None else curves,
     )
 
 

@@ -24,6 +24,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch
+from margin.data.formats.series.sources import Windows
 from margin.engine.evaluation import eval_mode, weight_of_terms
 from margin.engine.loop import Risk, risk
 from margin.theory.evidence.duplicates import unseen_draws
@@ -68,9 +69,28 @@ def _counted(terms: Tensor, batch: Batch, first: int) -> tuple[Tensor, Tensor, T
     return keep, counted[keep], example.expand_as(counted)[keep]
 
 
+MOST_BLOCKS, FEWEST_BLOCKS = 20, 4
+"""Blocks of neighboring windows of a series; with fewer their spread tells next to nothing of the mean's."""
+
+
+def window_blocks(batches: object) -> int:
+    """The blocks that the windows of a series are taken in, each as long as a forecast at least; 0 of others.
+
+    Windows of neighboring origins forecast the same rows, so their errors are nearly one.
+    """
+    windows = getattr(batches, "examples", None)
+    if not isinstance(windows, Windows):
+        return 0
+    count = min(MOST_BLOCKS, len(windows) // windows.horizon)
+    return count if count >= FEWEST_BLOCKS else 0
+
+
 def _draws(batches: Iterable[Batch], example: Tensor) -> Tensor:
-    """The independent draw that each term belongs to: its example, or the group that its example is of."""
-    groups = getattr(getattr(batches, "examples", None), "groups", None)
+    """The independent draw that each term belongs to: its example, or the group or block that it is of."""
+    examples = getattr(batches, "examples", None)
+    groups = getattr(examples, "groups", None)
+    if groups is None and (blocks := window_blocks(batches)):
+        return example * blocks // len(examples)  # in order of time
     return example if groups is None else groups[example]
 
 
@@ -292,15 +312,22 @@ def independent_draws(subject: Subject) -> Premise:
         return Premise(
             text, "assumed", "errors are over groups: each counts as one example, its rows as terms"
         )
+    windows = getattr(subject.test, "examples", None)
+    if isinstance(windows, Windows) and subject.independent:
+        if blocks := window_blocks(subject.test):
+            text = f"{blocks} blocks of neighboring held-out windows are independent draws"
+            return Premise(text, "assumed", "errors are over blocks: each counts as one example")
+        few = f"{len(windows)} windows of one series overlap, each {windows.horizon} rows ahead"
+        return Premise(text, "refuted", few)
     if subject.independent:
         return Premise(text, "assumed", "a sample cannot show how it was drawn")
     return Premise(text, "refuted", "the outputs of a batch depend on the other examples of the batch")
 
 
-def described(found: Terms | Answered, estimate: Estimate) -> str:
+def described(found: Terms | Answered, estimate: Estimate, called: str = "held-out examples") -> str:
     """How a statement calls the sample: its examples, and its terms and weights where they differ."""
     examples, terms = len(found.example.unique()), len(found.example)
-    words = f"{examples:,} held-out examples"
+    words = f"{examples:,} {called}"
     if terms == examples and abs(estimate.examples - examples) < 1e-6 * examples:
         return words
     return f"{words} ({terms:,} terms, worth {estimate.examples:,.0f} examples of equal weight)"

@@ -34,6 +34,7 @@ from margin.theory.prediction.held_out import (
     trials_of,
     unanswered,
     weighted_mean,
+    window_blocks,
 )
 
 NOT_NEGATIVE = Premise("no loss is negative", "sampled", "none of the held-out examples has one below 0")
@@ -136,9 +137,10 @@ def loss(subject: Subject) -> Finding:
     """
     terms = held_out_losses(subject)
     estimate = weighted_mean(terms)
+    called = "blocks of neighboring held-out windows" if window_blocks(subject.test) else "held-out examples"
     negative = bool((terms.values < 0).any())
     return Finding(
-        statement=f"The mean loss on {described(terms, estimate)}.",
+        statement=f"The mean loss on {described(terms, estimate, called)}.",
         value=estimate.mean,
         unit="loss",
         range=(-torch.inf if negative else 0.0, torch.inf),

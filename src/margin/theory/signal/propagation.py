@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
-from margin.core.findings import Finding, Subject
+from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.tasks import CLASSES, VALUES, Task
 from margin.core.types import Batch, Objective
 from margin.engine.evaluation import counts, eval_mode, expand_weight, sample_examples
@@ -373,11 +373,16 @@ def dead(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
     Args:
         subject: A model with rectifiers as layers.
         examples: Held-out examples at most, drawn at random.
+
+    Raises:
+        NotAsked: No rectifier was run, as of a generator's where a critic answers.
     """
     if examples < 1:
         raise ValueError(f"examples must be at least 1: got {examples}")
     few = looked_at(subject, subject.at_most(examples) or examples)
     found = dead_units(subject.model, few)
+    if not found:
+        raise NotAsked("no rectifier is run where held-out examples are answered")
     count = sum(counted_examples(batch) for batch in few)
     units = sum(len(each) for each in found.values())
     silent = sum(int(each.sum()) for each in found.values())
@@ -390,21 +395,13 @@ def dead(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
         statement=f"{silent:,} of {units:,} rectified units give 0 for all of {count:,} held-out "
         f"examples{began}. Each is, with 95 % confidence, active on less than {seldom:.2g} of all "
         "examples; it need not be dead.",
-        value=torch.stack([each.double().mean() for each in found.values()])
-        if found
-        else torch.tensor(math.nan, dtype=torch.float64),
+        value=torch.stack([each.double().mean() for each in found.values()]),
         range=(0.0, 1.0),
         kind="upper",
         premises=(independent_draws(subject),),
-        failure=_silence(found, count),
+        failure="" if count else "no held-out example has a weight above 0",
         labels=tuple(f"{name}: {len(each)} units" for name, each in found.items()),
     )
-
-
-def _silence(found: dict[str, Tensor], count: int) -> str:
-    if not found:
-        return "no rectifier was run"
-    return "" if count else "no held-out example has a weight above 0"
 
 
 # demonstrations

@@ -4,6 +4,10 @@ from typing import Literal
 
 from margin.core.catalog import Format
 
+IMAGES = ("images", "image", "imgs", "img")
+MASKS = ("masks", "mask", "labels", "label", "annotations")
+"""What the folders of images and of masks are called."""
+
 FORMATS = (
     Format(
         name="idx",
@@ -11,6 +15,28 @@ FORMATS = (
         encoder="margin.data.formats.images.idx:encode_idx",
         endings=(".idx",),
         holds=("*ubyte*",),
+    ),
+    Format(
+        name="masks",
+        reader="margin.data.formats.images.masks:read_masks",
+        encoder="margin.data.formats.images.masks:encode_masks",
+        prefix=True,
+        holds=tuple(
+            f"{place}{images} + {place}{masks}"
+            for place in ("", "train/")
+            for images in IMAGES
+            for masks in MASKS
+        ),
+        files="margin.data.formats.images.masks:mask_images",
+        real=True,
+        numbers=True,
+        record={
+            "pixels": Literal["bytes"],
+            "resize": list[int] | None,
+            "crop": list[int] | None,
+            "values": list[list[int]],
+            "ignored": list[list[int]],
+        },
     ),
     Format(
         name="image",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from margin.data.examples import Arrays, Data
 from margin.data.sets.bundled import digits
 from margin.data.sets.synthetic import blobs, noisy_linear, separable, two_moons
+from margin.data.sets.synthetic_geometry import thin_lines
 
 
 def values() -> Data:
@@ -67,3 +68,8 @@ def _digits(training: int, held_out: int, *, factor: int = 1) -> Data:
         fingerprint="",
         notes=(),
     )
+
+
+def masks() -> Data:
+    """Forty images of 16 x 16 pixels with two thin lines each, which the classes of their pixels show."""
+    return thin_lines(examples=40, size=16, lines=2)

@@ -1,0 +1,153 @@
+"""Is it right, where answers are no labels: sentences that set a model beside the simplest of its kind.
+
+A forecast stands beside the last value and that of a season ago, a code beside principal components of its
+width, a density beside a Gaussian, and samples beside the held-out examples themselves.
+"""
+
+from margin.auditing.report.evidence import Evidence, Level, Number, Sentence, asserted, enumerated, rounded
+
+SKILL, ERRORS, COVERAGE = "sequence/forecast.skill", "sequence/forecast.errors", "sequence/forecast.coverage"
+CODES, GAIN = "generative/codes.baselines", "generative/density.gain"
+TOLD_APART, COPIES = "generative/samples.two_sample", "generative/samples.memorization"
+
+MUCH = 0.1
+"""Share of an error, or a difference of probabilities, that is worth more examples to be sure of."""
+
+SAME = 1e-3
+"""Share of an error below which two models are one."""
+
+HALF = 0.5
+"""Total variation from which samples are mostly not of the data's law; chance, of a sample's rank."""
+
+MOST_COLUMNS = 2
+"""Columns of a series whose errors are written out."""
+
+SHARE = "share of its squared error taken away"
+
+BROKEN = "Check the loss, the learning rate, the scale of the inputs."
+
+
+def beside_rivals(evidence: Evidence) -> list[Sentence]:
+    """Whether it is right, of forecasts, codes, densities and samples; [] of other models."""
+    return [*forecasts(evidence), *codes(evidence), *density(evidence), *samples(evidence)]
+
+
+def forecasts(evidence: Evidence) -> list[Sentence]:
+    """A forecast beside the better of the naive ones, with its errors in the units of the columns."""
+    known = evidence.numbers(SKILL)
+    if not known:
+        return []
+    hardest = min(known, key=lambda number: number.value)
+    last = hardest.label == "last value"
+    rival = "repeating the last value" if last else f"repeating the values of {hardest.label}"
+    errors = _errors(evidence, hardest.label)
+    claims = (SKILL, ERRORS) if errors else (SKILL,)
+    level, word, todo = _compared(hardest, "Use that, or train this one further.", "That needs no training.")
+    text = f"{word} {rival} ({SHARE}: {hardest.text}){errors}."
+    return [Sentence("right", asserted(level, [hardest]), text, todo, claims)]
+
+
+def _errors(evidence: Evidence, rival: str) -> str:
+    """The mean absolute error of the first columns, each beside that of a naive forecast."""
+    said = []
+    for number in evidence.numbers(ERRORS):
+        naive = evidence.curve(ERRORS, f"{number.label}, {rival}")
+        beside = "" if naive is None else f", against {rounded(float(naive.mean()))}"
+        said.append(f"{number.text}{beside} for {number.label!r}")
+    return f"; mean absolute error {enumerated(said, MOST_COLUMNS)}" if said else ""
+
+
+def band(evidence: Evidence) -> list[Sentence]:
+    """Whether what followed lies between a forecast's quantiles as often as they promise."""
+    share = evidence.number(COVERAGE)
+    low = None if share is None else evidence.findings[COVERAGE].low
+    if share is None or low is None:
+        return []
+    promised = float(low)
+    text = f"What followed lies between the outer quantiles in {share.text} of all cases; {promised:.2g} is "
+    text += "promised."
+    if share.below <= promised <= share.above:
+        wide = share.above - share.below > 2 * MUCH
+        return [Sentence("probabilities", "unknown" if wide else "good", text, "", (COVERAGE,))]
+    narrow = share.above < promised
+    todo = f"The band is too {'narrow' if narrow else 'wide'}: scale it on examples not used here."
+    return [Sentence("probabilities", "warn", text, todo, (COVERAGE,))]
+
+
+def _compared(gain: Number, worse: str, simpler: str, unit: float = MUCH) -> tuple[Level, str, str]:
+    """Level, first words and advice of a gain over a rival: of its share of an error, or in a unit."""
+    if gain.above < 0:
+        return "bad", "Worse than", worse
+    if gain.below > 0:
+        return "good", "Better than", ""
+    if gain.above > unit:
+        return "unknown", "Not told apart from", "More held-out examples."
+    return "warn", "No better, as far as is known, than", simpler
+
+
+def codes(evidence: Evidence) -> list[Sentence]:
+    """What a code keeps, beside principal components of the same width and beside the mean."""
+    constant = evidence.number(CODES, "a constant")
+    if constant is None:
+        return []
+    components = next((n for n in evidence.numbers(CODES) if n.label.startswith("PCA")), None)
+    if constant.below <= 0:
+        level, word, todo = _compared(constant, BROKEN, BROKEN)
+        text = f"{word} a constant, the mean of the training inputs ({SHARE}: {constant.text})."
+        return [Sentence("right", "bad" if level == "warn" else level, text, todo, (CODES,))]
+    restored = f"{constant.text} of the inputs' variance is restored"
+    if components is None:
+        text = f"{restored[:1].upper()}{restored[1:]}; PCA of as many numbers restores all of it."
+        return [Sentence("right", "unknown", text, "", (CODES,))]
+    if max(abs(components.below), abs(components.above)) < SAME:
+        text = f"As good as {components.label} ({SHARE}: {components.text}); {restored}."
+        return [Sentence("right", asserted("good", [constant]), text, "", (CODES,))]
+    level, word, todo = _compared(components, "Use PCA, or train this one further.", "PCA is simpler.")
+    text = f"{word} {components.label}, as wide as its code ({SHARE}: {components.text}); {restored}."
+    return [Sentence("right", asserted(level, [components, constant]), text, todo, (CODES,))]
+
+
+def density(evidence: Evidence) -> list[Sentence]:
+    """A density beside the Gaussian of the training examples' mean and covariance, in nats an example."""
+    gain = evidence.number(GAIN)
+    if gain is None:
+        return []
+    worse = "Use that, or train this one further, or stop earlier."
+    level, word, todo = _compared(gain, worse, "A Gaussian is simpler.")
+    text = f"{word} a Gaussian of the training data as a density: held-out examples are given {gain.text} "
+    text += "nats more each, in the mean."
+    return [Sentence("right", asserted(level, [gain]), text, todo, (GAIN,))]
+
+
+def samples(evidence: Evidence) -> list[Sentence]:
+    """Whether a classifier tells what is drawn from held-out examples."""
+    apart = evidence.number(TOLD_APART)
+    if apart is None:
+        return []
+    shown = rounded((1 + apart.value) / 2, 3)
+    if apart.below <= 0:
+        text = f"No classifier was found that tells its samples from held-out examples: {shown} are told "
+        return [Sentence("right", "unknown", f"{text}rightly, 1/2 by chance.", "", (TOLD_APART,))]
+    lower = rounded((1 + apart.below) / 2, 3)
+    text = (
+        f"Its samples are told from held-out examples: a classifier is right for {shown} [>= {lower}], 1/2 "
+    )
+    level: Level = "bad" if apart.below > HALF else "warn"
+    todo = "Train longer or with more capacity, and look at samples beside data."
+    return [Sentence("right", level, f"{text}by chance.", todo, (TOLD_APART,))]
+
+
+def copied(evidence: Evidence) -> list[Sentence]:
+    """Whether samples lie nearer to training rows than held-out examples do."""
+    farther = evidence.number(COPIES)
+    if farther is None:
+        return []
+    text = "A sample lies farther from the nearest training row than a held-out example with probability "
+    text += f"{farther.text}, 1/2 where nothing is copied."
+    if farther.above < HALF:
+        level: Level = "bad" if farther.above < HALF - MUCH else "warn"
+        todo = "It copies training rows: more data, a smaller model, or an earlier stop."
+        return [Sentence("memorized", level, text, todo, (COPIES,))]
+    # samples that are far from all data are no copies, and no merit either
+    level = "good" if farther.below <= HALF and farther.above < HALF + MUCH else "unknown"
+    return [Sentence("memorized", asserted(level, [farther]), text, "", (COPIES,))]

@@ -1,0 +1,137 @@
+"""Receptive fields followed through models, and measured: chains, sums, concatenations, up-sampling."""
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from margin.nn.windows import Window, receptive_field
+from margin.vision.algebra.fields import extent, followed, measured_support
+
+X = torch.randn(3, 2, 48, 48, generator=Generator().manual_seed(0), dtype=torch.float64)
+
+
+def both(model: nn.Module, x: Tensor = X) -> dict[str, tuple[float, Fraction | None, int]]:
+    """Of each map the field that is allowed, its step, and the extent that is measured."""
+    torch.manual_seed(0)
+    for module in model.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    model = model.double().eval()
+    support = measured_support(model, x, generator=Generator().manual_seed(0))
+    with followed(model, x) as maps:
+        model(x)
+    return {one.layer: (*one.fields[0], max(extent(support[one.layer]))) for one in maps}
+
+
+def test_a_chain_sees_what_the_formula_says_and_no_less() -> None:
+    layers = (
+        nn.Conv2d(2, 3, 3, padding=1, stride=2),
+        nn.BatchNorm2d(3),
+        nn.GELU(),
+        nn.Conv2d(3, 3, 3, padding=2, dilation=2),
+        nn.AvgPool2d(2),
+        nn.Conv2d(3, 3, 2),
+    )
+    windows = [Window(3, 2), Window(3, 1, 2), Window(2, 2), Window(2)]
+    fields = [receptive_field(windows[: i + 1]) for i in range(4)]
+    found = both(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)))
+    assert [allowed for allowed, _, _ in found.values()] == fields
+    assert [seen for _, _, seen in found.values()] == fields
+    assert [step for _, step, _ in found.values()] == [2, 2, 4, 4]
+
+
+class Residual(nn.Module):
+    """A sum of a long path and a shortcut with a stride, and a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 3, 3, stride=2, padding=1)
+        self.second = nn.Conv2d(3, 3, 3, padding=1)
+        self.short = nn.Conv2d(2, 3, 1, stride=2)
+        self.last = nn.Conv2d(6, 2, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        long = self.second(self.first(x).tanh())
+        return self.last(torch.cat((long + self.short(x), self.short(x)), 1))
+
+
+def test_of_a_sum_the_widest_counts_once() -> None:
+    found = both(Residual())
+    # in a row they would see 1 + 2 + 4 + 0 + 4 x 2 and step by 4
+    assert found["short"] == (1, 2, 1) and found["short (2)"] == (1, 2, 1)
+    assert found["second"] == (7, 2, 7)
+    assert found["last"] == (11, 2, 11)
+
+
+class Resized(nn.Module):
+    def __init__(self, **how) -> None:
+        super().__init__()
+        self.how = how
+        self.conv = nn.Conv2d(2, 1, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(F.interpolate(x, **self.how))
+
+
+@pytest.mark.parametrize(
+    ("how", "step"),
+    [
+        ({"size": (96, 96), "mode": "bilinear"}, Fraction(1, 2)),
+        ({"scale_factor": 2}, Fraction(1, 2)),
+        ({"size": (24, 24), "mode": "bilinear", "antialias": True}, Fraction(2)),
+        ({"size": (32, 32), "mode": "bicubic"}, Fraction(3, 2)),
+    ],
+    ids=str,
+)
+def test_resizing_scales_the_step_and_reads_its_neighbors(how: dict, step: Fraction) -> None:
+    allowed, found, seen = both(Resized(**how))["conv"]
+    assert found == step and seen <= math.ceil(allowed) <= seen + 3
+
+
+def test_a_transposed_convolution_halves_the_step() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(2, 3, 3, stride=2), nn.ConvTranspose2d(3, 3, 2, stride=2), nn.Conv2d(3, 1, 3)
+    )
+    found = both(model)
+    assert [step for _, step, _ in found.values()] == [2, 1, 1]
+    assert found["1"][2] == found["1"][0] == 3
+    assert found["2"][2] <= found["2"][0] == 5
+
+
+@pytest.mark.parametrize("mixing", [nn.GroupNorm(1, 3), nn.Linear(22, 22)], ids=["norm", "linear"])
+def test_what_mixes_places_may_see_the_whole_image(mixing: nn.Module) -> None:
+    x = X[:, :, :24, :24]
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), mixing, nn.Conv2d(3, 1, 3))
+    allowed, step, seen = both(model, x)["2"]
+    assert math.isinf(allowed) and seen == 24
+    assert step == (1 if isinstance(mixing, nn.GroupNorm) else None)
+
+
+def test_padding_of_every_kind_leaves_the_field_as_it_is() -> None:
+    for mode in ("zeros", "circular", "reflect", "replicate"):
+        model = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1, padding_mode=mode), nn.Conv2d(3, 1, 3))
+        assert both(model)["1"] == (5, 1, 5)
+
+
+def test_what_does_not_depend_on_the_image_has_no_field() -> None:
+    class Constant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = nn.Parameter(torch.ones(1, 2, 8, 8))
+            self.conv = nn.Conv2d(2, 1, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean((1, 2, 3)) + self.conv(self.own).mean()
+
+    assert both(Constant()) == {}
+
+
+def test_the_extent_of_a_support() -> None:
+    support = torch.zeros(5, 7)
+    assert extent(support) == (0, 0)
+    support[1, 2] = support[3, 3] = -1e-30
+    assert extent(support) == (3, 2)
