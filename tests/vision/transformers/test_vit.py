@@ -213,7 +213,7 @@ def test_a_training_begins_with_weights_of_transformers(tmp_path: Path) -> None:
     data = open_data((x, np.arange(12) % 3), {})
     training = margin.Training(init_from=str(FOLDER), max_steps=0, seed=1)
     run = margin.train("vit", data, training=training, out=tmp_path / "run")
-    core = run.load().model
+    core = margin.load(run).model
     assert (core.patch, core.grid, len(core.blocks)) == ((4, 4), (3, 4), 2)
     assert torch.equal(core.patches.weight, given()[0]["vit.embeddings.patch_embeddings.projection.weight"])
     expected = interpolated(given()[0]["vit.embeddings.position_embeddings"], (2, 2), (3, 4))
