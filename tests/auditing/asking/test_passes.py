@@ -41,6 +41,21 @@ def test_a_convolution_counts_its_kernel_at_each_place():
     assert counted(F.conv2d, x, w) == pytest.approx(seconds(1, flops, numbers))
 
 
+@pytest.mark.parametrize("groups", [1, 4, 32])
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_a_convolution_in_groups_counts_twice_its_products_backward(kind, groups):
+    """Mutant: torch's own formula, by which a layer of one kernel a channel counts 34 times, not 3."""
+    layer = kind(32, 32, 3, padding=1, groups=groups, bias=False)
+    x = torch.randn(8, 32, 16, 16, requires_grad=True)
+    flops = 2 * 8 * 32 * (16 * 16) * 9 * 32 // groups
+    numbers = x.numel() * 12 + layer.weight.numel() * 4  # each is read or written a few times
+
+    def both():
+        torch.autograd.grad(layer(x).sum(), (x, layer.weight))
+
+    assert 3 * flops / FLOPS <= counted(both) <= seconds(12, 3 * flops, numbers)
+
+
 def test_a_view_counts_as_an_operation_alone_and_a_lookup_reads_its_rows():
     x = torch.randn(1000, 64)
     assert counted(lambda: x.t()) == pytest.approx(OVERHEAD)
