@@ -610,10 +610,10 @@ CASES: tuple[Case, ...] = (
     ),
     *(Case(f"dropout.{name}, eight units", partial(masked, name), repeats=FEW)
       for name in ("weight_scaling", "ensemble")),
-    *(Case(f"density.gain, {law}", partial(gained, law)) for law in ("mixture", "lognormal")),
+    *(Case(f"density.gain, {law}", partial(gained, law), repeats=SOME) for law in ("mixture", "lognormal")),
     Case("samples.memorization, samples of the data's law", copying, sizes=(30, 300), repeats=SOME),
-    Case("codes.baselines, a parabola", restored),
-    *(Case(f"forecast.skill, noise of correlation {rho:g}", partial(foretold, rho), (30, 300))
+    Case("codes.baselines, a parabola", restored, repeats=SOME),
+    *(Case(f"forecast.skill, noise of correlation {rho:g}", partial(foretold, rho), (30, 300), SOME)
       for rho in (0.0, 0.5)),
     Case("signal.activations, normal inputs", partial(signals, "activation"), repeats=SOME),
     Case("signal.gradients, normal inputs", partial(signals, "gradient"), repeats=SOME),
