@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from margin.core.catalog import Entry, Target, find, models, nearest, resolve, user_options
+from margin.core.hints import hint_of, is_plain
 
 SPEC = (
     "in_features",
@@ -232,31 +233,6 @@ def _constructors(target: Any) -> list[Any]:
     return found
 
 
-PLAIN = (bool, int, float, str, type(None))
-
-
-def _is_plain(hint: Any) -> bool:
-    """Whether values of a type are written in a record as they are typed."""
-    parts = [part for part in typing.get_args(hint) if part is not ...]
-    return hint in (*PLAIN, None, Any, tuple, list, dict) or (
-        bool(parts) and all(type(part) in PLAIN or _is_plain(part) for part in parts)
-    )
-
-
-def _hint_of(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
-    """The type of an option: as annotated, else that of its default."""
-    if parameter.name in hints:
-        return hints[parameter.name]
-    default = parameter.default
-    if isinstance(default, bool | str):
-        return type(default)
-    if isinstance(default, int | float):
-        return int | float
-    if isinstance(default, tuple | list) and default and all(isinstance(n, int | float) for n in default):
-        return tuple[int | float, ...] if isinstance(default, tuple) else list[int | float]
-    return Any if default is None or default is inspect.Parameter.empty else type(default)
-
-
 def _hints(target: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for made in reversed(_constructors(target)):
@@ -286,12 +262,12 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
     empty, hints = inspect.Parameter.empty, _hints(target)
     dictated, options, parameters = [], [], parameters_of(target)
     for p in parameters:
-        hint = _hint_of(p, hints)
+        hint = hint_of(p, hints)
         # one behind a star that has a default is the user's choice; without one only the data have it
         if p.name in SPEC and (p.kind is not p.KEYWORD_ONLY or p.default is empty):
             if spec is None or p.name in spec or p.default is empty:
                 dictated.append(p.replace(kind=p.POSITIONAL_OR_KEYWORD, default=empty, annotation=hint))
-        elif p.default is empty or (_is_plain(hint) and _is_plain(type(p.default))):
+        elif p.default is empty or (is_plain(hint) and is_plain(type(p.default))):
             options.append(p.replace(kind=p.KEYWORD_ONLY, annotation=hint))
     required = [p.name for p in options if p.default is empty]
     first = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
