@@ -81,6 +81,8 @@ class Entry:
         whole: Whether a step takes all training examples at once.
         weighted: Whether its step counts an example by its weight; one that does not knows but equal ones.
         defaults: Its own defaults of the training options.
+        least_steps: Steps that a training takes at least where the user says neither epochs nor steps: on few
+            examples the epochs of the defaults would be a handful of steps.
         formerly: Names that it had; records of earlier runs hold them.
         covers: Identifiers of the specification that it covers.
     """
@@ -101,6 +103,7 @@ class Entry:
     whole: bool = False
     weighted: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    least_steps: int = 0
     formerly: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 
