@@ -99,7 +99,31 @@ def prepare(
 ) -> Job:
     """Choose the entry that a model is trained as, resolve the options by its defaults, then begin."""
     chosen = model if isinstance(model, Chosen) else choose(model, data)
-    return begin(chosen, data, arguments, training.over(chosen.entry.defaults), out, announce=announce)
+    training, said = long_enough(chosen.entry, data, training)
+    job = begin(chosen, data, arguments, training.over(chosen.entry.defaults), out, announce=announce)
+    return replace(job, notes=(*said, *job.notes))
+
+
+def long_enough(entry: Entry, data: Data, training: Training) -> tuple[Training, tuple[str, ...]]:
+    """The options with epochs enough for an entry's least steps, where the user has said none; a note."""
+    resolved, examples = training.over(entry.defaults), len(data.splits["train"]) if entry.least_steps else 0
+    if (
+        not examples
+        or training.epochs is not None
+        or resolved.max_steps is not None
+        or resolved.epochs is None
+    ):
+        return training, ()
+    size = resolved.batch_size
+    steps = 1 if size is None or size == "all" else -(-examples // size)
+    epochs = -(-entry.least_steps // steps)
+    if epochs <= resolved.epochs:
+        return training, ()
+    note = (
+        f"{resolved.epochs} epochs of {examples} examples are {resolved.epochs * steps} steps: {epochs} are "
+        f"trained, {epochs * steps} steps; --epochs says otherwise"
+    )
+    return replace(training, epochs=epochs), (note,)
 
 
 # more than 40 lines: every argument is checked here, in the order in which one depends on another

@@ -117,6 +117,7 @@ ENCODING: dict[str, Any] = {
     "wide?": bool,
     "group?": dict[str, Any],
     "about?": list[list[str]],
+    "options?": dict[str, Any],
 }
 """What new data are read by, whatever they are; data made by hand need have none of it."""
 
