@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from benchmarks.record import interleaved, ratio, record
 from margin.vision.algebra.discrete import convolve, fft_convolve, smooth
 
-ROUNDS = 9
+ROUNDS = 7
 KERNELS = {
     "1 axis, 16,384 places": ((16384,), (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)),
     "2 axes, 256 x 256": ((256, 256), (3, 5, 7, 11, 15, 23, 31, 47)),

@@ -53,7 +53,7 @@ def _shifted(evidence: Evidence) -> list[Sentence]:
         return []
     text = f"Moved by one pixel, {changed.text} of its images get another class in one of four directions"
     shift = "--augment shift:1" if evidence.is_run else "shifted images (margin train --augment shift:1)"
-    return [Sentence("moves", "warn", f"{text}.", f"Train with {shift}.", (PIXEL_SHIFT,))]
+    return [Sentence("moves", "warn", f"{text}.", f"Train longer, with {shift}.", (PIXEL_SHIFT,))]
 
 
 def _attacked(evidence: Evidence) -> list[Sentence]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -255,6 +255,11 @@ def measured_support(
             (gradient,) = torch.autograd.grad((middle * v).sum(), x, retain_graph=True)
             found[one.layer] = gradient.double().square().mean((0, 1)).sqrt().cpu()
     return found
+
+
+def not_finite(supports: Iterable[Tensor]) -> str:
+    """Why derivatives tell nothing of a field, in a line; "" where they do."""
+    return "" if all(bool(one.isfinite().all()) for one in supports) else "a derivative is not finite"
 
 
 def extent(support: Float[Tensor, "height width"]) -> tuple[int, int]:

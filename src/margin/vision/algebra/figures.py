@@ -103,6 +103,7 @@ def shifts(axes: "Axes", finding: Finding) -> str:
     axes.set_ylim(bottom=0)
     whole_ticks(axes.xaxis)
     if len(names) > 1:
+        axes.set_ylim(top=1.6 * axes.get_ylim()[1])  # room for the names
         axes.legend()
     return f"{', '.join(names[i] for i in picked)} over the pixels that an image is moved"
 

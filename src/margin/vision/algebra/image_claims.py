@@ -15,13 +15,13 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, NotAsked, Subject, has_real_input
 from margin.core.tasks import CLASSES
-from margin.core.types import Batch
+from margin.core.types import Batch, unseen
 from margin.engine.evaluation import capture, drawn_rows, eval_mode
 from margin.engine.loop import risk
 from margin.figures.digits import exact
 from margin.theory.prediction.held_out import independent_draws
 from margin.theory.prediction.risk import clopper_pearson
-from margin.vision.algebra.fields import Map, extent, followed, measured_support
+from margin.vision.algebra.fields import Map, extent, followed, measured_support, not_finite
 
 EXAMPLES = 256
 """Images that are moved."""
@@ -135,7 +135,7 @@ def map_gap(before: Tensor, after: Tensor, steps: float, axis: int) -> Float[Ten
             centered = other - other.mean((2, 3), keepdim=True)
             scale = centered.flatten(1).norm(dim=1)
             gap = (one - other).flatten(1).norm(dim=1)
-            gaps.append(torch.where(scale > 0, gap / torch.where(scale > 0, scale, 1.0), gap.sign()))
+            gaps.append(torch.where(scale == 0, gap.sign(), gap / torch.where(scale == 0, 1.0, scale)))
     if not gaps:
         return before.new_full((len(before),), math.nan)
     return torch.stack(gaps).amin(0)
@@ -245,6 +245,7 @@ def receptive_field(subject: Subject) -> Finding:
         unit="pixels",
         range=(0.0, math.inf),
         labels=tuple(support),
+        failure=not_finite(support.values()),
         curves={f"dependence of the middle of {last}": shown(support[last][None])[0]},
     )
 
@@ -291,7 +292,7 @@ def first_convolution(model: nn.Module, x: Tensor) -> tuple[str, nn.Conv2d, Tens
     with torch.no_grad(), capture(names) as calls:
         model(x)
     for call in calls:
-        if isinstance(call.module, nn.Conv2d) and isinstance(call.output, Tensor):
+        if isinstance(call.module, nn.Conv2d) and isinstance(call.output, Tensor) and not unseen(call.output):
             return names[call.module], call.module, call.output
     raise NotAsked("no convolution of more than one place is called as a layer of its own")
 
@@ -322,7 +323,7 @@ def first_filters(subject: Subject) -> Finding:
         f"beyond a quarter of a cycle a pixel{began}; of white noise .804.",
         value=rough_power(filters),
         range=(0.0, 1.0),
-        failure="" if float(energy.sum()) > 0 else "all filters are 0",
+        failure="" if 0 < float(energy.sum()) < math.inf else "the filters are all 0, or not all are finite",
         curves={"image": shown(x[0]), **curves} if channels <= 4 else {},
     )
 
@@ -332,7 +333,7 @@ def saliency(subject: Subject) -> Finding:
     classes = subject.task.classes
     if classes is None:
         raise NotAsked("the model has no class scores")
-    shares, pictures, curves = [], 0, {}
+    shares, pictures, curves, finite = [], 0, {}, True
     with eval_mode(subject.model), torch.enable_grad():
         for x in _few(subject, FEW):
             x = x.detach().clone().requires_grad_()
@@ -343,6 +344,7 @@ def saliency(subject: Subject) -> Finding:
                 raise NotAsked("its scores have no derivative by its inputs")
             (gradient,) = torch.autograd.grad(scores.amax(1).sum(), x)
             maps = gradient.abs().amax(1)  # over channels, as its authors do
+            finite &= bool(maps.isfinite().all())
             shares.append(concentration(maps.square().flatten(1)).cpu())
             for i in range(min(SHOWN // 2 - pictures, len(x))):
                 curves[f"image {pictures + i + 1}"] = shown(x[i])
@@ -350,6 +352,8 @@ def saliency(subject: Subject) -> Finding:
             pictures = min(SHOWN // 2, pictures + len(x))
     found = torch.cat(shares)
     kept = found[found.isfinite()]
+    if not len(kept) and finite:
+        raise NotAsked("no pixel moves the score of the predicted class of an image")
     few = len(kept) < 2
     nothing = torch.tensor(math.nan, dtype=torch.float64)
     return Finding(
@@ -361,7 +365,7 @@ def saliency(subject: Subject) -> Finding:
         kind="estimate",
         stderr=nothing if few else kept.std() / math.sqrt(len(kept)),
         premises=(independent_draws(subject),),
-        failure="fewer than two images have a derivative that is not 0" if few else "",
+        failure="" if finite and not few else "fewer than two images have a finite derivative that is not 0",
         curves=curves,
     )
 
