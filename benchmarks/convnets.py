@@ -8,6 +8,7 @@ beside.
 
 import argparse
 import statistics
+import time
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.record import interleaved, ratio, record
+from benchmarks.record import ratio, record
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.build import optimizer_of
@@ -103,6 +104,18 @@ def our_steps(model: nn.Module, x: Tensor, y: Tensor, steps: int) -> Callable[[]
     return lambda: void(fit(state, lambda at: Batch((x,), y), step, max_steps=state.step + steps))
 
 
+def in_turn(rounds: int, sides: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
+    """CPU seconds of each side, run in turn after one warm-up each: other work on the machine counts less."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(rounds + 1):
+        for name, run in sides.items():
+            start = time.process_time()
+            run()
+            if turn > 0:
+                times[name].append(time.process_time() - start)
+    return times
+
+
 def void(_: object) -> None:
     """Drop a value."""
 
@@ -126,13 +139,17 @@ def measured(name: str, images: int, times: dict[str, list[float]]) -> list[dict
     """Images a second of both sides, and how many times as fast ours is."""
     value, low, high = ratio(times, "plain", "ours")
     rows: list[dict[str, object]] = [
-        {"what": f"{name}: images/s, {side}", "value": images / statistics.median(found), "unit": "1/s"}
+        {
+            "what": f"{name}: images a CPU second, {side}",
+            "value": images / statistics.median(found),
+            "unit": "1/s",
+        }
         for side, found in times.items()
     ]
-    speed = {"what": f"{name}: our images/s, in those of plain torch", "value": value, "unit": "ratio"}
+    speed = {"what": f"{name}: our images a second, in those of plain torch", "value": value, "unit": "ratio"}
     return [
         *rows,
-        {**speed, "interval": [low, high], "target": ">= 1.0 within its interval", "met": high >= 1.0},
+        {**speed, "interval": [low, high], "target": ">= 1.0", "met": value >= 1.0},
     ]
 
 
@@ -166,12 +183,12 @@ def main() -> None:
                 compiled = make()[0]
                 compiled.compile()
                 sides["compiled"] = our_steps(compiled, x, y, steps)
-        times = interleaved(arguments.rounds, **sides)
+        times = in_turn(arguments.rounds, sides)
         rows += measured(name, count * steps, times)
         seconds[name] = {side: statistics.median(found) for side, found in times.items()}
     record(
         "vision/convnets_speed",
-        title="Training steps of LeNet-5 and ResNet-18 beside the same networks in plain torch, one thread",
+        title="Training steps of LeNet-5 and ResNet-18 beside plain torch, one thread, CPU seconds",
         figures=rows,
         seconds=seconds,
         rounds=arguments.rounds,

@@ -161,8 +161,7 @@ def begin(
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     found = pretrained(entry, training.init_from or "", data.spec)
-    given = with_options(arguments["options"], found, training.init_from or "")
-    options = completed(resolve(entry.build), given)
+    options = with_options(arguments["options"], found, resolve(entry.build), training.init_from or "")
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
@@ -264,6 +263,7 @@ def taken_over(
     if found:
         heads = [f"{name} ({why})" for name, why in taken.left.items() if name.startswith(found.head)]
         left = f"; new last layer, as drawn: {', '.join(heads)}" if heads else "; those of the last layer too"
+        notes.append(f"{path} has {', '.join(f'{name} {value}' for name, value in found.options.items())}")
     notes.append(f"{len(taken.taken)} tensors begin with the values of {path}{left}")
 
 
