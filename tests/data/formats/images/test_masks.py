@@ -240,7 +240,7 @@ def mixed(root: Path) -> None:
         (no_mask, r"2\.png: every image must have a mask of its name in masks: got none"),
         (twice, r"there must be one mask of a name: got 2 of '2'"),
         (lossy, r"2\.jpg: the mask does not decode: JPEG changes values; save masks as PNG"),
-        (broken, r"2\.png: the mask does not decode"),
+        (broken, r"2\.png: the image does not decode"),
         (one_class, r"masks must show 2 to 255 classes: got 1 values"),
         (
             mixed,
@@ -334,8 +334,27 @@ def test_new_images_of_another_size_or_class_are_refused(tmp_path: Path) -> None
         encode(tmp_path / "c", encoding)
 
 
-@pytest.mark.parametrize("option", ["crop", "resize"])
-def test_a_size_that_is_none_is_refused(tmp_path: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"crop": (0, 4)}, "crop must be a height and a width of at least 1"),
+        ({"resize": (0, 4)}, "resize must be a height and a width, or a shorter side, of at least 1"),
+        ({"resize": 0}, "resize must be a height and a width, or a shorter side, of at least 1"),
+        ({"channels": 2}, "channels must be 1 or 3: got 2"),
+    ],
+)
+def test_a_size_that_is_none_is_refused(tmp_path: Path, options: dict[str, object], rule: str) -> None:
     folder(tmp_path)
-    with pytest.raises(ValueError, match=f"{option} must be a height and a width of at least 1"):
-        open_data(tmp_path, {option: (0, 4)})
+    with pytest.raises(ValueError, match=rule):
+        open_data(tmp_path, options)
+
+
+def test_a_shorter_side_resizes_images_and_masks_alike(tmp_path: Path) -> None:
+    """6 x 7 to a shorter side of 3 is 3 x 3 (rounded down); masks by the nearest pixel, as Pillow's."""
+    _, masks = folder(tmp_path, values=(0, 1, 2))
+    batch = everything(open_data(tmp_path, {"resize": 3, "val": 0.0, "test": 0.0}))
+    assert batch.inputs[0].shape == (8, 1, 3, 3)
+    for k in range(8):
+        image = Image.fromarray(masks[k].astype(np.uint8))
+        peer = np.asarray(image.resize((3, 3), Image.Resampling.NEAREST))
+        assert torch.equal(batch.targets[k], torch.from_numpy(peer.copy()).long())
