@@ -235,6 +235,17 @@ def graph_archive() -> Sample:
     return archive("g.npz", "graph:", edge_index=ring, y=Y, x_shape=np.array([24, 3]), **sparse)
 
 
+def masks() -> Sample:
+    files = []
+    for k in range(12):
+        for kind in ("images", "masks"):
+            path = f"m/{kind}/{k}.png"
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(RNG.integers(0, 256 if kind == "images" else 3, (4, 5), np.uint8)).save(path)
+            files.append(path)
+    return "m", [*files, write("m/classes.txt", "0 sky\n1 road\n2 tree\n")]
+
+
 def tu_folder() -> Sample:
     lines("t/t_graph_indicator.txt", [str(k // 2 + 1) for k in range(48)])
     lines("t/t_A.txt", [f"{a}, {b}" for k in range(1, 48, 2) for a, b in ((k, k + 1), (k + 1, k))])
@@ -280,6 +291,7 @@ TABLES: dict[str, Callable[[], Sample]] = {
 SAMPLES: dict[str, Callable[[], Sample]] = {
     **TABLES,
     **{ending: (lambda e=ending: images(e)) for ending, form in endings().items() if form == "image"},
+    **dict.fromkeys(("masks:", "masks/"), masks),
     **dict.fromkeys((".wav", "audio:", "audio/"), sounds),
     **{ending: (lambda e=ending: clouds(e)) for ending in (".ply", ".xyz")},
     **{f"points:{ending}": (lambda e=ending: clouds(e)) for ending in (".ply", ".xyz", ".npy")},

@@ -23,7 +23,7 @@ PLACES = {
 RESUME = re.compile(r"(?:margin train )?--resume (\S+?)(?=[,;:)]|\s|$)")
 COMMAND = re.compile(r"margin [a-z]+(?: [^\s,;:()]+)*? --[a-z][^,;:()]*")
 OPTION = re.compile(r"(?<![\w-])--(?:(model|step|rule|data)\.)?([a-z][\w-]*)")
-BOTH = re.compile(r"\b(\w+), \1\b")
+BOTH = re.compile(r"\b([a-z]\w*), \1\b")
 
 
 @contextmanager

@@ -10,7 +10,10 @@ from margin.core.findings import Subject
 from margin.core.tasks import CLASSES, PIXEL_CLASSES
 from margin.core.types import Batch
 from margin.engine.loop import GradientUpdate, risk
+from margin.figures.frames import FILLS
+from margin.figures.svg import drawing
 from margin.theory.prediction.held_out import stated
+from margin.vision.segmentation.figures import in_colors, overlays, shades
 from margin.vision.segmentation.overlap import (
     demo,
     dice,
@@ -155,3 +158,16 @@ def test_it_is_asked_of_images_with_masks_alone() -> None:
     assert not has_masks(stated(torch.zeros(4, 2), torch.zeros(4).long()))
     tokens = stated(torch.zeros(4, 5, 2), torch.zeros(4, 5).long(), task=PIXEL_CLASSES)
     assert not has_masks(tokens)
+
+
+def test_the_figure_says_what_it_shows_and_colors_wrong_pixels_by_their_class() -> None:
+    finding = dice(demo())
+    with drawing() as (_, axes):
+        words = overlays(axes, finding)
+    assert words.startswith(
+        "2 held-out images, their masks, the predicted classes, the wrong pixels: 25.0%, 25.0%"
+    )
+    colors = in_colors(torch.tensor([[-1.0, 0.0, 1.0]]))
+    assert (255 * torch.tensor(colors[0, 2])).round().int().tolist() == [*FILLS[1]]
+    assert shades(torch.tensor([[2.0, 4.0]]))[0, :, 0].tolist() == [0.0, 1.0]
+    assert shades(torch.full((2, 2), 7.0)).max() == 0.0

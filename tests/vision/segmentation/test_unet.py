@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from margin.nn.unet.network import ResidualBlock
-from margin.vision.segmentation.unet import UNet, mirrored, unpadded_sizes
+from margin.vision.segmentation.unet import UNet, central, mirrored, unpadded_sizes
 
 PAPER = {"levels": 5, "border": "mirror", "norm": "none"}
 
@@ -108,6 +108,12 @@ def test_mirroring_is_that_of_torch_and_goes_on_beyond_it() -> None:
     row = mirrored(torch.tensor([[[[1.0, 2.0, 3.0]]]]), 0, 0, 5, 4)
     assert row.flatten().tolist() == [2, 1, 2, 3, 2, 1, 2, 3, 2, 1, 2, 3][:12]
     assert mirrored(torch.ones(1, 1, 1, 1), 2, 3, 1, 1).shape == (1, 1, 6, 3)
+
+
+def test_of_larger_maps_the_middle_is_passed_across() -> None:
+    x = torch.arange(48.0).reshape(1, 1, 6, 8)
+    assert torch.equal(central(x, torch.zeros(1, 3, 2, 4)), x[:, :, 2:4, 2:6])
+    assert torch.equal(central(x, torch.zeros(1, 1, 5, 8)), x[:, :, :5])
 
 
 def test_what_is_passed_across_is_read_level_by_level() -> None:

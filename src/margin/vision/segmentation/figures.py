@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import Finding
-from margin.figures.frames import FILLS, framed, levels, values
+from margin.figures.frames import FILLS, framed, values
 from margin.figures.svg import MUTED, sized
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def overlays(axes: "Axes", finding: Finding) -> str:
         wrong = (mask >= 0) & (mask != found)
         shares.append(f"{float(wrong.sum() / (mask >= 0).sum()):.1%}")
         drawn = (
-            levels(image, float(image.min()), float(image.max())),
+            shades(image),
             in_colors(mask),
             in_colors(found),
             in_colors(torch.where(wrong, mask, -1)),
@@ -57,6 +57,12 @@ def overlays(axes: "Axes", finding: Finding) -> str:
         place += 0.35 + 0.085 * len(name)
     wrong_shares = ", ".join(shares)
     return f"{count} held-out images, their masks, the predicted classes, the wrong pixels: {wrong_shares}"
+
+
+def shades(image: Tensor) -> Any:
+    """An image in gray, its least value black and its largest white."""
+    low, high = image.min(), image.max()
+    return ((image - low) / (high - low).clamp_min(1e-12))[..., None].expand(*image.shape, 3).numpy()
 
 
 def in_colors(labels: Tensor) -> Any:

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Generator
 
 from margin.data.description import describe, lines
-from margin.data.formats.images.mask_pairs import joined, nearest, tiles_of
+from margin.data.formats.images.mask_pairs import drawn, joined, nearest, tiles_of
 from margin.data.open import encode, open_data
 
 ALL = Generator()
@@ -119,6 +119,7 @@ def test_a_palette_mask_is_read_by_its_indices_and_255_has_no_class(tmp_path: Pa
         ((0, 128, 255), ["0", "128", "255"]),
         ((0, 1, 255), ["0", "1"]),
         ((3, 7), ["3", "7"]),
+        ((0, 5, 12, 255), ["0", "5", "12"]),
     ],
 )
 def test_255_is_a_class_unless_the_others_are_indices(
@@ -240,7 +241,7 @@ def mixed(root: Path) -> None:
         (no_mask, r"2\.png: every image must have a mask of its name in masks: got none"),
         (twice, r"there must be one mask of a name: got 2 of '2'"),
         (lossy, r"2\.jpg: the mask does not decode: JPEG changes values; save masks as PNG"),
-        (broken, r"2\.png: the mask does not decode"),
+        (broken, r"2\.png: the image does not decode"),
         (one_class, r"masks must show 2 to 255 classes: got 1 values"),
         (
             mixed,
@@ -267,10 +268,10 @@ def test_windows_are_drawn_in_training_and_tiles_cover_what_is_held_out(tmp_path
     data = open_data(tmp_path, {"crop": (4, 4), "test": 0.5, "val": 0.0, "memory": memory})
     train, test = data.splits["train"], data.splits["test"]
     assert len(train) == 3
-    drawn = [train.take(torch.arange(3), Generator().manual_seed(seed)) for seed in (0, 0, 1)]
-    assert torch.equal(drawn[0].inputs[0], drawn[1].inputs[0])
-    assert not torch.equal(drawn[0].inputs[0], drawn[2].inputs[0])
-    for batch in drawn:
+    batches = [train.take(torch.arange(3), Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    assert torch.equal(batches[0].inputs[0], batches[1].inputs[0])
+    assert not torch.equal(batches[0].inputs[0], batches[2].inputs[0])
+    for batch in batches:
         assert torch.equal(batch.targets, (batch.inputs[0][:, 0] // 128).long())
         assert bool((batch.weight == 1).all())
     batch = everything(data, "test")
@@ -287,6 +288,13 @@ def test_an_image_smaller_than_the_crop_is_filled_up_and_that_counts_for_nothing
     batch = everything(open_data(tmp_path, {"crop": (4, 5), "val": 0.0, "test": 0.0}))
     assert batch.inputs[0].shape == (8, 1, 4, 5)
     assert batch.weight.sum((1, 2)).tolist() == [9.0] * 8
+
+
+def test_a_window_begins_at_every_place_where_it_lies_inside() -> None:
+    """Of 60 draws from three places each is missed with probability (2/3)^60 < 1e-10. Kills the last place left out."""
+    seen = {drawn(6, 4, Generator().manual_seed(seed)) for seed in range(60)}
+    assert seen == {0, 1, 2}
+    assert drawn(3, 4, Generator()) == drawn(4, 4, Generator()) == 0
 
 
 def test_tiles_put_together_are_the_image() -> None:
@@ -334,8 +342,27 @@ def test_new_images_of_another_size_or_class_are_refused(tmp_path: Path) -> None
         encode(tmp_path / "c", encoding)
 
 
-@pytest.mark.parametrize("option", ["crop", "resize"])
-def test_a_size_that_is_none_is_refused(tmp_path: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"crop": (0, 4)}, "crop must be a height and a width of at least 1"),
+        ({"resize": (0, 4)}, "resize must be a height and a width, or a shorter side, of at least 1"),
+        ({"resize": 0}, "resize must be a height and a width, or a shorter side, of at least 1"),
+        ({"channels": 2}, "channels must be 1 or 3: got 2"),
+    ],
+)
+def test_a_size_that_is_none_is_refused(tmp_path: Path, options: dict[str, object], rule: str) -> None:
     folder(tmp_path)
-    with pytest.raises(ValueError, match=f"{option} must be a height and a width of at least 1"):
-        open_data(tmp_path, {option: (0, 4)})
+    with pytest.raises(ValueError, match=rule):
+        open_data(tmp_path, options)
+
+
+def test_a_shorter_side_resizes_images_and_masks_alike(tmp_path: Path) -> None:
+    """6 x 7 to a shorter side of 3 is 3 x 3 (rounded down); masks by the nearest pixel, as Pillow's."""
+    _, masks = folder(tmp_path, values=(0, 1, 2))
+    batch = everything(open_data(tmp_path, {"resize": 3, "val": 0.0, "test": 0.0}))
+    assert batch.inputs[0].shape == (8, 1, 3, 3)
+    for k in range(8):
+        image = Image.fromarray(masks[k].astype(np.uint8))
+        peer = np.asarray(image.resize((3, 3), Image.Resampling.NEAREST))
+        assert torch.equal(batch.targets[k], torch.from_numpy(peer.copy()).long())

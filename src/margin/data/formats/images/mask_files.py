@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from margin.data.files.reading import text_of
+from margin.data.files.reading import BROKEN, check_unpacked, raised_in, reason_of, text_of
 from margin.data.formats.images import IMAGES, MASKS
 from margin.data.formats.images.image_folder import PARTS
-from margin.data.formats.images.images import Size, by, header_of, is_image
+from margin.data.formats.images.images import Size, by, header_of, is_image, quiet
 
 ENDING = re.compile(r"[_-](masks?|gt|labels?|seg|segmentation|L)$")
 """What the name of a mask may have behind that of its image."""
@@ -153,20 +153,12 @@ def check_size(image: Path, mask: Path) -> Size:
     Raises:
         ValueError: The mask has another.
     """
-    size, other = header_of(image).size, _mask_size(mask)
+    size, other = header_of(image).size, header_of(mask).size
     if size != other:
         raise ValueError(
             f"{mask}: a mask must have its image's size: got {by(other)} for {by(size)} of {image.name}"
         )
     return size
-
-
-def _mask_size(path: Path) -> Size:
-    try:
-        with Image.open(path) as image:
-            return image.size[::-1]
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: the mask does not decode: {error}") from None
 
 
 # what pixels hold
@@ -184,7 +176,10 @@ def values_of(data: bytes, path: Path, *, colored: bool = False) -> NDArray[np.i
         ValueError: The file does not decode, is compressed with losses, or has transparent pixels.
     """
     try:
-        with Image.open(BytesIO(data)) as image:
+        with quiet(), Image.open(BytesIO(data)) as image:
+            check_unpacked(
+                path, len(data), 8 * image.width * image.height, "make it smaller, or leave it out"
+            )
             if image.format in ("JPEG", "MPO"):
                 raise ValueError("JPEG changes values; save masks as PNG")
             picture = ImageOps.exif_transpose(image)
@@ -195,8 +190,11 @@ def values_of(data: bytes, path: Path, *, colored: bool = False) -> NDArray[np.i
             if colored or picture.mode not in ("1", "L", "P", "I", "I;16", "I;16B"):
                 picture = picture.convert("RGB")
             pixels = np.asarray(picture).astype(np.int64)
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ValueError(f"{path}: the mask does not decode: {error}") from None
+    except Exception as error:  # a broken file makes the decoders raise nearly anything
+        if not isinstance(error, (*BROKEN, ValueError)) and not raised_in(error, ("PIL",)):
+            raise
+        reason = str(error) if isinstance(error, ValueError) else reason_of(error)
+        raise ValueError(f"{path}: the mask does not decode: {reason.removeprefix(f'{path}: ')}") from None
     if pixels.ndim == 2:
         return pixels
     if not colored and bool((pixels == pixels[..., :1]).all()):  # gray, saved in three channels
