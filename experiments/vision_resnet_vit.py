@@ -58,9 +58,7 @@ def fashion() -> Data:
 
 def official(name: str, parts: dict, classes: tuple[str, ...] | None) -> Data:
     kept = {} if classes is None else {"classes": classes}
-    raw = raw_arrays(
-        name, *parts["train"], task="classes", domain=None, test_arrays=parts["test"], **kept
-    )
+    raw = raw_arrays(name, *parts["train"], task="classes", domain=None, test_arrays=parts["test"], **kept)
     return assemble(raw, Split(test=0.0, val=0.0))
 
 
