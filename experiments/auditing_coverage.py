@@ -608,7 +608,7 @@ CASES: tuple[Case, ...] = (
         partial(nothing_to_gain, lambda z: (z / 2).exp() - math.exp(0.125)),
         repeats=SOME,
     ),
-    *(Case(f"dropout.{name}, eight units", partial(masked, name), repeats=FEW)
+    *(Case(f"dropout.{name}, eight units", partial(masked, name), (30, 300), 100)
       for name in ("weight_scaling", "ensemble")),
     *(Case(f"density.gain, {law}", partial(gained, law), repeats=SOME) for law in ("mixture", "lognormal")),
     Case("samples.memorization, samples of the data's law", copying, sizes=(30, 300), repeats=SOME),
