@@ -47,7 +47,7 @@ def refused(entry: Entry, directory: Path, format: str) -> None:
     """A model of other inputs has no file but its weights."""
     data = tiny_data(entry)
     run = margin.train(entry.name, data, training=Training(max_steps=1), out=directory / "run")
-    with pytest.raises(ValueError, match=r"takes inputs of one shape: .* --format state writes its weights"):
+    with pytest.raises(ValueError, match=r"takes inputs of one shape: .* format state writes its weights"):
         margin.export(run, format=format, data=data)
 
 
@@ -118,7 +118,7 @@ ESTIMATES = tuple(
 
 def refused_as_an_estimate(entry: Entry, directory: Path, format: str) -> None:
     run, _ = trained(entry, directory)
-    with pytest.raises(ValueError, match=r"estimates its density by many; --format state writes its weights"):
+    with pytest.raises(ValueError, match=r"estimates its density by many; format state writes its weights"):
         margin.export(run, format=format)
 
 
@@ -308,7 +308,7 @@ def test_data_without_a_shape_are_asked_for(tmp_path: Path) -> None:
         (None, {"weights": "first"}, "weights must be one of best, last, initial: got 'first'"),
         ("m.onnx", {}, "a file of format state must end in .safetensors: got m.onnx"),
         ("gone/m.safetensors", {}, "no such directory"),
-        ("there.safetensors", {}, "there.safetensors exists: choose another --out"),
+        ("there.safetensors", {}, "there.safetensors exists: choose another path"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_written(
@@ -352,7 +352,7 @@ def test_a_model_that_differs_is_not_written(
 
 def test_an_operator_that_onnxruntime_lacks_is_told(tmp_path: Path) -> None:
     run, _ = trained(models()["vision/lenet5"], tmp_path, precision="float64")
-    with pytest.raises(ValueError, match=r"run the model: .*Resize.*; train with --precision float32"):
+    with pytest.raises(ValueError, match=r"run the model: .*Resize.*; train with precision float32"):
         margin.export(run, format="onnx")
     assert not (run.path / "model.onnx").exists()
 
