@@ -313,8 +313,9 @@ def categories_of(table: Table, column: Column) -> list[str]:
             hint += f"; if they are dates, write them as 2016-07-01, or say how:{how}"
         raise ValueError(
             f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
-            f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}; models of tokens "
-            "train on texts: they read text:FILE, or two columns as pairs:FILE"
+            f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}; no model here "
+            "reads texts with a class yet: train on their word counts as arrays (scikit-learn's "
+            "TfidfVectorizer); models of tokens read text:FILE, or two columns as pairs:FILE"
         )
     return categories
 
