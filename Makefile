@@ -66,7 +66,7 @@ bench: $(VENV)/.installed
 	PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.leading
 	PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.spectral_density
 	$(BIN)/python -m benchmarks.curvature_memory
-	for name in scan lru recurrent_step recurrent_layers wavenet neighbor_sampling weisfeiler_leman vae; do \
+	for name in scan lru recurrent_step recurrent_layers wavenet neighbor_sampling weisfeiler_leman vae convolution; do \
 		$(BIN)/python -m benchmarks.$$name || exit 1; done
 	for name in graph_layers chebnet flows unet; do \
 		PYTHONPATH=build/peers $(BIN)/python -W ignore -m benchmarks.$$name || exit 1; done

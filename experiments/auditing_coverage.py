@@ -3,8 +3,9 @@
 Each claim is asked of samples of a population whose truth is known: of three classes in shares of .5, .3 and
 .2 with normal scores, of two classes with probabilities that are too sure, of real values with normal errors,
 of losses with a long tail, and of three classes at each of many places of an example, whose terms are alike;
-of linear models, whose gradients, signals, robust accuracies and curvatures are known; and of matrices, where
-what is drawn are probes and starts. The truth is a formula, or the value of many draws. Samples that lack a
+of linear models, whose gradients, signals, robust accuracies and curvatures are known; of matrices, where
+what is drawn are probes and starts; of dropout masks that can be counted; and of densities, codes and
+forecasts of a known law. The truth is a formula, or the value of many draws. Samples that lack a
 class, or give no interval, are not counted. Of tests it is how often they see what is not there. Rows are
 written as they come; with words, only the cases that hold one are tried anew, for each has its own seed:
 
@@ -30,9 +31,12 @@ from margin.auditing.report.table import elements
 from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.catalog import claims
 from margin.core.findings import Finding, NotAsked, Subject, finding_of
-from margin.core.tasks import CLASSES, MULTILABEL, VALUES
+from margin.core.tasks import CLASSES, DENSITY, MULTILABEL, SERIES, VALUES
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
+from margin.engine.objectives import negative_log_density
+from margin.generative.autoencoder.baselines import Parabola
+from margin.generative.autoencoder.baselines import demo as code_demo
 from margin.robust.sandwich import l2_attack, linf_fgsm, linf_sandwich
 from margin.theory.curvature.hessian import MEMORY
 from margin.theory.curvature.trained_weights import Quadratic, of_weights, trace_of
@@ -388,6 +392,155 @@ def coins(n: int, generator: Generator) -> Subject:
     return Subject(model=model, test=parts[:1], train=parts[1:], task=CLASSES, objective=risk(CLASSES))
 
 
+class Masks(nn.Dropout):
+    """Dropout of masks that each try draws anew: those of an audit are the same for a model of one shape."""
+
+    def __init__(self, generator: Generator) -> None:
+        super().__init__(0.5)
+        self.generator = generator
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Half of the units, twice as large."""
+        if not self.training:
+            return x
+        return 2 * x * (torch.rand(x.shape, generator=self.generator) < 0.5)
+
+
+def dropped(x: Tensor, generator: Generator) -> nn.Sequential:
+    """Eight tanh units, half of which are dropped, and a linear map to three scores; weights N(0, 1)."""
+    model = nn.Sequential(nn.Linear(x.shape[1], 8), nn.Tanh(), Masks(generator), nn.Linear(8, 3)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+def masked(name: str, n: int, generator: Generator) -> Held:
+    """What dropping units changes of scores, and of confidence, beside the mean over all 256 masks."""
+    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
+    model = dropped(x, generator)
+    test = [Batch((x,), torch.zeros(n, dtype=torch.int64))]
+    subject = Subject(model=model, test=test, task=CLASSES, objective=risk(CLASSES))
+    found = finding_of(claims()[f"theory/dropout.{name}"], subject)
+    with torch.no_grad():
+        whole = model(x).softmax(1)
+        masks = torch.cartesian_prod(*[torch.tensor([0.0, 2.0], dtype=torch.float64)] * 8)
+        each = model[3](masks[:, None] * model[:2](x)).softmax(2).mean(0)
+    gain = (whole - each).gather(1, whole.argmax(1, keepdim=True)).mean()
+    return held(found, {"": float(gain) if name == "ensemble" else 0.0})
+
+
+class Drawn(nn.Module):
+    """The density of a lognormal or of a two-sided Gaussian mixture, a number an example, and given draws."""
+
+    def __init__(self, law: str, samples: Tensor | None = None) -> None:
+        super().__init__()
+        self.law, self.samples = law, samples
+
+    def draw(self, count: int, generator: Generator) -> Tensor:
+        """Independent draws."""
+        z = torch.randn(count, 1, generator=generator, dtype=torch.float64)
+        if self.law == "lognormal":
+            return (z / 2).exp()
+        return z + 4.0 * torch.randint(2, (count, 1), generator=generator) - 2
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """The logarithm of the density."""
+        normal = torch.distributions.Normal(0.0, 1.0)
+        if self.law == "lognormal":
+            return (normal.log_prob(2 * x.log()) + math.log(2) - x.log())[:, 0]
+        return (torch.logaddexp(normal.log_prob(x - 2), normal.log_prob(x + 2)) - math.log(2))[:, 0]
+
+    def sample(self, count: int, *, generator: Generator) -> Tensor:
+        """The next of the draws that it was given."""
+        if self.samples is None:
+            return self.draw(count, generator)
+        taken, self.samples = self.samples[:count], self.samples[count:]
+        return taken
+
+
+@cache
+def moments(law: str) -> tuple[float, float, float]:
+    """Mean log-density, mean and variance of two million draws."""
+    x = Drawn(law).draw(MANY, Generator().manual_seed(SEED + 1))
+    return float(Drawn(law).log_prob(x).mean()), float(x.mean()), float(x.var())
+
+
+def gained(law: str, n: int, generator: Generator) -> Held:
+    """The nats that the data's own density gains over the Gaussian of 100 training draws."""
+    model = Drawn(law)
+    test, train = model.draw(n, generator), model.draw(100, generator)
+    parts = [[Batch((x,))] for x in (test, train)]
+    subject = Subject(
+        model=model, test=parts[0], train=parts[1], task=DENSITY, objective=negative_log_density
+    )
+    own, mean, variance = moments(law)
+    m, v = float(train.mean()), float(train.var(correction=0))
+    gaussian = -0.5 * (math.log(2 * math.pi * v) + (variance + (mean - m) ** 2) / v)
+    return held(finding_of(claims()["generative/density.gain"], subject), {"": own - gaussian})
+
+
+def copying(n: int, generator: Generator) -> Held:
+    """The rank of samples of the data's own law among held-out draws: 1/2, whatever the training rows."""
+    law = Drawn("mixture")
+    test, train, samples = (law.draw(k, generator) for k in (n, 100, n))
+    parts = [[Batch((x,))] for x in (test, train)]
+    model = Drawn("mixture", samples)
+    subject = Subject(
+        model=model, test=parts[0], train=parts[1], task=DENSITY, objective=negative_log_density
+    )
+    return held(finding_of(claims()["generative/samples.memorization"], subject), {"": 0.5})
+
+
+def near_parabola(n: int, generator: Generator) -> Tensor:
+    """Rows (t, 2 t^2) with a noise of .05."""
+    t = 2 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 1
+    return Parabola()(t) + 0.05 * torch.randn(n, 2, generator=generator, dtype=torch.float64)
+
+
+@cache
+def of_parabola() -> tuple[float, Tensor, Tensor]:
+    """The mean squared error of its code, the mean and the covariance of the rows, over two million."""
+    x = near_parabola(MANY, Generator().manual_seed(SEED + 1))
+    return float((x - Parabola()(x[:, :1])).square().sum(1).mean()), x.mean(0), x.T.cov()
+
+
+def restored(n: int, generator: Generator) -> Held:
+    """What a code along a parabola saves of the error of one principal component and of a constant."""
+    test, train = near_parabola(n, generator), near_parabola(100, generator)
+    subject = replace(code_demo(), test=[Batch((test,))], train=[Batch((train,))])
+    error, mean, covariance = of_parabola()
+    off = mean - train.mean(0)
+    spread = covariance + torch.outer(off, off)
+    axis = torch.linalg.eigh(train.T.cov()).eigenvectors[:, 1]
+    total = float(spread.trace())
+    truth = {"PCA of 1 component": 1 - error / (total - float(axis @ spread @ axis))}
+    return held(
+        finding_of(claims()["generative/codes.baselines"], subject), truth | {"a constant": 1 - error / total}
+    )
+
+
+class Level(nn.Module):
+    """The mean of noise, whatever came before."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """0 at both steps ahead."""
+        return x.new_zeros(len(x), 2, 1)
+
+
+def foretold(rho: float, n: int, generator: Generator) -> Held:
+    """What the mean saves of the last value's squared error two steps ahead, of noise x' = rho x + e."""
+    e = torch.randn(n + 103, generator=generator, dtype=torch.float64)
+    x = torch.zeros_like(e)
+    for t in range(1, len(e)):
+        x[t] = rho * x[t - 1] + e[t]
+    rows = x[100:].unfold(0, 4, 1)[:, :, None]
+    batch = Batch((rows[:, :2],), rows[:, 2:])
+    subject = Subject(model=Level(), test=[batch], task=SERIES, objective=risk(SERIES))
+    apart = 2 - rho - rho**2  # E (x' - x)^2 over E x^2 is 2 - 2 rho, two steps ahead 2 - 2 rho^2
+    return held(finding_of(claims()["sequence/forecast.skill"], subject), {"last value": 1 - 1 / apart})
+
+
 def no_shift(n: int, generator: Generator) -> Held:
     """Whether parts of one law are called shifted."""
     found = shifted(coins(n, generator))
@@ -455,6 +608,13 @@ CASES: tuple[Case, ...] = (
         partial(nothing_to_gain, lambda z: (z / 2).exp() - math.exp(0.125)),
         repeats=SOME,
     ),
+    *(Case(f"dropout.{name}, eight units", partial(masked, name), repeats=FEW)
+      for name in ("weight_scaling", "ensemble")),
+    *(Case(f"density.gain, {law}", partial(gained, law), repeats=SOME) for law in ("mixture", "lognormal")),
+    Case("samples.memorization, samples of the data's law", copying, sizes=(30, 300), repeats=SOME),
+    Case("codes.baselines, a parabola", restored, repeats=SOME),
+    *(Case(f"forecast.skill, noise of correlation {rho:g}", partial(foretold, rho), (30, 300), SOME)
+      for rho in (0.0, 0.5)),
     Case("signal.activations, normal inputs", partial(signals, "activation"), repeats=SOME),
     Case("signal.gradients, normal inputs", partial(signals, "gradient"), repeats=SOME),
     Case("linf.fgsm, linear classifier", partial(robust, linf_fgsm, "linf"), repeats=FEW),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from margin import metrics as metrics
     from margin.auditing.asking.audit import audit as audit
+    from margin.auditing.asking.comparing import compare as compare
     from margin.core.catalog import claims as claims
     from margin.core.catalog import models as models
     from margin.core.catalog import parts as parts
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from margin.core.options import Training as Training
     from margin.engine.runs import Run as Run
     from margin.engine.runs import load as load
-    from margin.runs.comparing import compare as compare
     from margin.runs.exporting import export as export
     from margin.runs.sampling import sample as sample
     from margin.runs.training import open_source as open_source
@@ -39,7 +39,7 @@ _HOMES = {
     "Training": "margin.core.options",
     "audit": "margin.auditing.asking.audit",
     "claims": "margin.core.catalog",
-    "compare": "margin.runs.comparing",
+    "compare": "margin.auditing.asking.comparing",
     "data": "margin.data",
     "export": "margin.runs.exporting",
     "load": "margin.engine.runs",
@@ -96,7 +96,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     home = import_module(_HOMES[name])
-    value = home if home.__name__ == f"margin.{name}" else getattr(home, name)
+    value: Any = home if home.__name__ == f"margin.{name}" else getattr(home, name)
     if name in _VERBS:
         from margin.core.arguments import by_argument
 

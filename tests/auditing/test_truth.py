@@ -21,7 +21,7 @@ from margin.core.types import Batch
 
 ASKED = ("risk", "confusion", "baseline", "memorization", "calibration", "mislabeled", "evidence",
          "residuals", "auroc", "behavior.finite", "behavior.random", "label_order",
-         "finished.gradient")  # fmt: skip
+         "finished.gradient", "along_gradient")  # fmt: skip
 
 CLASSES, SURE = 3, float(np.log(18))
 """exp(SURE) / (exp(SURE) + 2) = .9: right as often as it says where a tenth of the labels is another's."""
@@ -304,6 +304,25 @@ def gain(kind):
     return share(kind) - constant(kind)
 
 
+def largest_rate(kind):
+    """2 |g|^2 / g'Hg of the mean training loss, by the whole Hessian."""
+    model, _, (x, y), _ = built(kind)
+    model, x = model.double(), x.double()
+    names, values = zip(*model.named_parameters(), strict=True)
+
+    def loss(*parameters):
+        out = torch.func.functional_call(model, dict(zip(names, parameters, strict=True)), (x,))
+        return nn.functional.cross_entropy(out, y)
+
+    g = torch.cat([p.flatten() for p in torch.autograd.grad(loss(*values), values)])
+    rows = torch.autograd.functional.hessian(loss, tuple(values))
+    sizes = [len(p.flatten()) for p in values]
+    H = torch.cat(
+        [torch.cat([h.reshape(size, -1) for h in row], 1) for row, size in zip(rows, sizes, strict=True)]
+    )
+    return float(2 * g @ g / (g @ H @ g))
+
+
 TRAINING = "training"
 STEP = "One gradient step"
 N = r"(?P<n>-?[\d.]+(?:e-?\d+)?)"
@@ -321,8 +340,12 @@ SAID = {
         ("right", "bad", r"one constant answer|linear model", None),
         ("trained", "warn", rf"^{STEP} still lowers the training loss, {N} ", training_loss),
         ("trained", "warn", rf"^{STEP} .* \(a constant's: {N}\), .* Train longer", entropy),
+        ("trained", "warn", rf"\(a plain step lowers it at learning rates below {N}, to", largest_rate),
     ],
-    "half trained": [("trained", "warn", rf"^{STEP} still lowers the training loss, {N} ", training_loss)],
+    "half trained": [
+        ("trained", "warn", rf"^{STEP} still lowers the training loss, {N} ", training_loss),
+        ("trained", "warn", rf"\(a plain step lowers it at learning rates below {N}, to", largest_rate),
+    ],
     "converged": [("trained", "good", rf"^{STEP} hardly lowers the training loss, {N} ", training_loss)],
     "random labels": [
         ("trained", "unknown", rf"^{STEP} lowers the training loss, {N} ", training_loss),

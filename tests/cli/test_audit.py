@@ -229,6 +229,19 @@ def test_one_example_and_no_training_part_say_what_they_lack(
     assert said["risk.accuracy"] == ""
 
 
+def test_an_option_that_lists_names_takes_those_of_every_time_it_is_given(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["audit", "stranger:build", "held.npz", "--claims", "theory/risk.accuracy", "--json"]
+    assert main([*words, "--claims=calibration.brier,calibration.nll"]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    asked = {answer["claim"].rpartition("/")[2] for answer in answers}
+    assert asked == {"risk.accuracy", "calibration.brier", "calibration.nll"}
+    both = ["--fail-on", "violated", "--fail-on", "measured"]
+    assert main([*words, *both]) == main([*words, *both[2:], *both[:2]]) == 1
+    assert "--claims needs a value" in line(capsys, *words[:3], "--claims")
+
+
 def test_another_type_is_the_models_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "wide.py").write_text(
         "import torch\nfrom torch import nn\n"

@@ -13,8 +13,8 @@ import torch
 from scipy import stats
 
 import margin
+from margin.auditing.asking.comparing import cell
 from margin.cli import COMMANDS, main
-from margin.cli.compare import cell
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.data.open import open_data

@@ -6,7 +6,6 @@ others what their own area asks: what theory asks of any model sees a model's ta
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from margin.core.findings import Verdict
 from margin.core.options import Training
 from margin.data.examples import held_out_part
 from margin.runs.verbs import train
+from smaller import SMALLER
 
 
 def asked_everything() -> set[str]:
@@ -27,15 +27,6 @@ def asked_everything() -> set[str]:
 
 
 EVERYTHING = asked_everything()
-
-NETWORK = {"widths": (8, 8), "attention": (1,), "steps": 50}
-SMALLER: dict[str, dict[str, Any]] = {
-    "geometric/pointnet": {"features": 32},
-    "generative/realnvp_images": {"width": 8},
-    "generative/image_diffusion": NETWORK,
-    "generative/conditional_image_diffusion": NETWORK,
-}
-"""Sizes of the largest models: what is asked sees the same layers; the defaults keep their contracts."""
 
 
 @pytest.mark.parametrize("entry", models().values(), ids=lambda entry: entry.name)

@@ -95,10 +95,12 @@ def test_an_exact_number_that_rounds_to_a_power_of_ten_is_written_by_it():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a gain of -.19 [-.35, -.037]). Use", ["-.19", "[-.35, -.037]).", "Use"]),
+        ("a gain of -.19 [-.35, -.037]). Use", ["of", "-.19 [-.35, -.037]).", "Use"]),
+        (".7 [.5, .9], -2 [-inf, +3e-5] holds", [".7 [.5, .9],", "-2 [-inf, +3e-5]", "holds"]),
+        ("version 2 [the second] and 3 (of 4)", ["second]", "and", "3", "(of"]),
         ("a share in [0, 1) (0.5)", ["in", "[0, 1)", "(0.5)"]),
         ("1.6 (10 % of the range) leaves", ["(10 %", "of"]),
-        ("known is 0.5 +- 0.05 and <= .8", ["0.5", "+- 0.05", "and", "<= .8"]),
+        ("known is 0.5 +- 0.05 and <= .8", ["is", "0.5 +- 0.05", "and", "<= .8"]),
     ],
 )
 def test_a_number_with_its_error_is_one_word(text, words):

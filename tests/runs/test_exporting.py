@@ -26,6 +26,7 @@ from margin.data.examples import Data, InOrder
 from margin.engine.build import build
 from margin.engine.runs import Run
 from margin.testing import tiny_data
+from smaller import SMALLER
 
 SIZES = (1, 7)
 ENTRIES = pytest.mark.parametrize("entry", models().values(), ids=lambda entry: entry.name)
@@ -37,7 +38,8 @@ ThreeSteps = Callable[..., tuple[Run, torch.Tensor]]
 def trained(entry: Entry, directory: Path, **options: Any) -> tuple[Run, torch.Tensor]:
     """A run of three steps on data in memory, and its first input."""
     data = tiny_data(entry)
-    run = margin.train(entry.name, data, training=Training(max_steps=3, **options), out=directory / "run")
+    training = Training(max_steps=3, **options)
+    run = margin.train(entry.name, data, SMALLER.get(entry.name, {}), training, out=directory / "run")
     x = InOrder(data.splits["train"], len(data.splits["train"]))[0].inputs[0]
     return run, x
 
@@ -73,7 +75,7 @@ def takes_one_shape(entry: Entry) -> bool:
 
 def refused(run: Run, format: str) -> None:
     """A model of other inputs has no file but its weights."""
-    with pytest.raises(ValueError, match=r"takes inputs of one shape: .* --format state writes its weights"):
+    with pytest.raises(ValueError, match=r"takes inputs of one shape: .* format state writes its weights"):
         margin.export(run, format=format, data=tiny_data(run.entry))
 
 
@@ -143,7 +145,7 @@ ESTIMATES = tuple(
 
 
 def refused_as_an_estimate(run: Run, format: str) -> None:
-    with pytest.raises(ValueError, match=r"estimates its density by many; --format state writes its weights"):
+    with pytest.raises(ValueError, match=r"estimates its density by many; format state writes its weights"):
         margin.export(run, format=format)
 
 
@@ -333,7 +335,7 @@ def test_data_without_a_shape_are_asked_for(tmp_path: Path) -> None:
         (None, {"weights": "first"}, "weights must be one of best, last, initial: got 'first'"),
         ("m.onnx", {}, "a file of format state must end in .safetensors: got m.onnx"),
         ("gone/m.safetensors", {}, "no such directory"),
-        ("there.safetensors", {}, "there.safetensors exists: choose another --out"),
+        ("there.safetensors", {}, "there.safetensors exists: choose another path"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_written(
@@ -377,7 +379,7 @@ def test_a_model_that_differs_is_not_written(
 
 def test_an_operator_that_onnxruntime_lacks_is_told(tmp_path: Path) -> None:
     run, _ = trained(models()["vision/lenet5"], tmp_path, precision="float64")
-    with pytest.raises(ValueError, match=r"run the model: .*Resize.*; train with --precision float32"):
+    with pytest.raises(ValueError, match=r"run the model: .*Resize.*; train with precision float32"):
         margin.export(run, format="onnx")
     assert not (run.path / "model.onnx").exists()
 

@@ -15,10 +15,12 @@ from safetensors.torch import save_file
 
 import margin
 from margin import Run, Training, load
+from margin.core.catalog import find, models
+from margin.data.examples import Arrays, Data
 from margin.data.files.writing import DiskFullError
 from margin.data.open import open_data
 from margin.engine import evaluation
-from margin.runs.training import finish, prepare, reopen
+from margin.runs.training import finish, long_enough, prepare, reopen
 from margin.testing import check_same_run
 
 PATIENT = Training(epochs=200, lr=0.05, patience=3, batch_size=16, evaluate_every=4)
@@ -301,3 +303,29 @@ def test_a_first_step_on_trial_leaves_no_trace(tmp_path: Path) -> None:
         assert all(torch.equal(first[name], second[name]) for name in first)
     same = [[row["train_loss"] for row in run.history] for run in (plain, tried)]
     assert same[0] == same[1]
+
+
+@pytest.mark.parametrize(
+    ("examples", "given", "epochs"),
+    [
+        (64, {}, 300),  # a step an epoch
+        (65, {}, 150),
+        (154, {}, 100),
+        (896, {}, 22),  # 14 steps an epoch: 21 epochs are 294
+        (960, {}, None),  # 15 steps: the 20 epochs of the defaults are 300
+        (154, {"batch_size": 32}, 60),
+        (154, {"batch_size": "all"}, 300),
+        (154, {"epochs": 20}, 20),
+        (154, {"max_steps": 7}, None),
+    ],
+)
+def test_few_examples_have_epochs_enough_for_the_least_steps(
+    examples: int, given: dict, epochs: object
+) -> None:
+    """Twenty epochs of 154 photographs are 60 steps of LeNet-5, which has not learned by then."""
+    data = Data(name="d", splits={"train": Arrays((torch.zeros(examples, 1),))}, spec={})
+    training, said = long_enough(find(models(), "lenet5", "model"), data, Training(**given))
+    assert training.epochs == epochs
+    assert len(said) == (epochs is not None and "epochs" not in given)
+    plain = find(models(), "logistic_regression", "model")
+    assert long_enough(plain, data, Training(**given)) == (Training(**given), ())

@@ -434,7 +434,7 @@ def test_the_mean_of_weighted_classes_is_torchs(options: dict[str, object], more
         wanted = loss(hand(test), z).item()
     assert run.metrics["test_loss"] == pytest.approx(wanted, rel=1e-5)
     if not more:
-        shown = margin.compare(run, run).rows[0]["metrics"]["loss"]["mean"]
+        shown = margin.compare(run, run).document[0]["metrics"]["loss"]["mean"]
         assert shown == pytest.approx(wanted, rel=1e-5)
 
 

@@ -93,6 +93,24 @@ def test_a_history_is_a_list_and_a_frame() -> None:
     assert isinstance(found, pl.DataFrame) and found["step"].to_list() == [row["step"] for row in run.history]
     assert found["val_loss"].to_list() == [row["val_loss"] for row in margin.Run("r").history]
     assert len(repr(run)) < 200 and "test_accuracy" in run._repr_html_()
+    assert found["epoch"].to_list() == [1, 2, 3] and found["epoch"].dtype == pl.Int64
+    halves = margin.train(
+        "mlp", "iris", training=Training(epochs=1, evaluate_every=2), out="halves"
+    ).history()
+    assert halves["epoch"].dtype == pl.Float64 and halves["epoch"][0] < 1
+
+
+def test_samples_and_exports_show_themselves() -> None:
+    images = margin.train("realnvp", "digits", max_steps=1, out="images")
+    drawn = margin.sample(images, 4)
+    assert repr(drawn).startswith("4 samples of 1x8x8, from ") and len(repr(drawn)) < 80
+    assert drawn._repr_html_().startswith('<img alt="4 samples of 1x8x8')
+    exported = margin.export(images)
+    assert repr(exported).startswith("images/model.safetensors: state") and "<pre>" in exported._repr_html_()
+    Path("t.txt").write_text("the quick brown fox <jumps>\n" * 60)
+    texts = margin.sample(margin.train("lstm", "text:t.txt", max_steps=1, out="texts"), 2)
+    assert repr(texts).startswith("2 texts; the first: '") and len(repr(texts)) < 120
+    assert texts._repr_html_().startswith("<pre>--- 1 of 2") and "<jumps>" not in texts._repr_html_()
 
 
 def test_a_comparison_shows_itself_and_gives_a_frame() -> None:
@@ -105,6 +123,23 @@ def test_a_comparison_shows_itself_and_gives_a_frame() -> None:
     assert repr(found).splitlines()[0].startswith("run") and "<table>" in found._repr_html_()
     with pytest.raises(ValueError, match="at least two runs"):
         margin.compare(runs[0])
+
+
+def test_audits_are_compared_as_objects_and_as_files() -> None:
+    """The difference is that of the two runs on the same examples, whichever form an audit has."""
+    runs = [margin.train("mlp", "iris", epochs=2, seed=seed, out=f"r{seed}") for seed in (0, 1)]
+    one, two = (margin.audit(run, claims=["theory/risk.accuracy"], require=["accuracy>=.1"]) for run in runs)
+    two.save("a")
+    found = margin.compare(one, "a/findings.json")
+    wanted = margin.compare(*runs).document[1]["metrics"]["accuracy"]
+    assert found.document["paired differences"][1]["accuracy"] == pytest.approx(wanted)
+    table = found.frame()
+    assert table["audit"].to_list() == ["r0", "a/findings.json"]
+    assert table["value"].to_list() == [run.metrics["test_accuracy"] for run in runs]
+    assert "required accuracy>=.1" in repr(found) and found._repr_html_().count("<table>") == 2
+    assert margin.compare(one, one).frame()["audit"].to_list() == ["r0 (1)", "r0 (2)"]
+    with pytest.raises(ValueError, match="takes runs or audits: these are some of each"):
+        margin.compare(runs[0], two)
 
 
 def test_data_are_described_by_a_call() -> None:

@@ -41,7 +41,7 @@ COMMANDS = {
     "predict": Command("predictions of a run for new data", "runs:predict"),
     "sample": Command("samples of a run's generative model", "runs:sample_run", typed=False),
     "export": Command("export a run's model: state dict, torch.export, ONNX", "runs:export_run"),
-    "compare": Command("compare runs or audits side by side", "compare:compare"),
+    "compare": Command("compare runs or audits side by side", "runs:compare"),
     "claims": Command("check claims on their own examples", "listing:claims"),
     "demo": Command("train and audit LeNet-5 on scanned digits", "train:demo"),
 }

@@ -23,8 +23,11 @@ SECONDS_BETWEEN_FRAMES = 0.1
 
 
 def run(words: Sequence[str]) -> Output:
-    """Run the command with what the user typed; --require may be repeated."""
+    """Run the command with what the user typed; --require, --claims and --fail-on may be repeated."""
     rest, required = taken_out(switched(words), "--require", ", as 'accuracy>=.9'")
+    for option in ("--claims", "--fail-on"):
+        rest, listed = taken_out(rest, option, ", names separated by commas")
+        rest += [option, ",".join(listed)] if listed else []
     return call(
         audit_model, [*rest, *(["--require", json.dumps(required)] if required else [])], "margin audit"
     )
@@ -73,7 +76,7 @@ def audit_model(
         weights: Weights of the module: a .safetensors file, or a .pt file of tensors alone.
         reference: Reference model for claims that compare two: a second run of the same model, or a second
             file of weights.
-        claims: Claims to check: names or patterns, separated by commas.
+        claims: Claims to check: names or patterns, separated by commas; may be repeated.
         require: Requirement on the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
         fail_on: Verdicts that make the exit status 1, beside a requirement that is not met, separated by
             commas; none for requirements alone.

@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from margin.cli.tables import GAP, width_of_stderr
+from margin.cli.tables import width_of_stderr
+from margin.figures.rows import GAP
 
 if TYPE_CHECKING:
     from margin.core.types import Metrics

@@ -1,4 +1,4 @@
-"""``margin predict RUN DATA``, ``margin sample RUN``, ``margin export RUN``."""
+"""``margin predict RUN DATA``, ``margin sample RUN``, ``margin export RUN``, ``margin compare RUN RUN``."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from margin.cli.output import Output, say
 from margin.cli.parsing import HELP, explanations, new_parser, parse
-from margin.cli.tables import told
+from margin.cli.tables import columns, told
 
 
 def predict(run: str, data: str, *, out: str = "", width: int = 1, longest: int = 100) -> Output:
@@ -150,3 +150,17 @@ def written_out(run: str) -> str:
         f"{record['recipe']['model']} is written out step by step, {steps:,} of them: this may take minutes; "
         "--format state writes its weights at once"
     )
+
+
+def compare(first: str, others: tuple[str, ...]) -> Output:
+    """Compare runs by paired differences on the same held-out examples, or audits finding by finding.
+
+    Args:
+        first: Baseline: the run or audit with which the others are compared.
+        others: Further runs or audits.
+    """
+    from margin.auditing.asking.comparing import compare as compared
+
+    found = compared(first, *others)
+    tables = "\n\n".join(columns(rows, lead=found.lead) for rows in found.tables)
+    return Output(found.document, f"{tables}\n{told(found.note)}" if found.note else tables)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from margin.figures.digits import freed, held
+from margin.figures.rows import GAP, aligned, sizes_of
 
 Style = str | Mapping[str, str]
 """Words of :data:`CODES`; or such by the first word of what a cell says."""
@@ -20,8 +21,6 @@ CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "m
 
 LEAST = 40
 """Columns of the terminal that the last cells of a table need, if they are folded below one another."""
-
-GAP = "  "
 
 
 def columns(rows: Sequence[tuple[str, ...]], styles: Sequence[Style] = (), *, lead: int = 0) -> str:
@@ -36,10 +35,12 @@ def columns(rows: Sequence[tuple[str, ...]], styles: Sequence[Style] = (), *, le
         lead: The columns that say what a row is of where the first row is the header; 0 without a header.
     """
     limit, styles = width(), [*styles, *[""] * len(rows[0])]
-    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if limit is None:
+        return aligned(rows)
+    sizes = sizes_of(rows)
     before = sum(sizes[:-1]) + len(GAP) * (len(sizes) - 1)
-    if limit is None or before + sizes[-1] <= limit or (not lead and limit - before >= LEAST):
-        room = sizes[-1] if limit is None else limit - before
+    if before + sizes[-1] <= limit or (not lead and limit - before >= LEAST):
+        room = limit - before
         lines = [line for row in rows for line in _aligned(row, sizes, room, styles)]
         if lead:
             lines[:1] = _aligned(rows[0], sizes, room, ["bold"] * len(sizes))
@@ -92,7 +93,7 @@ def _flowing(cells: Sequence[str], styles: Sequence[Style], limit: int) -> list[
 def _below(rows: Sequence[tuple[str, ...]], styles: Sequence[Style], lead: int, limit: int) -> list[str]:
     """Rows below what they are of: a table of the other columns, else each cell behind its column's name."""
     head, *body = rows
-    sizes = [max(map(len, column)) for column in zip(*(row[lead:] for row in rows), strict=True)]
+    sizes = sizes_of([row[lead:] for row in rows])
     fits = sum(sizes) + len(GAP) * len(sizes) <= limit
     own = styles[lead:]
     lines = [f"{GAP}{line}" for line in _aligned(head[lead:], sizes, limit, ["bold"] * len(sizes)) if fits]

@@ -83,6 +83,8 @@ class Entry:
         defaults: Its own defaults of the training options.
         weights: Path of ``(tensors, config) -> Pretrained | None``, which knows the model's weights as other
             libraries write them (:mod:`margin.engine.transfer`).
+        least_steps: Steps that a training takes at least where the user says neither epochs nor steps: on few
+            examples the epochs of the defaults would be a handful of steps.
         formerly: Names that it had; records of earlier runs hold them.
         covers: Identifiers of the specification that it covers.
     """
@@ -104,6 +106,7 @@ class Entry:
     weighted: bool = True
     defaults: Mapping[str, Any] = field(default_factory=dict)
     weights: str = ""
+    least_steps: int = 0
     formerly: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 

@@ -1,7 +1,9 @@
 """Type hints of options: whether a value fits one, and what to call it. Imports no torch."""
 
+import inspect
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -55,6 +57,31 @@ def with_tuples(value: Any, hint: Any) -> Any:
         each = parts if len(parts) == len(value) and ... not in parts else [*parts[:1], hint][:1] * len(value)
         return tuple(map(with_tuples, value, each))
     return [with_tuples(item, parts[0]) for item in value] if origin is list else value
+
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def is_plain(hint: Any) -> bool:
+    """Whether values of a type are written in a record as they are typed."""
+    parts = [part for part in typing.get_args(hint) if part is not ...]
+    return hint in (*PLAIN, None, Any, tuple, list, dict) or (
+        bool(parts) and all(type(part) in PLAIN or is_plain(part) for part in parts)
+    )
+
+
+def hint_of(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
+    """The type of an option: as annotated, else that of its default."""
+    if parameter.name in hints:
+        return hints[parameter.name]
+    default = parameter.default
+    if isinstance(default, bool | str):
+        return type(default)
+    if isinstance(default, int | float):
+        return int | float
+    if isinstance(default, tuple | list) and default and all(isinstance(n, int | float) for n in default):
+        return tuple[int | float, ...] if isinstance(default, tuple) else list[int | float]
+    return Any if default is None or default is inspect.Parameter.empty else type(default)
 
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from margin.core.catalog import Entry, Target, find, models, nearest, resolve, user_options
+from margin.core.hints import hint_of, is_plain
 
 SPEC = (
     "in_features",
@@ -174,8 +175,13 @@ def _place(error: BaseException) -> str:
 
 def name_of(target: Any) -> str:
     """The path of a class, a function, or the class of a module, as its own definition states it."""
-    named = target if hasattr(target, "__qualname__") else type(target)
+    named = _definition(target)
     return f"{named.__module__}:{named.__qualname__}"
+
+
+def _definition(target: Any) -> Any:
+    """The class or function that a source defines: of a module its class."""
+    return target if hasattr(target, "__qualname__") else type(target)
 
 
 def is_nameable(target: Any) -> bool:
@@ -189,14 +195,15 @@ def is_nameable(target: Any) -> bool:
 
 def source_of(target: Any) -> tuple[str, str]:
     """The file in which an object is defined and its SHA-256; twice "" of a notebook's."""
-    named = target if hasattr(target, "__qualname__") else type(target)
     try:
-        file = inspect.getsourcefile(named)
+        file = Path(inspect.getsourcefile(_definition(target)) or "")
     except TypeError:
-        file = None
-    if file is None or not Path(file).is_file():
         return "", ""
-    return str(Path(file).resolve()), hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return (str(file.resolve()), _digest(file)) if file.is_file() else ("", "")
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
@@ -226,31 +233,6 @@ def _constructors(target: Any) -> list[Any]:
     return found
 
 
-PLAIN = (bool, int, float, str, type(None))
-
-
-def _is_plain(hint: Any) -> bool:
-    """Whether values of a type are written in a record as they are typed."""
-    parts = [part for part in typing.get_args(hint) if part is not ...]
-    return hint in (*PLAIN, None, Any, tuple, list, dict) or (
-        bool(parts) and all(type(part) in PLAIN or _is_plain(part) for part in parts)
-    )
-
-
-def _hint_of(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
-    """The type of an option: as annotated, else that of its default."""
-    if parameter.name in hints:
-        return hints[parameter.name]
-    default = parameter.default
-    if isinstance(default, bool | str):
-        return type(default)
-    if isinstance(default, int | float):
-        return int | float
-    if isinstance(default, tuple | list) and default and all(isinstance(n, int | float) for n in default):
-        return tuple[int | float, ...] if isinstance(default, tuple) else list[int | float]
-    return Any if default is None or default is inspect.Parameter.empty else type(default)
-
-
 def _hints(target: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for made in reversed(_constructors(target)):
@@ -276,17 +258,16 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
     """
     if _is_module(target):
         return _copies(target)
-    if not callable(target):
-        raise ValueError(f"{path} must build a torch module: it is of type {type(target).__name__}")
+    check_callable(target, path)
     empty, hints = inspect.Parameter.empty, _hints(target)
     dictated, options, parameters = [], [], parameters_of(target)
     for p in parameters:
-        hint = _hint_of(p, hints)
+        hint = hint_of(p, hints)
         # one behind a star that has a default is the user's choice; without one only the data have it
         if p.name in SPEC and (p.kind is not p.KEYWORD_ONLY or p.default is empty):
             if spec is None or p.name in spec or p.default is empty:
                 dictated.append(p.replace(kind=p.POSITIONAL_OR_KEYWORD, default=empty, annotation=hint))
-        elif p.default is empty or (_is_plain(hint) and _is_plain(type(p.default))):
+        elif p.default is empty or (is_plain(hint) and is_plain(type(p.default))):
             options.append(p.replace(kind=p.KEYWORD_ONLY, annotation=hint))
     required = [p.name for p in options if p.default is empty]
     first = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
@@ -298,11 +279,7 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
                 f"{', '.join(SPEC[:5])}, ...): give {'it' if len(lacking) == 1 else 'them'} as options"
             )
         ahead = [given.pop(name) for name in first if name in given]
-        with reported(path):
-            module = target(*ahead, **given)
-        if not _is_module(module):
-            kind = type(module).__name__
-            raise ValueError(f"{path} must build a torch module: it returned the type {kind}")
+        module = built(lambda: target(*ahead, **given), path)
         check_sized(module, path)
         return module
 
@@ -310,6 +287,21 @@ def builder_of(target: Any, path: str, spec: Collection[str] | None = None) -> C
     _built.__signature__ = inspect.Signature([*dictated, *options], return_annotation=made)  # type: ignore[attr-defined]
     _built.__doc__, _built.__name__ = _documented(target), path.rpartition(":")[2].replace(".", "_")
     return _built
+
+
+def check_callable(target: Any, path: str) -> None:
+    """Refuse what is no class and no function."""
+    if not callable(target):
+        raise ValueError(f"{path} must build a torch module: it is of type {type(target).__name__}")
+
+
+def built(build: Callable[[], Any], path: str) -> Any:
+    """The module that the user's code builds; refused where it raises, or returns something else."""
+    with reported(path):
+        module = build()
+    if not _is_module(module):
+        raise ValueError(f"{path} must build a torch module: it returned the type {type(module).__name__}")
+    return module
 
 
 def _copies(module: Any) -> Callable[..., Any]:
@@ -463,15 +455,12 @@ def check_builder(found: Any, path: str) -> None:
     file, _ = source_of(found)
     foreign = tuple(sysconfig.get_path(place) for place in ("stdlib", "platstdlib", "purelib", "platlib"))
     says = isinstance(made, type) and issubclass(made, module)
-    if not says and (not file or file.startswith(foreign)) and _module_of(found) != "__main__":
+    here = getattr(found, "__module__", "") == "__main__"
+    if not says and not here and (not file or file.startswith(foreign)):
         raise ValueError(
             f"{path} is a function of Python or of an installed package, which must say that it returns a "
             "module (-> nn.Module): name the class, or write a function of your own that calls it"
         )
-
-
-def _module_of(found: Any) -> str:
-    return str(getattr(found, "__module__", ""))
 
 
 def edited(record: Mapping[str, Any]) -> str:
@@ -480,7 +469,7 @@ def edited(record: Mapping[str, Any]) -> str:
     if not own or not own["file"]:
         return ""
     file = Path(own["file"])
-    if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == own["sha256"]:
+    if file.is_file() and _digest(file) == own["sha256"]:
         return ""
     what = "has changed" if file.is_file() else "has gone"
     return f"{file} {what} since the run began: the run goes on with the code that is there now"

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -43,9 +44,18 @@ def open_data(source: Any, options: Mapping[str, Any]) -> Data:
     parts = source.given if len(names) == 2 else [source.bare]
     given = dict(zip(names, parts, strict=not named))
     if named or not source.is_path:  # what a user's own object raises is the user's to see
-        return call_with(reader, given, options, what)
+        data = call_with(reader, given, options, what)
+        plain = not named and options and all(map(_is_json, options.values()))
+        return replace(data, encoding={**data.encoding, "options": dict(options)}) if plain else data
     with guarded(source.given):
         return call_with(reader, given, options, what)
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a record can hold an option as it is."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def reader_of(source: Any) -> Callable[..., Data]:

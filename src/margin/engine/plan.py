@@ -314,15 +314,16 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     epochs = int(training.epochs or 0) * source.per_epoch
     total = epochs if training.max_steps is None else training.max_steps
     held = {name: in_order(part, world()) for name, part in examples.items() if name != "train" and len(part)}
+    divided = unweighed(task)  # of batches that have the weights
     given = {
-        "task": unweighed(task),  # of batches that have the weights
+        "task": divided,
         "domain": data.domain,
         "total_steps": total,
         "teacher": teacher_of(training),
         "model": state.core,
     }
     scale = scale_of(state.model)
-    minimized = standardized_loss(objective_of(entry, given["task"]), scale)
+    minimized = standardized_loss(objective_of(entry, divided), scale)
     moving = moving_objective(minimized, task, data, training)
     if training.schedule == "plateau" and entry.optimizers and ("val" not in held or objective is None):
         raise ValueError("the schedule plateau watches the validation loss: nothing is held out")

@@ -53,10 +53,12 @@ class History(list[dict[str, Any]]):
     """The rows of a run's history; called, a DataFrame of them."""
 
     def __call__(self) -> Any:
-        """A polars DataFrame, one row an evaluation."""
+        """A polars DataFrame, one row an evaluation; the epochs are integers where all are whole."""
         import polars
 
-        return polars.DataFrame(list(self), infer_schema_length=None)
+        found = polars.DataFrame(list(self), infer_schema_length=None)
+        whole = all(float(row["epoch"]).is_integer() for row in self)
+        return found.cast({"epoch": polars.Int64}) if whole and len(self) else found
 
 
 class _Plain(yaml.SafeDumper):

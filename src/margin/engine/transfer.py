@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.core.catalog import Entry, nearest, resolve
+from margin.core.catalog import Entry, completed, nearest, resolve
 from margin.core.hints import flag
 from margin.engine.checkpoints import fill, listed
 
@@ -352,21 +352,30 @@ def _config(path: Path) -> dict[str, Any]:
     return found
 
 
-def with_options(given: Mapping[str, Any], found: Pretrained | None, path: str) -> dict[str, Any]:
-    """The user's options of the model, and those that the weights dictate.
+def with_options(
+    given: Mapping[str, Any], found: Pretrained | None, build: Callable[..., Any], path: str
+) -> dict[str, Any]:
+    """All options of the model: the user's, those that the weights dictate, and defaults.
+
+    Args:
+        given: The user's; the command line gives defaults too, which count as not given.
+        found: The weights, if they are another library's.
+        build: The model's constructor.
+        path: Where the weights are from, for the message.
 
     Raises:
         ValueError: Both name an option, with values that differ.
     """
-    if found is None:
-        return dict(given)
-    for name, value in found.options.items():
-        if name in given and _plain(given[name]) != _plain(value):
+    defaults = completed(build, {})
+    dictated = found.options if found else {}
+    for name, value in dictated.items():
+        own = given.get(name, defaults[name])
+        if _plain(own) not in (_plain(defaults[name]), _plain(value)):
             raise ValueError(
-                f"{name} must be {value!r} as in the weights {path}: got {given[name]!r}; "
+                f"{name} must be {value!r} as in the weights {path}: got {own!r}; "
                 f"leave out {flag(f'model.{name}')}"
             )
-    return {**given, **found.options}
+    return {**defaults, **given, **dictated}
 
 
 def _plain(value: Any) -> Any:

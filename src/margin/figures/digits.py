@@ -19,11 +19,13 @@ PLAIN = (1e-3, 1e6)
 HELD = "\ue000"
 """Stands for a blank at which a line is not broken."""
 
-_WHOLE = re.compile(r"([\[(][^\s()\[\]]+,(?= [^\s()\[\]]+[\])])|\d(?= %)|(?:[<>]=|[+]-)(?= [-.\d])) ")
+_WHOLE = re.compile(
+    r"([\[(][^\s()\[\]]+,(?= [^\s()\[\]]+[\])])|\d(?= (?:%|\+-|\[[-+.\di]))|(?:[<>]=|[+]-)(?= [-.\d])) "
+)
 
 
 def held(text: str) -> str:
-    """A text in which an interval, as ``[.2, .4]``, a bound, an error and a percentage are one word each."""
+    """A text in which a number with its interval, ``.3 [.2, .4]``, error, bound or percent is one word."""
     return _WHOLE.sub(rf"\1{HELD}", text)
 
 

@@ -4,73 +4,60 @@ Reference: Tango 1998, "Equivalence test and confidence interval for the differe
 paired-sample design", for what is right or wrong; Student's interval for other terms.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from margin.engine.runs import Run, run_of
+from margin.figures.rows import aligned, html_table
 from margin.runs.inference import held_out_terms
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison:
-    """What is found of several runs.
+    """What is found of several runs, or of several audits; it shows itself as a table.
 
     Args:
-        rows: Of each run its model and metrics; a metric's mean, stderr, and difference from the first run's
-            with its 95 % interval from low to high.
-        cells: The same as rows of text, the first the header.
+        document: The whole as JSON values: of runs each one's model and metrics; a metric's mean, stderr, and
+            difference from the first run's with its 95 % interval from low to high.
+        records: The numbers, a row each, for :meth:`frame`.
+        tables: The same as rows of text, the first of each the header.
+        lead: The columns of a table that say what a row is of.
         note: What the examples are, and what is not compared.
     """
 
-    rows: list[dict[str, Any]]
-    cells: list[tuple[str, ...]]
+    document: Any
+    records: Sequence[Mapping[str, Any]]
+    tables: Sequence[Sequence[tuple[str, ...]]]
+    lead: int
     note: str
 
     def frame(self) -> Any:
-        """A polars DataFrame, one row a run and metric."""
+        """A polars DataFrame, one row a run and metric, or an audit and value of a finding."""
         import polars
 
-        return polars.DataFrame(
-            [
-                {"run": row["run"], "model": row["model"], "metric": name, **numbers}
-                for row in self.rows
-                for name, numbers in row["metrics"].items()
-            ]
-        )
+        return polars.DataFrame(self.records)
 
     def __repr__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(*self.cells, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
-            for row in self.cells
-        ]
-        return "\n".join([*lines, self.note])
+        text = "\n\n".join(map(aligned, self.tables))
+        return f"{text}\n{self.note}" if self.note else text
 
     def _repr_html_(self) -> str:
-        head, *rest = [
-            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
-            for tag, row in zip(["th", *["td"] * len(self.cells)], self.cells, strict=False)
-        ]
-        body = "".join(f"<tr>{row}</tr>" for row in (head, *rest))
-        return f"<table>{body}</table><p>{escape(self.note)}</p>"
+        return "".join(map(html_table, self.tables)) + (f"<p>{escape(self.note)}</p>" if self.note else "")
 
 
-def compare(first: str | Path | Run, *others: str | Path | Run) -> Comparison:
+def compare_runs(given: Sequence[str | Path | Run]) -> Comparison:
     """Compare runs by paired differences on the same held-out examples.
 
     Args:
-        first: Baseline: the run, or its directory, with which the others are compared.
-        others: Further runs.
+        given: The runs, or their directories, the baseline first.
 
     Raises:
-        ValueError: There is none to compare with, the data differ, or no metric is shared.
+        ValueError: The data differ, or no metric is shared.
     """
-    if not others:
-        raise ValueError("a comparison needs at least two runs: got one")
-    runs = [run_of(run) for run in (first, *others)]
+    runs = [run_of(run) for run in given]
     prints = {run.record["data"]["fingerprint"] for run in runs}
     if len(prints) > 1:
         raise ValueError("these runs were trained on different data: their examples cannot be paired")
@@ -96,7 +83,12 @@ def compare(first: str | Path | Run, *others: str | Path | Run) -> Comparison:
         what += f", which overlap: {over}"
     if left:
         what += f"; not compared: {', '.join(left)}"
-    return Comparison(document, cells, f"{what}; differences are paired, from the first")
+    records = [
+        {"run": row["run"], "model": row["model"], "metric": name, **numbers}
+        for row in document
+        for name, numbers in row["metrics"].items()
+    ]
+    return Comparison(document, records, [cells], 2, f"{what}; differences are paired, from the first")
 
 
 def comparable(held: Sequence[Any]) -> tuple[list[str], list[str]]:

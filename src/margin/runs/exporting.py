@@ -26,6 +26,7 @@ from margin.data.preprocess import Standardize
 from margin.engine.checkpoints import in_order
 from margin.engine.plan import cut_of
 from margin.engine.runs import Run, load, run_of
+from margin.figures.rows import html_text
 from margin.nn.preprocessed import Preprocessed, core_of, dtype_of
 from margin.runs.exporting_onnx import check_onnx, onnx_bytes, quiet, tensors_of, texts
 from margin.runs.run_data import reopen_data
@@ -78,6 +79,9 @@ class Exported:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
 
 
 def export(

@@ -16,12 +16,22 @@ def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
     origin = record["arguments"]["data"]
     if data is None and not origin:
         raise ValueError("this run was trained on data in memory: hand them over again")
-    opened = open_data(data, {}) if data is not None else open_data(origin["source"], origin["options"])
+    opened = open_data(origin["source"], origin["options"]) if data is None else opened_as(record, data)
     if opened.fingerprint != record["data"]["fingerprint"]:
         raise ValueError(
             f"the data {opened.name} have changed since the run began: their fingerprint differs"
         )
     return opened
+
+
+def opened_as(record: Mapping[str, Any], data: Any) -> Data:
+    """Data that lie in memory, read with the options with which the run's own were.
+
+    Raises:
+        ValueError: They cannot be read so.
+    """
+    options = record["data"]["encoding"].get("options", {})
+    return open_data(data, {} if isinstance(data, Data) else options)
 
 
 def is_own(run: Run, data: Any) -> bool:

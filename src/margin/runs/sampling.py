@@ -7,9 +7,12 @@ its samples, RUN/samples/, one at each row of the history.
 
 import inspect
 import math
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +30,7 @@ from margin.engine.evaluation import eval_mode
 from margin.engine.hooks import at_rows
 from margin.engine.loop import Hook, State
 from margin.engine.runs import Run, load, run_of
+from margin.figures.rows import html_text
 from margin.nn.preprocessed import core_of
 
 Verb = Literal["sample", "interpolate"]
@@ -38,7 +42,7 @@ OWN = ("generator", "prefix")
 """Parameters of ``sample`` that are not given as options."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Samples:
     """What was drawn from a run.
 
@@ -61,6 +65,22 @@ class Samples:
         if count < 2:
             return "".join(self.texts)
         return "\n".join(f"--- {k} of {count} ---\n{text}" for k, text in enumerate(self.texts, 1))
+
+    def __repr__(self) -> str:
+        count, numbers = len(self.values), self.values.double()
+        if self.texts:
+            begin = self.texts[0][:60]
+            return f"{count} texts; the first: {begin!r}{'...' if len(self.texts[0]) > len(begin) else ''}"
+        shape = "x".join(map(str, self.values.shape[1:])) or "one number"
+        sound = f", {self.rate} a second" if self.rate else ""
+        return f"{count} samples of {shape}{sound}, from {numbers.min():.4g} to {numbers.max():.4g}"
+
+    def _repr_html_(self) -> str:
+        if self.texts or not has_picture(self.values) or not bool(self.values.isfinite().all()):
+            return html_text(self.text or repr(self))
+        with TemporaryDirectory() as folder:
+            picture = b64encode(self.write(Path(folder) / "samples.png").read_bytes()).decode()
+        return f'<img alt="{escape(repr(self))}" src="data:image/png;base64,{picture}">'
 
     def write(self, path: Path) -> Path:
         """Write them: ``.npy`` any, ``.png`` images or points of the plane, ``.txt`` texts, ``.wav`` sounds.

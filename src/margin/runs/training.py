@@ -99,7 +99,31 @@ def prepare(
 ) -> Job:
     """Choose the entry that a model is trained as, resolve the options by its defaults, then begin."""
     chosen = model if isinstance(model, Chosen) else choose(model, data)
-    return begin(chosen, data, arguments, training.over(chosen.entry.defaults), out, announce=announce)
+    training, said = long_enough(chosen.entry, data, training)
+    job = begin(chosen, data, arguments, training.over(chosen.entry.defaults), out, announce=announce)
+    return replace(job, notes=(*said, *job.notes))
+
+
+def long_enough(entry: Entry, data: Data, training: Training) -> tuple[Training, tuple[str, ...]]:
+    """The options with epochs enough for an entry's least steps, where the user has said none; a note."""
+    resolved, examples = training.over(entry.defaults), len(data.splits["train"]) if entry.least_steps else 0
+    if (
+        not examples
+        or training.epochs is not None
+        or resolved.max_steps is not None
+        or resolved.epochs is None
+    ):
+        return training, ()
+    size = resolved.batch_size
+    steps = 1 if size is None or size == "all" else -(-examples // size)
+    epochs = -(-entry.least_steps // steps)
+    if epochs <= resolved.epochs:
+        return training, ()
+    note = (
+        f"{resolved.epochs} epochs of {examples} examples are {resolved.epochs * steps} steps: {epochs} are "
+        f"trained, {epochs * steps} steps; --epochs says otherwise"
+    )
+    return replace(training, epochs=epochs), (note,)
 
 
 # more than 40 lines: every argument is checked here, in the order in which one depends on another
@@ -137,8 +161,7 @@ def begin(
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     found = pretrained(entry, training.init_from or "", data.spec)
-    given = with_options(arguments["options"], found, training.init_from or "")
-    options = completed(resolve(entry.build), given)
+    options = with_options(arguments["options"], found, resolve(entry.build), training.init_from or "")
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
@@ -240,6 +263,7 @@ def taken_over(
     if found:
         heads = [f"{name} ({why})" for name, why in taken.left.items() if name.startswith(found.head)]
         left = f"; new last layer, as drawn: {', '.join(heads)}" if heads else "; those of the last layer too"
+        notes.append(f"{path} has {', '.join(f'{name} {value}' for name, value in found.options.items())}")
     notes.append(f"{len(taken.taken)} tensors begin with the values of {path}{left}")
 
 

@@ -89,9 +89,9 @@ def choose(model: Any, data: Data, task: str = "", objective: Any = None) -> Cho
     path = model if isinstance(model, str) else name_of(target)
     if isinstance(target, nn.Module):
         check_sized(target, path)
-    handed = "module" if isinstance(target, nn.Module) else "" if is_nameable(target) else "code"
-    handed = "" if isinstance(model, str) else handed
-    if not handed:
+    found_again = isinstance(model, str) or (not isinstance(model, nn.Module) and is_nameable(model))
+    handed = "" if found_again else "module" if isinstance(model, nn.Module) else "code"
+    if found_again:
         check_builder(target, path)  # as whoever loads the run will
     file, sha256 = source_of(target)
     loss, loss_options = ("", {}) if objective is None or objective == "" else recorded_loss(objective)
@@ -179,16 +179,16 @@ def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch
     with torch.no_grad(), eval_mode(model) as generator:
         with reported(path):
             outputs = model(*batch.inputs)
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
         if own["task"] == "reconstruction":
-            if not isinstance(outputs, Tensor):
-                raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
             plan.objective(model, batch, generator) if plan.objective else None
             return
         if batch.targets is None:
             raise ValueError(
                 f"the task {task.name} needs targets: {data.name} has none; set task reconstruction"
             )
-        check_shape(outputs, batch, task, path, data.spec)
+        check_shape(outputs, batch.inputs[0], batch.targets, task, path, data.spec)
         if own["loss"] and task.loss is not None:
             check_mean(task.loss, own["loss"], outputs, batch.targets)
         elif task.loss is not None:
@@ -196,17 +196,15 @@ def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch
                 task.loss(outputs, batch.targets)
 
 
-def check_shape(outputs: Any, batch: Batch, task: Task, path: str, spec: Mapping[str, Any]) -> None:
-    """Refuse outputs that are no tensor of the shape that a task reads.
+def check_shape(
+    outputs: Tensor, inputs: Tensor, targets: Tensor, task: Task, path: str, spec: Mapping[str, Any]
+) -> None:
+    """Refuse outputs of another shape than the one that a task reads.
 
     Raises:
-        ValueError: They are not; the message names a remedy.
+        ValueError: They are; the message names a remedy.
     """
-    if batch.targets is None:
-        return
-    if not isinstance(outputs, Tensor):
-        raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
-    shape, classes = tuple(batch.targets.shape), spec.get("num_classes")
+    shape, classes = tuple(targets.shape), spec.get("num_classes")
     wanted, what = shape, "one number a target"
     if task.name in (CLASSES.name, POINT_CLASSES.name, PIXEL_CLASSES.name, TOKENS.name, "scores"):
         count = spec.get("vocab_size") if task.name == TOKENS.name else classes
@@ -221,11 +219,11 @@ def check_shape(outputs: Any, batch: Batch, task: Task, path: str, spec: Mapping
         remedy = "; end its forward with .squeeze(-1)"
     elif outputs.ndim == 4 and tuple(outputs.movedim(1, -1).shape) == wanted:
         remedy = "; end its forward with .movedim(1, -1)"
-    elif batch.targets.shape == (1,) and outputs.ndim == len(wanted) - 1:
+    elif targets.shape == (1,) and outputs.ndim == len(wanted) - 1:
         remedy = "; squeeze() drops a batch of one: write squeeze(-1)"
     elif task.name == CLASSES.name and classes == 2 and outputs.ndim == 1:
         remedy = "; one logit an example is the task binary"
-    elif tuple(outputs.shape) == tuple(batch.inputs[0].shape):
+    elif outputs.shape == inputs.shape:
         remedy = "; outputs like the inputs are the task reconstruction"
     raise ValueError(f"{path} must return {what}, {_shape(wanted)}: got {_shape(outputs.shape)}{remedy}")
 

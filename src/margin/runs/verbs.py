@@ -17,6 +17,7 @@ from margin.core.options import Schedule, Training, Weights
 from margin.core.types import Batch
 from margin.data.description import describe, lines
 from margin.engine.runs import Run, run_of
+from margin.figures.rows import html_text
 from margin.runs.inference import predictions
 from margin.runs.masks import mask_shares, predicts_masks
 from margin.runs.notebook import notebook_progress
@@ -241,9 +242,7 @@ class Description(dict[str, Any]):
         return "\n".join(lines(self))
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(repr(self))}</pre>"
+        return html_text(repr(self))
 
 
 @by_argument()

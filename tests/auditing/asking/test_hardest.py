@@ -103,7 +103,10 @@ def test_a_large_picture_is_averaged_down_and_a_flat_one_does_not_divide_by_0():
 
 def test_examples_are_named_and_rows_of_a_table_show_their_features():
     shown = examples(worst_examples(stated(LOGITS, LABELS), count=1), class_names=("cat", "dog"))
-    assert (shown[0].target, shown[0].prediction) == ("cat", "dog (1)")
+    assert (shown[0].target, shown[0].prediction) == (
+        "cat",
+        "dog (> .999)",
+    )  # exp(9) / (1 + exp(9)) is .99988
     assert shown[0].features == ("0", "9")
     assert shown[0].picture == ""
 

@@ -582,3 +582,10 @@ def test_of_how_many_examples_an_answer_was_is_kept_where_they_are_fewer(slow, c
         (drawn(1), None, None),
     ):
         assert _fewer(whole, replace(own, cost=cost), plan, most) == (fewer, None)
+
+
+def test_few_examples_are_for_what_does_not_fit_not_for_what_is_named(many, claim_of, finding):
+    """Alone it may take all of 3 s: 256 at 10 ms. As one of many it would have 128, of 1.3 s: that is 32."""
+    claim = replace(claim_of(lambda s: finding()), cost=drawn(10))
+    assert Budget(many, 3 / 60, named=1).drawn(claim) == 256
+    assert Budget(many, 3 / 60).drawn(claim) == 32

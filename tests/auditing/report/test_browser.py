@@ -34,6 +34,14 @@ OUTSIDE = """() => {
   return [...(wide > innerWidth ? [`page of ${wide}`] : []), ...out.map(e => e.outerHTML.slice(0, 80))]; }"""
 """What is wider than the window and lies in nothing that scrolls."""
 
+OVERLAPPING = """() => {
+  const drawn = e => { const range = document.createRange(); range.selectNodeContents(e);
+    return [...range.getClientRects()]; };
+  return [...document.querySelectorAll(".pictures dt")].filter(e => drawn(e).some(a =>
+    drawn(e.nextElementSibling).some(b => a.right > b.left && a.top < b.bottom && b.top < a.bottom)))
+    .map(e => e.textContent); }"""
+"""Words beside a picture that stand over what they name."""
+
 BROKEN = """() => [...document.querySelectorAll(".topics dt a, .topics dd a")].filter(e => {
   const range = document.createRange(); range.selectNodeContents(e);
   return range.getClientRects().length > 1; }).map(e => e.textContent)"""
@@ -229,6 +237,14 @@ def test_a_report_is_silent_and_asks_for_nothing_but_itself(page, address):
     page.wait_for_load_state("networkidle")
     assert page.said == []
     assert [url for url in page.asked if not url.startswith("data:")] == [address]
+
+
+@pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
+def test_words_beside_a_worst_image_stand_before_what_they_name(page, addresses, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(addresses["classes"])
+    assert page.locator(".pictures dt").count() > 4
+    assert page.evaluate(OVERLAPPING) == []
 
 
 @pytest.mark.parametrize("width", [PHONE, TABLET, DESK])

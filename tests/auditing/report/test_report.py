@@ -1,9 +1,14 @@
+import base64
+import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 import torch
+from matplotlib.image import imread
 
 from margin.auditing.asking.answers import Answer, Audit
 from margin.auditing.asking.requirements import Judgment, check_requirement, requirement_of
@@ -139,6 +144,44 @@ def audit(every_verdict, finding, hard):
 @pytest.fixture(scope="module")
 def html(audit):
     return page(audit)
+
+
+def said_of(html):
+    """Of each worst example what stands in its list or row, by name."""
+    section = html[html.index('<section id="hardest">') :]
+    section = section[: section.index("</section>")]
+    return [
+        dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", item))
+        for item in re.findall(r"<li>(.*?)</li>", section, re.S)
+    ], section
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_worst_image_stands_beside_its_label_the_prediction_and_its_probability(audit, hard, channels):
+    inputs = torch.linspace(0, 1, 2 * channels * 64).reshape(2, channels, 8, 8)
+    stated = hard.predictions | {"probability": torch.tensor([0.9999999, 0.8], dtype=torch.float64)}
+    worst = replace(hard, inputs=inputs, predictions=stated)
+    known, section = said_of(page(replace(audit, worst_examples=worst, class_names=("cat", "dog"))))
+    assert [(e["label"], e["predicted"], e["no."]) for e in known] == [
+        ("cat", "dog (&gt; .999)", "7"),
+        ("dog", "cat (.8)", "3"),
+    ]
+    encoded = re.findall(r'src="data:image/png;base64,([^"]*)"', section)
+    shown = [imread(io.BytesIO(base64.b64decode(each)))[..., :3] for each in encoded]
+    for i, image in enumerate(shown):  # black and white are the least and the largest of each image
+        x = inputs[i].numpy()
+        expected = np.broadcast_to((x - x.min()) / (x.max() - x.min()), (3, 8, 8)).transpose(1, 2, 0)
+        np.testing.assert_allclose(image, expected, atol=0.51 / 255)
+
+
+def test_labels_beside_inputs_alone_are_no_targets(audit, hard):
+    for name in ("code 1", "log density"):
+        worst = replace(hard, predictions={name: torch.tensor([0.1, 0.2])}, margins=None)
+        known, _ = said_of(page(replace(audit, worst_examples=worst)))
+        assert [set(each) for each in known] == [{"loss", "no."}] * 2
+        rows = replace(worst, inputs=torch.ones(2, 4))
+        _, section = said_of(page(replace(audit, worst_examples=rows)))
+        assert re.findall(r'<th scope="col">(.*?)</th>', section)[:3] == ["no.", "loss", "x<sub>1</sub>"]
 
 
 def test_the_page_is_well_formed_alone_and_small(html):

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy.stats import t
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from torch import Generator, nn
@@ -24,6 +23,7 @@ from margin.engine.loop import risk
 from margin.engine.objectives import negative_log_density
 from margin.generative.autoencoder.baselines import Parabola, baselines, demo
 from margin.generative.autoencoder.model import Autoencoder, restoration_error
+from margin.theory.prediction.held_out import Terms, mean_limits
 
 N = r"(?P<n>-?[\d.]+)"
 CONTEXT, HORIZON, SEASON = 24, 3, 12
@@ -291,14 +291,16 @@ def test_baselines_are_those_of_scikit_learn_where_features_outnumber_rows():
     expected = [1 - off / (weight @ ((x - rival) ** 2).sum(1)) for rival in rivals]
     assert found.labels == ("PCA of 3 components", "a constant")
     assert found.value.tolist() == pytest.approx(expected)
-    # Student's interval of the ratio's logarithm, over the rows that count, by hand
+    # each row left out in turn, by brute force
     e = weight * ((x - model.reconstruct(torch.tensor(x)).detach().numpy()) ** 2).sum(1)
     b = weight * ((x - train.mean(0)) ** 2).sum(1)
-    kept, ratio = weight > 0, e.sum() / b.sum()
-    n = kept.sum()
-    half = t.ppf(0.975, n - 1) * np.sqrt(n / (n - 1) * ((e - ratio * b)[kept] ** 2).sum()) / e.sum()
+    e, b = e[weight > 0], b[weight > 0]
+    n, ratio = len(e), e.sum() / b.sum()
+    left = np.array([np.log(np.delete(e, i).sum() / np.delete(b, i).sum()) for i in range(n)])
+    pseudo = -(n - 1) * torch.tensor(left - left.mean())
+    ends = mean_limits(Terms(pseudo, torch.ones(n).double(), torch.arange(n)))
     low, high = (end[1].item() for end in found.shown)
-    assert (low, high) == pytest.approx((1 - ratio * np.exp(half), 1 - ratio * np.exp(-half)))
+    assert (1 - high, 1 - low) == pytest.approx(tuple(ratio * np.exp(ends)))
 
 
 def test_a_code_as_wide_as_its_inputs_stands_beside_a_constant_alone():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from rich.text import Text
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -13,7 +14,7 @@ from margin.auditing.asking.answers import Answer, Audit
 from margin.auditing.asking.worst_examples import RIGHT, WorstExamples
 from margin.auditing.report.evidence import LEVELS, Sentence
 from margin.auditing.report.performance import relabeled
-from margin.auditing.report.screen import MOST_LINES, plain
+from margin.auditing.report.screen import MOST_LINES, _fitting, plain
 from margin.auditing.report.sentences import sentences
 from margin.core.catalog import QUESTIONS, Claim, claims
 from margin.core.findings import Premise
@@ -685,3 +686,30 @@ def test_a_gap_of_shares_is_told_from_one_of_variances_without_the_accuracy(find
     )
     (said,) = by(audit_of({"theory/memorization.accuracy": gap}), "memorized")
     assert said.text.startswith(words)
+
+
+def test_whether_it_is_right_is_never_left_out_for_room():
+    """Nor what is bad; mutant: sentences are left out from the end, whatever they are of."""
+    said = [
+        Sentence("memorized", "bad", "A."),
+        Sentence("trained", "warn", "B."),
+        Sentence("right", "unknown", "C."),
+        Sentence("right", "unknown", "D."),
+        Sentence("fails", "unknown", "E."),
+    ]
+    blocks = [[Text(s.text)] * 3 for s in said]
+    kept, left = _fitting(blocks, said, 8)
+    assert [line.plain for line in kept] == ["A."] * 3 + ["C."] * 3
+    assert left == 3
+    assert _fitting(blocks, said, 15)[1] == 0
+
+
+@pytest.mark.parametrize(("below", "said"), [(0.09, False), (0.11, True)])
+def test_a_shift_by_a_pixel_is_said_where_it_surely_changes_a_tenth(finding, below, said):
+    found = finding(value=f64(0.3), interval=(f64(below), f64(0.5)), kind="estimate")
+    sentences_of = by(audit_of({"vision/shift.classes": found}), "moves")
+    assert [s.level for s in sentences_of] == ["warn"] * said
+    if said:
+        assert (
+            "Moved by one pixel, .3" in sentences_of[0].text and "--augment shift:1" in sentences_of[0].todo
+        )

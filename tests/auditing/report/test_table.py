@@ -221,7 +221,7 @@ def test_a_sentence_breaks_inside_of_no_interval():
     console = Console(file=io.StringIO(), width=40)
     said = Text("bad  Worse than a linear (-.19 [-.35, -.037]), of 10 % of all.")
     lines = [line.plain for line in _lines(console, console.options, [said])]
-    assert lines == ["bad  Worse than a linear (-.19", "     [-.35, -.037]), of 10 % of all."]
+    assert lines == ["bad  Worse than a linear", "     (-.19 [-.35, -.037]), of 10 % of", "     all."]
 
 
 def test_a_finding_of_many_labels_has_one_row_and_names_the_lowest(finding):

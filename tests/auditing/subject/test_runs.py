@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 
@@ -128,3 +131,24 @@ def test_an_audit_of_other_data_says_so_and_keeps_the_training_datas_notes_out(t
     assert found[2].facts["audited on"] == "other.csv"
     notes = [note in subject_of_run(run, data).assumed for data in (own, other)]
     assert notes == [True, False]
+
+
+def test_a_frame_that_was_read_with_options_is_not_taken_for_held_out_rows(tmp_path: Path) -> None:
+    """Without its options it names no target: its training rows would be audited as new ones."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": draw.normal(size=120), "b": ["u", "v", "w"] * 40, "out": ["p", "q"] * 60})
+    frame.loc[3, "a"] = np.nan
+    options = {"target": "out", "missing": "mean", "test": 0.3, "split_seed": 4}
+    data = margin.open_source(frame, options)
+    run = margin.train("logistic_regression", data, training=SHORT, out=tmp_path / "r")
+    own = own_data(run, frame.copy())
+    assert own.fingerprint == data.fingerprint
+    audit = margin.audit(run, frame, claims="theory/risk*")
+    assert audit.facts["held-out examples"] == len(data.splits["test"]) == 36
+    assert "audited on" not in audit.facts
+    resumed = margin.resume(run, frame, epochs=4)
+    assert resumed.checkpoints["best"]
+    other = frame.assign(a=frame["a"] + 1)
+    assert own_data(run, other) is other
+    polars_frame = pl.DataFrame(frame.to_dict("list"))
+    assert own_data(run, polars_frame).fingerprint == data.fingerprint

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy.special import stdtrit
 from torch import nn
 
 from margin.core.catalog import claims
@@ -24,6 +23,7 @@ from margin.sequence.forecast.claims import (
     is_forecast,
     is_quantile_forecast,
 )
+from margin.theory.prediction.held_out import Terms, mean_limits
 from margin.theory.prediction.risk import loss
 
 
@@ -251,12 +251,13 @@ def test_the_skill_over_a_season_ago_is_beside_that_over_the_last_value():
     assert found.value.tolist() == pytest.approx([1 - float((error / base).mean()) for base in bases])
     (low, wide_low), (high, wide_high) = zip(found.shown, found.verdict_interval, strict=True)
     assert bool((wide_low < low).all() and (low < found.value).all() and (high < wide_high).all())
-    # the jackknife over blocks, by leaving one out after another; 95 % by Student's t of 19 degrees
-    parts = np.array_split(np.arange(360), 20)
+    # the jackknife over blocks, by leaving one out after another
     left = []
-    for part in parts:
+    for part in np.array_split(np.arange(360), 20):
         kept = np.setdiff1d(np.arange(360), part)
         e, b = ((x - truth)[kept].square().mean((0, 1)) for x in (last + 1, season))
-        left.append(1 - float((e / b).mean()))
-    spread = math.sqrt(19 / 20 * sum((x - np.mean(left)) ** 2 for x in left))
-    assert (high - low)[1].item() == pytest.approx(2 * stdtrit(19, 0.975) * spread)
+        left.append(math.log(float((e / b).mean())))
+    pseudo = -19 * torch.tensor(np.array(left) - np.mean(left))
+    ends = mean_limits(Terms(pseudo, torch.ones(20).double(), torch.arange(20)))
+    ratio = 1 - found.value[1].item()
+    assert (1 - high[1].item(), 1 - low[1].item()) == pytest.approx(tuple(ratio * math.exp(x) for x in ends))

@@ -117,6 +117,36 @@ def test_padding_of_every_kind_leaves_the_field_as_it_is() -> None:
         assert both(model)["1"] == (5, 1, 5)
 
 
+def test_what_is_read_for_its_type_alone_widens_nothing() -> None:
+    class Standardized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(2, 1, 1))
+            self.conv = nn.Conv2d(2, 1, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            shifted = x - self.mean.to(x) + torch.zeros_like(x) + x.new_ones(2, 1, 1)
+            return self.conv(shifted.type_as(x))
+
+    assert both(Standardized())["conv"] == (3, 1, 3)
+
+
+def test_what_is_set_in_place_may_see_the_whole_image() -> None:
+    class Setting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(2, 1, 3), nn.Conv2d(1, 1, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            y[:, :, 20:26] = x.mean((1, 2, 3), keepdim=True)
+            return self.last(y)
+
+    found = both(Setting())
+    assert found["first"] == (3, 1, 3)
+    assert math.isinf(found["last"][0]) and found["last"][1] is None and found["last"][2] == 48
+
+
 def test_what_does_not_depend_on_the_image_has_no_field() -> None:
     class Constant(nn.Module):
         def __init__(self) -> None:

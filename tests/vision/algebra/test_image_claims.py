@@ -205,6 +205,7 @@ def test_roughness_of_a_blob_an_edge_a_checkerboard_and_noise() -> None:
 def test_first_filters_weigh_by_power_and_tell_where_they_began() -> None:
     subject = demo()
     layer = subject.model[0]
+    layer.requires_grad_(False)
     with torch.no_grad():
         layer.weight.zero_()
         layer.weight[1] = 2.0
@@ -213,7 +214,7 @@ def test_first_filters_weigh_by_power_and_tell_where_they_began() -> None:
     found = asked("filters.first", replace(subject, initial=start))
     blob, white = (float(roughness(layer.weight[i : i + 1])) for i in (1, 3))
     assert float(found.value) == pytest.approx((36 * blob + white) / 37)
-    assert "of '0'" in found.statement and "when training began: 0.804" in found.statement
+    assert "of '0'" in found.statement and "when training began: .804" in found.statement
     assert list(found.curves)[1] == "filter 1" and found.curves["response of filter 1"].shape == (1, 12, 12)
     with torch.no_grad():
         layer.weight.zero_()
@@ -245,7 +246,48 @@ def test_saliency_is_the_derivative_of_the_predicted_class() -> None:
 def test_a_constant_model_has_no_saliency() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(144, 2))
     nn.init.zeros_(model[1].weight)
-    assert asked("saliency.pixels", replace(demo(), model=model)).verdict is Verdict.FAILED
+    with pytest.raises(NotAsked, match="no pixel moves the score"):
+        asked("saliency.pixels", replace(demo(), model=model))
+
+
+class Inside(nn.Module):
+    """A convolution that runs where nothing can be looked at, or from which nothing is derived."""
+
+    def __init__(self, mapped: bool) -> None:
+        super().__init__()
+        self.conv, self.mapped = nn.Conv2d(1, 2, 3), mapped
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.mapped:
+            return torch.vmap(lambda z: self.conv(z[None])[0].mean((1, 2)))(x)
+        with torch.no_grad():
+            return self.conv(x).mean((2, 3))
+
+
+def test_what_cannot_be_looked_at_or_derived_is_not_asked() -> None:
+    mapped, frozen = (replace(demo(), model=Inside(mapped)) for mapped in (True, False))
+    for name in ("shift.maps", "field.measured", "filters.first"):
+        with pytest.raises(NotAsked):
+            asked(name, mapped)
+    for name in ("field.measured", "saliency.pixels"):
+        with pytest.raises(NotAsked):
+            asked(name, frozen)
+    for name in ("convolution.theorem", "convolution.norm", "field.bound"):
+        with pytest.raises(NotAsked):
+            finding_of(claims()[f"vision/{name}"], mapped)
+    with pytest.raises(NotAsked, match="no derivative"):
+        finding_of(claims()["vision/field.bound"], frozen)
+
+
+def test_weights_that_are_no_numbers_fail_and_violate_nothing() -> None:
+    subject = demo()
+    with torch.no_grad():
+        subject.model[0].weight[0, 0, 0, 0] = math.nan
+    for name in ("shift.maps", "field.measured", "filters.first", "saliency.pixels"):
+        assert asked(name, subject).verdict is Verdict.FAILED, name
+    for name in ("field.bound", "convolution.theorem", "convolution.backward", "convolution.channels"):
+        assert finding_of(claims()[f"vision/{name}"], subject).verdict is Verdict.FAILED, name
+    assert finding_of(claims()["vision/convolution.norm"], subject).labels == ("3 (circular norm)",)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

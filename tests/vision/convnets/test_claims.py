@@ -1,5 +1,7 @@
 """The pyramid of a network's maps, and the share of its dense layers."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -9,12 +11,16 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.nn.preprocessed import Preprocessed
+from margin.vision.convnets.alexnet import AlexNet
 from margin.vision.convnets.claims import convolves, dense_share, lenet_demo, map_sizes, pyramid
+from margin.vision.convnets.densenet import DenseNet
+from margin.vision.convnets.googlenet import GoogLeNet
 from margin.vision.convnets.resnet import ResNet
+from margin.vision.convnets.vgg import VGG
 
 
 def subject_of(model: nn.Module, *shape: int) -> Subject:
-    batch = Batch((torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)),), torch.tensor([0, 1]))
+    batch = Batch((torch.rand(2, *shape),), torch.tensor([0, 1]))
     return Subject(model=model.eval(), test=[batch], task=CLASSES, objective=risk(CLASSES))
 
 
@@ -43,6 +49,44 @@ def test_a_resnet_is_a_pyramid_of_whole_blocks(kind) -> None:
     subject = subject_of(ResNet(1, (16, 16), 2, block=kind), 1, 16, 16)
     assert pyramid(subject).value.tolist() == [0, 0]
     assert dense_share(subject).value < 0.01
+
+
+@pytest.mark.parametrize(
+    ("model", "dense", "all_"),
+    [
+        # 4096 (256 36 + 1) + 4096 (4096 + 1) + 1000 (4096 + 1); VGG has 512 49 in place of 256 36
+        (lambda: AlexNet(3, (224, 224), 1000), 58_631_144, 61_100_840),
+        (lambda: VGG(3, (224, 224), 1000, depth=16), 123_642_856, 138_357_544),
+        (lambda: GoogLeNet(3, (224, 224), 1000, third=3), 1_025_000, 6_624_904),
+        (lambda: ResNet(3, (224, 224), 1000, depth=18), 513_000, 11_689_512),
+        (lambda: ResNet(3, (224, 224), 1000, depth=50), 2_049_000, 25_557_032),
+        (lambda: DenseNet(3, (224, 224), 1000, depth=121), 1_025_000, 7_978_856),
+    ],
+)
+def test_most_parameters_are_dense_in_alexnet_and_vgg_alone(
+    model: Callable[[], nn.Module], dense: int, all_: int
+) -> None:
+    with torch.device("meta"):
+        network = model()
+    share = dense_share(subject_of(network, 1, 1, 1)).value.item()
+    assert share == pytest.approx(dense / all_)
+    assert (share > 0.85) == (all_ > 5e7) and (share < 0.16) == (all_ < 5e7)
+
+
+@pytest.mark.parametrize(
+    ("network", "fewer"),
+    [
+        (AlexNet, ["(96 to 64)"]),
+        (VGG, []),
+        (GoogLeNet, []),
+        (ResNet, []),
+        (DenseNet, ["(96 to 48)", "(120 to 60)"]),
+    ],
+)
+def test_maps_become_fewer_in_alexnet_and_densenet(network: type[nn.Module], fewer: list[str]) -> None:
+    found = pyramid(subject_of(network(3, (32, 32), 10), 3, 32, 32))
+    assert found.value.tolist() == [0, len(fewer)]
+    assert all(text in " ".join(found.remarks) for text in fewer)
 
 
 def test_only_networks_that_convolve_images_are_asked() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import margin
 from margin import Training
+from margin.core.catalog import completed
 from margin.data.examples import Arrays, Data
 from margin.runs.training import prepare
 from margin.vision.convnets.resnet import ResNet
@@ -165,7 +166,11 @@ def test_a_training_begins_with_a_folder_or_a_file_and_says_the_new_last_layer(
 ) -> None:
     place = folder_of(tmp_path / "w", "basic")
     training = Training(max_steps=1, init_from=str(place if whole else place / "model.safetensors"))
-    job = prepare("resnet", images(3, 2), BEGIN, training, tmp_path / "run")
+    # the command line gives all defaults too
+    arguments = BEGIN if whole else {**BEGIN, "options": completed(ResNet, {})}
+    job = prepare("resnet", images(3, 2), arguments, training, tmp_path / "run")
+    options = "block basic, blocks (1, 2), widths (6, 10), stem large, shortcut projection"
+    assert any(note.endswith(f" has {options}") for note in job.notes)
     (line,) = [note for note in job.notes if "begin with the values" in note]
     assert line.endswith(
         "new last layer, as drawn: head.weight (of shape (2, 10), in the source (5, 10)), "

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,8 +12,10 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import margin
+from margin.data.open import open_data
 from margin.vision.transformers.vit import ViT, interpolated, patch_of
-from margin.vision.transformers.weights import options_of, renamed
+from margin.vision.transformers.weights import vit_weights
 
 FOLDER = Path(__file__).parent / "vit_tiny"
 
@@ -147,24 +150,33 @@ def test_it_has_second_derivatives_under_the_math_kernel() -> None:
 # weights of transformers
 
 
-def loaded(folder: Path) -> tuple[ViT, dict]:
-    config = json.loads((folder / "config.json").read_text())
-    tensors = renamed(load_file(folder / "model.safetensors"))
-    model = ViT(2, (8, 8), 5, **options_of(tensors, config))
-    model.load_state_dict(tensors)
-    return model.eval(), load_file(folder / "answers.safetensors")
+def ours(tensors: dict, config: dict, size: tuple[int, int] = (8, 8)) -> ViT:
+    found = vit_weights(tensors, config)
+    assert found.spec == {"channels": 2}
+    model = ViT(2, size, 5, **found.options)
+    model.load_state_dict(found.adapted(model, found.tensors))
+    return model.eval()
+
+
+def given() -> tuple[dict, dict]:
+    config = json.loads((FOLDER / "config.json").read_text())
+    return load_file(FOLDER / "model.safetensors"), config
 
 
 def test_weights_of_transformers_give_its_logits() -> None:
-    model, answers = loaded(FOLDER)
+    answers = load_file(FOLDER / "answers.safetensors")
+    assert answers["logits"].std(0).min() > 1e-2  # they differ between images
+    model = ours(*given())
     for x, logits in (("x", "logits"), ("large", "large_logits")):
         torch.testing.assert_close(model(answers[x]), answers[logits], atol=1e-5, rtol=0)
-    assert answers["logits"].std(0).min() > 1e-2  # they differ between images
+    for config in (given()[1], {"num_attention_heads": 3, "layer_norm_eps": 1e-3}):
+        other = ours(given()[0], config, (12, 16))  # positions are interpolated once, when they are loaded
+        torch.testing.assert_close(other(answers["large"]), answers["large_logits"], atol=1e-5, rtol=0)
 
 
 def test_a_module_of_transformers_names_its_tensors_otherwise() -> None:
     transformers = pytest.importorskip("transformers")
-    config = json.loads((FOLDER / "config.json").read_text()) | {
+    config = given()[1] | {
         "hidden_size": 24,
         "num_hidden_layers": 3,
         "num_attention_heads": 4,
@@ -175,22 +187,35 @@ def test_a_module_of_transformers_names_its_tensors_otherwise() -> None:
         "num_labels": 5,
     }
     theirs = transformers.ViTForImageClassification(transformers.ViTConfig(**config)).eval()
-    tensors = renamed(theirs.state_dict())
-    ours = ViT(2, (8, 8), 5, **options_of(tensors, config))
-    ours.load_state_dict(tensors)
     x = draw(3, 2, 8, 8)
-    torch.testing.assert_close(ours.eval()(x), theirs(x).logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours(theirs.state_dict(), config)(x), theirs(x).logits, atol=1e-5, rtol=0)
 
 
 def test_weights_that_are_no_vits_are_named() -> None:
-    given = load_file(FOLDER / "model.safetensors")
-    with pytest.raises(ValueError, match=r"one of a ViTForImageClassification: bert\.pooler\.weight is not"):
-        renamed({**given, "bert.pooler.weight": torch.zeros(1)})
-    lost = {name: t for name, t in given.items() if not name.endswith("layer.1.attention.attention.key.bias")}
-    with pytest.raises(
-        ValueError, match=r"must all be given: blocks\.1\.attention\.queries_keys_values\.bias"
-    ):
-        renamed(lost)
-    with pytest.raises(ValueError, match="hidden_act must be 'gelu': got 'relu'"):
-        options_of(renamed(given), {"hidden_act": "relu"})
-    assert options_of(renamed(given), {})["heads"] == 1  # of 64 numbers each, where nothing says otherwise
+    tensors, config = given()
+    assert vit_weights({"conv1.weight": torch.zeros(1)}, {}) is None
+    with pytest.raises(ValueError, match=r"every tensor must be one of a ViT of transformers: 1 .* bert\.x"):
+        vit_weights({**tensors, "bert.x": torch.zeros(1)}, config)
+    lost = {name: t for name, t in tensors.items() if "layer.1.attention.attention.key.bias" not in name}
+    with pytest.raises(ValueError, match=r"must all be given: got no blocks\.1\.attention\.key\.bias"):
+        vit_weights(lost, config)
+    with pytest.raises(ValueError, match="hidden_act of a ViT must be 'gelu': got 'relu'"):
+        vit_weights(tensors, {"hidden_act": "relu"})
+    more = {"vit.pooler.dense.weight": torch.zeros(1), "vit.embeddings.mask_token": torch.zeros(1)}
+    assert (
+        vit_weights({**tensors, **more}, config).tensors.keys() == vit_weights(tensors, config).tensors.keys()
+    )
+    assert vit_weights(tensors, {}).options["heads"] == 1  # of 64 numbers each, where nothing says otherwise
+
+
+def test_a_training_begins_with_weights_of_transformers(tmp_path: Path) -> None:
+    x = draw(12, 2, 12, 16).numpy()
+    data = open_data((x, np.arange(12) % 3), {})
+    training = margin.Training(init_from=str(FOLDER), max_steps=0, seed=1)
+    run = margin.train("vit", data, training=training, out=tmp_path / "run")
+    core = margin.load(run).model
+    assert (core.patch, core.grid, len(core.blocks)) == ((4, 4), (3, 4), 2)
+    assert torch.equal(core.patches.weight, given()[0]["vit.embeddings.patch_embeddings.projection.weight"])
+    expected = interpolated(given()[0]["vit.embeddings.position_embeddings"], (2, 2), (3, 4))
+    torch.testing.assert_close(core.positions, expected)
+    assert core.head.weight.shape == (3, 12)

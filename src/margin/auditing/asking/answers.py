@@ -216,7 +216,7 @@ class Audit:
 
     def junit(self) -> bytes:
         """The audit as JUnit's XML, for continuous integration: a test case an answer and a requirement."""
-        document: bytes = resolve("margin.auditing.report.junit:junit")(self)
+        document: bytes = resolve("margin.auditing.report.exports:junit")(self)
         return document
 
     def _repr_html_(self) -> str:
@@ -245,11 +245,11 @@ class Audit:
         Raises:
             UnknownName: No claim of that name has a finding, or several have; it says why there is none.
         """
-        return self.findings[resolve("margin.auditing.report.frame:full_name")(self, name)]
+        return self.findings[resolve("margin.auditing.report.exports:full_name")(self, name)]
 
     def frame(self) -> "DataFrame":
         """One row an element of a finding: question, claim, label, value, its 95 % interval, verdict."""
-        made: DataFrame = resolve("margin.auditing.report.frame:frame")(self)
+        made: DataFrame = resolve("margin.auditing.report.exports:frame")(self)
         return made
 
     def worst(self, count: int = 5) -> "DataFrame":
@@ -258,7 +258,7 @@ class Audit:
         Raises:
             ValueError: Losses belong to no single example, or ``count`` is below 1.
         """
-        made: DataFrame = resolve("margin.auditing.report.frame:worst")(self, count)
+        made: DataFrame = resolve("margin.auditing.report.exports:worst")(self, count)
         return made
 
 

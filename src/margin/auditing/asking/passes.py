@@ -124,9 +124,18 @@ def _formulas() -> dict[Any, Callable[..., int]]:
     aten = torch.ops.aten
     name = "_scaled_dot_product_flash_attention"
     same = {f"{name}_for_cpu": name, f"{name}_for_cpu_backward": f"{name}_backward"}
-    return flop_registry | {
-        getattr(aten, own): flop_registry[getattr(aten, known)] for own, known in same.items()
-    }
+    alike = {getattr(aten, own): flop_registry[getattr(aten, known)] for own, known in same.items()}
+    return flop_registry | alike | {aten.convolution_backward: _of_groups}
+
+
+def _of_groups(*args: Any, out_val: Any) -> int:
+    """The backward pass of a convolution: of the weights torch's own formula leaves groups out."""
+    from torch.utils.flop_counter import flop_registry
+
+    backward = flop_registry[torch.ops.aten.convolution_backward]
+    *given, groups, (inputs, weights, _) = args
+    of_inputs = backward(*given, groups, (inputs, False, False), out_val=out_val)
+    return int(of_inputs + backward(*given, groups, (False, weights, False), out_val=out_val) // groups)
 
 
 def _tensors(tree: Any) -> list[Tensor]:

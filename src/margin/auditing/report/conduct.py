@@ -19,8 +19,10 @@ from margin.figures.digits import figures
 from margin.theory.dynamics.finished import last_stretch
 
 SANDWICH = "robust/linf.sandwich"
+PIXEL_SHIFT = "vision/shift.classes"
 GAP, LOSS = "theory/risk.gap", "theory/risk.loss"
 FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
+ALONG = "theory/curvature.along_gradient"
 STEP_RATIO, EDGE = "theory/curvature.step_ratio", "theory/edge_of_stability.ratio"
 
 TEN_POINTS = 0.1
@@ -40,6 +42,21 @@ NEAR, FAR = 0.01, 0.05
 
 
 def moves(evidence: Evidence) -> list[Sentence]:
+    """What changes its answers: an attack, and of images a shift by a pixel."""
+    return [*_attacked(evidence), *_shifted(evidence)]
+
+
+def _shifted(evidence: Evidence) -> list[Sentence]:
+    """Whether a shift by one pixel changes the class of more images than anybody would let pass."""
+    changed = evidence.number(PIXEL_SHIFT)
+    if changed is None or changed.below <= TEN_POINTS:
+        return []
+    text = f"Moved by one pixel, {changed.text} of its images get another class in one of four directions"
+    shift = "--augment shift:1" if evidence.is_run else "shifted images (margin train --augment shift:1)"
+    return [Sentence("moves", "warn", f"{text}.", f"Train longer, with {shift}.", (PIXEL_SHIFT,))]
+
+
+def _attacked(evidence: Evidence) -> list[Sentence]:
     """The smallest change of the inputs that breaks it, and the certificate below it."""
     if SANDWICH in evidence.findings:
         return _fallen(evidence)
@@ -198,11 +215,13 @@ def _step(evidence: Evidence) -> list[Sentence]:
     alone = f"the training loss{f' of {drawn}' if drawn else ''}, {rounded(height, 3)}"
     loss = alone if constant is None else f"{alone} (a constant's: {rounded(constant, 3)})"
     if gain.below > 0 and gain.value > worth:
-        text = f"One gradient step still lowers {loss}, by {gain.text} on examples left out of the step."
+        text = f"One gradient step still lowers {loss}, by {gain.text} on examples left out of the step"
+        limit, named = _limit_of_rate(evidence)
+        text += f"{limit}."
         if any(sentence.level == "bad" for sentence in memorized(evidence)):
-            return [Sentence("trained", "unknown", text, "", (GRADIENT,))]
+            return [Sentence("trained", "unknown", text, "", (GRADIENT, *named))]
         todo = "Train longer, or let the learning rate fall at the end."
-        return [Sentence("trained", "warn", text, todo, (GRADIENT,))]
+        return [Sentence("trained", "warn", text, todo, (GRADIENT, *named))]
     others = f"by {rounded(best)}, on examples left out of the step by {gain.text}."
     if best > worth:
         text = f"One gradient step lowers {loss}, {others}"
@@ -221,6 +240,15 @@ def _step(evidence: Evidence) -> list[Sentence]:
         text = f"{capital(alone)}, is next to nothing beside a constant's, {rounded(constant, 3)}."
     text = text if height else "The training loss is 0."
     return [Sentence("trained", asserted("good", [gain]), text, "", (GRADIENT,))]
+
+
+def _limit_of_rate(evidence: Evidence) -> tuple[str, tuple[str, ...]]:
+    """Up to which learning rate a plain step lowers the loss to second order, 2 |g|^2 / g'Hg; its claim."""
+    curvature = evidence.number(ALONG)
+    if curvature is None or curvature.below <= 0:
+        return "", ()
+    limit = rounded(2 / curvature.value)
+    return f" (a plain step lowers it at learning rates below {limit}, to second order)", (ALONG,)
 
 
 def _falling(evidence: Evidence) -> list[Sentence]:

@@ -128,6 +128,10 @@ MOST_FEATURES = 8
 """How many features of a row are shown."""
 
 
+OF_INPUTS = ("code ", "log density", "log probability", "critic")
+"""How the columns begin of what a model says of its inputs alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A hard example as text, with its picture.
@@ -136,8 +140,8 @@ class Example:
         index: Position among the held-out examples.
         picture: A PNG as data URI; "" where the input is no image.
         features: The first features of a row; () for an image.
-        target: The label or value it should have.
-        prediction: What the model says.
+        target: The label or value it should have; "" of inputs alone.
+        prediction: What the model says, with its probability; "" of inputs alone.
         loss: Its loss.
         margin: Its margin; "" without classes.
     """
@@ -163,6 +167,7 @@ def examples(
     """
     column = next(iter(hardest.predictions.values()))
     classes = "class" in hardest.predictions
+    told = next(iter(hardest.predictions)).startswith(OF_INPUTS)  # a label beside them is no target
     made = []
     for i in range(len(hardest)):
         x = hardest.inputs[i]
@@ -172,14 +177,15 @@ def examples(
         if RIGHT in hardest.predictions:
             prediction = f"right at {float(column[i]):.1%} of its places"
         if "probability" in hardest.predictions and hardest.predictions["probability"].ndim == 1:
-            prediction += f" ({exact(round(float(hardest.predictions['probability'][i]), 3))})"
+            prediction += f" ({_probability(float(hardest.predictions['probability'][i]))})"
+        target = "" if hardest.targets is None or told else _named(hardest.targets[i], names)
         made.append(
             Example(
                 index=int(hardest.index[i]),
                 picture=picture(x, span) if image else "",
                 features=() if image else tuple(exact(v) for v in x.flatten()[:MOST_FEATURES].tolist()),
-                target="" if hardest.targets is None else _named(hardest.targets[i], names),
-                prediction=prediction,
+                target=target,
+                prediction="" if told else prediction,
                 loss=_three(float(hardest.losses[i])),
                 margin="" if hardest.margins is None else _three(float(hardest.margins[i])),
             )
@@ -202,6 +208,11 @@ def picture(image: Tensor, span: tuple[float, float] | None) -> str:
     file = io.BytesIO()
     imsave(file, pixels.numpy(), format="png")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _probability(value: float) -> str:
+    """With three digits; one that is not 1 is never shown as 1."""
+    return "> .999" if 0.9995 <= value < 1 else exact(round(value, 3))
 
 
 def _three(value: float) -> str:

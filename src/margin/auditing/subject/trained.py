@@ -19,12 +19,12 @@ from margin.core.findings import Subject, without_loss
 from margin.core.tasks import Task
 from margin.core.types import Examples
 from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
-from margin.data.open import encode, open_data
+from margin.data.open import encode
 from margin.engine.objectives import same_noise
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
 from margin.nn.preprocessed import dtype_of
-from margin.runs.run_data import is_own, reopen_data
+from margin.runs.run_data import is_own, opened_as, reopen_data
 
 
 def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> Subject:
@@ -90,7 +90,7 @@ def own_data(run: Run, data: Any) -> Any:
     if run.record["arguments"]["data"] or data is None or isinstance(data, Data | str | Path):
         return data
     try:
-        opened = open_data(data, {})
+        opened = opened_as(run.record, data)
     except ValueError:  # held-out examples need not be fit for a training: they may be of one class
         return data
     return opened if opened.fingerprint == run.record["data"]["fingerprint"] else data

@@ -1,6 +1,5 @@
 """A user's own module: built by a named function, unwrapped, uncompiled, checked to be copyable."""
 
-import inspect
 import re
 import sys
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.core.user_modules import named_object, parameters_of, reported
+from margin.core.user_modules import built, check_callable, named_object, parameters_of
 from margin.engine.evaluation import Kept
 
 
@@ -25,28 +24,18 @@ def load_builder(path: str) -> nn.Module:
         BuilderError: The user's code raises, ends the program, or has a syntax error.
         ValueError: The path names nothing, or what it names gives no module.
     """
-    return _built(named_object(path), path)
-
-
-def _built(builder: Any, path: str) -> nn.Module:
-    if not isinstance(builder, nn.Module):
-        if not callable(builder):
-            raise ValueError(f"{path} must build a torch module: it is of type {type(builder).__name__}")
-        if required := _required(builder):
-            name = path.rpartition(":")[2]
-            raise ValueError(
-                f"{path} must be callable without arguments: it needs {', '.join(required)}; write a "
-                f"function that calls it, def build(): return {name}({required[0]}=...), and name that"
-            )
-        with reported(path):
-            builder = builder()
-    if not isinstance(builder, nn.Module):
-        raise ValueError(f"{path} must build a torch module: it returned the type {type(builder).__name__}")
-    return builder
-
-
-def _required(function: Any) -> list[str]:
-    return [p.name for p in parameters_of(function) if p.default is inspect.Parameter.empty]
+    found = named_object(path)
+    if isinstance(found, nn.Module):
+        return found
+    check_callable(found, path)
+    if required := [p.name for p in parameters_of(found) if p.default is p.empty]:
+        name = path.rpartition(":")[2]
+        raise ValueError(
+            f"{path} must be callable without arguments: it needs {', '.join(required)}; write a "
+            f"function that calls it, def build(): return {name}({required[0]}=...), and name that"
+        )
+    module: nn.Module = built(found, path)
+    return module
 
 
 LACKS = re.compile(

@@ -71,11 +71,11 @@ PARTS: tuple[Part, ...] = (
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("classic/hopfield.energy", ".hopfield_claims:falling_energy", ".hopfield_claims:demo",
-        "Does no asynchronous update raise the energy?", HOPFIELD_1982, needs=(HOPFIELD,),
+        "Does no asynchronous update raise the energy?", HOPFIELD_1982, by_name=KNOWN, needs=(HOPFIELD,),
         cost=Cost(20, limit=4), covers=("hopfield.energy", "hopfield.dynamics"), figure=".figures:recall"),
     Claim("classic/hopfield.crosstalk", ".hopfield_claims:crosstalk_criterion", ".hopfield_claims:demo",
         "Are the stored patterns that last those that the cross-talk does not outweigh?", HERTZ_1991,
-        needs=(HOPFIELD,), covers=("hopfield.crosstalk",)),
+        by_name=KNOWN, needs=(HOPFIELD,), covers=("hopfield.crosstalk",)),
     Claim("classic/hopfield.capacity", ".hopfield_claims:exact_recall_limit", ".hopfield_claims:demo",
         "What share of the stored patterns are fixed points, against the limit for many units?",
         "McEliece, Posner, Rodemich and Venkatesh 1987, Section V", needs=(HOPFIELD,),

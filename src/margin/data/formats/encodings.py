@@ -93,8 +93,12 @@ def column(value: Mapping[str, Any]) -> str:
     for kind, key in PLURAL.items():
         if value["kind"] == kind and (complaint := words(value.get(key))):
             return f"has {key}, which {complaint}"
-    if not isinstance(value.get("indicator", False), bool):
-        return f"indicator must be true or false: got {shown(value['indicator'])}"
+    for key in ("indicator", "grouped", "folded"):
+        if not isinstance(value.get(key, False), bool):
+            return f"{key} must be true or false: got {shown(value[key])}"
+    for key in ("unit", "form"):
+        if not isinstance(value.get(key, ""), str):
+            return f"{key} must be text: got {shown(value[key])}"
     if not fits(value.get("fill"), FILLS[value["kind"]]):
         return f"is filled with {describe_type(FILLS[value['kind']])}: got {shown(value['fill'])}"
     return ""
@@ -113,6 +117,7 @@ ENCODING: dict[str, Any] = {
     "wide?": bool,
     "group?": dict[str, Any],
     "about?": list[list[str]],
+    "options?": dict[str, Any],
 }
 """What new data are read by, whatever they are; data made by hand need have none of it."""
 

@@ -89,11 +89,11 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(TRAINING, INTERPOLANT), cost=Cost(part="train"), covers=("relu.universality",)),
     Claim("feedforward/density.modulus", ".error:by_modulus", ".error:demo",
         "Is the interpolant's largest error at most what the function moves over a piece?", BOOR_2001,
-        needs=(KNOWN_MODULUS,), cost=Cost(limit=1000), covers=("relu.density",),
+        by_name=KNOWN, needs=(KNOWN_MODULUS,), cost=Cost(limit=1000), covers=("relu.density",),
         figure="margin.feedforward.approximation.figures:approximation"),
     Claim("feedforward/density.curvature", ".error:by_curvature", ".error:demo",
-        "Is the interpolant's largest error at most h^2 |f''| / 8?", BOOR_2001, needs=(KNOWN_CURVATURE,),
-        cost=Cost(limit=1000), covers=("relu.density",),
+        "Is the interpolant's largest error at most h^2 |f''| / 8?", BOOR_2001, by_name=KNOWN,
+        needs=(KNOWN_CURVATURE,), cost=Cost(limit=1000), covers=("relu.density",),
         figure="margin.feedforward.approximation.figures:approximation"),
 )
 # fmt: on

@@ -18,8 +18,8 @@ from margin.generative.autoencoder.claims import inputs_of
 from margin.generative.autoencoder.model import Autoencoder, restoration_error
 from margin.nn.preprocessed import core_of, features_of
 from margin.theory.prediction.differences import at_both_levels
-from margin.theory.prediction.held_out import Terms, independent_draws
-from margin.theory.prediction.residuals import Interval, ratio_interval
+from margin.theory.prediction.held_out import independent_draws
+from margin.theory.prediction.residuals import Interval, left_out_interval
 
 MOST, FEW = 5000, 1000
 """Training examples that principal components are taken of, at most; of more than 1,000 features, fewer."""
@@ -65,6 +65,14 @@ def _training(subject: Subject) -> tuple[Tensor, Tensor, str]:
     return rows.double().cpu(), torch.cat(weights).double().cpu(), sample
 
 
+def _ratio(errors: Float[Tensor, " n"], rival: Float[Tensor, " n"], level: float) -> Interval:
+    """The ratio of two sums over the same examples, with limits from each left out in turn."""
+    value = float(errors.sum() / rival.sum())
+    return left_out_interval(
+        value, (errors.sum() - errors) / (rival.sum() - rival).clamp(min=1e-300), level=level
+    )
+
+
 @torch.no_grad()
 def baselines(subject: Subject) -> Finding:
     """How much of the squared error of PCA of the code's width, and of a constant, a reconstruction saves.
@@ -95,12 +103,11 @@ def baselines(subject: Subject) -> Finding:
     if (weight * projected).sum() > NOTHING * total:
         rivals = {f"PCA of {m} component{'s' if m > 1 else ''}": projected} | rivals
     finite = bool(errors.isfinite().all())
-    terms = Terms(errors, weight, torch.arange(len(errors)))
 
     def measure(level: float) -> list[Interval]:
         if not finite:
             return [Interval(*(math.nan,) * 3)] * len(rivals)
-        found = [ratio_interval(terms, rival, level=level) for rival in rivals.values()]
+        found = [_ratio(weight * errors, weight * rival, level) for rival in rivals.values()]
         return [Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low) for ratio in found]
 
     lost = ", ".join(f"{name} {float((weight * e).sum() / total):.4g}" for name, e in rivals.items())

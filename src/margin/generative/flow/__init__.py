@@ -1,6 +1,6 @@
 """Densities by invertible or autoregressive maps."""
 
-from margin.core.catalog import KNOWN, TRAINING, Claim, Cost, Entry, Need
+from margin.core.catalog import KNOWN, TRAINING, TWO_EXAMPLES, Claim, Cost, Entry, Need
 
 FLOW = {"epochs": 200, "lr": 2e-3, "clip": 5.0, "schedule": "cosine", "patience": 20}
 FLOWS = Need("a flow (a map to noise with its inverse)", "margin.generative.flow.claims:is_flow", of="model")
@@ -71,7 +71,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Theis, van den Oord and Bethge 2016, Section 3.1",
         needs=(
             Need("an exact density",
-                 "margin.generative.flow.claims:is_density", of="model"), TRAINING,
+                 "margin.generative.flow.claims:is_density", of="model"), TRAINING, TWO_EXAMPLES,
             Need("at most 1,000 features, and more training rows than features",
                  "margin.generative.flow.claims:is_narrow")),
         cost=Cost(passes=2, part="train"), covers=("flow.realnvp",), question="right"),

@@ -18,7 +18,13 @@ from margin.generative.flow.made import MADE, GaussianMADE
 from margin.generative.flow.objectives import negative_log_probability
 from margin.generative.flow.realnvp import neural_spline_flow, realnvp
 from margin.nn.preprocessed import Preprocessed, core_of, features_of
-from margin.theory.prediction.held_out import independent_draws, unanswered
+from margin.theory.prediction.held_out import (
+    Terms,
+    independent_draws,
+    limits_of,
+    unanswered,
+    weighted_mean,
+)
 from margin.theory.prediction.risk import clopper_pearson
 
 EXAMPLES = 1024
@@ -240,6 +246,16 @@ def _rows(subject: Subject, part: str) -> Tensor:
     return torch.cat([features_of(subject.model, batch.inputs[0]).flatten(1) for batch in batches]).detach()
 
 
+def _weighed(subject: Subject, part: str) -> tuple[Tensor, Tensor]:
+    """The rows of a part that count, and what each weighs."""
+    batches = subject.test if part == "test" else subject.train
+    weights = [torch.ones(len(b.inputs[0])) if b.weight is None else b.weight.cpu() for b in batches]
+    weight = torch.cat(weights).double()
+    kept = weight > 0
+    rows = _rows(subject, part)
+    return rows[kept.to(rows.device)], weight[kept]
+
+
 def box_of(rows: Tensor) -> tuple[Tensor, Tensor]:
     """The corners of a box that holds all but a few of the samples, with a tenth to spare."""
     low, high = (rows.quantile(q, 0) for q in (0.0005, 0.9995))
@@ -316,26 +332,30 @@ def gain(subject: Subject) -> Finding:
     """
     core = core_of(subject.model)
     with eval_mode(subject.model), torch.no_grad():
-        train, test = _rows(subject, "train"), _rows(subject, "test")
-        ours, of_train = core.log_prob(test).double(), core.log_prob(train).double().mean()
-        centered = train.double() - train.double().mean(0)
-        factor, info = torch.linalg.cholesky_ex(centered.T @ centered / len(train))
+        (train, counted), (test, weight) = (_weighed(subject, part) for part in ("train", "test"))
+        ours, of_train = core.log_prob(test).double().cpu(), core.log_prob(train).double().cpu()
+        share = (counted / counted.sum())[:, None]
+        rows, test = train.double().cpu(), test.double().cpu()
+        mean = (share * rows).sum(0)
+        factor, info = torch.linalg.cholesky_ex((share * (rows - mean)).T @ (rows - mean))
         if int(info):
             raise NotAsked("the covariance of the training examples is singular: no Gaussian has a density")
-        gaussian = torch.distributions.MultivariateNormal(train.double().mean(0), scale_tril=factor)
-        theirs = gaussian.log_prob(test.double())
-    each = ours - theirs
+        theirs = torch.distributions.MultivariateNormal(mean, scale_tril=factor).log_prob(test)
+    terms = Terms(ours - theirs, weight, torch.arange(len(ours)))
+    estimate = weighted_mean(terms)
+    held, gaussian = (float(weighted_mean(terms._replace(values=x)).mean) for x in (ours, theirs))
     return Finding(
-        statement=f"The mean log-density of {len(test):,} held-out examples, {float(ours.mean()):.4g} nats "
+        statement=f"The mean log-density of {len(test):,} held-out examples, {held:.4g} nats "
         "in the model's units, less that of the Gaussian with the training examples' mean and covariance, "
-        f"{float(theirs.mean()):.4g}. Of the training examples it is {float(of_train):.4g}.",
-        value=each.mean(),
-        stderr=each.std() / math.sqrt(len(each)),
+        f"{gaussian:.4g}. Of the training examples it is {float(share[:, 0] @ of_train):.4g}.",
+        value=estimate.mean,
+        stderr=estimate.stderr,
+        printed=limits_of(terms),
         kind="estimate",
         unit="nats",
         range=(-math.inf, math.inf),
         premises=(independent_draws(subject),),
-        failure=unanswered(each, "a log-density"),
+        failure=unanswered(terms.values, "a log-density"),
     )
 
 

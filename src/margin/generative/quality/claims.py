@@ -137,7 +137,7 @@ def two_sample(subject: Subject) -> Finding:
         name, told = best_classifier(found.scaled(found.samples), found.scaled(found.test))
         both = told, told.at(1 - (1 - PRINTED_LEVEL) / len(CLASSIFIERS))
         value = _number(max(0.0, 2 * told.accuracy - 1))
-        wide, printed = (tuple(_number(max(0.0, 2 * a - 1)) for a in (x.low, x.high)) for x in both)
+        wide, printed = ((_number(max(0.0, 2 * x.low - 1)), _number(max(0.0, 2 * x.high - 1))) for x in both)
         said = (
             f" with accuracy {told.accuracy:.3f} in [{told.low:.3f}, {told.high:.3f}], .5 is chance: {name}"
         )

@@ -201,6 +201,20 @@ def skill(
     Reference:
         Murphy 1988, Equation 4; Efron 1982, Chapter 3 (jackknife).
     """
+    value, without = relative_errors(error, base, horizon)
+    count = len(without)
+    stderr = ((count - 1) / count * (without - without.mean()).square().sum()).sqrt()
+    return 1 - value, float(stderr)
+
+
+def relative_errors(
+    error: Float[Tensor, "origins targets"], base: Float[Tensor, "origins targets"], horizon: int
+) -> tuple[float, Float[Tensor, " blocks"]]:
+    """The error over a baseline's, the mean over targets; and what it is without each block of origins.
+
+    Raises:
+        ArithmeticError: There are too few origins, or the baseline makes no error.
+    """
     count = blocks_of(len(error), horizon)
     parts = torch.stack((error.double(), base.double())).tensor_split(count, 1)
     sums = torch.stack([part.sum(1) for part in parts])
@@ -208,9 +222,7 @@ def skill(
     if not bool((whole[1] > 0).all()):
         raise ArithmeticError("the skill is relative to the baseline's error, which is 0 for a target")
     without = whole - sums
-    each = (without[:, 0] / without[:, 1]).mean(1)
-    stderr = ((count - 1) / count * (each - each.mean()).square().sum()).sqrt()
-    return 1 - float((whole[0] / whole[1]).mean()), float(stderr)
+    return float((whole[0] / whole[1]).mean()), (without[:, 0] / without[:, 1]).mean(1)
 
 
 INK, MODEL, TRUTH = "#333333", "#c1571b", "#1f77b4"

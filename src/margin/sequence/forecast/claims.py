@@ -15,10 +15,11 @@ from margin.sequence.forecast.backtest import (
     block_interval,
     blocks_of,
     neighbor_correlation,
-    skill,
-    student,
+    relative_errors,
 )
 from margin.sequence.forecast.baselines import repeated
+from margin.theory.prediction.differences import Levels, at_both_levels
+from margin.theory.prediction.residuals import Interval, left_out_interval
 
 PROMISED = LEVELS[-1] - LEVELS[0]
 """The probability between the lowest and the highest quantile."""
@@ -87,10 +88,7 @@ def coverage(subject: Subject) -> Finding:
     horizon, each = truth.shape[1], inside.mean((1, 2))
     interval, printed, failure, premises = None, None, "", [_same_law(), _best_quantiles()]
     try:
-        interval, printed = (
-            torch.stack(block_interval(each, horizon, error=miss)).clamp(0, 1).unbind()
-            for miss in (MISSES, 0.05)
-        )
+        interval, printed = (_share_of_blocks(each, horizon, miss) for miss in (MISSES, 0.05))
         premises.append(_independent(each, horizon))
     except ArithmeticError as error:
         failure = str(error)
@@ -109,6 +107,11 @@ def coverage(subject: Subject) -> Finding:
         failure=failure,
         curves=_fan(outputs, truth, context) | {"coverage by step": inside.mean((0, 2))},
     )
+
+
+def _share_of_blocks(each: Tensor, horizon: int, error: float) -> tuple[Tensor, Tensor]:
+    low, high = block_interval(each, horizon, error=error)
+    return low.clamp(0, 1), high.clamp(0, 1)
 
 
 def _same_law() -> Premise:
@@ -142,8 +145,8 @@ def forecast_skill(subject: Subject) -> Finding:
     """How much of the squared error of a naive forecast is saved: 1 - error / its error.
 
     The naive ones are the last value, and where the times of the data say the season and a context has one,
-    the value of a season ago. The errors are of the same targets, so the interval is that of the ratio:
-    Student's, over blocks of neighboring origins. Of quantiles the median is judged. Each column counts
+    the value of a season ago. The errors are of the same targets, so the interval is that of the ratio, by
+    the jackknife over blocks of neighboring origins. Of quantiles the median is judged. Each column counts
     alike, whatever its unit.
 
     Args:
@@ -153,13 +156,11 @@ def forecast_skill(subject: Subject) -> Finding:
     horizon, (_, season) = truth.shape[1], _named(subject, truth.shape[2])
     error = (_middle(outputs, truth) - truth).square()
     base = {name: (x - truth).square() for name, x in _naive(context, horizon, season).items()}
-    found, failure = torch.full((3, len(base)), math.nan, dtype=torch.float64), ""
+    levels, failure = Levels(*_unknown(len(base))), ""
     premises: tuple[Premise, ...] = ()
     try:
-        known = [skill(error.mean(1), each.mean(1), horizon) for each in base.values()]
-        value, spread = torch.tensor(known, dtype=torch.float64).T
-        k = blocks_of(len(truth), horizon)
-        found = torch.stack((value, *(student(k, miss) * spread for miss in (MISSES, 0.05))))
+        known = [relative_errors(error.mean(1), each.mean(1), horizon) for each in base.values()]
+        levels = at_both_levels(lambda level: [_saved(*ratio, level) for ratio in known])
         last = base[LAST_VALUE].mean((0, 1))
         premises = (_independent((error.mean(1) / last).mean(1), horizon),)
     except ArithmeticError as problem:
@@ -167,16 +168,13 @@ def forecast_skill(subject: Subject) -> Finding:
     # Of quantiles the coverage shows a forecast
     drawn = _fan(outputs, truth, context) if outputs.ndim == truth.ndim else {}
     unit = base[LAST_VALUE].mean((0, 1)).clamp(min=torch.finfo(torch.float64).tiny)
-    value, wide, narrow = found
     return Finding(
         statement=f"Of the squared error of naive forecasts, over {len(truth):,} origins and {horizon} "
         "steps ahead, this forecast saves this share.",
-        value=value,
         range=(-math.inf, 1.0),
         kind="estimate",
-        interval=(value - wide, value + wide),
-        printed=(value - narrow, value + narrow),
         labels=tuple(base),
+        **levels._asdict(),
         premises=premises,
         failure=failure,
         curves={"steps ahead": torch.arange(1, horizon + 1)}
@@ -186,6 +184,19 @@ def forecast_skill(subject: Subject) -> Finding:
         }
         | drawn,
     )
+
+
+def _unknown(count: int) -> tuple[Tensor, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    nothing = torch.full((count,), math.nan, dtype=torch.float64)
+    return nothing, (nothing, nothing), (nothing, nothing)
+
+
+def _saved(ratio: float, without: Tensor, level: float) -> Interval:
+    """What is saved where so much is left, with its limits."""
+    if not math.isfinite(ratio):
+        return Interval(*(math.nan,) * 3)
+    left = left_out_interval(ratio, without, level=level)
+    return Interval(1 - left.value, 1 - left.high, 1 - left.low)
 
 
 def _middle(outputs: Tensor, truth: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ two decide.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import NormalDist
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -87,7 +87,7 @@ def window_blocks(batches: object) -> int:
 
 def _draws(batches: Iterable[Batch], example: Tensor) -> Tensor:
     """The independent draw that each term belongs to: its example, or the group or block that it is of."""
-    examples = getattr(batches, "examples", None)
+    examples: Any = getattr(batches, "examples", None)
     groups = getattr(examples, "groups", None)
     if groups is None and (blocks := window_blocks(batches)):
         return example * blocks // len(examples)  # in order of time

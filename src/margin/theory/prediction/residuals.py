@@ -23,6 +23,7 @@ from margin.theory.prediction.held_out import (
     held_out_answers,
     held_out_terms,
     independent_draws,
+    mean_limits,
     stated,
     student_quantile,
     unanswered,
@@ -76,6 +77,27 @@ def ratio_interval(over: Terms, under: Float[Tensor, " terms"], *, level: float 
     sigma = math.sqrt(n / (n - 1)) * float(moved.norm()) / total / ratio if n > 1 else math.inf
     factor = math.exp(min(student_quantile(level, n) * sigma, 700.0))
     return Interval(ratio, ratio / factor, ratio * factor)
+
+
+def left_out_interval(value: float, without: Float[Tensor, " n"], *, level: float = 0.95) -> Interval:
+    r"""Limits of a positive ratio from what it is without each draw in turn: Hall's, of its logarithm.
+
+    The jackknife's pseudo-values :math:`\log \rho - (n - 1) (\log \rho_{-i} - \overline{\log \rho_{-j}})`
+    are taken for draws whose mean is the logarithm; their skewness is heeded (:func:`mean_limits`).
+
+    Args:
+        value: The ratio of all n draws, at least 0.
+        without: The ratio of all but one, for each.
+        level: Intended probability of covering the truth, in (0, 1).
+
+    Reference: Miller 1974, Section 2 (pseudo-values); Hall 1992, Section 3.9.2.
+    """
+    if value == 0:
+        return Interval(0.0, 0.0, 0.0)
+    logs, n = without.clamp(min=1e-300).log(), len(without)
+    off = -(n - 1) * (logs - logs.mean())
+    low, high = mean_limits(Terms(off, torch.ones_like(off), torch.arange(n)), level=level)
+    return Interval(value, value * math.exp(max(low, -700.0)), value * math.exp(min(high, 700.0)))
 
 
 def unexplained(answered: Answered, component: Int[Tensor, " terms"], *, level: float = 0.95) -> Interval:

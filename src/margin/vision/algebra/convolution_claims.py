@@ -15,10 +15,10 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES
-from margin.core.types import Batch
+from margin.core.types import Batch, unseen
 from margin.engine.evaluation import capture, drawn_rows, eval_mode, in_double
 from margin.engine.loop import risk
-from margin.vision.algebra.fields import extent, followed, measured_support
+from margin.vision.algebra.fields import WHOLE, extent, followed, measured_support, not_finite
 from margin.vision.algebra.layers import Arrangement, convolution_backward
 from margin.vision.algebra.operator_norm import norm_bounds
 
@@ -51,9 +51,10 @@ def convolutions(subject: Subject) -> list[Convolved]:
     with eval_mode(model), capture(names) as calls:
         model(*(x[:EXAMPLES] for x in inputs))
     first = {call.module: call for call in reversed(calls) if isinstance(call.module, nn.Conv2d)}
-    found = [Convolved(names[m], m, first[m].args[0].detach()) for m in names if m in first]
+    seen = {m: call.args[0].detach() for m, call in first.items() if call.args and not unseen(call.args[0])}
+    found = [Convolved(names[m], m, seen[m]) for m in names if m in seen]
     if not found:
-        raise NotAsked("no convolution is called as a layer of its own")
+        raise NotAsked("no convolution is called as a layer of its own, on images that can be looked at")
     return found
 
 
@@ -231,8 +232,9 @@ def operator_norm(subject: Subject) -> Finding:
     """The most that an input is stretched by each convolution, found by power iteration, beside its bound."""
     found = convolutions(subject)
     known = [one for one in found if one.layer.padding_mode in ("zeros", "circular")]
+    known = [one for one in known if bool(one.layer.weight.isfinite().all())]
     if not known:
-        raise NotAsked("norms are bounded of convolutions that pad by zeros or circularly")
+        raise NotAsked("norms are bounded of convolutions of finite weights that pad by zeros or circularly")
     generator = Generator().manual_seed(0)
     bounds = [norm_bounds(one.layer, tuple(one.x.shape[1:]), generator=generator) for one in known]
     reshaped = [float(torch.linalg.matrix_norm(one.layer.weight.detach().flatten(1), 2)) for one in known]
@@ -268,9 +270,9 @@ def field_bound(subject: Subject) -> Finding:
         support = measured_support(model, x, generator=Generator().manual_seed(0))
         with torch.no_grad(), followed(model, x) as maps:
             model(x)
-    bounded = [one for one in maps if all(math.isfinite(field.size) for field in one.fields)]
+    bounded = [one for one in maps if max(f.size for f in one.fields) < WHOLE and one.layer in support]
     if not bounded:
-        raise NotAsked("every feature map may see the whole image")
+        raise NotAsked("every feature map may see the whole image, or has no derivative by it")
     sizes = [extent(support[one.layer]) for one in bounded]
     return Finding(
         statement="The middle of a feature map depends on no pixels further apart than the receptive field "
@@ -280,6 +282,7 @@ def field_bound(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         high=torch.tensor([math.ceil(field.size) for one in bounded for field in one.fields]),
         labels=tuple(f"{one.layer}, {axis}" for one in bounded for axis in ("height", "width")),
+        failure=not_finite(support.values()),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from margin.engine.evaluation import Call, hooked, leaves
 from margin.nn.windows import Window
@@ -40,6 +41,13 @@ POINTWISE = frozenset(_NAMES.split())
 
 What is padded around an image is none of its pixels, or, repeated, is seen near the border alone.
 """
+
+OF_FIRST = frozenset({"to", "type_as", "expand_as"})
+OF_FORM = frozenset(
+    "zeros_like ones_like full_like empty_like rand_like randn_like "  # noqa: SIM905
+    "new_zeros new_ones new_full new_empty new_tensor".split()
+)
+"""Functions that read the values of their first tensor alone; those that read no values, only a form."""
 
 NORMALIZING = frozenset({"group_norm", "instance_norm", "layer_norm"})
 """Functions by which each place reads all others and stays where it is."""
@@ -70,25 +78,27 @@ class Following(TorchFunctionMode):
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
-        self.known: dict[int, tuple[Tensor, Fields]] = {id(x): (x, (PIXEL, PIXEL))}
+        self.known = WeakTensorKeyDictionary()  # tensors that nobody else needs are let go
+        self.known[x] = PIXEL, PIXEL
 
     def of(self, x: Any) -> Fields | None:
         """The fields of a tensor; None of one that does not depend on the image."""
-        found = self.known.get(id(x))
-        return None if found is None else found[1]
+        found: Fields | None = self.known.get(x) if isinstance(x, Tensor) else None
+        return found
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The function's result; its fields are noted."""
-        kwargs = kwargs or {}
-        given = [fields for value in leaves([list(args), kwargs]) if (fields := self.of(value)) is not None]
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        read = [] if name in OF_FORM else args[:1] if name in OF_FIRST else [list(args), kwargs]
+        given = [fields for value in leaves(list(read)) if (fields := self.of(value)) is not None]
         out = func(*args, **kwargs)
         if given:
-            fields = self._after(getattr(func, "__name__", ""), given, args, kwargs, out)
+            fields = self._after(name, given, args, kwargs, out)
             for value in leaves(out):
                 if isinstance(value, Tensor):
-                    self.known[id(value)] = (value, fields)  # kept, or its number would serve another
+                    self.known[value] = fields
             if out is None and args and isinstance(args[0], Tensor):  # values were set in place
-                self.known[id(args[0])] = (args[0], (Field(WHOLE, None), Field(WHOLE, None)))
+                self.known[args[0]] = Field(WHOLE, None), Field(WHOLE, None)
         return out
 
     def _after(self, name: str, given: list[Fields], args: Any, kwargs: Any, out: Any) -> Fields:
@@ -212,7 +222,7 @@ def followed(model: nn.Module, x: Tensor) -> Iterator[list[Map]]:
         if fields is not None and isinstance(call.output, Tensor) and call.output.ndim == 4:
             again = sum(found.layer.partition(" (")[0] == names[call.module] for found in maps)
             name = names[call.module] + (f" ({again + 1})" if again else "")
-            maps.append(Map(name, call.output, fields))
+            maps.append(Map(name, call.output.clone(), fields))  # what follows may overwrite it
 
     with hooked(names, seen), following:
         yield maps
@@ -238,13 +248,18 @@ def measured_support(
     with torch.enable_grad():
         with followed(model, x) as maps:
             model(x)
-        for one in maps:
+        for one in (each for each in maps if each.output.requires_grad):
             height, width = one.output.shape[2:]
             middle = one.output[:, :, height // 2, width // 2]
             v = torch.randn(middle.shape[1], generator=generator, dtype=torch.float64).to(middle)
             (gradient,) = torch.autograd.grad((middle * v).sum(), x, retain_graph=True)
             found[one.layer] = gradient.double().square().mean((0, 1)).sqrt().cpu()
     return found
+
+
+def not_finite(supports: Iterable[Tensor]) -> str:
+    """Why derivatives tell nothing of a field, in a line; "" where they do."""
+    return "" if all(bool(one.isfinite().all()) for one in supports) else "a derivative is not finite"
 
 
 def extent(support: Float[Tensor, "height width"]) -> tuple[int, int]:

@@ -22,19 +22,28 @@ MOST_LAYERS = 5
 """Layers whose curve is drawn: the first, the last and those evenly between."""
 
 
-def _grid(axes: "Axes", rows: list[list[tuple[str, Tensor]]], colors: list[str]) -> None:
-    """Pictures in rows; of a row by their sign, or from the least to the largest value of each."""
+def _grid(axes: "Axes", rows: list[list[tuple[str, Tensor]]], color: str, side: float = SIDE) -> None:
+    """Pictures in rows, from the least to the largest value of each, those of "signed" rows by their sign.
+
+    Args:
+        axes: Where they go.
+        rows: Title and picture; without a title a place is left free.
+        color: "level", or "signed" for the last row.
+        side: Inches of a picture.
+    """
     columns = max(map(len, rows))
-    width, height = columns * (SIDE + GAP), len(rows) * (SIDE + TITLE)
+    width, height = columns * (side + GAP), len(rows) * (side + TITLE)
     sized(axes, 0.1, 0.1, width, height)
     axes.set_axis_off()
-    for r, (row, color) in enumerate(zip(rows, colors, strict=True)):
+    for r, row in enumerate(rows):
+        by_sign = color == "signed" and r == len(rows) - 1
         for c, (title, picture) in enumerate(row):
-            bottom = (len(rows) - 1 - r) * (SIDE + TITLE)
-            place = axes.inset_axes((c * (SIDE + GAP) / width, bottom / height, SIDE / width, SIDE / height))
+            if not title:
+                continue
+            bottom = (len(rows) - 1 - r) * (side + TITLE)
+            place = axes.inset_axes((c * (side + GAP) / width, bottom / height, side / width, side / height))
             low, high = float(picture.min()), float(picture.max())
-            shown = signed(picture) if color == "signed" else pixels(picture, low, high)
-            place.imshow(shown, interpolation="nearest")
+            place.imshow(signed(picture) if by_sign else pixels(picture, low, high), interpolation="nearest")
             framed(place)
             place.set_title(title, fontsize=7.5, color=MUTED, pad=2)
 
@@ -51,10 +60,10 @@ def filters(axes: "Axes", finding: Finding) -> str:
     names = [name for name in finding.curves if name.startswith("filter ")]
     if not names or "image" not in finding.curves:
         return ""
-    above = [("an image", values(finding, "image")), *((name, values(finding, name)) for name in names)]
-    below = [(f"map {n.split()[1]}", values(finding, f"response of {n}")) for n in names]
-    rows = [above[:1] + below, above[1:]]
-    _grid(axes, rows, ["level", "signed"])
+    image = values(finding, "image")
+    above = [(f"map {n.split()[1]}", values(finding, f"response of {n}")) for n in names]
+    below = [(name, values(finding, name)) for name in names]
+    _grid(axes, [[("an image", image), *above], [("", image), *below]], "signed")
     return f"an image, the maps that {len(names)} filters make of it, and these filters by their sign"
 
 
@@ -67,7 +76,7 @@ def saliency(axes: "Axes", finding: Finding) -> str:
     for i in range(1, count + 1):
         image, found = values(finding, f"image {i}"), values(finding, f"saliency {i}")
         row += [(f"image {i}", image), ("its saliency", overlaid(image, found))]
-    _grid(axes, [row], ["level"])
+    _grid(axes, [row], "level")
     return f"{count} held-out images, each beside its saliency laid over it in warm color"
 
 
@@ -93,7 +102,9 @@ def shifts(axes: "Axes", finding: Finding) -> str:
     axes.set(xlabel="pixels that the image is moved", ylabel="share" if len(names) == 1 else "relative error")
     axes.set_ylim(bottom=0)
     whole_ticks(axes.xaxis)
-    axes.legend()
+    if len(names) > 1:
+        axes.set_ylim(top=1.6 * axes.get_ylim()[1])  # room for the names
+        axes.legend()
     return f"{', '.join(names[i] for i in picked)} over the pixels that an image is moved"
 
 
@@ -104,5 +115,5 @@ def field(axes: "Axes", finding: Finding) -> str:
         return ""
     picture = values(finding, names[0])
     scale = picture.max().clamp_min(torch.finfo(picture.dtype).tiny)
-    _grid(axes, [[("each pixel's part", (picture / scale).sqrt())]], ["signed"])
+    _grid(axes, [[("each pixel's part", (picture / scale).sqrt())]], "signed", side=2 * SIDE)
     return f"{names[0]} on each pixel, on a scale of square roots"

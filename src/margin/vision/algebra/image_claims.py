@@ -15,18 +15,22 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, NotAsked, Subject, has_real_input
 from margin.core.tasks import CLASSES
-from margin.core.types import Batch
+from margin.core.types import Batch, unseen
 from margin.engine.evaluation import capture, drawn_rows, eval_mode
 from margin.engine.loop import risk
+from margin.figures.digits import exact
 from margin.theory.prediction.held_out import independent_draws
 from margin.theory.prediction.risk import clopper_pearson
-from margin.vision.algebra.fields import Map, extent, followed, measured_support
+from margin.vision.algebra.fields import Map, extent, followed, measured_support, not_finite
 
 EXAMPLES = 256
 """Images that are moved."""
 
 FEW = 64
 """Images of which feature maps and gradients are asked."""
+
+AT_ONCE = 1 << 18
+"""Places of images that are asked at once, channels not counted."""
 
 SHIFTS = 4
 """Pixels at most by which an image is moved."""
@@ -40,7 +44,7 @@ FAR = 6e-5
 
 def has_images(subject: Subject) -> bool:
     """Whether an example is one image of one to four channels."""
-    if not has_real_input(subject):
+    if subject.lacks or not has_real_input(subject):
         return False
     shape = subject.test[0].inputs[0].shape
     return len(shape) == 4 and shape[1] <= 4 and min(shape[2:]) > 2 * SHIFTS - 1
@@ -52,15 +56,11 @@ def has_classes(subject: Subject) -> bool:
 
 
 def _few(subject: Subject, count: int) -> list[Tensor]:
-    """Images by batch; at most so many, drawn at random."""
+    """Images, at most so many, drawn at random; at once so many that what is made of them is not large."""
     drawn = drawn_rows(subject.test, subject.at_most(count) or count)
-    taken, left = [], count
-    for batch in drawn.batches:
-        taken.append(batch.inputs[0][:left])
-        left -= len(taken[-1])
-        if left <= 0:
-            break
-    return taken
+    images = [batch.inputs[0] for batch in drawn.batches]
+    size = max(1, AT_ONCE // math.prod(images[0].shape[2:]))
+    return [part for x in images for part in x.split(size)]
 
 
 def moved(x: Float[Tensor, "batch channels height width"], down: int, right: int) -> Tensor:
@@ -99,7 +99,8 @@ def shifted_classes(subject: Subject) -> Finding:
     wide, narrow = (tuple(torch.tensor(end, dtype=torch.float64) for end in pair) for pair in ends)
     return Finding(
         statement=f"The share of {count:,} held-out images that are classified otherwise when they are moved "
-        f"by one pixel up, down, left or right; by {SHIFTS} pixels {counts[-1] / count:.1%}.",
+        "by one pixel up, down, left or right, in one of these directions at least; by "
+        f"{SHIFTS} pixels {counts[-1] / count:.1%}.",
         value=torch.tensor(counts[0] / count, dtype=torch.float64),
         range=(0.0, 1.0),
         kind="estimate",
@@ -134,7 +135,7 @@ def map_gap(before: Tensor, after: Tensor, steps: float, axis: int) -> Float[Ten
             centered = other - other.mean((2, 3), keepdim=True)
             scale = centered.flatten(1).norm(dim=1)
             gap = (one - other).flatten(1).norm(dim=1)
-            gaps.append(torch.where(scale > 0, gap / torch.where(scale > 0, scale, 1.0), gap.sign()))
+            gaps.append(torch.where(scale == 0, gap.sign(), gap / torch.where(scale == 0, 1.0, scale)))
     if not gaps:
         return before.new_full((len(before),), math.nan)
     return torch.stack(gaps).amin(0)
@@ -223,7 +224,7 @@ def known_step(one: Map) -> bool:
 
 def receptive_field(subject: Subject) -> Finding:
     """How many pixels the middle of each map depends on, by derivatives on held-out images."""
-    x = _few(subject, 4)[0]
+    x = _few(subject, 4)[0][:4]
     with eval_mode(subject.model):
         support = measured_support(subject.model, x, generator=Generator().manual_seed(0))
         with torch.no_grad(), followed(subject.model, x) as maps:
@@ -244,6 +245,7 @@ def receptive_field(subject: Subject) -> Finding:
         unit="pixels",
         range=(0.0, math.inf),
         labels=tuple(support),
+        failure=not_finite(support.values()),
         curves={f"dependence of the middle of {last}": shown(support[last][None])[0]},
     )
 
@@ -290,7 +292,7 @@ def first_convolution(model: nn.Module, x: Tensor) -> tuple[str, nn.Conv2d, Tens
     with torch.no_grad(), capture(names) as calls:
         model(x)
     for call in calls:
-        if isinstance(call.module, nn.Conv2d) and isinstance(call.output, Tensor):
+        if isinstance(call.module, nn.Conv2d) and isinstance(call.output, Tensor) and not unseen(call.output):
             return names[call.module], call.module, call.output
     raise NotAsked("no convolution of more than one place is called as a layer of its own")
 
@@ -309,7 +311,8 @@ def first_filters(subject: Subject) -> Finding:
     if subject.initial is not None:
         first = dict(subject.initial.named_modules()).get(name)
         if isinstance(first, nn.Conv2d) and first.weight.shape == layer.weight.shape:
-            began = f" (when training began: {float(rough_power(first.weight.detach().cpu())):.3g})"
+            start = float(rough_power(first.weight.detach().cpu()))
+            began = f" (when training began: {exact(round(start, 3))})"
     energy = filters.double().flatten(1).square().sum(1)
     loudest = energy.argsort(descending=True)[:SHOWN].tolist()
     channels = filters.shape[1]
@@ -320,7 +323,7 @@ def first_filters(subject: Subject) -> Finding:
         f"beyond a quarter of a cycle a pixel{began}; of white noise .804.",
         value=rough_power(filters),
         range=(0.0, 1.0),
-        failure="" if float(energy.sum()) > 0 else "all filters are 0",
+        failure="" if 0 < float(energy.sum()) < math.inf else "the filters are all 0, or not all are finite",
         curves={"image": shown(x[0]), **curves} if channels <= 4 else {},
     )
 
@@ -330,15 +333,18 @@ def saliency(subject: Subject) -> Finding:
     classes = subject.task.classes
     if classes is None:
         raise NotAsked("the model has no class scores")
-    shares, pictures, curves = [], 0, {}
+    shares, pictures, curves, finite = [], 0, {}, True
     with eval_mode(subject.model), torch.enable_grad():
         for x in _few(subject, FEW):
             x = x.detach().clone().requires_grad_()
             scores = classes(subject.model(x))
             if scores.ndim != 2:
                 raise NotAsked("an image has several classes at once")
+            if not scores.requires_grad:
+                raise NotAsked("its scores have no derivative by its inputs")
             (gradient,) = torch.autograd.grad(scores.amax(1).sum(), x)
             maps = gradient.abs().amax(1)  # over channels, as its authors do
+            finite &= bool(maps.isfinite().all())
             shares.append(concentration(maps.square().flatten(1)).cpu())
             for i in range(min(SHOWN // 2 - pictures, len(x))):
                 curves[f"image {pictures + i + 1}"] = shown(x[i])
@@ -346,6 +352,8 @@ def saliency(subject: Subject) -> Finding:
             pictures = min(SHOWN // 2, pictures + len(x))
     found = torch.cat(shares)
     kept = found[found.isfinite()]
+    if not len(kept) and finite:
+        raise NotAsked("no pixel moves the score of the predicted class of an image")
     few = len(kept) < 2
     nothing = torch.tensor(math.nan, dtype=torch.float64)
     return Finding(
@@ -357,7 +365,7 @@ def saliency(subject: Subject) -> Finding:
         kind="estimate",
         stderr=nothing if few else kept.std() / math.sqrt(len(kept)),
         premises=(independent_draws(subject),),
-        failure="fewer than two images have a derivative that is not 0" if few else "",
+        failure="" if finite and not few else "fewer than two images have a finite derivative that is not 0",
         curves=curves,
     )
 

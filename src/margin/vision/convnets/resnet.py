@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from margin.core.types import ClassScores
 from margin.nn.dense import Residual
+from margin.vision.convnets.layers import Images, Maps, Stem, conv, he_initialize, is_small
 
-Images = Float[Tensor, "batch channels height width"]
-Maps = Float[Tensor, "batch maps rows columns"]
 Block = Literal["basic", "bottleneck", "basic_preactivation", "bottleneck_preactivation"]
 
 IMAGENET: dict[int, tuple[Block, tuple[int, ...]]] = {
@@ -28,9 +27,6 @@ CIFAR = (20, 32, 44, 56, 110)
 
 EXPANSION = 4
 """Maps that leave a bottleneck for each within it."""
-
-SMALL = 64
-"""Pixels of the shorter side up to which an image is small: its first layer keeps its size."""
 
 
 class PaddedShortcut(nn.Module):
@@ -96,7 +92,7 @@ class ResNet(nn.Module):
         block: Block | None = None,
         blocks: tuple[int, ...] | None = None,
         widths: tuple[int, ...] | None = None,
-        stem: Literal["auto", "large", "small"] = "auto",
+        stem: Stem = "auto",
         shortcut: Literal["projection", "padded"] | None = None,
         zero_init: bool = False,
     ) -> None:
@@ -108,8 +104,7 @@ class ResNet(nn.Module):
         pre = kind.endswith("preactivation")
         if zero_init and pre:
             raise ValueError(f"zero_init needs a branch that ends in a normalization: got the block {kind}")
-        small = stem == "small" or (stem == "auto" and min(image_size) <= SMALL)
-        self.stem = nn.Sequential(*_stem(channels, maps[0], small=small, pre=pre))
+        self.stem = nn.Sequential(*_stem(channels, maps[0], small=is_small(stem, image_size), pre=pre))
         padded = shortcut == "padded" or (shortcut is None and depth in CIFAR)
         stages, fan_in = [], maps[0]
         for stage, (count, width) in enumerate(zip(counts, maps, strict=True)):
@@ -178,23 +173,6 @@ def residual_block(kind: Block, fan_in: int, width: int, stride: int, *, padded:
     else:
         shortcut = nn.Sequential(conv(fan_in, fan_out, 1, stride), nn.BatchNorm2d(fan_out))
     return nn.Sequential(Residual(nn.Sequential(*layers), shortcut), nn.ReLU())
-
-
-def conv(fan_in: int, fan_out: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias, which a normalization follows; padded so that stride 1 keeps the size."""
-    return nn.Conv2d(fan_in, fan_out, size, stride, size // 2, bias=False)
-
-
-def he_initialize(model: nn.Module) -> None:
-    """Draw every convolution of variance 2 / (k^2 fan_out), so that ReLU keeps gradients' mean square.
-
-    Reference: He, Zhang, Ren and Sun 2015, "Delving deep into rectifiers", Equation 14.
-    """
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
 
 
 def _stem(channels: int, width: int, *, small: bool, pre: bool) -> Iterator[nn.Module]:

@@ -12,7 +12,7 @@ MODELS: tuple[Entry, ...] = (
         ".vit:ViT", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:small_images",
         "Vision transformer: an encoder over the patches of an image, to class logits", DOSOVITSKIY_2021,
         defaults={"epochs": 30, "batch_size": 64, "lr": 1e-3, "schedule": "cosine"},
-        covers=("vit",)),
+        weights=".weights:vit_weights", covers=("vit",)),
 )
 
 CLAIMS: tuple[Claim, ...] = (

@@ -1,88 +1,98 @@
-"""ViTForImageClassification of the library transformers as our ViT: which tensor is which."""
+"""Weights of ViTForImageClassification of the library transformers, by the names of our ViT."""
 
-import re
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-FIXED = {"hidden_act": "gelu", "qkv_bias": True}
-"""Settings of ViTConfig that our ViT has at one value only, which is also their default."""
+from margin.engine.transfer import Pretrained, renamed
+from margin.vision.transformers.vit import ViT, interpolated
 
-NAMES = {
-    r"embeddings\.cls_token": "class_token",
-    r"embeddings\.position_embeddings": "positions",
-    r"embeddings\.patch_embeddings\.projection": "patches",
-    r"(?:encoder\.layer|layers)\.(\d+)\.layernorm_before": r"blocks.\1.norm1",
-    r"(?:encoder\.layer|layers)\.(\d+)\.layernorm_after": r"blocks.\1.norm2",
-    r"(?:encoder\.layer|layers)\.(\d+)\.attention\.(?:output\.dense|o_proj)": r"blocks.\1.attention.output",
-    r"(?:encoder\.layer|layers)\.(\d+)\.(?:intermediate\.dense|mlp\.fc1)": r"blocks.\1.mlp.0",
-    r"(?:encoder\.layer|layers)\.(\d+)\.(?:output\.dense|mlp\.fc2)": r"blocks.\1.mlp.3",
-    r"layernorm": "norm",
-    r"classifier": "head",
-}
-"""Their layers, as files of every release and modules of the fifth name them, and ours."""
+SETTINGS = {"hidden_act": "gelu", "qkv_bias": True}
+"""Settings of transformers' ViTConfig that our network has at one value only."""
 
-JOINED = re.compile(
-    r"(?:encoder\.layer|layers)\.(\d+)\.attention\.(?:attention\.)?(query|key|value|q_proj|k_proj|v_proj)"
+BLOCK = r"^(?:vit\.)?(?:encoder\.layer|layers)\.(\d+)\."
+"""How the names of a block begin, in files of every release and in modules of the fifth."""
+
+NAMES = (
+    (r"^(vit\.)?embeddings\.cls_token$", "class_token"),
+    (r"^(vit\.)?embeddings\.position_embeddings$", "positions"),
+    (r"^(vit\.)?embeddings\.patch_embeddings\.projection\.", "patches."),
+    (BLOCK + r"layernorm_before\.", r"blocks.\1.norm1."),
+    (BLOCK + r"layernorm_after\.", r"blocks.\1.norm2."),
+    *(
+        (BLOCK + rf"attention\.(?:attention\.{whole}|{whole[0]}_proj)\.", rf"blocks.\1.attention.{whole}.")
+        for whole in ("query", "key", "value")
+    ),
+    (BLOCK + r"attention\.(?:output\.dense|o_proj)\.", r"blocks.\1.attention.output."),
+    (BLOCK + r"(?:intermediate\.dense|mlp\.fc1)\.", r"blocks.\1.mlp.0."),
+    (BLOCK + r"(?:output\.dense|mlp\.fc2)\.", r"blocks.\1.mlp.3."),
+    (r"^(vit\.)?layernorm\.", "norm."),
+    (r"^classifier\.", "head."),
+    (r"^(vit\.)?(embeddings\.mask_token|pooler\.)", ""),
 )
-ORDER = "qkv"
-"""Three matrices there, by their first letter, one after another in ``queries_keys_values`` here."""
+"""Patterns of their names, and ours; "" has no part in a classifier."""
 
-UNUSED = re.compile(r"mask_token|pooler\.dense")
-"""What published weights hold that no classifier reads."""
-
-
-def renamed(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a ViTForImageClassification by our names.
-
-    Raises:
-        ValueError: A tensor is none of that model's, or a block lacks one of queries, keys and values.
-    """
-    found: dict[str, Tensor] = {}
-    joined: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in given.items():
-        stem, _, kind = name.removeprefix("vit.").rpartition(".")
-        if kind not in ("weight", "bias"):
-            stem, kind = name.removeprefix("vit."), ""
-        if part := JOINED.fullmatch(stem):
-            ours = f"blocks.{part[1]}.attention.queries_keys_values.{kind}"
-            joined.setdefault(ours, {})[part[2][0]] = tensor
-            continue
-        place = next((ours for theirs, ours in NAMES.items() if re.fullmatch(theirs, stem)), None)
-        if place is None:
-            if UNUSED.match(stem):
-                continue
-            raise ValueError(f"every tensor must be one of a ViTForImageClassification: {name} is not")
-        theirs = next(theirs for theirs, ours in NAMES.items() if ours == place)
-        found[re.sub(theirs, place, stem) + f".{kind}" * bool(kind)] = tensor
-    for ours, parts in joined.items():
-        if lacking := [letter for letter in ORDER if letter not in parts]:
-            raise ValueError(f"queries, keys and values must all be given: {ours} lacks {lacking[0]}")
-        found[ours] = torch.cat([parts[letter] for letter in ORDER])
-    return found
+JOINED = ("query", "key", "value")
+"""Three layers there, one after another in ``queries_keys_values`` here."""
 
 
-def options_of(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of our ViT that make it the same function; without a configuration as its shapes say.
+def vit_weights(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pretrained | None:
+    """The weights of a vision transformer of transformers, and the options that make ours the same function.
+
+    On images of another size the learned positions are interpolated.
 
     Args:
-        tensors: By our names.
-        config: What the file config.json beside the weights says, or nothing.
+        tensors: By their names.
+        config: What ``config.json`` says; of {} the heads have 64 numbers each, as all of the paper, and the
+            training images were square.
+
+    Returns:
+        None where the names are not that library's.
 
     Raises:
-        ValueError: A setting is none of ours.
+        ValueError: A tensor is none of a vision transformer's, or a setting is one that ours has not.
     """
-    for name, value in FIXED.items():
+    if not any(name.endswith("patch_embeddings.projection.weight") for name in tensors):
+        return None
+    for name, value in SETTINGS.items():
         if config.get(name, value) != value:
-            raise ValueError(f"{name} must be {value!r}: got {config[name]!r}")
-    width, _, *patch = tensors["patches.weight"].shape
-    return {
-        "patch": tuple(patch),
+            raise ValueError(f"{name} of a ViT must be {value!r}: got {config[name]!r}")
+    ours = _joined(renamed(tensors, NAMES, "a ViT of transformers"))
+    width, channels, *patch = ours["patches.weight"].shape
+    size = config.get("image_size")
+    side = math.isqrt(ours["positions"].shape[1] - 1)
+    height, right = (size, size) if isinstance(size, int) else size or (side * patch[0], side * patch[1])
+    grid = (height // patch[0], right // patch[1])
+
+    def adapted(model: nn.Module, given: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if not isinstance(model, ViT):
+            return given
+        return {**given, "positions": interpolated(given["positions"], grid, model.grid)}
+
+    options = {
+        "patch": (patch[0], patch[1]),
         "width": width,
-        "depth": len({name.split(".")[1] for name in tensors if name.startswith("blocks.")}),
+        "depth": len({name.split(".")[1] for name in ours if name.startswith("blocks.")}),
         "heads": config.get("num_attention_heads", max(1, width // 64)),
-        "hidden": tensors["blocks.0.mlp.0.weight"].shape[0],
+        "hidden": ours["blocks.0.mlp.0.weight"].shape[0],
         "eps": config.get("layer_norm_eps", 1e-12),
     }
+    return Pretrained(ours, options, {"channels": channels}, adapted=adapted)
+
+
+def _joined(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with queries, keys and values as one layer.
+
+    Raises:
+        ValueError: A block lacks one of the three.
+    """
+    found = dict(tensors)
+    for name in [name for name in found if ".attention.query." in name]:
+        parts = [name.replace(".query.", f".{part}.") for part in JOINED]
+        if lacking := [part for part in parts if part not in found]:
+            raise ValueError(f"queries, keys and values must all be given: got no {lacking[0]}")
+        found[name.replace(".query.", ".queries_keys_values.")] = torch.cat([found.pop(p) for p in parts])
+    return found

@@ -1,6 +1,8 @@
 """Folders of images: class folders, the folder's own parts, in memory or read when taken."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -368,3 +370,27 @@ def test_the_record_of_an_earlier_run_is_read(folder: Path) -> None:
     assert "crop" not in data.encoding  # so the fingerprint of a folder stays what it was
     earlier = {key: value for key, value in data.encoding.items() if key != "resize"}
     assert torch.equal(encode(folder, earlier).inputs[0], encode(folder, data.encoding).inputs[0])
+
+
+GROWTH = """
+import resource, sys
+import torch
+from margin.data.open import open_data
+open_data(sys.argv[2], {"memory": "never"})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+data = open_data(sys.argv[1], {"memory": "never"})
+print(len(data.splits["train"]), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def test_a_folder_is_looked_at_in_constant_memory(tmp_path: Path) -> None:
+    for name, count in (("many", 400), ("few", 20)):
+        for k in range(count):
+            path = tmp_path / name / "ab"[k % 2] / f"{k}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            coarse = np.random.default_rng(k).integers(0, 256, (28, 28, 3), np.uint8)
+            Image.fromarray(coarse).resize((224, 224), Image.Resampling.BILINEAR).save(path)
+    words = [sys.executable, "-c", GROWTH, str(tmp_path / "many"), str(tmp_path / "few")]
+    found = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    assert found[0] == "240"
+    assert float(found[1]) < 40  # MiB; decoded pixels are 57, fragments of the threads' memory were up to 330

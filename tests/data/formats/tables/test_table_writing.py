@@ -125,7 +125,7 @@ def test_tabs_are_recognized_and_the_form_can_be_said(csv, refused) -> None:
     data = read_table(path, decimal=",", separator="\t")
     assert data.splits["train"].inputs[0].max() < 40
     with refused("separator and decimal must be two characters"):
-        read_table(path, decimal=",", separator=",")
+        read_table(path, decimal=".", separator=".")
     with refused("separator must be one character"):
         read_table(path, separator="::")
 

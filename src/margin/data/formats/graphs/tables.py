@@ -15,11 +15,11 @@ from torch import Tensor
 from margin.data.examples import PARTS_OF_DATA
 from margin.data.formats.graphs.graphs import Graph, graph_of
 from margin.data.formats.graphs.node_data import RawNodes
-from margin.data.formats.tables.columns import Column, as_kind, categories_of, features, no_column, understand
+from margin.data.formats.tables.columns import Column, as_kind, features, no_column, understand
 from margin.data.formats.tables.dates import varying
 from margin.data.formats.tables.delimited import Table
 from margin.data.formats.tables.encoder import check_known, class_names, labels_of, refuse_missing
-from margin.data.formats.tables.table_parts import TARGETS
+from margin.data.formats.tables.table_parts import TARGETS, categories_of, written_of
 from margin.data.splits import TaskName
 
 Directed = Literal["undirected", "directed"]
@@ -187,7 +187,7 @@ def _records(table: Table, names: Sequence[str]) -> list[dict[str, Any]]:
     records = []
     for name in names:
         column = understand(table, name, dates="read")
-        record: dict[str, Any] = {"name": name, "kind": column.kind}
+        record: dict[str, Any] = {"name": name, "kind": column.kind, **written_of(column)}
         if column.kind == "date":
             record["parts"] = varying(column.values.to_numpy())
         if column.kind == "category":
@@ -199,7 +199,7 @@ def _records(table: Table, names: Sequence[str]) -> list[dict[str, Any]]:
 def _encoded(table: Table, records: Sequence[Mapping[str, Any]], rows: int) -> Tensor:
     blocks = [np.zeros((rows, 0))]
     for record in records:
-        column = as_kind(table, record["name"], record["kind"])
+        column = as_kind(table, record["name"], record["kind"], record)
         refuse_missing(table, [column], FILL)
         if record["kind"] == "category":
             check_known(table, column, record["categories"], "category")
@@ -258,7 +258,7 @@ def _targets(nodes: Table, record: Mapping[str, Any]) -> tuple[Tensor | None, Te
     target = record["target"]
     if target["name"] not in nodes.frame.columns:
         return None, torch.zeros(nodes.frame.height, dtype=torch.bool)
-    column = as_kind(nodes, target["name"], target["kind"])
+    column = as_kind(nodes, target["name"], target["kind"], target)
     labeled = torch.from_numpy(column.values.is_not_null().to_numpy().copy())
     if record["task"] == "values":
         if column.kind != "number":

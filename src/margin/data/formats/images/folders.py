@@ -152,7 +152,7 @@ def read_folder(
         own={"pixels": "bytes", **_record_of(fit)},
     ).as_json()
     train = parts["train"][0]
-    sums = torch.stack([looks[file].sums for file in train]).sum(0)
+    sums = torch.tensor([looks[file].sums for file in train]).sum(0)
     digests = {part: _digest(files, labels, looks) for part, (files, labels) in parts.items()}
     splits: dict[str, Arrays | Pictures] = {}
     for part, (chosen, labels) in parts.items():
@@ -294,7 +294,7 @@ class Look(NamedTuple):
     """
 
     digest: bytes
-    sums: Int[Tensor, "channel 2"]
+    sums: list[list[int]]
     pixels: UInt8[Tensor, "channel h w"] | None
 
 
@@ -305,7 +305,8 @@ def _looking(channels: int, fit: Fit, *, keep: bool) -> Callable[[Path], Look]:
         data = path.read_bytes()
         pixels = pixels_of(data, path, channels=channels, fit=fit)
         levels = pixels.long().flatten(1)
-        sums = torch.stack((levels.sum(1), levels.square().sum(1)), 1)
+        # numbers of Python: small tensors that stay, between large ones that go, tear the memory of threads
+        sums = torch.stack((levels.sum(1), levels.square().sum(1)), 1).tolist()
         return Look(hashlib.sha256(data).digest(), sums, pixels if keep else None)
 
     return look

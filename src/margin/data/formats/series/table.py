@@ -109,6 +109,7 @@ def load_steps(
     ]
     filled = [_filled(table, column, time_column, missing) for column in columns]
     notes += [grouped_note(column) for column in columns if column.grouped]
+    notes += [note for column in columns for note in column.notes]
     gaps = sum(column.values.null_count() for column in columns)
     if gaps:
         notes.append(f"{gaps} missing cells get the last value before them")
@@ -170,6 +171,12 @@ def _listed(ignore: Sequence[str] | str, names: Sequence[str]) -> Sequence[str]:
 
 def _number(table: Table, name: str) -> Column:
     column = understand(table, name, REMEDIES)
+    if column.unit:
+        first = table.frame[name].drop_nulls()[0]
+        raise ValueError(
+            f"{table.name}, column {name!r}: a series must be plain numbers: got {first!r}; write them "
+            f"without {column.unit}, or set --data.ignore {name!r}"
+        )
     if column.kind == "number":
         return column
     raw = table.frame[name].drop_nulls()[0]

@@ -5,6 +5,7 @@ from typing import Literal
 from margin.core.catalog import Format
 
 NAMED = {"name": str, "kind": Literal["number", "category", "boolean", "date"]}
+WRITTEN = {"unit?": str, "grouped?": bool, "folded?": bool}
 MISSING = Literal["error", "drop", "mean", "median", "mode", "indicate"]
 
 FORMATS = (
@@ -19,7 +20,7 @@ FORMATS = (
         labeled="name the target column: --target NAME",
         record={
             "columns": [NAMED, "column"],
-            "target?": NAMED,
+            "target?": {**NAMED, **WRITTEN},
             "missing": MISSING,
             "header": Literal["first", "none"],
             "separator?": "mark",

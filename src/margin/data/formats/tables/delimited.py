@@ -4,10 +4,8 @@ The first row is the header and has number 1, as an editor shows it; a quoted ce
 breaks, so the number of a row is that of its first line.
 """
 
-import codecs
 import csv
 import io
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +19,10 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from margin.data.files.reading import COMPOSED, panicking, plain, renamed, unpacked
+from margin.data.files.reading import panicking, plain, renamed
 from margin.data.formats.tables.delimited_columns import Form, columns_of
 from margin.data.formats.tables.delimited_form import NAMES, Decimal, check_form, decimal_of, separator_of
+from margin.data.formats.tables.delimited_text import text_of, without_titles
 
 Header = Literal["first", "none"]
 
@@ -47,6 +46,7 @@ class Writing:
         missing: Cells that mean a missing value; None: :data:`MARKERS`, and none where columns have types.
         text: Columns that stay text as it stands; None is all, () none of which every cell is a number.
         dates: How dates are written, as "%d/%m/%Y"; "" is ISO 8601.
+        empty: Whether rows without a filled cell are left out: not of new data, which are answered by row.
     """
 
     header: Header = "first"
@@ -56,6 +56,7 @@ class Writing:
     missing: tuple[str, ...] | None = None
     text: tuple[str, ...] | None = None
     dates: str = ""
+    empty: Literal["left_out", "kept"] = "kept"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,8 +71,11 @@ class Table:
         unnamed: Columns whose cell in the header is empty, called by their position.
         missing: Cells of text that mean a missing value.
         decimal: The decimal mark of text.
+        known: Whether the mark was said, or is told by numbers of the file: a comma beside a decimal point
+            divides thousands.
         dates: How text writes dates, "" is ISO 8601.
         cell: The text of a cell by the number of its row and its column, where ``frame`` has lost it.
+        head: The number of the row that names the columns.
         notes: What was found out of how the file is written.
     """
 
@@ -82,8 +86,10 @@ class Table:
     unnamed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     decimal: str = "."
+    known: bool = False
     dates: str = ""
     cell: Callable[[int, str], str] | None = None
+    head: int = 1
     notes: tuple[str, ...] = ()
 
     def at(self, row: int, column: str) -> str:
@@ -125,15 +131,18 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
         raise FileNotFoundError(f"no such file: {path}")
     if path.suffix.lower() in PARQUET:
         return replace(_parquet(path), missing=writing.missing or (), dates=writing.dates)
-    raw, found = _bytes(path)
+    raw, said, found = opened(path, writing.header)
     start = raw[: 1 << 20].decode(errors="ignore")
-    separator = writing.separator or separator_of(start)
-    decimal, doubt = (writing.decimal, "") if writing.decimal else decimal_of(start, separator, writing.usual)
-    if separator == decimal:
-        raise ValueError(f"{path}: cells are divided by commas: a decimal mark must be a point")
+    separator = writing.separator or said or separator_of(start)
+    decimal, doubt, known = decimal_of(start, separator, writing.usual)
+    if writing.decimal:
+        decimal, doubt, known = writing.decimal, "", True
     markers = MARKERS if writing.missing is None else ("", *writing.missing)
-    form = Form(separator, decimal, writing.header == "first", markers, writing.text)
-    names, unnamed = _names(raw, form, str(path))
+    kept = (
+        None if separator == decimal else writing.text
+    )  # polars reads no cells that the decimal mark divides
+    form = Form(separator, decimal, writing.header == "first", markers, kept)
+    head, names, unnamed = _names(raw, form, str(path))
     frame, rows = _columns(raw, names, form, str(path))
     if not len(rows):
         raise ValueError(f"{path}: the file has a header but no rows")
@@ -141,7 +150,7 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
     form_notes += ["numbers are written with a decimal comma"] * (decimal == ",")
     if doubt and writing.usual == decimal == ".":
         form_notes += [f"{doubt} is no thousand: if its point divides thousands, set --data.decimal ','"]
-    return Table(
+    table = Table(
         str(path),
         frame,
         rows,
@@ -149,40 +158,68 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
         unnamed=unnamed,
         missing=markers,
         decimal=decimal,
+        known=known,
         dates=writing.dates,
-        cell=partial(_cell_of, path, separator, names) if writing.text is not None else None,
+        cell=partial(_cell_of, path, writing.header, separator, names) if kept is not None else None,
+        head=head,
         notes=(*found, *([", ".join(form_notes)] if form_notes else [])),
     )
+    return table if writing.empty == "kept" else _without_empty(table)
 
 
-def _names(raw: bytes, form: Form, file: str) -> tuple[list[str], tuple[str, ...]]:
-    """The names of the columns, and those of which the header's cell is empty."""
+def opened(path: Path, header: Header) -> tuple[bytes, str | None, list[str]]:
+    """The text of a file, blank where titles stand above its header; the separator that it says; notes."""
+    raw, notes = text_of(path)
+    if header == "none":
+        return raw, None, notes
+    raw, said, titles = without_titles(raw)
+    return raw, said, [*notes, *titles]
+
+
+def _without_empty(table: Table) -> Table:
+    """The table without rows of which every cell is empty, as spreadsheets leave them below a table."""
+    empty: pl.Series | None = None
+    for column in table.frame.get_columns() if table.frame.width > 1 else []:
+        blank = column.str.strip_chars() == "" if column.dtype == pl.String else column.is_null()
+        empty = blank if empty is None else empty & blank
+        if not empty.any():
+            return table
+    if empty is None or empty.all():
+        return table
+    count = int(empty.sum())
+    note = f"{count} row{'s' * (count > 1)} without a filled cell {'are' if count > 1 else 'is'} left out"
+    return replace(table.keep(~empty), notes=(*table.notes, note))
+
+
+def _names(raw: bytes, form: Form, file: str) -> tuple[int, list[str], tuple[str, ...]]:
+    """The row of the header, the names of the columns, and those of which the header's cell is empty."""
     lines = io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8", newline="")
     try:
-        _, first = next(_records(lines, form.separator, file))
+        head, first = next(_records(lines, form.separator, file))
     except StopIteration:
         raise ValueError(f"{file}: the file is empty: it needs a header and rows") from None
     if not form.header:
-        return [f"column_{k}" for k in range(1, len(first) + 1)], ()
+        return head, [f"column_{k}" for k in range(1, len(first) + 1)], ()
     names = [cell.strip() or f"column_{k}" for k, cell in enumerate(first, 1)]
-    _check_names(names, file)
-    return names, tuple(name for name, cell in zip(names, first, strict=True) if not cell.strip())
+    _check_names(names, f"{file}, row {head}")
+    return head, names, tuple(name for name, cell in zip(names, first, strict=True) if not cell.strip())
 
 
 def _columns(raw: bytes, names: Sequence[str], form: Form, file: str) -> tuple[pl.DataFrame, Sequence[int]]:
     """The columns and the numbers of the rows: at once where the rows are regular, else one by one."""
-    frame = columns_of(raw, names, form)
+    body = raw.lstrip(b"\r\n")
+    frame = columns_of(body, names, form)
     if frame is not None:
-        first = 1 + form.header
+        first = 1 + form.header + raw.count(b"\n", 0, len(raw) - len(body))
         return frame, range(first, first + frame.height)
     lines = io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8", newline="")
     records = _records(lines, form.separator, file)
     return _frame(islice(records, int(form.header), None), names, file)
 
 
-def _cell_of(path: Path, separator: str, names: Sequence[str], row: int, column: str) -> str:
+def _cell_of(path: Path, header: Header, separator: str, names: Sequence[str], row: int, column: str) -> str:
     """The text of one cell, read again from its file."""
-    lines = io.TextIOWrapper(io.BytesIO(_bytes(path)[0]), encoding="utf-8", newline="")
+    lines = io.TextIOWrapper(io.BytesIO(opened(path, header)[0]), encoding="utf-8", newline="")
     record = next(record for number, record in _records(lines, separator, str(path)) if number == row)
     return record[names.index(column)]
 
@@ -196,22 +233,6 @@ def _parquet(path: Path) -> Table:
     if frame.height == 0:
         raise ValueError(f"{path}: the file has columns but no rows")
     return typed_table(frame, str(path))
-
-
-def _bytes(path: Path) -> tuple[bytes, list[str]]:
-    """A file's text in UTF-8 and normal form C, unpacked, without byte order mark; what is said of it."""
-    raw, notes = unpacked(path).removeprefix(codecs.BOM_UTF8), list[str]()
-    try:
-        if not raw.isascii() and not unicodedata.is_normalized("NFC", text := raw.decode()):
-            raw, notes = unicodedata.normalize("NFC", text).encode(), [COMPOSED]
-    except UnicodeDecodeError as error:
-        row = raw.count(b"\n", 0, error.start) + 1
-        byte = f"byte {raw[error.start]:02x}"
-        raise ValueError(f"{path}, row {row}: a table must be UTF-8 text: got {byte}; save it so") from None
-    if b"\0" in raw:
-        row = raw.count(b"\n", 0, raw.index(b"\0")) + 1
-        raise ValueError(f"{path}, row {row}: a table must be text: got a zero byte")
-    return raw, notes
 
 
 def _records(lines: Iterable[str], separator: str, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -238,9 +259,12 @@ def _frame(
     while chunk := list(islice(records, _CHUNK)):
         for number, record in chunk:
             if len(record) != len(names):
+                title = "; if what stands above it is a title, remove it" * (
+                    not rows and len(record) > len(names)
+                )
                 raise ValueError(
                     f"{file}, row {number}: every row must have {len(names)} cells, as the first has: "
-                    f"got {len(record)}; complete the row, or quote a cell that holds the separator"
+                    f"got {len(record)}; complete the row, or quote a cell that holds the separator{title}"
                 )
             rows.append(number)
         columns = zip(*(record for _, record in chunk), strict=True)
@@ -248,12 +272,12 @@ def _frame(
     return pl.concat(frames, rechunk=True), rows
 
 
-def _check_names(names: Sequence[str], file: str) -> None:
+def _check_names(names: Sequence[str], where: str) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         places = ", ".join(str(k) for k, name in enumerate(names, 1) if name == twice[0])
         raise ValueError(
-            f"{file}, row 1: every column must have a name of its own: {twice[0]!r} names columns {places}; "
+            f"{where}: every column must have a name of its own: {twice[0]!r} names columns {places}; "
             "rename them, or set --data.header none if the file has no header"
         )
 

@@ -22,12 +22,13 @@ NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 """What messages call a separator."""
 
 THOUSANDS = {
-    mark: rf"^[+-]?\d{{1,3}}(?:\{other}\d{{3}})+(?:\{mark}\d+)?$" for mark, other in ((".", ","), (",", "."))
+    mark: rf"^[+-]?[1-9]\d{{0,2}}(?:\{other}\d{{3}})+(?:\{mark}\d+)?$"
+    for mark, other in ((".", ","), (",", "."))
 }
 """By the decimal mark: numbers whose thousands the other mark divides."""
 
 SURE = {
-    mark: rf"^[+-]?\d{{1,3}}(?:\{other}\d{{3}})+(?:\{mark}\d+|\{other}\d{{3}})$"
+    mark: rf"^[+-]?[1-9]\d{{0,2}}(?:\{other}\d{{3}})+(?:\{mark}\d+|\{other}\d{{3}})$"
     for mark, other in ((".", ","), (",", "."))
 }
 """Those that cannot be read otherwise: with both marks, or with the other one twice."""
@@ -35,6 +36,11 @@ SURE = {
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+")
 _POINT = re.compile(r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?")
+_BESIDE = re.compile(
+    r"^([$€£¥₹]|USD|EUR|GBP|CHF)\s*|\s*([%‰$€£¥₹]|USD|EUR|GBP|CHF)$|(?<=\d)[\s'\u2019](?=\d{3})"
+)
+"""What stands beside the digits of a number: a unit, and spaces that divide thousands."""
+
 _LONE = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 
 
@@ -60,27 +66,29 @@ def separator_of(text: str) -> str:
     return next((mark for mark in others if _divides_numbers(_cells(lines, mark))), best)
 
 
-def decimal_of(text: str, separator: str, usual: Decimal = ".") -> tuple[Decimal, str]:
+def decimal_of(text: str, separator: str, usual: Decimal = ".") -> tuple[Decimal, str, bool]:
     """The decimal mark of the numbers in the first lines, ``usual`` where nothing tells.
 
-    One mark before three digits may divide thousands: by itself it tells nothing.
+    One mark before three digits may divide thousands: by itself it tells nothing. Cells that commas divide
+    have decimal points, unless it is said otherwise.
 
     Returns:
-        The mark, and the first number with one point that might divide thousands, "" where there is none.
+        The mark; the first number with one point that might divide thousands, "" where there is none;
+        whether a number tells the mark.
     """
-    if separator == ",":
-        return ".", ""
-    cells = [cell.strip() for record in _cells(_lines(text), separator) for cell in record]
+    cells = [_BESIDE.sub("", cell.strip()) for record in _cells(_lines(text), separator) for cell in record]
     points = [cell for cell in cells if _POINT.fullmatch(cell)]
     lone = [cell for cell in points if _LONE.fullmatch(cell)]
     if len(points) > len(lone) or any(re.match(SURE["."], cell) for cell in cells):
-        return ".", ""
+        return ".", "", True
+    if separator == ",":
+        return (usual if any(_COMMA.fullmatch(cell) for cell in cells) else "."), "", False
     if any(re.match(SURE[","], cell) for cell in cells):
-        return ",", ""
+        return ",", "", True
     if lone:
-        return usual, lone[0]
+        return usual, lone[0], False
     commas = [cell for cell in cells if _COMMA.fullmatch(cell)]
-    return "," if any(not _GROUPED.fullmatch(cell) for cell in commas) else usual, ""
+    return (",", "", True) if any(not _GROUPED.fullmatch(cell) for cell in commas) else (usual, "", False)
 
 
 def check_form(separator: str | None, decimal: str | None) -> None:
@@ -93,7 +101,7 @@ def check_form(separator: str | None, decimal: str | None) -> None:
         raise ValueError(f"separator must be one character, as ; or a tab: got {separator!r}")
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal must be a point or a comma: got {decimal!r}")
-    if separator is not None and separator == decimal:
+    if separator is not None and separator == decimal != ",":  # a cell that holds a comma is quoted
         raise ValueError(f"separator and decimal must be two characters: got {separator!r} for both")
 
 

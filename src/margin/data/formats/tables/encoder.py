@@ -84,7 +84,7 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
     records, start = encoding["columns"], 0
     inputs = np.empty((table.frame.height, sum(map(width, records))), encoding["dtype"])
     for record in records:
-        column = as_kind(table, record["name"], record["kind"])
+        column = as_kind(table, record["name"], record["kind"], record)
         if record.get("fill") is None and not record.get("indicator"):
             refuse_missing(table, [column], "the run has no value to fill in: fill it in or remove the row")
         if record["kind"] == "category":
@@ -107,7 +107,8 @@ def _check_record(encoding: Mapping[str, Any], name: str) -> None:
 
 def _known_targets(table: Table, encoding: Mapping[str, Any]) -> Tensor:
     """The targets of new rows: float64 values, or labels."""
-    column = as_kind(table, encoding["target"]["name"], encoding["target"]["kind"])
+    record = encoding["target"]
+    column = as_kind(table, record["name"], record["kind"], record)
     refuse_missing(table, [column], "fill it in, remove the row, or leave the whole column out")
     if encoding["task"] == "values":
         return torch.from_numpy(column.values.to_numpy().copy())

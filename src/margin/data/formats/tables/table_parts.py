@@ -10,23 +10,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from margin.data.arrays import is_wide
+from margin.data.arrays import is_wide, listed
 from margin.data.formats.encodings import feature_names, width, zero_one
 from margin.data.formats.tables.columns import (
     EXACT,
     Column,
     Missing,
-    categories_of,
     features,
     fill_value,
     no_column,
 )
-from margin.data.formats.tables.dates import shown, varying
+from margin.data.formats.tables.dates import ambiguous, shown, varying
 from margin.data.formats.tables.delimited import Table
 
 INDEX = re.compile(r"Unnamed: 0(\.\d+)*|__index_level_\d+__")
 """How pandas names the index of a data frame that it writes, and reads it again."""
 
+
+MOST_CATEGORIES = 50
+"""With more values than this, and than half its cells, a column is text or an identifier."""
+
+TOTAL = re.compile(r"(?:(?:grand|sub)[ -]?)?totals?:?|sum:?|average:?|mean:?", re.IGNORECASE)
+"""What the last row of a table is called where it sums the others."""
 
 TARGETS = ("target", "label", "class", "y")
 """Names of a target column that need not be said."""
@@ -97,6 +102,41 @@ def index_columns(table: Table) -> list[str]:
         if cells.null_count() == 0 and any((cells == count).all() for count in counts):
             found.append(first)
     return found
+
+
+def is_blank(cells: pl.Series) -> bool:
+    """Whether no cell of a column is filled."""
+    if cells.dtype == pl.String:
+        return bool((cells.str.strip_chars() == "").all(ignore_nulls=True))
+    return cells.null_count() == len(cells)
+
+
+def refuse_total(table: Table, columns: Sequence[Column], missing: str) -> None:
+    """Refuse a last row that is called a total and is the sum, or the mean, of the rows above it.
+
+    Raises:
+        ValueError: It would be an example among those that it sums.
+    """
+    last, names = table.frame.height - 1, [*table.frame.columns]
+    called = [
+        (name, cell)
+        for name, cell in zip(names, table.frame.row(last), strict=True)
+        if isinstance(cell, str) and TOTAL.fullmatch(cell.strip())
+    ]
+    if (
+        not called
+        or last < 2
+        or (missing == "drop" and any(column.values[last] is None for column in columns))
+    ):
+        return
+    for column in columns:
+        numbers = column.values.to_numpy() if column.kind == "number" else np.zeros(0)
+        total, above = (numbers[last], numbers[:last]) if len(numbers) else (0.0, numbers)
+        if total and any(np.isclose(total, of(above), rtol=1e-6) for of in (np.nansum, np.nanmean)):
+            raise ValueError(
+                f"{table.at(last, called[0][0])}: the row {called[0][1]!r} sums those above it, as its "
+                f"{column.name!r}, {total:g}: remove it"
+            )
 
 
 def counting_notes(columns: Sequence[Column]) -> list[str]:
@@ -202,11 +242,20 @@ def notes_of(
         if column.zeros
     ]
     notes += [grouped_note(column) for column in columns if column.grouped]
+    notes += [note for column in columns for note in column.notes]
     notes += [
         f"column {column.name!r} holds whole numbers of 2^53 and more, which are rounded to a float64"
         for column in columns
         if column.whole and bool((np.abs(column.values.to_numpy()) >= EXACT).any())
     ]
+    same = [column.name for column in columns[: len(records)] if _is_constant(column)]
+    if same:
+        several = (
+            f"columns {listed(same)} hold one value each"
+            if len(same) > 1
+            else f"column {same[0]!r} holds one value"
+        )
+        notes.append(f"{several}, which tells a model nothing; --ignore {','.join(same[:3])}")
     for record in records:
         if record["missing"]:
             cells = f"column {record['name']!r}: {record['missing']} missing cells"
@@ -216,6 +265,17 @@ def notes_of(
             "the domain covers the 0/1 features of categories too: they may be moved between 0 and 1"
         )
     return notes
+
+
+def _is_constant(column: Column) -> bool:
+    """Whether all cells are one value; where any is missing, that tells something."""
+    values = column.values
+    if column.kind in ("number", "date"):
+        numbers = values.to_numpy()  # an operation of polars costs more than its work on a short column
+        return bool(numbers[0] == numbers[-1] and (numbers == numbers[0]).all())
+    if values.null_count() or values[0] != values[-1]:
+        return False
+    return bool((values == values[0]).all())
 
 
 def _filled(record: Mapping[str, Any], missing: str) -> str:
@@ -236,6 +296,29 @@ def grouped_note(column: Column) -> str:
     return f"column {column.name!r}: the {what} of {column.grouped} divide thousands"
 
 
+def categories_of(table: Table, column: Column) -> list[str]:
+    """The values of a category column, sorted.
+
+    Raises:
+        ValueError: There are so many that the column is text or an identifier.
+    """
+    categories = column.values.drop_nulls().unique().sort().to_list()
+    cells = len(column.values) - column.values.null_count()
+    if len(categories) > max(MOST_CATEGORIES, cells / 2):
+        first = column.values.drop_nulls()[0]
+        hint = "; whole numbers with a leading 0 are text" * column.zeros
+        if unit := re.fullmatch(r"[+-]?[\d.,]+ ?([A-Za-z°]{1,6}\d?)", first):
+            hint = f"; if they are numbers, write them without {unit[1]!r}"
+        if how := ambiguous(first, "--data.date-format").partition(":")[2]:
+            hint += f"; if they are dates, write them as 2016-07-01, or say how:{how}"
+        raise ValueError(
+            f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
+            f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}; models of tokens "
+            "train on texts: they read text:FILE, or two columns as pairs:FILE"
+        )
+    return categories
+
+
 def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.int64]) -> dict[str, Any]:
     """What the encoding keeps of a column.
 
@@ -252,6 +335,13 @@ def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.
     if column.kind == "date":
         record["parts"] = varying(column.values.to_numpy()[train])
     record["missing"] = column.values.null_count()
+    record |= written_of(column)
     if missing == "indicate" and record["missing"]:
         record["indicator"] = True
     return record
+
+
+def written_of(column: Column) -> dict[str, Any]:
+    """What the encoding keeps of how a column's cells are written, by which new ones are read."""
+    own = {"unit": column.unit, "form": column.form, "grouped": bool(column.grouped), "folded": column.folded}
+    return {key: value for key, value in own.items() if value}

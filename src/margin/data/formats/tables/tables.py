@@ -36,10 +36,13 @@ from margin.data.formats.tables.table_parts import (
     group_codes,
     held_out_groups,
     index_columns,
+    is_blank,
     matrix_of,
     notes_of,
     record_of,
+    refuse_total,
     target_name,
+    written_of,
 )
 from margin.data.options import option_groups
 from margin.data.splits import Split, TargetKind, grouped
@@ -122,7 +125,13 @@ def read_table(  # more than 7 parameters: they are the options of the source
     named = _listed(missing_values)
     text = (plain(group),) if group else ()
     writing = Writing(
-        header=header, separator=separator, decimal=decimal, missing=named, text=text, dates=date_format
+        header=header,
+        separator=separator,
+        decimal=decimal,
+        missing=named,
+        text=text,
+        dates=date_format,
+        empty="left_out",
     )
     table = load_table(Path(path), writing=writing)
     reading = Reading(
@@ -215,6 +224,7 @@ def _understood(table: Table, reading: Reading) -> _Understood:
     target = None if name is None else understand(table, name)
     if table.dates and all(column.kind != "date" for column in columns):
         raise ValueError(f"{table.name}: date_format must be how a column writes dates: got {table.dates!r}")
+    refuse_total(table, [*columns, *([] if target is None else [target])], reading.missing)
     if reading.missing == "drop":
         table, target, columns, dropped = _drop(table, target, columns)
         notes += dropped
@@ -289,7 +299,9 @@ def _encoding(
     target: Column | None,
 ) -> dict[str, Any]:
     """What is recorded of the table itself."""
-    own = {} if target is None else {"target": {"name": target.name, "kind": target.kind}}
+    own = (
+        {} if target is None else {"target": {"name": target.name, "kind": target.kind, **written_of(target)}}
+    )
     taken = {reading.group, *(record["name"] for record in (*records, *own.values()))}
     return {
         "format": "table",
@@ -320,7 +332,7 @@ def _official(
     if encoding["missing"] == "drop":
         wanted = [*encoding["columns"], *([encoding["target"]] if "target" in encoding else [])]
         named = replace(table, missing=named_missing(encoding)) if table.typed else table
-        columns = [as_kind(named, record["name"], record["kind"]) for record in wanted]
+        columns = [as_kind(named, record["name"], record["kind"], record) for record in wanted]
         table, _, _, dropped = _drop(table, None, columns)
     part = encode_table(table, encoding)
     if "target" not in encoding:
@@ -347,10 +359,12 @@ def _used(table: Table, reading: Reading, target: str | None) -> tuple[list[str]
     index = index if reading.index == "leave_out" else []
     apart = {*ignore, *index, target, reading.group}
     used = [name for name in names if name not in apart]
+    blank = [name for name in used if name in table.unnamed and is_blank(table.frame[name])]
+    used = [name for name in used if name not in blank]
     if unnamed := [name for name in (*used, target) if name in table.unnamed]:
         place = unnamed[0].removeprefix("column_")
         raise ValueError(
-            f"{table.name}, row 1: column {place} has no name; name it in the header, or set "
+            f"{table.name}, row {table.head}: column {place} has no name; name it in the header, or set "
             f"--ignore {unnamed[0]}"
         )
     if not used:
@@ -360,6 +374,7 @@ def _used(table: Table, reading: Reading, target: str | None) -> tuple[list[str]
         f"column {name!r} is the index of a data frame: it is left out; --data.index keep uses it"
         for name in index
     ]
+    notes += [f"{name} has neither a name nor a filled cell: it is left out" for name in blank]
     return used, notes
 
 
