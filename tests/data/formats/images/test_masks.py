@@ -291,7 +291,7 @@ def test_an_image_smaller_than_the_crop_is_filled_up_and_that_counts_for_nothing
 
 
 def test_a_window_begins_at_every_place_where_it_lies_inside() -> None:
-    """Of 60 draws from three places each is missed with probability (2/3)^60 < 1e-10. Kills the last place left out."""
+    """Of 60 draws each of three places is missed with probability (2/3)^60 < 1e-10."""
     seen = {drawn(6, 4, Generator().manual_seed(seed)) for seed in range(60)}
     assert seen == {0, 1, 2}
     assert drawn(3, 4, Generator()) == drawn(4, 4, Generator()) == 0
