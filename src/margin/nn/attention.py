@@ -45,8 +45,10 @@ def multi_head(
 
     Reference: Vaswani et al. 2017, Section 3.2, Equation 1.
     """
-    parts = (in_heads(x, heads) for x in (q, k, v))
-    mixed = F.scaled_dot_product_attention(*parts, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+    queries, keys, values = (in_heads(x, heads) for x in (q, k, v))
+    mixed = F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal
+    )
     return mixed.transpose(1, 2).flatten(2)
 
 

@@ -283,7 +283,7 @@ def test_text_may_have_a_byte_order_mark_and_the_line_of_a_bad_byte_is_named(tmp
 def test_a_turned_picture_is_read_as_it_is_shown(orientation, ending, tmp_path) -> None:
     from PIL import ImageOps
 
-    from margin.data.formats.images.images import header_of, pixels_of
+    from margin.data.formats.images.images import Fit, header_of, pixels_of
 
     picture = Image.fromarray(np.arange(6 * 4, dtype=np.uint8).reshape(6, 4) * 10)
     picture = picture.convert("RGB") if ending == "webp" else picture
@@ -297,7 +297,7 @@ def test_a_turned_picture_is_read_as_it_is_shown(orientation, ending, tmp_path) 
     expected = (
         shown if ending == "jpg" else np.asarray(ImageOps.exif_transpose(_with(picture, exif)).convert("L"))
     )
-    found = pixels_of(path.read_bytes(), path, channels=1, resize=None)[0].numpy()
+    found = pixels_of(path.read_bytes(), path, channels=1, fit=Fit())[0].numpy()
     assert np.array_equal(found, shown)
     assert np.array_equal(found, expected)
     assert header_of(path).size == expected.shape == ((4, 6) if orientation >= 5 else (6, 4))

@@ -1,7 +1,7 @@
 """Claims of vision transformers: what order and place of the patches change, and where the attention goes."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -45,9 +45,14 @@ def images_of(subject: Subject, limit: int = EXAMPLES) -> tuple[Tensor, Tensor, 
     return given, vit_of(subject).padded(features_of(subject.model, given)), drawn
 
 
+def double_of(core: ViT) -> ViT:
+    """A copy in float64 and evaluation mode."""
+    return cast(ViT, in_double(core))
+
+
 def without_positions(core: ViT) -> ViT:
     """A copy in float64 to which all places are alike."""
-    copy = in_double(core)
+    copy = double_of(core)
     copy.positions = None
     return copy
 
@@ -111,7 +116,7 @@ def shift(subject: Subject) -> Finding:
     Args:
         subject: A vision transformer; it reads held-out images.
     """
-    core = in_double(vit_of(subject))
+    core = double_of(vit_of(subject))
     _, x, drawn = images_of(subject)
     with eval_mode(core):
         errors = shift_errors(core, x.double()).cpu()

@@ -180,7 +180,7 @@ class ViT(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 nn.init.trunc_normal_(module.weight, std=SPREAD, a=-2 * SPREAD, b=2 * SPREAD)
-                nn.init.zeros_(module.bias)
+                nn.init.zeros_(module.get_parameter("bias"))
         for one in (self.class_token, self.positions):
             if one is not None:
                 nn.init.trunc_normal_(one, std=SPREAD, a=-2 * SPREAD, b=2 * SPREAD)

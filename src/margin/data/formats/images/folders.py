@@ -33,7 +33,8 @@ from margin.data.splits import Split
 READERS = 2
 """Threads that decode images: Pillow lets go of Python's lock while it does."""
 
-Given, Found = TypeVar("Given"), TypeVar("Found")
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 
 def in_threads(function: Callable[[Given], Found], items: Iterable[Given], readers: int) -> Iterator[Found]:
