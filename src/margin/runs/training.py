@@ -106,15 +106,11 @@ def prepare(
 
 def long_enough(entry: Entry, data: Data, training: Training) -> tuple[Training, tuple[str, ...]]:
     """The options with epochs enough for an entry's least steps, where the user has said none; a note."""
-    resolved, examples = training.over(entry.defaults), len(data.splits["train"]) if entry.least_steps else 0
-    if (
-        not examples
-        or training.epochs is not None
-        or resolved.max_steps is not None
-        or resolved.epochs is None
-    ):
+    resolved = training.over(entry.defaults)
+    said = training.epochs is not None or resolved.max_steps is not None
+    if said or not entry.least_steps or resolved.epochs is None:
         return training, ()
-    size = resolved.batch_size
+    examples, size = len(data.splits["train"]), resolved.batch_size
     steps = 1 if size is None or size == "all" else -(-examples // size)
     epochs = -(-entry.least_steps // steps)
     if epochs <= resolved.epochs:
