@@ -162,8 +162,7 @@ def begin(
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
     change = partial(taken_over, training=training, notes=notes, found=found)
-    make = made_by(chosen.handed)
-    state = bare_state(entry, record, data, training, change, make)
+    state = bare_state(entry, record, data, training, change, made_by(chosen.handed))
     makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
