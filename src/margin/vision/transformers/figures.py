@@ -33,7 +33,12 @@ def brightness(images: Tensor, maps: Tensor) -> Tensor:
 
 
 def attention_maps(axes: "Axes", finding: Finding) -> str:
-    """A row of images over the same with their patches as bright as attention rollout counts them."""
+    """A row of images over the same with their patches as bright as attention rollout counts them.
+
+    Args:
+        axes: Where it is drawn.
+        finding: With the curves ``images`` and ``attention``; without them nothing is drawn.
+    """
     images, maps = curve(finding, "images"), curve(finding, "attention")
     if images is None or maps is None:
         return ""
