@@ -4,6 +4,7 @@
 would stop, and of our own checks of types, which it would forestall.
 """
 
+import copy
 import functools
 import gc
 import os
@@ -32,10 +33,18 @@ def _seeded() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick() -> Iterator[None]:
-    """Files are not waited for on the disk, which only a machine that fails could tell; git is asked once."""
+    """Files are not waited for on the disk, which only a machine that fails could tell; git is asked once.
+
+    So is the text of scikit-learn's digits, which the smallest data of every model of images are made of: it
+    is read once, and handed out in copies.
+    """
+    import sklearn.datasets
+
     import margin.engine.runs  # after the hook
 
+    digits = functools.cache(sklearn.datasets.load_digits)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sklearn.datasets, "load_digits", lambda **given: copy.deepcopy(digits(**given)))
         patch.setattr(os, "fsync", lambda file: None)
         patch.setattr(margin.engine.runs, "git_state", functools.cache(margin.engine.runs.git_state))
         yield

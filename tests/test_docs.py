@@ -56,7 +56,7 @@ def run_command(line: str) -> None:
         assert status == 0, f"{line}: status {status}: {told.getvalue()}"
     elif words:
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        subprocess.run(["bash", "-c", line], check=True, env=environment, timeout=120)
+        subprocess.run(["bash", "-c", line], check=True, env=environment, timeout=600)
 
 
 def check_workflow(text: str) -> None:
@@ -121,7 +121,7 @@ def test_the_page_of_figures_is_the_figures() -> None:
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     for name in ("index", "commands", "catalog", "results", "verdicts"):
         assert (tmp_path / f"{name}.html").stat().st_size > 5_000

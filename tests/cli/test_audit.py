@@ -446,7 +446,7 @@ def test_what_is_stopped_keeps_the_findings_and_says_so(here: Path, sent: signal
         time.sleep(2)  # and the next announcement comes ten seconds later
         assert process.poll() is None
         process.send_signal(sent)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "Traceback" not in err
     document = json.loads((here / "audit" / "findings.json").read_text())

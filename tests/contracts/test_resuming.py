@@ -26,6 +26,7 @@ from margin.engine.runs import Run
 from margin.runs.training import finish, prepare, reopen
 from margin.runs.verbs import train
 from margin.testing import check_same_run
+from smaller import SMALLER
 
 PLAIN = {"options": {}, "step": {}, "rule": ""}
 
@@ -125,7 +126,7 @@ def tiny(name: str) -> Any:
 def test_an_entry_in_epochs(entry: Entry, tmp_path: Path) -> None:
     data = resolve(entry.tiny)()
     training = Training(seed=2, evaluate_every=2, **halves(entry, data), **off(entry))
-    whole = check(entry.name, data, training, tmp_path)
+    whole = check(entry.name, data, training, tmp_path, {**PLAIN, "options": SMALLER.get(entry.name, {})})
     recorded = whole.record["arguments"]["training"]
     assert recorded["max_steps"] is None
     assert {name: recorded[name] for name in off(entry)} == off(entry)

@@ -11,6 +11,7 @@ import margin
 from margin.core.catalog import data_parameters, models, resolve
 from margin.data.examples import Arrays, Data
 from margin.engine.check_options import check_task, targets_read
+from smaller import SMALLER
 
 UNLABELED = [name for name, entry in models().items() if not targets_read(entry)]
 OF_ROWS = {"in_features", "num_classes", "num_examples"}
@@ -52,7 +53,8 @@ def test_a_training_without_labels_is_the_one_with_labels_to_the_bit(name: str, 
     data = resolve(models()[name].tiny)()
     weights = []
     for label, given in (("with", data), ("without", without_targets(data))):
-        run = margin.train(name, given, training=margin.Training(max_steps=2), out=tmp_path / label)
+        options, training = SMALLER.get(name, {}), margin.Training(max_steps=2)
+        run = margin.train(name, given, options, training, out=tmp_path / label)
         weights.append(margin.load(run).state_dict())
     assert weights[0].keys() == weights[1].keys()
     for key, value in weights[0].items():

@@ -118,7 +118,7 @@ def test_kill_9_of_the_command_and_a_resumption(tmp_path: Path) -> None:
     with subprocess.Popen(
         [*command, *plain, "--max-steps", "100000", "--out", "killed"], **options
     ) as process:
-        marks, until = tmp_path / "killed" / "checkpoints.json", time.monotonic() + 120
+        marks, until = tmp_path / "killed" / "checkpoints.json", time.monotonic() + 600
         while not marks.exists() and time.monotonic() < until:
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)

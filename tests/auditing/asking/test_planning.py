@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,14 @@ from margin.core.types import Batch, Domain
 from margin.data.examples import Arrays, InOrder
 from margin.engine.evaluation import sample_examples
 from margin.theory.prediction.held_out import outputs_of
+
+
+@pytest.fixture(autouse=True)
+def _own_time(monkeypatch):
+    """The clock of this process alone: a sleep passes at once, and what others compute takes no time here."""
+    slept = Counter()
+    monkeypatch.setattr(time, "sleep", lambda seconds: slept.update(seconds=seconds + 1e-6))  # or more
+    monkeypatch.setattr(time, "perf_counter", lambda: time.process_time() + slept["seconds"])
 
 
 class Slow(torch.nn.Module):

@@ -94,7 +94,7 @@ def test_a_rule_needs_a_model_trained_by_gradients(tmp_path):
 def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("rules")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, str(SERVER), str(directory)], check=True, timeout=300, env=environment)
+    subprocess.run([sys.executable, str(SERVER), str(directory)], check=True, timeout=600, env=environment)
     return directory
 
 

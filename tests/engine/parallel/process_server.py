@@ -39,6 +39,8 @@ TRAINING = Training(
 )
 NO_OPTIONS = {"options": {}, "step": {}, "rule": ""}
 STEPS = 7
+DIVIDED = "divided.json"
+"""The names of the entries that were trained."""
 
 
 def weighted() -> Data:
@@ -56,8 +58,12 @@ def divisible() -> list[str]:
 
     Batch normalization over several needs CUDA, and noise each process draws for itself.
     """
-    parallel = [name for name, entry in models().items() if entry.parallel]
-    return [name for name in parallel if not normalizes(name) and not draws(name)]
+    return [name for name in parallel() if not normalizes(name) and not draws(name)]
+
+
+def parallel() -> list[str]:
+    """The entries whose batches may be divided between processes."""
+    return [name for name, entry in models().items() if entry.parallel]
 
 
 def options_of(name: str) -> dict[str, float]:
@@ -93,9 +99,9 @@ def tiny(name: str) -> Data:
     return tiny_data(models()[name])
 
 
-def cases() -> dict[str, tuple[str, Data, dict]]:
+def cases(names: list[str]) -> dict[str, tuple[str, Data, dict]]:
     """Name -> entry, data, changed options; each is trained by one process and by two."""
-    found = {name.replace("/", "-"): (name, tiny(name), {}) for name in divisible()}
+    found = {name.replace("/", "-"): (name, tiny(name), {}) for name in names}
     moons = tiny("feedforward/mlp")
     return found | {
         "pieces": ("feedforward/mlp", moons, {"accumulate": 3}),
@@ -108,8 +114,10 @@ def cases() -> dict[str, tuple[str, Data, dict]]:
 
 
 def train_all(directory: Path) -> None:
-    size = world().size
-    for name, (model, data, changed) in cases().items():
+    size, divided = world().size, directory / DIVIDED
+    if size == 1:  # comes first: a second of every entry's model, which two more processes need not spend
+        divided.write_text(json.dumps(divisible()))
+    for name, (model, data, changed) in cases(json.loads(divided.read_text())).items():
         options = Training(**{**TRAINING.as_json(), **changed, "processes": size})
         arguments = {**NO_OPTIONS, "options": options_of(model)}
         finish(prepare(model, data, arguments, options, directory / f"by-{size}-{name}"))
