@@ -169,6 +169,13 @@ def shuffled(part, seed):
     return part[0], part[1][torch.randperm(len(part[1]), generator=draws(seed))]
 
 
+def likely(count, seed):
+    """Labels that are drawn by the probabilities of the scores 2 x: none is wrong."""
+    generator = draws(seed)
+    x = torch.randn(count, CLASSES, generator=generator)
+    return x, torch.multinomial((2 * x).softmax(1), 1, generator=generator)[:, 0]
+
+
 def built(kind):
     """The model, its held-out and its training part, and the task."""
     train, test = classed(600, 1), classed(200, 2)
@@ -204,6 +211,8 @@ def built(kind):
         "thirty": (Scores(), (test[0][:30], test[1][:30]), train),
         "five": (Scores(), (test[0][:5], test[1][:5]), train),
         "one": (Scores(), (test[0][:1], test[1][:1]), train),
+        "three": (Scores(), (test[0][:3], (test[1][:3] + torch.tensor([0, 1, 1])) % CLASSES), train),
+        "drawn labels": (Scores(2.4), likely(1000, 15), likely(600, 16)),
         "drawing": (Drawing(), test, train),
         "permuted in both": (Scores(), *((x, (y + 1) % CLASSES) for x, y in (test, train))),
         "nearly copied": (Scores(), nearly(train, test, 40), train),
@@ -409,6 +418,8 @@ SAID = {
         ("right", "unknown", rf"^Not told apart from one constant answer: right for {N} ", share),
         ("right", "unknown", r"More held-out examples", None),
     ],
+    "three": [("right", "unknown", rf"^Not told apart from one constant answer: right for {N} ", share)],
+    "drawn labels": [("fails", "unknown", r"labels contradict confident answers.*look at some", None)],
     "one": [("rests", "warn", rf"^1 held-out example cannot tell the accuracy any better.*: {N} ", share)],
     "drawing": [("rests", "warn", r"^The model draws at random in evaluation mode: every other", None)],
     "permuted in both": [("right", "bad", rf"were classes renamed, {N} would be", renamed)],
@@ -452,7 +463,7 @@ NEVER = {
     **{kind: [("right|probabilities|fails|memorized|moves", "good", "")] for kind in WRONG},
     "good": [("", "bad", ""), ("", "", "likely wrong"), ("", "", "emorized:"), ("trained", "warn", "")],
     **{kind: [("trained", "good|unknown", "")] for kind in ("half trained", "random labels, linear")},
-    "converged": [("trained", "warn|unknown", ""), ("", "bad", "")],
+    "converged": [("trained", "warn|unknown", ""), ("", "bad", ""), ("", "", "a linear model")],
     "random labels": [("trained", "good|warn", ""), ("", "", "Train longer")],
     "a gap on either side of a tenth": [("memorized", "bad|good", ""), ("", "", "Memorized:")],
     "swapped": [("", "good", "Right"), ("", "", "Memorized:"), ("right", "", "linear model")],
@@ -467,7 +478,9 @@ NEVER = {
     "thirty": [("memorized|probabilities", "good", "")],
     "five": [("right", "bad|good", ""), ("", "", "Check that labels"), ("", "", "No better")],
     "its own inputs": [("", "", "linear model")],
-    "one": [("", "bad", ""), ("", "", "has no number")],
+ "three": [("right", "bad|good", ""), ("", "", "Does it read its input")],
+    "drawn labels": [("", "", "likely wrong")],
+    "one": [("", "bad", ""), ("right", "good", ""), ("", "", "has no number")],
     "drawing": [("", "", "this is of one draw"), ("", "", "the model draws")],
     "permuted in both": [("trained", "", ""), ("", "", "Train longer")],
     "several labels": [("", "", "Class '")],

@@ -12,8 +12,7 @@ from torch import nn
 import margin
 from margin.auditing.asking.answers import Answer, Audit
 from margin.auditing.asking.worst_examples import RIGHT, WorstExamples
-from margin.auditing.report.evidence import LEVELS, Sentence
-from margin.auditing.report.performance import relabeled
+from margin.auditing.report.evidence import LEVELS, Sentence, relabeled
 from margin.auditing.report.screen import MOST_LINES, _fitting, plain
 from margin.auditing.report.sentences import sentences
 from margin.core.catalog import QUESTIONS, Claim, claims
@@ -319,6 +318,10 @@ def sandwich(finding, attacked, certified, shares=(0, 0.005, 0.01, 0.025, 0.05, 
          "by 1 (5 % of the range) leaves at most .60 [<= .80] right, of .9, by 2 under half; nothing is"),
         ((0.9, 0.9, 0.89, 0.88, 0.86, 0.6), (0.9, 0.9, 0.89, 0.85, 0.5, 0.1), "good",
          "by 2 (10 % of the range) leaves at most .60 [<= .80] right, of .9; certified: .85 up to .5."),
+        # a failed attack is no proof: proved to 1 % of the range, and only to half of it
+        ((0.9, 0.9, 0.89, 0.88, 0.86, 0.6), (0.9, 0.9, 0.81, 0, 0, 0), "good", "certified: .81 up to .2"),
+        ((0.9, 0.9, 0.89, 0.88, 0.86, 0.6), (0.9, 0.9, 0.79, 0, 0, 0), "unknown", "certified: .9 up to .1"),
+        ((0.9, 0.9, 0.89, 0.88, 0.86, 0.85), (0.9, 0.9, 0.79, 0, 0, 0), "unknown", "leaves at most .85"),
         ((0.9, 0.9, 0.9, 0.9, 0.9, 0.9), (0.9, 0, 0, 0, 0, 0), "warn", "moves one right answer"),
         # what is wrong without an attack needs no defense
         ((0.4, 0.4, 0.2, 0.1, 0.0, 0.0), (0.4, 0.3, 0, 0, 0, 0), "unknown", "leaves at most .20 [<= .60]"),

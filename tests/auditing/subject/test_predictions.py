@@ -304,3 +304,29 @@ def test_the_clock_changes_no_answer_about_an_estimator(call, monkeypatch):
     assert normal[0]["theory/risk.accuracy"]["finding"]["sample"] == "512 of 800 drawn"
     assert not any("far longer" in line for line in normal[1])
     assert seen_by(2.0) == normal == seen_by(0.5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_any_type_are_numbers_and_a_linear_estimator_is_as_simple_as_its_rival(dtype):
+    """Probabilities of float32 rows differ in the last digits from those of the same rows in float64."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X).astype(dtype)
+    audit = margin.audit(
+        LogisticRegression().fit(X[:400], y[:400]),
+        (X[400:], y[400:]),
+        train=(X[:400], y[:400]),
+        claims=["risk.accuracy", "baseline", "shift", "shrinkage", "early_stopping"],
+    )
+    assert not any(answer.broken for answer in audit.answers)
+    assert {"theory/baseline.linear", "theory/evidence.shift"} <= audit.findings.keys()
+    assert "linear one is simpler" not in str(audit)
+
+
+def test_a_table_of_answers_has_no_last_layer():
+    """Text is answered once: the input of such an audit is the number of a row, which has no columns."""
+    texts = np.array(["a b", "b c", "c d", "d a"] * 20)
+    y = np.array([0, 0, 1, 1] * 20)
+    model = make_pipeline(TfidfVectorizer(token_pattern=r"\w"), LogisticRegression()).fit(texts, y)
+    audit = margin.audit(model, (texts, y), train=(texts, y), claims=["shrinkage", "early_stopping"])
+    assert [answer.broken for answer in audit.answers if answer.broken] == []
+    assert audit.findings == {}

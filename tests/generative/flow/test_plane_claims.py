@@ -106,6 +106,11 @@ def test_the_gain_over_a_gaussian_is_torchs() -> None:
     assert found.verdict == Verdict.MEASURED
 
 
+def test_that_few_examples_show_no_tails_is_said() -> None:
+    few, many = (gain(of(Normal(), drawn(n, seed=1), drawn(500))).remarks for n in (99, 100))
+    assert "heavy tails" in few[0] and many == ()
+
+
 def test_beside_a_covariance_that_is_singular_it_is_not_asked() -> None:
     train = drawn(50)
     train[:, 1] = 0

@@ -15,7 +15,7 @@ from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.theory.curvature.lanczos import SpectralDensity
 from margin.theory.curvature.spectrum_claims import condition, condition_of, counted, density, layers, shares
-from margin.theory.curvature.trained_weights import Quadratic, demo
+from margin.theory.curvature.trained_weights import Quadratic, demo, sharpness
 
 
 def large(width=40):
@@ -182,3 +182,16 @@ def test_a_ritz_value_near_0_is_no_eigenvalue_near_0(steps):
     size = torch.linspace(1, 2, 150)
     found = condition(quadratic(torch.cat((size, -size))), steps=steps)
     assert 1 <= found.value.item() <= 2
+
+
+@pytest.mark.parametrize("w", [1.0, -1.0])
+def test_the_curvature_of_a_single_parameter_is_asked(w):
+    """A random direction and the gradient's cancel in one dimension where their signs differ."""
+    A = torch.tensor([[3.0]], dtype=torch.float64)
+    model = Quadratic(A)
+    with torch.no_grad():
+        model.w.fill_(w)
+    zeros = torch.zeros(3, dtype=torch.float64)
+    batch = [Batch((zeros,), zeros)]
+    found = sharpness(dataclasses.replace(demo(), model=model, test=batch, train=batch))
+    assert found.value.flatten()[0].item() == pytest.approx(3.0)

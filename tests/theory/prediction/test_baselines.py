@@ -215,13 +215,33 @@ def test_what_only_depth_can_do_shows_and_what_is_linear_does_not():
     assert 0 <= found.value.item() < 0.03 and found.verdict is Verdict.MEASURED
 
 
+@pytest.mark.parametrize(
+    ("layers", "itself"),
+    [
+        ([nn.Linear(64, 10)], True),
+        ([nn.BatchNorm1d(64), nn.Linear(64, 4), nn.Linear(4, 10)], True),
+        ([nn.Linear(64, 10), nn.ReLU()], False),
+        ([nn.Linear(64, 10), nn.Softmax(1)], True),
+        ([nn.Linear(64, 10), nn.Sigmoid()], False),
+        ([nn.Hardtanh(-8.0, 8.0), nn.Linear(64, 10)], False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_that_is_linear_itself_is_known(layers, itself, dtype):
+    train, test = digits(1.0)
+    model = nn.Sequential(*layers).to(dtype).train()
+    parts = [((x[0].to(dtype),), y) for x, y in (train, test)]
+    assert (baselines.ITSELF_LINEAR in linear(of(model, *parts)).remarks) == itself
+    assert model.training
+
+
 def test_caps_are_kept_and_said(monkeypatch):
     subject = linear_demo()
     monkeypatch.setattr(baselines, "MOST_EXAMPLES", 50)
     assert linear(subject).sample == "the linear model is of 50 training examples drawn"
     monkeypatch.setattr(baselines, "MOST_STEPS", 2)
     train, test = digits(1.0)
-    hasty = linear(of(nn.Linear(64, 10).double(), train, test))
+    hasty = linear(of(nn.Sequential(nn.Linear(64, 10), nn.ReLU()).double(), train, test))
     assert hasty.remarks == (
         "The linear model was stopped before its fit converged: a better one may exist.",
     )
@@ -238,7 +258,7 @@ def test_many_features_are_projected_at_random(monkeypatch):
     assert torch.allclose(sketch(X), X @ matrix) and matrix.abs().sum(1).tolist() == [1.0] * 100
     assert len(matrix.abs().argmax(1).unique()) > 12 and {-1.0, 1.0} <= set(matrix.flatten().tolist())
     train, test = digits(1.0)
-    found = linear(of(nn.Linear(64, 10).double(), train, test))
+    found = linear(of(nn.Sequential(nn.Linear(64, 10), nn.ReLU()).double(), train, test))
     assert found.remarks == ("Its 64 features were projected at random on 16.",)
 
 

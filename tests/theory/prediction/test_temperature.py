@@ -125,6 +125,20 @@ def test_weights_and_terms_of_one_example():
     assert len(first) + len(second) == 60 and abs(len(first) - len(second)) <= 2
 
 
+def test_terms_of_an_example_count_as_often_as_they_are_independent():
+    """400 draws limit T as well as 50 examples of 8 of them; 50 examples of 8 copies, as 50 draws do."""
+    scores, labels = drawn(400, 2.0)
+    single, places = scored(scores, labels), scored(scores, labels)._replace(example=torch.arange(400) // 8)
+    T = best_temperature(single)
+    whole, grouped = (temperature_limits(each, T, 0.95) for each in (single, places))
+    assert 0.8 < (grouped.high - grouped.low) / (whole.high - whole.low) < 1.3
+    some = scored(scores[:50], labels[:50])
+    copied = scored(scores[:50].repeat_interleave(8, 0), labels[:50].repeat_interleave(8))
+    copied = copied._replace(example=torch.arange(400) // 8)
+    few, same = (temperature_limits(each, best_temperature(some), 0.95) for each in (some, copied))
+    assert 0.8 < (same.high - same.low) / (few.high - few.low) <= 1.01
+
+
 def test_probabilities_and_one_logit_have_the_same_temperature():
     scores, labels = drawn(200, 2.0)
     found = temperature(stated(scores, labels)).value

@@ -2,6 +2,8 @@
 
 import re
 
+from torch import Tensor
+
 from margin.auditing.report.evidence import (
     Evidence,
     Level,
@@ -91,10 +93,11 @@ def _fallen(evidence: Evidence) -> list[Sentence]:
             text = f"No change of its inputs up to {radius} moves one right answer"
             return [Sentence("moves", "warn", f"{text}{certified}.", "Does it read its input?", (SANDWICH,))]
         left = _at_most(evidence, last)
+        proved: Level = "good" if _is_proved(evidence, clean, shares) else "unknown"
         text = f"A change of every input by {radius} leaves at most {left} right, {from_clean}"
         text += f"{certified}."
-        return [Sentence("moves", "good", text, "", (SANDWICH,))]
-    level: Level = "good"
+        return [Sentence("moves", proved, text, "", (SANDWICH,))]
+    level: Level = "good" if _is_proved(evidence, clean, shares) else "unknown"
     if float(shares[place]) <= FAR:
         level = "bad" if float(shares[place]) <= NEAR else "warn"
     text = (
@@ -106,7 +109,7 @@ def _fallen(evidence: Evidence) -> list[Sentence]:
     if clean < HALF:  # it is wrong without an attack
         return [Sentence("moves", "unknown", f"{text}{certified}.", "", (SANDWICH,))]
     how = "Train with --rule pgd" if evidence.is_run else "Train on attacked inputs (margin train --rule pgd)"
-    todo = f"{how}, or keep its inputs from who may change them." if level != "good" else ""
+    todo = f"{how}, or keep its inputs from who may change them." if level in ("bad", "warn") else ""
     return [Sentence("moves", level, f"{text}{certified}.", todo, (SANDWICH,))]
 
 
@@ -115,6 +118,14 @@ def _at_most(evidence: Evidence, place: int) -> str:
     part = elements(evidence.findings[SANDWICH])[place]
     value, above = figures([part.value, part.above], part.above - part.value)
     return f"{value} [<= {above}]"
+
+
+def _is_proved(evidence: Evidence, clean: float, shares: Tensor) -> bool:
+    """Whether changes that nobody sees are proved to cost less than ten points, not only not seen to."""
+    certified = evidence.curve(SANDWICH, "certified")
+    if certified is None:
+        return False
+    return bool((certified[shares >= NEAR] > clean - TEN_POINTS).any())
 
 
 def _certified(evidence: Evidence, clean: float) -> str:

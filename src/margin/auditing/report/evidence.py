@@ -171,6 +171,31 @@ def remarked(evidence: Evidence, question: str, names: Iterable[str]) -> list[Se
     return made
 
 
+def relabeled(confusion: Tensor) -> dict[int, int]:
+    """The classes that are answered by another's name: more than half of each goes to it, one to one.
+
+    Args:
+        confusion: Counts; rows are true classes.
+
+    Returns:
+        The answer for each such class; {} where none can be told, as of classes with fewer than 5 examples.
+    """
+    counts = confusion.sum(1)
+    top = confusion.argmax(1)
+    clear = (confusion.amax(1) > 0.5 * counts) & (counts >= 5)
+    moved = {i: int(top[i]) for i in range(len(counts)) if clear[i] and int(top[i]) != i}
+    # one to one: what they are answered by is the name of another of them, so nothing is only confused
+    closed = set(moved.values()) == set(moved) and len(set(moved.values())) == len(moved)
+    return moved if moved and closed else {}
+
+
+def chance_of(hits: int, count: int, share: float) -> float:
+    """Probability of so few hits or fewer, were each as likely as ``share``."""
+    from scipy.special import bdtr
+
+    return float(bdtr(hits, count, min(max(share, 0.0), 1.0)))
+
+
 def rounded(value: float, digits: int = 2) -> str:
     """A number that has no interval of its own, with so many digits."""
     return exact(float(f"{value:.{digits}g}")) if math.isfinite(value) else str(value)

@@ -11,8 +11,10 @@ from margin.auditing.report.evidence import (
     Number,
     Sentence,
     asserted,
+    chance_of,
     difference,
     enumerated,
+    relabeled,
     remarked,
     rounded,
 )
@@ -20,6 +22,7 @@ from margin.auditing.report.plots import examples
 from margin.auditing.report.rivals import band, beside_rivals
 from margin.auditing.subject.outputs import TERMS
 from margin.core.tasks import CODES, CRITIC, DENSITY, MULTILABEL, PROBABILITY
+from margin.theory.prediction.baselines import ITSELF_LINEAR
 from margin.theory.prediction.failures import gravest, shown_count
 
 ACCURACY, RECALL, R2, RMSE = (
@@ -112,7 +115,7 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
         return Sentence("right", "bad", text, RENAMED, (ACCURACY, RECALL, *known))
     gain = evidence.number(CONSTANT)
     if gain is None:
-        level: Level = "warn" if accuracy.above < HALF else "good"
+        level: Level = "warn" if accuracy.above < HALF else "good" if accuracy.below > HALF else "unknown"
         return Sentence("right", asserted(level, [accuracy]), f"R{share[1:]}.", "", (ACCURACY,))
     constant = difference(accuracy.value - gain.value, accuracy)
     claims = (ACCURACY, CONSTANT)
@@ -131,7 +134,7 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
 def _no_better(evidence: Evidence, gain: Number, shares: str, claims: tuple[str, ...]) -> Sentence:
     """That it is not known to be better than one constant answer: for lack of examples, or as it is not."""
     shares += f" (difference {gain.text})"
-    if gain.value > LARGE:
+    if gain.value > LARGE or gain.above > 2 * LARGE:
         text = f"Not told apart from one constant answer: {shares}."
         return Sentence("right", "unknown", text, "More held-out examples.", claims)
     text = f"No better than one constant answer: {shares}{once_right(evidence)}."
@@ -183,7 +186,8 @@ def _values(evidence: Evidence, explained: Number) -> Sentence:
     if explained.below <= 0:
         text = f"Not told apart from always answering the mean: R^2 is {explained.text}{off}"
         text += f"{once_right(evidence)}."
-        level: Level = "unknown" if explained.value > LARGE else "bad"
+        few = explained.value > LARGE or explained.above > HALF
+        level: Level = "unknown" if few else "bad"
         return Sentence("right", level, text, "More held-out examples, or a better model.", claims)
     level = "warn" if explained.above < HALF else "good"
     text = f"Explains {explained.text} of the targets' variance (R^2){off}."
@@ -196,8 +200,10 @@ def _linear(evidence: Evidence) -> list[Sentence]:
     if gain is None:
         return []
     what = "gain in accuracy" if evidence.number(ACCURACY) else "share of its squared error taken away"
+    itself = ITSELF_LINEAR in evidence.findings[LINEAR].remarks
+    rival = "another linear model" if itself else "a linear model"
     if gain.above < 0:
-        text = f"Worse than a linear model of the inputs ({what}: {gain.text})."
+        text = f"Worse than {rival} of the inputs ({what}: {gain.text})."
         todo = (
             "Use it, or regularize this one."
             if once_right(evidence)
@@ -206,11 +212,13 @@ def _linear(evidence: Evidence) -> list[Sentence]:
         return [Sentence("right", "bad", text, todo, (LINEAR,))]
     if gain.below <= 0:
         if gain.above > LARGE:
-            text = f"Not told apart from a linear model of the inputs ({what}: {gain.text})."
+            text = f"Not told apart from {rival} of the inputs ({what}: {gain.text})."
             return [Sentence("right", "unknown", text, "More held-out examples.", (LINEAR,))]
+        if itself:  # there is none that is simpler
+            return []
         text = f"No better than a linear model of the inputs, as far as is known ({what}: {gain.text})."
         return [Sentence("right", "warn", text, "The linear one is simpler.", (LINEAR,))]
-    text = f"Better than a linear model of the inputs ({what}: {gain.text})."
+    text = f"Better than {rival} of the inputs ({what}: {gain.text})."
     return [Sentence("right", asserted("good", [gain]), text, "", (LINEAR,))]
 
 
@@ -219,24 +227,6 @@ def _only_answer(confusion: Tensor) -> int | None:
     answered = (confusion.sum(0) > 0).nonzero().flatten().tolist()
     several = int((confusion.sum(1) > 0).sum()) > 1
     return answered[0] if several and len(answered) == 1 else None
-
-
-def relabeled(confusion: Tensor) -> dict[int, int]:
-    """The classes that are answered by another's name: more than half of each goes to it, one to one.
-
-    Args:
-        confusion: Counts; rows are true classes.
-
-    Returns:
-        The answer for each such class; {} where none can be told, as of classes with fewer than 5 examples.
-    """
-    counts = confusion.sum(1)
-    top = confusion.argmax(1)
-    clear = (confusion.amax(1) > HALF * counts) & (counts >= 5)
-    moved = {i: int(top[i]) for i in range(len(counts)) if clear[i] and int(top[i]) != i}
-    # one to one: what they are answered by is the name of another of them, so nothing is only confused
-    closed = set(moved.values()) == set(moved) and len(set(moved.values())) == len(moved)
-    return moved if moved and closed else {}
 
 
 def _class_names(evidence: Evidence, confusion: Tensor | None) -> list[str]:
@@ -316,7 +306,7 @@ def _class(evidence: Evidence) -> list[Sentence]:
     of = (int(hits[row]), int(counts[row]))
     several = has_several_labels(evidence)
     one_of_many = evidence.audit.facts.get("task") == MULTILABEL.name  # its classes are 0 and 1 of any label
-    if _chance(*(_trials(worst) if several else of), accuracy.value) * len(known) > RARE:
+    if chance_of(*(_trials(worst) if several else of), accuracy.value) * len(known) > RARE:
         called = f"labels that are {row}" if one_of_many else repr(name)
         text = f"No class is told apart as worse; the lowest recall is {worst.text}, of {called}."
         known_well: Level = "good" if worst.below > HALF else "unknown"
@@ -352,13 +342,6 @@ def _trials(share: Number) -> tuple[int, int]:
     return int(p * trials), int(trials)
 
 
-def _chance(hits: int, count: int, share: float) -> float:
-    """Probability of so few hits or fewer, were each as likely as ``share``."""
-    from scipy.special import bdtr
-
-    return float(bdtr(hits, count, min(max(share, 0.0), 1.0)))
-
-
 def _segment(evidence: Evidence) -> list[Sentence]:
     """The range of a feature in which it errs most, where that is more than elsewhere."""
     known = evidence.numbers(SEGMENTS)
@@ -384,13 +367,24 @@ def _mislabeled(evidence: Evidence) -> list[Sentence]:
         ),
         3,
     )
-    if any(said.level in ("bad", "warn") for said in probabilities(evidence)):
-        # what chance does was drawn from the stated probabilities
+    excess = count.value - float(chance[0])
+    if excess <= _by_confidence(evidence) or any(s.level != "good" for s in probabilities(evidence)):
+        # what chance does was drawn from the stated probabilities, which are known to be right only there
         text = f"{count.value:,.0f} labels contradict confident answers: {named}."
-        todo = "Wrong labels or wrong confidence: the probabilities are off, which decides neither."
+        todo = "Wrong labels, or wrong confidence: look at some of them."
         return [Sentence("fails", "unknown", text, todo, (MISLABELED,))]
     text = f"{count.value:,.0f} labels are likely wrong (by chance {shown_count(float(chance[0]))}): {named}."
     return [Sentence("fails", "warn", text, "Look at them before the model.", (MISLABELED,))]
+
+
+def _by_confidence(evidence: Evidence) -> float:
+    """How many labels probabilities contradict that are as far off as was measured."""
+    errors, confusion = (
+        evidence.numbers(ECE) or evidence.numbers(BINARY_ECE),
+        evidence.curve(RECALL, "confusion"),
+    )
+    labels = 0.0 if confusion is None else float(confusion.sum())
+    return max((error.value for error in errors), default=0.0) * labels
 
 
 def _rows(evidence: Evidence) -> list[Sentence]:

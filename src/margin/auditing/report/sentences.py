@@ -189,6 +189,8 @@ def _refuted(evidence: Evidence, said: str) -> list[Sentence]:
                 known = f"that {p.text} is refuted" + (f" ({p.evidence})" if p.evidence else "")
                 if not (p.evidence and p.evidence.lower() in said) or name in (ACCURACY, R2):
                     refuted.setdefault(known, []).append(name)
+    for names in refuted.values():
+        names.sort(key=lambda name: name not in (ACCURACY, R2))
     ranked = sorted(refuted.items(), key=lambda item: -len(item[1]))
     return [
         Sentence(

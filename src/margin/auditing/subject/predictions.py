@@ -194,7 +194,9 @@ def _module(
     frame, columns = type(parts[0]), list(getattr(parts[0], "columns", ()))
 
     def rows(x: Any) -> Any:
-        return frame({name: x[:, i] for i, name in enumerate(columns)}) if is_frame(parts[0]) else x
+        if is_frame(parts[0]):
+            return frame({name: x[:, i] for i, name in enumerate(columns)})
+        return x.astype(getattr(parts[0], "dtype", x.dtype))  # probabilities of float32 rows are other ones
 
     try:
         numbers = [np.array(X, dtype=np.float64) for X in parts]
@@ -206,7 +208,9 @@ def _module(
         given = [torch.from_numpy(x) for x in numbers]
         if all(torch.equal(module(x), p) for x, p in zip(given, answers, strict=True)):
             return module, given
-    why = "the features are not rows of numbers" if finite else "features are missing (NaN) or infinite"
+    why = "features are missing (NaN) or infinite"
+    if finite:
+        why = "their answers as numbers differ" if numbers else "the features are not rows of numbers"
     assumed.append(f"inputs: {why}; the answers were computed once, row by row")
     lengths = [len(p) for p in answers]
     return Table(torch.cat(answers)), torch.arange(sum(lengths)).split(lengths)

@@ -321,6 +321,15 @@ def _drawn(subject: Subject, sides: Tensor, log_density: Tensor) -> dict[str, Te
     return {"density x": x, "density y": y, "log density": shown, "density points": points.detach()}
 
 
+MANY = 100
+"""Examples from which Hall's interval of a heavy-tailed gain begins to hold."""
+
+HEAVY_TAILS = (
+    f"Of fewer than {MANY} examples the interval may be too narrow where the data have heavy tails, which so "
+    "few do not show: it held the gain in 86 % of samples of 30 lognormal numbers."
+)
+
+
 def gain(subject: Subject) -> Finding:
     """How many nats more the density gives held-out examples than the Gaussian of the training examples.
 
@@ -358,6 +367,7 @@ def gain(subject: Subject) -> Finding:
         unit="nats",
         range=(-math.inf, math.inf),
         premises=(independent_draws(subject),),
+        remarks=(HEAVY_TAILS,) if len(test) < MANY else (),
         failure=unanswered(terms.values, "a log-density"),
     )
 

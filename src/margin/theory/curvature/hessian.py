@@ -176,7 +176,10 @@ class RiskHessian:
         total, _ = self._summed_gradient()
         norm = total.norm()
         unit = random / random.norm()
-        return unit + total / norm if bool(norm.isfinite()) and norm > 0 else unit
+        if not (bool(norm.isfinite()) and norm > 0):
+            return unit
+        both = unit + total / norm
+        return both if both.norm() > 0 else unit  # of one parameter they may cancel
 
     def release(self) -> None:
         """Let go of the graph that is kept between products."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from margin.core.findings import Finding, Premise, Subject
+from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.types import Batch, Objective
 from margin.engine.loop import State
 from margin.theory.curvature.convex import eigenvalue_range
@@ -135,7 +135,7 @@ def demo() -> Subject:
 TRACKED = 1024
 """Examples of which the curvature is followed during a training, about."""
 
-STATIONARY = Premise("the gradient is not 0", "refuted", "there is no direction of descent")
+STATIONARY = "the gradient of the loss is 0: there is no direction of descent"
 
 
 class AlongGradient(NamedTuple):
@@ -176,6 +176,8 @@ def along_gradient_claim(subject: Subject, *, examples: int | None = 1024, memor
     """
     with hessian_of(subject, examples, memory) as (hessian, sample):
         found = along_gradient(hessian)
+    if found.norm == 0:
+        raise NotAsked(STATIONARY)
     eta = found.largest_eta
     step = (
         "to second order, a step of gradient descent lowers the loss at every learning rate"
@@ -188,9 +190,7 @@ def along_gradient_claim(subject: Subject, *, examples: int | None = 1024, memor
         value=torch.tensor(found.curvature, dtype=torch.float64),
         unit=UNIT,
         range=eigenvalue_range(subject),
-        premises=(twice_differentiable(subject), STATIONARY)
-        if found.norm == 0
-        else (twice_differentiable(subject),),
+        premises=(twice_differentiable(subject),),
         sample=sample.mark,
         failure=_step_failure(found, hessian.finite),
         kind="estimate",
@@ -236,6 +236,8 @@ def step_ratio(subject: Subject, *, examples: int | None = 1024, memory: int = M
         raise ValueError("a ratio needs a learning rate: the history holds none")
     with hessian_of(subject, examples, memory) as (hessian, sample):
         found = along_gradient(hessian)
+    if found.norm == 0:
+        raise NotAsked(STATIONARY)
     ratio = found.ratio(eta)
     says = "raise" if ratio > 1 else "lower"
     low, high = _rounded(found.curvature, hessian)
@@ -245,9 +247,7 @@ def step_ratio(subject: Subject, *, examples: int | None = 1024, memory: int = M
         "(Momentum and adaptive optimizers take other steps.)",
         value=torch.tensor(ratio, dtype=torch.float64),
         range=eigenvalue_range(subject),
-        premises=(twice_differentiable(subject), STATIONARY)
-        if found.norm == 0
-        else (twice_differentiable(subject),),
+        premises=(twice_differentiable(subject),),
         sample=sample.mark,
         kind="estimate",
         interval=(low * eta / 2, high * eta / 2),

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from margin.core.findings import Finding, Premise, Subject
+from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
 from margin.engine.evaluation import copied, counts, eval_mode, rows_of, weighted_mean
@@ -117,9 +117,10 @@ def predictiveness(subject: Subject) -> Finding:
     finite = all(math.isfinite(found.norm) and bool(found.change.isfinite().all()) for found in each)
     relative = torch.stack([found.change / found.norm for found in each])
     seen = max(float(found.smoothness.max()) for found in each)
-    still = any(found.norm == 0 for found in each)
+    if finite and any(found.norm == 0 for found in each):
+        raise NotAsked("the gradient of the loss is 0: no step moves it")
     reason = "" if finite else "the gradient is not finite"
-    return replace(_finding(relative, seen, reason, still=still, among=among), sample=sample)
+    return replace(_finding(relative, seen, reason, among=among), sample=sample)
 
 
 def _nothing(subject: Subject) -> str:
@@ -151,8 +152,8 @@ def _drawn(subject: Subject) -> tuple[list[Batch], int, str]:
     return drawn, len(good), f"{size:,} of each of {len(drawn)} batches"
 
 
-def _finding(each: Tensor, smoothness: float, reason: str, *, still: bool = False, among: int = 0) -> Finding:
-    lost = bool(reason) or still
+def _finding(each: Tensor, smoothness: float, reason: str, *, among: int = 0) -> Finding:
+    lost = bool(reason)
     relative = torch.full_like(each[0], math.nan) if lost else each.mean(0)
     # of the batches that are left out nothing is known but by those that were drawn
     sampled = 1 < len(each) < among and not lost
@@ -171,7 +172,6 @@ def _finding(each: Tensor, smoothness: float, reason: str, *, still: bool = Fals
         stderr=each.std(0) * rest / math.sqrt(len(each)) if sampled else None,
         labels=tuple(f"eta = {rate:g}" for rate in RATES),
         failure=reason,
-        premises=(Premise("the gradient is not 0", "refuted", "it is"),) if still else (),
         curves={
             "log10 of eta": torch.tensor(RATES, dtype=torch.float64).log10(),
             "relative change of the gradient": relative,

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from margin.core.findings import Finding, Premise, Subject
+from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
 from margin.engine.evaluation import eval_mode, weighted_sum
@@ -403,7 +403,8 @@ def along_path(subject: Subject, *, examples: int | None = 4096) -> Finding:
     failure = "" if all(math.isfinite(slope.risk) for slope in slopes) else NO_LOSS
     if not failure and not all(math.isfinite(slope.gradient_norm) for slope in slopes):
         failure = "the gradient of the loss is not finite"
-    gap = failure != "" or not any(math.isnan(ratio) for ratio in ratios)
+    if not failure and any(slope.risk == 0 for slope in slopes):
+        raise NotAsked("a loss is 0: there is no gap to the least one")
     value = min([*ratios, *(x for _, x in tracked)], default=math.nan) if not failure else math.nan
     where = "the weights" + (" and those that training began with" if subject.initial is not None else "")
     where += f" and {len(tracked)} evaluations of the training" if tracked else ""
@@ -420,7 +421,6 @@ def along_path(subject: Subject, *, examples: int | None = 4096) -> Finding:
                 "refuted" if least < 0 else "sampled",
                 f"the least loss of a term is {least:.3g}",
             ),
-            *(() if gap else (Premise("the loss is above 0", "refuted", "there is no gap"),)),
         ),
         kind="lower",
         failure=failure,

@@ -19,9 +19,10 @@ from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import sample_examples, weight_of_terms
+from margin.engine.evaluation import eval_mode, sample_examples, weight_of_terms
 from margin.engine.loop import risk
 from margin.math.seeds import mix
+from margin.theory.prediction.calibration import is_distribution
 from margin.theory.prediction.confusion import classified, name_of
 from margin.theory.prediction.differences import at_both_levels, paired_shares, scalar
 from margin.theory.prediction.held_out import (
@@ -43,6 +44,11 @@ BY_ACCURACY = Premise(
 
 
 ROUNDING = 1e-9
+
+ITSELF_LINEAR = "The model is itself linear in its inputs."
+
+PROBED = 8
+"""Rows at which that is tried."""
 
 MOST_EXAMPLES, MOST_FEATURES, MOST_NUMBERS = 20_000, 4096, 20_000_000
 """What a linear model is fitted to at most: examples, features, and their product (160 MB)."""
@@ -265,10 +271,41 @@ def linear(subject: Subject, *, seed: int = 0) -> Finding:
     ).values
     sample = "" if found.whole else f"the linear model is of {found.taken:,} training examples drawn"
     remarks = [] if sketch is None else [f"Its {width:,} features were projected at random on {features:,}."]
+    if is_linear(subject, found.batches[0]):
+        remarks.append(ITSELF_LINEAR)
     if not fitted.converged:
         remarks.append("The linear model was stopped before its fit converged: a better one may exist.")
     words = "a logistic regression" if has_labels(subject) else "a ridge regression"
     return compared(subject, Rival(answers, words, sample, tuple(remarks)), promised=False)
+
+
+@torch.no_grad()
+def is_linear(subject: Subject, batch: Batch) -> bool:
+    """Whether the outputs, or the logarithms of the odds that they state, are affine in the inputs.
+
+    Asked at a few rows and beyond them: between two points lies the mean of what they give. A network of
+    rectifiers has a kink on almost every such line.
+
+    Args:
+        subject: A model of one input.
+        batch: Some of its examples.
+    """
+    x = batch.inputs[0][:PROBED]
+    if not (x.is_floating_point() and len(x) > 1 and len(batch.inputs) == 1):
+        return False
+    a = 2 * x - x.roll(1, 0)
+    b = a.roll(1, 0)
+    with eval_mode(subject.model):
+        out = subject.model(torch.cat((a, b, (a + b) / 2)))
+    if not (isinstance(out, Tensor) and out.is_floating_point() and len(out) == 3 * len(x)):
+        return False
+    rounding = 1e3 * max(torch.finfo(kind).eps for kind in (out.dtype, torch.float32))
+    scores = out.double().reshape(len(out), -1)
+    if is_distribution(scores).status != "refuted" and scores.shape[1] > 1:
+        scores = scores.log() - scores[:, :1].log()
+    first, second, middle = scores.reshape(3, len(x), -1)
+    off = ((first + second) / 2 - middle).abs().max()
+    return bool(off <= rounding * scores.abs().max())
 
 
 class Sketch:

@@ -106,8 +106,8 @@ def temperature_limits(scored: Scored, fitted: float, level: float) -> Interval:
 
     _, position = scored.example.unique(return_inverse=True)
     n = int(position.max()) + 1
-    worth = weighted_mean(Terms(scored.weight, scored.weight, scored.example)).examples
-    w = scored.weight * worth / scored.weight.sum()
+    # as many terms as they are worth: of terms that are alike in an example J is as much larger than I
+    w = scored.weight * scored.weight.sum() / scored.weight.square().sum()
     slope, curvature = scored.excess(fitted)
     J = float(torch.zeros(n, dtype=torch.float64).index_add(0, position, w * slope).square().sum())
     allowed = student_quantile(level, n) ** 2 * max(1.0, J / max(float(w @ curvature), 1e-300))
