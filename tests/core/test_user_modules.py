@@ -10,7 +10,7 @@ from torch import nn
 
 import own_modules
 from margin.core.tasks import BINARY, CLASSES, TOKENS, VALUES
-from margin.core.user_losses import each_term, loss_of, of_numbers, recorded_loss
+from margin.core.user_losses import check_mean, each_term, loss_of, of_numbers, recorded_loss
 from margin.core.user_modules import (
     BuilderError,
     builder_of,
@@ -261,6 +261,20 @@ def test_labels_are_numbers_to_the_loss_of_one_logit() -> None:
     loss = of_numbers(loss_of("torch.nn:BCEWithLogitsLoss", {}))
     outputs, labels = torch.randn(3), torch.tensor([0, 1, 1])
     torch.testing.assert_close(loss(outputs, labels), BINARY.loss(outputs, labels))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("path", ["torch.nn:CrossEntropyLoss", "torch.nn.functional:cross_entropy"])
+@pytest.mark.parametrize("shape", [(4, 5), (4, 3), (4, 2, 3)])  # tokens; as many as classes; pixels
+def test_classes_are_the_last_axis_of_a_models_outputs(path: str, shape: tuple[int, ...]) -> None:
+    """Torch's losses have them in the second one; the value by hand, log softmax over the last."""
+    torch.manual_seed(0)
+    outputs, labels = torch.randn(*shape, 3), torch.randint(3, shape)
+    wanted = -outputs.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+    terms = loss_of(path, {})
+    torch.testing.assert_close(terms.whole(outputs, labels), wanted.mean())
+    found = terms(outputs, labels)
+    torch.testing.assert_close(found, wanted if found.ndim > 1 else wanted.flatten(1).mean(1))
+    check_mean(terms, path, outputs, labels)
 
 
 # what fits

@@ -438,6 +438,15 @@ def test_the_mean_of_weighted_classes_is_torchs(options: dict[str, object], more
         assert shown == pytest.approx(wanted, rel=1e-5)
 
 
+def test_cross_entropy_of_tokens_is_the_tasks_own() -> None:
+    training = Training(max_steps=3, epochs=None)
+    own = margin.train(own_modules.Tokens, "copy-memory", training=training, out="own")
+    handed = margin.train(
+        own_modules.Tokens, "copy-memory", training=training, objective=nn.CrossEntropyLoss(), out="handed"
+    )
+    assert handed.metrics == pytest.approx(own.metrics, rel=1e-5)
+
+
 def test_a_class_of_no_weight_and_smoothed_labels_are_refused_together() -> None:
     loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 0.0, 1.0]), label_smoothing=0.1)
     with pytest.raises(ValueError, match="must be above 0 where its labels are smoothed"):

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from margin.core.tasks import Task
@@ -109,7 +110,7 @@ def weigher_of(loss: Any, path: str) -> Weigh | None:
         ValueError: Labels are smoothed, and a class weighs nothing: torch's mean would add the loss of its
             examples and count none of them.
     """
-    if getattr(type(loss), "forward", None) not in (nn.CrossEntropyLoss.forward, nn.NLLLoss.forward):
+    if not _of_classes(loss):
         return None
     classes, ignored = loss.weight, loss.ignore_index
     if classes is None and ignored < 0:  # labels begin at 0
@@ -138,7 +139,11 @@ def each_term(loss: Callable[..., Any], path: str) -> Loss:
         loss: ``(outputs, targets) -> loss``.
         path: How messages call it.
     """
-    given, weigh = loss, weigher_of(loss, path)
+    given, weigh, second = (
+        loss,
+        weigher_of(loss, path),
+        _of_classes(loss) or loss in (F.cross_entropy, F.nll_loss),
+    )
     if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
         loss = copy.deepcopy(loss)
         loss.reduction = "none"  # type: ignore[assignment]
@@ -146,6 +151,8 @@ def each_term(loss: Callable[..., Any], path: str) -> Loss:
     def asked(loss: Callable[..., Any], outputs: Any, targets: Tensor) -> Any:
         if isinstance(loss, nn.Module):
             loss.to(outputs)  # its weights, to the device and type of what it is given
+        if second and isinstance(outputs, Tensor) and outputs.shape[:-1] == targets.shape:
+            outputs = outputs.movedim(-1, 1)  # from (N, T, C), a score a term, to torch's (N, C, T)
         with reported(path):
             return loss(outputs, targets)
 
@@ -160,11 +167,15 @@ def each_term(loss: Callable[..., Any], path: str) -> Loss:
             )
         if found.ndim:
             return found
-        with reported(path):
-            return torch.vmap(lambda one, target: loss(one[None], target[None]))(outputs, targets)
+        return torch.vmap(lambda one, target: asked(loss, one[None], target[None]))(outputs, targets)
 
     terms.whole, terms.weigh = partial(asked, given), weigh  # type: ignore[attr-defined]
     return terms
+
+
+def _of_classes(loss: Any) -> bool:
+    """Whether a loss is torch's of one label a term, which has the classes in the second axis."""
+    return getattr(type(loss), "forward", None) in (nn.CrossEntropyLoss.forward, nn.NLLLoss.forward)
 
 
 def of_numbers(terms: Loss) -> Loss:

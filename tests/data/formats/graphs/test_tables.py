@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from margin.data.formats.graphs import TABLES
 from margin.data.formats.graphs.node_data import RawNodes
 from margin.data.formats.graphs.tables import Reading, raw_of_tables, read_by, structure
 from margin.data.formats.tables.delimited import Table, load_table
+from margin.engine.schema import check
 
 NODES = "id,age,color,label\na,1,red,x\nb,2,blue,y\nc,3,red,\nd,4,blue,x\n"
 EDGES = "source,target,kind,weight\na,b,old,0.5\nc,b,new,2\nd,d,old,1\n"
@@ -173,3 +175,15 @@ def test_the_structure_alone_needs_no_target(tables: Callable) -> None:
     record = structure(*tables("id,f\na,1\nb,2\n", "u,v\na,b\n"), Reading())
     assert [column["name"] for column in record["columns"]] == ["f"]
     assert record["ends"] == ["u", "v"]
+
+
+def test_a_target_with_a_unit_is_recorded_with_it(tables: Callable, refused: Callable) -> None:
+    nodes, edges = tables("id,age,share\na,1,10 %\nb,2,\nc,3,30 %\nd,4,40 %\n")
+    found = raw((nodes, edges), target="share", task="values")
+    assert found.targets.tolist() == [10, 0, 30, 40] and found.labeled.tolist() == [True, False, True, True]
+    record = {**found.encoding["tables"], "task": "values", "classes": []}
+    assert record["target"] == {"name": "share", "kind": "number", "unit": "%"}
+    check(record, {**TABLES, "task": str, "classes": list}, "tables", Path("run.yaml"))
+    plain, _ = tables("id,age,share\na,1,10\nb,2,20\nc,3,30\nd,4,40\n")
+    with refused("row 2, column 'share'", "must be written with %"):
+        read_by(plain, edges, record, "graph")

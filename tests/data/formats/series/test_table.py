@@ -117,7 +117,7 @@ def test_a_wrong_cell_is_refused_with_the_options_of_a_series(cell, message, tmp
 def test_new_rows_are_refused_without_options_that_a_run_does_not_take(tmp_path):
     file = days(tmp_path / "a.csv", FINE[0], "2020-01-02,1e300,20")
     with pytest.raises(ValueError, match=r"row 3, column 'x': .*: got 1e300; correct the cell$"):
-        load_steps(file, wanted=("x", "y"))
+        load_steps(file, wanted={"x": {}, "y": {}})
 
 
 def test_a_column_without_a_cell_is_refused_with_the_options_of_a_series(tmp_path, refused):
@@ -155,3 +155,25 @@ def test_times_may_have_parts_of_seconds_and_a_zone(tmp_path: Path, form: str) -
     steps = load_steps(tmp_path / "x.csv")
     assert steps.time_column == "time"
     assert str(steps.step) == "1 day"
+
+
+def test_numbers_with_a_unit_are_read_with_it_and_refused_without(tmp_path, refused):
+    lines = [f"2020-01-0{k},{k}.5 %,{k}'000" for k in range(1, 5)]
+    steps = load_steps(days(tmp_path / "a.csv", *lines))
+    assert steps.values.tolist() == [[k + 0.5, 1000 * k] for k in range(1, 5)]
+    assert steps.written == {"x": {"unit": "%"}}
+    again = load_steps(tmp_path / "a.csv", wanted={"x": {}, "y": {}} | dict(steps.written))
+    assert again.values.tolist() == steps.values.tolist()
+    with refused("row 2, column 'x'", "must be written with %", "'1'"):
+        load_steps(days(tmp_path / "b.csv", *FINE), wanted={"x": {}, "y": {}} | dict(steps.written))
+
+
+def test_thousands_stay_divided_by_the_comma_that_the_training_told(tmp_path):
+    """In new rows no number tells that 1,500 is no 1.5."""
+    lines = [f'2020-01-0{k},"{k},500","{k},250.5"' for k in range(1, 5)]
+    steps = load_steps(days(tmp_path / "a.csv", *lines))
+    new = days(tmp_path / "b.csv", '2020-01-01,"1,500",2', '2020-01-02,"7,500",2')
+    assert load_steps(new, wanted={"x": {}, "y": {}} | dict(steps.written)).values[:, 0].tolist() == [
+        1500,
+        7500,
+    ]

@@ -5,13 +5,14 @@ from typing import Literal
 from margin.core.catalog import Format
 
 NAMED = {"name": str, "kind": Literal["number", "category", "boolean", "date"]}
+WRITTEN = {"unit?": str, "grouped?": bool, "folded?": bool}
 TABLES = {
     "columns": [NAMED, "column"],
     "edge_columns": [NAMED, "column"],
     "id": str,
     "ends": list[str],
     "directed": Literal["undirected", "directed"],
-    "target": NAMED,
+    "target": {**NAMED, **WRITTEN},
 }
 LABELS = {"tags": list[int] | None, "edge_tags": list[int] | None, "largest_degree": int | None}
 

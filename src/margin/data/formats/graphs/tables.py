@@ -77,7 +77,11 @@ def raw_of_tables(nodes: Table, edges: Table | None, reading: Reading, name: str
     if task == "classes":
         known = class_names(nodes, column).drop_nulls().unique().to_list()
         classes = tuple(sorted(known, key=float if column.kind == "number" else str))
-    record |= {"target": {"name": target, "kind": column.kind}, "task": task, "classes": list(classes)}
+    record |= {
+        "target": {"name": target, "kind": column.kind, **written_of(column)},
+        "task": task,
+        "classes": list(classes),
+    }
     return read_by(nodes, edges, record, name)
 
 

@@ -21,6 +21,7 @@ FORMATS = (
             "stride": "positive",
             "time_column": str | None,
             "missing": Literal["error", "last"],
+            "written?": dict[str, dict[str, str | bool]],
         },
     ),
 )

@@ -322,7 +322,7 @@ def encode_series(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -
         path,
         time_column=encoding["time_column"],
         missing=encoding["missing"],
-        wanted=encoding["columns"],
+        wanted={name: encoding.get("written", {}).get(name, {}) for name in encoding["columns"]},
         clock=Clock(*encoding.get("clock", ("", "read"))),
         ahead=encoding["horizon"],
     )
@@ -383,6 +383,7 @@ def _encoding(
         "step": None if steps.step is None else list(steps.step[:2]),
         "missing": steps.missing,
         "clock": list(steps.clock),
+        **({"written": dict(steps.written)} if steps.written else {}),
         "about": _about(steps, ends, window, targets),
     }
     return Schema(

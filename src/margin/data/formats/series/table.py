@@ -1,9 +1,9 @@
 """The rows of a table in time: numbers, and a column of times that is checked for order, twins and gaps."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from margin.data.formats.series.step import TimeStep
 from margin.data.formats.tables.columns import Column, Remedies, as_kind, missing_cell, no_column, understand
 from margin.data.formats.tables.dates import ambiguous
 from margin.data.formats.tables.delimited import Table, load_table
-from margin.data.formats.tables.table_parts import grouped_note
+from margin.data.formats.tables.table_parts import grouped_note, written_of
 
 Missing = Literal["error", "last"]
 
@@ -50,6 +50,7 @@ class Steps:
         times: The time of each row as the file writes it; () where there is no column of times.
         later: The times of the rows that would follow.
         clock: How the times were read.
+        written: How the numbers of columns are written that are not written plainly: their unit.
         notes: What was assumed.
     """
 
@@ -63,6 +64,7 @@ class Steps:
     times: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
     clock: Clock = CLOCK
+    written: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -72,7 +74,7 @@ def load_steps(
     time_column: str | None = None,
     ignore: Sequence[str] | str = (),
     missing: Missing = "error",
-    wanted: Sequence[str] | None = None,
+    wanted: Mapping[str, Mapping[str, Any]] | None = None,
     clock: Clock = CLOCK,
     ahead: int = 0,
 ) -> Steps:
@@ -83,7 +85,8 @@ def load_steps(
         time_column: The column of times; found by its name where it is not said, unless ``wanted`` is given.
         ignore: Columns that are left out.
         missing: What a missing cell gets.
-        wanted: The columns to read, in this order; by default all numbers.
+        wanted: The columns to read, in this order, each with how the training's was written, as
+            :attr:`Steps.written` has it; by default all numbers.
         clock: How the times are written, and what happens to those off the grid.
         ahead: How many rows after the last have a time too.
 
@@ -102,13 +105,12 @@ def load_steps(
     if time_column is not None:
         stamps = times_of(table, time_column, clock.form)
         spaced = spacing_of(table, time_column, stamps, clock, ahead)
-    notes = list(spaced.notes)
-    used = list(wanted) if wanted is not None else _used(table, ignore, time_column)
-    columns = [
-        as_kind(table, name, "number") if wanted is not None else _number(table, name) for name in used
-    ]
+    if wanted is None:
+        columns = [_number(table, name) for name in _used(table, ignore, time_column)]
+    else:
+        columns = [as_kind(table, name, "number", how) for name, how in wanted.items()]
     filled = [_filled(table, column, time_column, missing) for column in columns]
-    notes += [grouped_note(column) for column in columns if column.grouped]
+    notes = [*spaced.notes, *(grouped_note(column) for column in columns if column.grouped)]
     notes += [note for column in columns for note in column.notes]
     gaps = sum(column.values.null_count() for column in columns)
     if gaps:
@@ -121,7 +123,7 @@ def load_steps(
     return Steps(
         name=str(path),
         values=torch.from_numpy(values),
-        columns=tuple(used),
+        columns=tuple(column.name for column in columns),
         time_column=time_column,
         missing=missing,
         spacing=spaced.text,
@@ -129,6 +131,7 @@ def load_steps(
         times=times,
         later=spaced.later,
         clock=clock,
+        written={column.name: how for column in columns if (how := written_of(column))},
         notes=tuple(notes),
     )
 
@@ -171,12 +174,6 @@ def _listed(ignore: Sequence[str] | str, names: Sequence[str]) -> Sequence[str]:
 
 def _number(table: Table, name: str) -> Column:
     column = understand(table, name, REMEDIES)
-    if column.unit:
-        first = table.frame[name].drop_nulls()[0]
-        raise ValueError(
-            f"{table.name}, column {name!r}: a series must be plain numbers: got {first!r}; write them "
-            f"without {column.unit}, or set --data.ignore {name!r}"
-        )
     if column.kind == "number":
         return column
     raw = table.frame[name].drop_nulls()[0]

@@ -30,7 +30,11 @@ from margin.data.formats.tables.written_numbers import ABSENT, NUMBERS_FROM, par
 Kind = Literal["number", "category", "boolean", "date"]
 Missing = Literal["error", "drop", "mean", "median", "mode", "indicate"]
 
-SPELLINGS = ({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"}, {"on", "off"})
+SPELLINGS = (
+    *({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"}, {"on", "off"}),
+    *({"ja", "nein"}, {"j", "n"}, {"wahr", "falsch"}, {"oui", "non"}, {"o", "n"}, {"vrai", "faux"}),
+    *({"s\u00ec", "no"}, {"si", "no"}, {"s\u00ed", "no"}, {"vero", "falso"}),
+)
 """Pairs of words that are the same in capitals."""
 
 EXACT = 2.0**53
@@ -290,7 +294,7 @@ def _number_of(table: Table, name: str, text: pl.Series, remedies: Remedies) -> 
         return Column(name, "category", text, zeros=True)
     if written is not None and written.first:
         value = numbers[int((text == written.first).arg_true()[0])]
-        notes.append(f"column {name!r}: {written.first!r} is read as {value:g}" + f" {unit}" * bool(unit))
+        notes.append(f"column {name!r}: {written.first!r} is read as {value:.15g}" + f" {unit}" * bool(unit))
     return Column(name, "number", numbers, whole=whole, grouped=grouped, unit=unit, notes=tuple(notes))
 
 
@@ -433,6 +437,8 @@ def _blanked(text: pl.Series, missing: Sequence[str]) -> pl.Series:
 
 def _typed_text(series: pl.Series, table: Table) -> pl.Series:
     """Text that came with its type, as it stands: null only where the user names it as missing."""
+    if series.dtype.is_float() and (series == series.round()).all(ignore_nulls=True):
+        series = series.cast(pl.Int64, strict=False)  # pandas has floats where a whole number is missing
     text = series.cast(pl.String)
     return text.set(text.is_in(list(table.missing)), None) if table.missing else text
 

@@ -30,6 +30,16 @@ INDEX = re.compile(r"Unnamed: 0(\.\d+)*|__index_level_\d+__")
 MOST_CATEGORIES = 50
 """With more values than this, and than half its cells, a column is text or an identifier."""
 
+MOST_ALIKE = 20
+"""From so many cells on it is no chance that no two are alike."""
+
+NAMING = re.compile(
+    r"(?:^|[^a-z])(?:id|ids|key|zip|zip_?code|postal_?code|post_?code|plz|phone|telephone|tel|mobile|fax|iban|isbn|ean)"
+    r"(?:[^a-z]|no$|nr$|$)|(?-i:[a-z]I[Dd]$)",
+    re.IGNORECASE,
+)
+"""Names of columns whose numbers are names."""
+
 TOTAL = re.compile(r"(?:(?:grand|sub)[ -]?)?totals?:?|sum:?|average:?|mean:?", re.IGNORECASE)
 """What the last row of a table is called where it sums the others."""
 
@@ -150,6 +160,39 @@ def counting_notes(columns: Sequence[Column]) -> list[str]:
         f"column {name!r} counts the rows and is a feature: if it is an index, set --ignore {name!r}"
         for name in counting
     ]
+
+
+def identifier_notes(columns: Sequence[Column]) -> list[str]:
+    """What is said of features that may name something: by what they are called, or as no two are alike."""
+    found: dict[str, list[str]] = {}
+    for column in columns:
+        if (how := _names_something(column)) and not any("date" in note for note in column.notes):
+            found.setdefault(how, []).append(column.name)
+    return [
+        f"column {listed(names)}: {how}; if these are names, as of places, telephones or people, set "
+        f"--data.categories {','.join(names[:3])}, or --ignore {','.join(names[:3])}"
+        for how, names in found.items()
+    ]
+
+
+def _names_something(column: Column) -> str:
+    """What in a column may be names, "" where nothing says so."""
+    cells = len(column.values)
+    if column.kind == "category":
+        alone = cells >= MOST_ALIKE and column.values.n_unique() == cells
+        return f"{cells} texts, no two alike" if alone else ""
+    if column.kind != "number" or not column.whole or column.unit:
+        return ""
+    if NAMING.search(column.name):
+        return "whole numbers"
+    numbers = column.values.to_numpy()
+    digits = len(str(int(abs(numbers[0])))) if np.isfinite(numbers[0]) else 0
+    if cells < MOST_ALIKE or digits < 4 or not 10 ** (digits - 1) <= abs(numbers[-1]) < 10**digits:
+        return ""  # of most columns this look is enough
+    low, high = numbers.min(), numbers.max()
+    alone = 10 ** (digits - 1) <= low and high < 10**digits and len(np.unique(numbers)) == cells
+    years, counted = low >= 1800 and high <= 2100, bool((np.diff(numbers) == 1).all())
+    return f"numbers of {digits} digits, no two alike" if alone and not (years or counted) else ""
 
 
 def group_codes(table: Table, name: str) -> Tensor:

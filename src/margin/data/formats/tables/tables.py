@@ -35,6 +35,7 @@ from margin.data.formats.tables.table_parts import (
     counting_notes,
     group_codes,
     held_out_groups,
+    identifier_notes,
     index_columns,
     is_blank,
     matrix_of,
@@ -61,6 +62,7 @@ class Reading:
     domain: tuple[float, float] | None
     group: str | None = None
     index: Index = "leave_out"
+    categories: Sequence[str] | str = ()
 
 
 @option_groups()
@@ -71,6 +73,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
     task: TargetKind | None = None,
     missing: Missing = "error",
     ignore: Sequence[str] | str = (),
+    categories: Sequence[str] | str = (),
     header: Header = "first",
     separator: str | None = None,
     decimal: Decimal | None = None,
@@ -98,6 +101,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
             over the training part (categories and booleans take the mode); indicate gives a column that lacks
             cells a 0/1 feature more that says where, beside the mean, or as a category of its own.
         ignore: Columns that are left out; names, or one text of names with commas between.
+        categories: Columns of numbers that are names, as zip codes: each value is a category.
         header: Whether the first row names the columns; none calls them column_1, column_2, ...
         separator: What divides the cells of text; found out if not given.
         decimal: The decimal mark of numbers in text, a point or a comma; found out if not given.
@@ -123,7 +127,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
         ValueError: The table cannot be read; the message names file, row, column and remedy.
     """
     named = _listed(missing_values)
-    text = (plain(group),) if group else ()
+    text = (*((plain(group),) if group else ()), *(_listed(categories) or ()))
     writing = Writing(
         header=header,
         separator=separator,
@@ -142,6 +146,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
         domain=domain,
         group=group and plain(group),
         index=index,
+        categories=categories if isinstance(categories, str) else [*map(plain, categories)],
     )
     return _data(table, reading, split, writing, None if test_file is None else Path(test_file))
 
@@ -155,6 +160,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     task: TargetKind | None = None,
     missing: Missing = "error",
     ignore: Sequence[str] | str = (),
+    categories: Sequence[str] | str = (),
     missing_values: Sequence[str] | str | None = None,
     date_format: str = "",
     index: Index = "leave_out",
@@ -171,6 +177,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         task: Whether the target is a class or a value; none takes every column for a feature.
         missing: What a missing cell gets (see :func:`read_table`).
         ignore: Columns that are left out.
+        categories: Columns of numbers that are names (see :func:`read_table`).
         missing_values: Text or numbers that mean a missing value besides null; none if not given.
         date_format: How dates in text are written (see :func:`read_table`).
         index: Whether a column that is a data frame's index is left out or kept (see :func:`read_table`).
@@ -192,6 +199,7 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         domain=domain,
         group=group and plain(group),
         index=index,
+        categories=categories if isinstance(categories, str) else [*map(plain, categories)],
     )
     named = _listed(missing_values)
     table = replace(to_table(frame, name, named or ()), dates=date_format)
@@ -220,7 +228,11 @@ class _Understood(NamedTuple):
 def _understood(table: Table, reading: Reading) -> _Understood:
     name, notes = target_name(table, reading.target, reading.task)
     used, left_out = _used(table, reading, name)
-    columns = [understand(table, used_name, dates="read") for used_name in used]
+    named = _of_columns(table, reading.categories)
+    columns = [
+        as_kind(table, own, "category") if own in named else understand(table, own, dates="read")
+        for own in used
+    ]
     target = None if name is None else understand(table, name)
     if table.dates and all(column.kind != "date" for column in columns):
         raise ValueError(f"{table.name}: date_format must be how a column writes dates: got {table.dates!r}")
@@ -231,7 +243,7 @@ def _understood(table: Table, reading: Reading) -> _Understood:
     targets, task, classes = _targets(table, target, reading.task)
     if reading.missing == "error":
         refuse_missing(table, columns, FILL)
-    notes = (*table.notes, *notes, *left_out, *counting_notes(columns))
+    notes = (*table.notes, *notes, *left_out, *counting_notes(columns), *identifier_notes(columns))
     return _Understood(table, target, columns, targets, task, classes, notes)
 
 
@@ -345,10 +357,8 @@ def _official(
 
 def _used(table: Table, reading: Reading, target: str | None) -> tuple[list[str], list[str]]:
     """The columns that become features, and what is said of those that are left out by themselves."""
-    ignore, names = reading.ignore, table.frame.columns
-    if isinstance(ignore, str):
-        ignore = [ignore] if ignore in names else [*map(plain, ignore.split(","))]
-    for name in (*ignore, *([reading.group] if reading.group else [])):
+    ignore, names = _of_columns(table, reading.ignore), table.frame.columns
+    for name in (*ignore, *_of_columns(table, reading.categories), *filter(None, [reading.group])):
         if name not in table.frame.schema:
             raise ValueError(no_column(table, name))
     if reading.group and reading.group in (target, *ignore):
@@ -376,6 +386,13 @@ def _used(table: Table, reading: Reading, target: str | None) -> tuple[list[str]
     ]
     notes += [f"{name} has neither a name nor a filled cell: it is left out" for name in blank]
     return used, notes
+
+
+def _of_columns(table: Table, names: Sequence[str] | str) -> Sequence[str]:
+    """Names of columns: a sequence, or one text with commas between."""
+    if not isinstance(names, str):
+        return names
+    return [names] if names in table.frame.columns else [*map(plain, names.split(","))]
 
 
 def _drop(
