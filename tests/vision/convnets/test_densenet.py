@@ -105,3 +105,5 @@ def test_what_does_not_fit_is_refused() -> None:
         DenseNet(1, (8, 8), 2, depth=41)
     with pytest.raises(ValueError, match=r"compression must be in \(0, 1\]: got 0"):
         DenseNet(1, (8, 8), 2, compression=0)
+    with pytest.raises(ValueError, match=r"growth must be at least 1: got 0"):
+        DenseNet(1, (8, 8), 2, growth=0)

@@ -84,3 +84,5 @@ def test_the_least_size_is_enough(side: int, stem: Any) -> None:
 def test_the_width_is_a_multiple_of_4() -> None:
     with pytest.raises(ValueError, match=r"width must be a multiple of 4: got 6"):
         GoogLeNet(1, (8, 8), 2, width=6)
+    with pytest.raises(ValueError, match=r"width must be a multiple of 4: got 0"):
+        GoogLeNet(1, (8, 8), 2, width=0)
