@@ -205,6 +205,7 @@ def test_weights_that_are_no_vits_are_named() -> None:
     assert (
         vit_weights({**tensors, **more}, config).tensors.keys() == vit_weights(tensors, config).tensors.keys()
     )
+    assert vit_weights(tensors, {}).options["eps"] == 1e-12  # that library's default
     assert vit_weights(tensors, {}).options["heads"] == 1  # of 64 numbers each, where nothing says otherwise
 
 
