@@ -221,3 +221,14 @@ def test_a_gradient_of_another_layout_moves_the_right_weight(name: str) -> None:
     theirs(x).sum().backward()
     plain.step()
     assert torch.allclose(ours.weight, theirs.weight, atol=1e-6)
+
+
+def test_batch_normalization_of_one_value_is_refused_with_a_remedy() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double()
+    state = State({"model": model}, {"": adamw(model)})
+    step = descent(risk(CLASSES), GradientUpdate())
+    message = r"needs two values of each map .* got maps of torch.Size\(\[1, 3\]\); set --batch_size 2"
+    with pytest.raises(ValueError, match=message):
+        fit(state, Shuffled(examples(), 1, seed=3), step, max_steps=1)
+    assert state.step == 0
+    fit(state, Shuffled(examples(), 2, seed=3), step, max_steps=1)

@@ -32,6 +32,12 @@ from margin.math.seeds import mix
 from margin.nn.preprocessed import core_of, device_of, features_of
 from margin.optim.schedules import plateau
 
+ONE_VALUE = (
+    "batch normalization needs two values of each map in a training step, whose spread it divides by: got "
+    "maps of {}; set --batch_size 2 or more, or take larger images"
+)
+"""What torch.nn.BatchNorm's own refusal becomes; {} is the shape that it names."""
+
 
 @dataclass(slots=True)
 class State:
@@ -171,6 +177,9 @@ def fit(state: State, batches: Batches, step: Step, *, max_steps: int, hooks: Se
 
     Returns:
         Why it ended: ``"max_steps"`` or a hook's reason.
+
+    Raises:
+        ValueError: A batch normalization gets one value of each map.
     """
     device = device_of(state.model)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -178,7 +187,12 @@ def fit(state: State, batches: Batches, step: Step, *, max_steps: int, hooks: Se
         while state.step < max_steps:
             state.reseed(device)
             batch = batches(state.step)
-            metrics = step(state, batch)
+            try:
+                metrics = step(state, batch)
+            except ValueError as error:
+                if not str(error).startswith("Expected more than 1 value per channel"):
+                    raise
+                raise ValueError(ONE_VALUE.format(str(error).rpartition("size ")[2])) from None
             state.step += 1
             state.count(metrics, batch)
             for hook in hooks:

@@ -102,6 +102,24 @@ def test_a_transposed_convolution_halves_the_step() -> None:
     assert found["2"][2] <= found["2"][0] == 5
 
 
+def test_a_transposed_convolution_reads_all_pixels_that_write_to_a_place() -> None:
+    """The first and third of three taps write to every other place. Kills a span over stride rounded down."""
+    assert both(nn.Sequential(nn.ConvTranspose2d(2, 1, 3, stride=2)))["0"] == (2, Fraction(1, 2), 2)
+
+
+@pytest.mark.parametrize("pooling", [nn.MaxPool2d, nn.AvgPool2d])
+def test_a_pooling_steps_by_its_stride(pooling: type[nn.Module]) -> None:
+    """Kernel 3, stride 2, padding 1. Kills a stride that is the kernel, or the padding."""
+    found = both(nn.Sequential(pooling(3, stride=2, padding=1), nn.Conv2d(2, 1, 2)))
+    assert [row[:2] for row in found.values()] == [(3, 2), (5, 2)]
+
+
+def test_the_middle_of_an_oblong_map_is_asked() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 1, 1)).double()
+    support = measured_support(model, X[:, :, :6, :10], generator=Generator().manual_seed(0))["0"]
+    assert support.nonzero().tolist() == [[3, 5]]
+
+
 @pytest.mark.parametrize("mixing", [nn.GroupNorm(1, 3), nn.Linear(22, 22)], ids=["norm", "linear"])
 def test_what_mixes_places_may_see_the_whole_image(mixing: nn.Module) -> None:
     x = X[:, :, :24, :24]

@@ -113,6 +113,13 @@ def test_a_stride_breaks_equivariance_between_its_steps() -> None:
     assert float(found[0].max()) < 1e-14 and float(found[1, 3]) < 1e-14 < 0.1 < float(found[1, :3].min())
 
 
+def test_each_axis_has_a_step_of_its_own() -> None:
+    """Moved by two pixels a map goes two places down and one to the right. Kills the other axis's step."""
+    around = {"padding": 1, "padding_mode": "circular"}
+    found = errors(nn.Conv2d(1, 2, 3, stride=(1, 2), **around)).mean(2)[0]
+    assert float(found[[1, 3]].max()) < 1e-14 and float(found[[0, 2]].min()) > 0.05
+
+
 def test_the_gap_of_two_maps_written_out() -> None:
     before, after = torch.randn(2, 2, 3, 5, 6, generator=Generator().manual_seed(0), dtype=torch.float64)
     expected = []
@@ -241,6 +248,16 @@ def test_saliency_is_the_derivative_of_the_predicted_class() -> None:
     assert float(found.stderr) == pytest.approx(float(expected.std()) / math.sqrt(12))
     assert torch.allclose(found.curves["saliency 2"], weights[1].abs().view(1, 12, 12).double())
     assert torch.equal(found.curves["image 2"], x[1].double())
+
+
+def test_the_saliency_of_a_pixel_is_its_largest_over_channels() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 144, 2))
+    x = torch.rand(12, 3, 12, 12, generator=Generator().manual_seed(0))
+    found = asked("saliency.pixels", replace(demo(), model=model, test=[Batch((x,), torch.arange(12) % 2)]))
+    weights = model[1].weight.detach()[model(x).argmax(1)].view(12, 3, 144)
+    expected = concentration(weights.abs().amax(1).square())
+    assert float(found.value) == pytest.approx(float(expected.mean()))
 
 
 def test_a_constant_model_has_no_saliency() -> None:

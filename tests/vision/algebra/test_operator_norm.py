@@ -121,3 +121,9 @@ def test_a_layer_of_zeros_stretches_nothing() -> None:
     nn.init.zeros_(layer.weight)
     found = norm_bounds(layer, (1, 5, 5), generator=Generator().manual_seed(0))
     assert found.low == found.high == 0.0
+
+
+def test_the_least_of_the_four_forms_bounds() -> None:
+    """Two taps on a diagonal: rows by columns their norm is 1, in one row sqrt(2). Kills the largest form."""
+    diagonal = torch.eye(2, dtype=torch.float64)[None, None]
+    assert kernel_norm_bound(diagonal) == pytest.approx(2.0) == circular_norm(diagonal, (6, 6))

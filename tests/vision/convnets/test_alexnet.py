@@ -80,3 +80,8 @@ def test_the_form_follows_the_size_of_the_images() -> None:
 def test_the_least_size_is_enough(stem: Any, side: int) -> None:
     model = AlexNet(1, (side, side), 2, stem=stem, hidden=3).eval()
     assert model(torch.rand(1, 1, side, side)).shape == (1, 2)
+
+
+def test_no_dense_units_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"hidden must be at least 1: got 0"):
+        AlexNet(1, (28, 28), 2, hidden=0)

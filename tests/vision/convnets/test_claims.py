@@ -44,6 +44,12 @@ def test_what_breaks_the_pyramid_is_named() -> None:
     assert found.curves["maps"].tolist() == [1, 4, 4, 3]
 
 
+@pytest.mark.parametrize("factor", [(1, 2), (2, 1)])
+def test_maps_that_grow_along_one_axis_are_larger(factor: tuple[int, int]) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Upsample(scale_factor=factor), nn.Conv2d(2, 2, 1))
+    assert pyramid(subject_of(model, 1, 7, 7)).value.tolist() == [1, 0]
+
+
 @pytest.mark.parametrize("kind", ["basic", "bottleneck", "bottleneck_preactivation"])
 def test_a_resnet_is_a_pyramid_of_whole_blocks(kind) -> None:
     subject = subject_of(ResNet(1, (16, 16), 2, block=kind), 1, 16, 16)

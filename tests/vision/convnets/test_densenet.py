@@ -105,3 +105,20 @@ def test_what_does_not_fit_is_refused() -> None:
         DenseNet(1, (8, 8), 2, depth=41)
     with pytest.raises(ValueError, match=r"compression must be in \(0, 1\]: got 0"):
         DenseNet(1, (8, 8), 2, compression=0)
+    with pytest.raises(ValueError, match=r"growth must be at least 1: got 0"):
+        DenseNet(1, (8, 8), 2, growth=0)
+
+
+def test_a_transition_is_the_mean_of_two_by_two_of_fewer_maps() -> None:
+    """Section 3, Pooling layers: normalization, ReLU, 1x1, average pooling. Kills the maximum."""
+    torch.manual_seed(0)
+    model = DenseNet(1, (6, 4), 2, depth=40).double().eval()
+    nn.init.normal_(model.features[2].bias)
+    x = torch.randn(2, 1, 6, 4, dtype=torch.float64)
+    z = model.features[1](model.features[0](x))
+    z = (z / (1 + 1e-5) ** 0.5 + model.features[2].bias.view(1, -1, 1, 1)).relu()
+    z = torch.einsum("nchw,oc->nohw", z, model.features[4].weight[:, :, 0, 0])
+    expected = z.unflatten(3, (2, 2)).unflatten(2, (3, 2)).mean((3, 5))
+    assert torch.allclose(model.features[:6](x), expected, rtol=0, atol=1e-10)
+    maps = model.features(x)
+    assert torch.allclose(model(x), maps.flatten(2).mean(2) @ model.head.weight.T + model.head.bias)

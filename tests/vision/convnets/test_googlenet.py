@@ -84,3 +84,13 @@ def test_the_least_size_is_enough(side: int, stem: Any) -> None:
 def test_the_width_is_a_multiple_of_4() -> None:
     with pytest.raises(ValueError, match=r"width must be a multiple of 4: got 6"):
         GoogLeNet(1, (8, 8), 2, width=6)
+    with pytest.raises(ValueError, match=r"width must be a multiple of 4: got 0"):
+        GoogLeNet(1, (8, 8), 2, width=0)
+
+
+def test_the_logits_read_the_mean_of_each_map() -> None:
+    model = GoogLeNet(1, (8, 8), 3, width=4).eval()
+    model.features = nn.Identity()
+    maps = torch.randn(2, 64, 3, 5)
+    expected = maps.flatten(2).sum(2) / 15 @ model.head.weight.T + model.head.bias
+    assert torch.allclose(model(maps), expected, atol=1e-6)

@@ -153,6 +153,15 @@ def test_what_is_drawn_are_the_worst_images_thinned_out() -> None:
         assert bool((curves[f"mask {k + 1}"][0] == -1).all())
 
 
+def test_pixels_without_a_class_make_no_image_one_of_the_worst() -> None:
+    labels, weight = torch.zeros(4, 4, 4).long(), torch.ones(4, 4, 4)
+    found = labels.clone()
+    found[0, 0], weight[0, 0] = 1, 0  # four wrong pixels, none of which counts
+    found[1:, 2, 2] = 2
+    curves = worst_masks(subject(found, labels, weight))
+    assert all(bool((curves[f"predicted {k}"] == 2).any()) for k in (1, 2, 3))
+
+
 def test_it_is_asked_of_images_with_masks_alone() -> None:
     assert has_masks(demo())
     assert not has_masks(stated(torch.zeros(4, 2), torch.zeros(4).long()))

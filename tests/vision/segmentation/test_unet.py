@@ -102,6 +102,23 @@ def test_the_mirrored_border_shows_each_pixel_where_it_is() -> None:
     torch.testing.assert_close(net(x)[..., 0], x[:, 0])
 
 
+def test_what_is_passed_across_lies_where_the_image_lies() -> None:
+    """A network that copies the first level across: the answer, larger than the image, is cut in its middle.
+
+    Of 2 x 5 pixels 4 x 8 are answered. Kills a border of the wrong width, and what is joined the other way
+    round.
+    """
+    net = UNet(1, 1, width=1, levels=3, border="mirror", norm="none")
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.zero_()
+        for layer in (net.down[0][0], net.down[0][2], net.join[-1][0], net.join[-1][2]):
+            layer.weight[0, 0, 1, 1] = 1
+        net.head.weight.fill_(1)
+    x = torch.rand(1, 1, 2, 5)
+    torch.testing.assert_close(net(x)[..., 0], x[:, 0])
+
+
 def test_mirroring_is_that_of_torch_and_goes_on_beyond_it() -> None:
     x = torch.arange(12.0).reshape(1, 1, 3, 4)
     torch.testing.assert_close(mirrored(x, 2, 1, 3, 0), F.pad(x, (3, 0, 2, 1), mode="reflect"))

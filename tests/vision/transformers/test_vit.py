@@ -205,6 +205,7 @@ def test_weights_that_are_no_vits_are_named() -> None:
     assert (
         vit_weights({**tensors, **more}, config).tensors.keys() == vit_weights(tensors, config).tensors.keys()
     )
+    assert vit_weights(tensors, {}).options["eps"] == 1e-12  # that library's default
     assert vit_weights(tensors, {}).options["heads"] == 1  # of 64 numbers each, where nothing says otherwise
 
 
@@ -219,3 +220,21 @@ def test_a_training_begins_with_weights_of_transformers(tmp_path: Path) -> None:
     expected = interpolated(given()[0]["vit.embeddings.position_embeddings"], (2, 2), (3, 4))
     torch.testing.assert_close(core.positions, expected)
     assert core.head.weight.shape == (3, 12)
+
+
+@pytest.mark.parametrize(("size", "pads"), [((1, 1), False), ((1, 3), False), ((67, 71), True)])
+def test_padding_is_a_remedy_only_where_it_leaves_four_patches(size: tuple[int, int], pads: bool) -> None:
+    with pytest.raises(ValueError, match=r"set --model.patch HEIGHT,WIDTH") as refused:
+        patch_of(size, None, pad=False)
+    assert str(refused.value).endswith("border pad") == pads
+    if pads:
+        assert patch_of(size, None, pad=True) == (9, 9)
+    else:
+        with pytest.raises(ValueError, match=r"set --model.patch HEIGHT,WIDTH$"):
+            patch_of(size, None, pad=True)
+
+
+@pytest.mark.parametrize("option", [{"width": 0}, {"depth": 0}, {"hidden": -1}])
+def test_numbers_of_which_there_is_no_network_are_refused(option: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="width and depth must be at least 1, hidden at least 0: got width="):
+        small(**option)

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import nn
 
 from margin.core.types import ClassScores
-from margin.vision.convnets.layers import Images, Stem, check_size, is_small
+from margin.vision.convnets.layers import Images, Stem, check_least, check_size, is_small
 
 WIDTHS = {1: (64, 192, 384, 256, 256), 2: (96, 256, 384, 384, 256)}
 """Maps of each convolution, by the number of groups."""
@@ -57,6 +57,7 @@ class AlexNet(nn.Module):
     ) -> None:
         super().__init__()
         small = is_small(stem, image_size)
+        check_least(("hidden", hidden))
         check_size(image_size, LEAST[small], "" if small else "--model.stem small takes 8 x 8")
         maps = tuple(width // 4 if small else width for width in WIDTHS[groups])
         units = hidden or (256 if small else 4096)

@@ -7,7 +7,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.core.types import ClassScores
-from margin.vision.convnets.layers import Images, Maps, Stem, check_size, conv, he_initialize, is_small
+from margin.vision.convnets.layers import (
+    Images,
+    Maps,
+    Stem,
+    check_least,
+    check_size,
+    conv,
+    he_initialize,
+    is_small,
+)
 
 IMAGENET: dict[int, tuple[int, ...]] = {
     121: (6, 12, 24, 16),
@@ -97,6 +106,7 @@ class DenseNet(nn.Module):
         super().__init__()
         if not 0 < compression <= 1:
             raise ValueError(f"compression must be in (0, 1]: got {compression}")
+        check_least(("growth", growth))
         bottleneck = block == "bottleneck"
         blocks = layers_of(depth, bottleneck=bottleneck)
         growth = growth or (32 if depth in IMAGENET else 12)

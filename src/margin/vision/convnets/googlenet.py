@@ -111,7 +111,7 @@ class GoogLeNet(nn.Module):
         super().__init__()
         small = is_small(stem, image_size)
         check_size(image_size, 2 if small else 15, "" if small else "--model.stem small takes 2 x 2")
-        first = width or (WIDTH // 4 if small else WIDTH)
+        first = (WIDTH // 4 if small else WIDTH) if width is None else width
         if first < 4 or first % 4:
             raise ValueError(f"width must be a multiple of 4: got {first}")
         if small:

@@ -40,6 +40,17 @@ def check_size(image_size: tuple[int, int], least: int, remedy: str) -> None:
         raise ValueError(f"images must have {least} x {least} pixels or more: got {rows} x {columns}{more}")
 
 
+def check_least(*counts: tuple[str, int | None]) -> None:
+    """Refuse options that count maps or units where one is less than 1; None is the form's own.
+
+    Raises:
+        ValueError: One is; the message names it.
+    """
+    for name, count in counts:
+        if count is not None and count < 1:
+            raise ValueError(f"{name} must be at least 1: got {count}")
+
+
 def conv(fan_in: int, fan_out: int, size: int, stride: int = 1) -> nn.Conv2d:
     """A convolution without bias, which a normalization follows; padded so that stride 1 keeps the size."""
     return nn.Conv2d(fan_in, fan_out, size, stride, size // 2, bias=False)

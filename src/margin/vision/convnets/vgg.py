@@ -5,7 +5,7 @@ from typing import Literal
 from torch import nn
 
 from margin.core.types import ClassScores
-from margin.vision.convnets.layers import Images, Stem, check_size, he_initialize, is_small
+from margin.vision.convnets.layers import Images, Stem, check_least, check_size, he_initialize, is_small
 
 DEPTHS: dict[int, tuple[int, ...]] = {
     11: (1, 1, 2, 2, 2),
@@ -68,12 +68,14 @@ class VGG(nn.Module):
         super().__init__()
         small = depth is None and is_small(stem, image_size)
         counts = stages or ((2, 2, 2) if small else DEPTHS[depth or 11])
-        maps = widths or ((32, 64, 128) if small else WIDTHS[: len(counts)])
+        maps = widths or ((32, 64, 128) if small else WIDTHS)[: len(counts)]
         if len(counts) != len(maps) or min(*counts, *maps) < 1:
             raise ValueError(f"stages and widths must be as many numbers from 1 on: got {counts} and {maps}")
-        remedy = f"fewer stages take less: --model.stages {','.join(map(str, counts[:1]))}"
+        fitting = counts[: min(image_size).bit_length() - 1]  # each stage halves rows and columns
+        remedy = f"fewer stages take them: --model.stages {','.join(map(str, fitting))}" if fitting else ""
         check_size(image_size, 2 ** len(counts), remedy)
         units = hidden if hidden is not None else ((128,) if small else (4096, 4096))
+        check_least(*[("hidden", width) for width in units])
         layers: list[nn.Module] = []
         fan_in = channels
         for count, width in zip(counts, maps, strict=True):

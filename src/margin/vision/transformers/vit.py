@@ -45,13 +45,14 @@ def patch_of(image_size: Pair, patch: int | Pair | None, *, pad: bool) -> Pair:
         if min(chosen) < 1 or chosen[0] > height or chosen[1] > width:
             raise ValueError(f"patch must fit the image: got {by(chosen)}, the image is {by(image_size)}")
         return chosen if pad else check_patch(image_size, chosen)
-    candidates = range(1, max(image_size) + 1) if pad else sides(image_size)
-    counts = {side: -(-height // side) * -(-width // side) for side in candidates}
-    side = next((side for side, count in counts.items() if 4 <= count <= MOST_PATCHES), 0)
+    counts = {side: -(-height // side) * -(-width // side) for side in range(1, max(image_size) + 1)}
+    fitting = [side for side, count in counts.items() if 4 <= count <= MOST_PATCHES]
+    side = next((side for side in fitting if pad or side in sides(image_size)), 0)
     if not side:
+        padded = ", or --model.border pad" if fitting else ""
         raise ValueError(
             f"patch must be chosen: no square divides {by(image_size)} into 4 to {MOST_PATCHES} patches; "
-            "set --model.patch HEIGHT,WIDTH, or --model.border pad"
+            f"set --model.patch HEIGHT,WIDTH{padded}"
         )
     return side, side
 
@@ -152,6 +153,11 @@ class ViT(nn.Module):
         eps: float = 1e-6,
     ) -> None:
         super().__init__()
+        if min(width, depth) < 1 or hidden < 0:
+            raise ValueError(
+                "width and depth must be at least 1, hidden at least 0: "
+                f"got width={width}, depth={depth}, hidden={hidden}"
+            )
         self.border, self.pool = border, pool
         self.patch = patch_of(image_size, patch, pad=border == "pad")
         self.grid = self.grid_of(image_size)

@@ -307,6 +307,28 @@ def test_tiles_put_together_are_the_image() -> None:
         assert torch.equal(joined(tiles, answers, size), whole)
 
 
+def test_tiles_lie_inside_of_an_image_that_is_larger() -> None:
+    """Kills a last tile that is filled up in place of being moved inside, where a network sees a border."""
+    tiles = tiles_of([(5, 9), (4, 11)], (4, 4))
+    for (image, top, left, _, _), (height, width) in zip(
+        tiles.tolist(), [[(5, 9), (4, 11)][i] for i in tiles[:, 0].tolist()], strict=True
+    ):
+        assert top + 4 <= height and left + 4 <= width, image
+
+
+def test_a_mask_is_turned_as_its_exif_orientation_says(tmp_path: Path) -> None:
+    """As an editor saves both. Kills a mask that is read as it is stored, beside an image that is turned."""
+    images, masks = folder(tmp_path, size=(6, 6))
+    turned = Image.Exif()
+    turned[0x0112] = 6  # shown turned by a quarter to the right
+    for kind, shown in (("images", images[3]), ("masks", masks[3])):
+        stored = Image.fromarray(np.rot90(shown).astype(np.uint8).copy())
+        stored.save(tmp_path / kind / "3.png", exif=turned)
+    batch = everything(open_data(tmp_path, {"val": 0.0, "test": 0.0}))
+    assert torch.equal(batch.inputs[0][:, 0], torch.tensor(images).float())
+    assert torch.equal(batch.targets, torch.tensor(masks == 255).long())
+
+
 def test_labels_are_resized_to_the_nearest_pixel() -> None:
     """Against Pillow's own. Kills a mean of two classes, and a corner in place of a center."""
     labels = torch.randint(5, (7, 9), generator=Generator().manual_seed(0)).to(torch.uint8)

@@ -289,7 +289,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "one class": (
         lambda f: (f / "b").rename(f.with_name("elsewhere")),
-        "{}: there must be at least two class folders: got 'a' alone",
+        "{}: there must be at least two class folders: got 'a' alone; images "
+        "without labels lie in the folder itself",
     ),
     "nothing": (
         lambda f: emptied(f) or [(f / name).rmdir() for name in "ab"],

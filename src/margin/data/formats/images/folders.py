@@ -231,7 +231,8 @@ def _check_classes(folder: Path, found: Listing) -> None:
     train = found.labels["train" if "train" in found.labels else ""]
     if len(found.classes) < 2:
         raise ValueError(
-            f"{folder}: there must be at least two class folders: got {found.classes[0]!r} alone"
+            f"{folder}: there must be at least two class folders: got {found.classes[0]!r} alone; images "
+            "without labels lie in the folder itself"
         )
     absent = [name for k, name in enumerate(found.classes) if k not in set(train)]
     if absent:
