@@ -107,7 +107,7 @@ def main() -> None:
         row = {"what": "decoding in the training's thread / read ahead", "value": middle, "unit": "x"}
         figures.append({**row, "interval": [low, high]})
     record(
-        "data/photographs",
+        "vision/photographs",
         title="Training on a folder of JPEGs that is not held in memory, one thread of torch",
         figures=figures,
         packages=("pillow",),

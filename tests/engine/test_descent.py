@@ -44,6 +44,20 @@ def test_it_is_the_hand_written_loop() -> None:
         assert torch.allclose(a, b, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_no_gradient_of_the_last_step_is_held_while_activations_are(pieces: int) -> None:
+    model, held = network(), []
+
+    def objective(model: nn.Module, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        held.append([p.grad is not None for p in model.parameters()])
+        return risk(CLASSES)(model, batch, generator)
+
+    step = descent(objective, GradientUpdate(pieces=pieces))
+    fit(State({"model": model}, {"": adamw(model)}), Shuffled(examples(), 16, seed=3), step, max_steps=3)
+    assert not any(map(any, held[::pieces]))
+    assert all(p.grad is not None for p in model.parameters())
+
+
 @pytest.mark.parametrize("pieces", [2, 3, 7, 100])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_batch_in_pieces_moves_the_same(pieces: int, weighted: bool) -> None:

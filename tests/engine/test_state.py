@@ -1,9 +1,14 @@
 """The loop: it ends for the reason it gives, reseeds every step, and puts the generator back."""
 
+import os
+import sys
+
+import pytest
 import torch
 from torch import nn
 
 from margin.engine.loop import State, fit
+from margin.engine.parallel.processes import ENVIRONMENT, kept_memory
 from margin.nn.preprocessed import Preprocessed
 
 
@@ -88,3 +93,55 @@ def test_what_layers_draw_is_not_what_the_step_draws() -> None:
         return {}
 
     fit(state_of(), lambda step: step, step, max_steps=5)
+
+
+BYTES = 48 * 2**20  # more than the 32 MiB from which glibc's own rule always maps a tensor apart
+PAGES = BYTES // 4096
+
+
+def faults_of_a_large_tensor() -> int:
+    """How many pages the system has cleared for a tensor that is filled and freed again."""
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.empty(BYTES, dtype=torch.uint8).fill_(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+glibc = pytest.mark.skipif(
+    sys.platform != "linux" or any(name in os.environ for name in ENVIRONMENT),
+    reason="memory is kept with glibc, where the environment says nothing of it",
+)
+
+
+def faults_a_page(times: int = 20) -> float:
+    return sum(faults_of_a_large_tensor() for _ in range(times)) / (times * PAGES)
+
+
+@glibc
+def test_the_memory_of_a_step_serves_the_next() -> None:
+    seen: list[int] = []
+
+    def step(state: State, batch: int) -> dict[str, float]:
+        seen.append(faults_of_a_large_tensor())
+        return {}
+
+    assert faults_a_page() >= 0.9  # outside each is cleared anew
+    fit(state_of(), lambda step: step, step, max_steps=20)
+    assert sum(seen) <= 0.5 * PAGES * len(seen)  # a first few where small things lie between
+    assert faults_a_page() >= 0.9
+
+
+@glibc
+def test_memory_is_kept_to_the_end_of_the_outermost_training() -> None:
+    with kept_memory():
+        with kept_memory():
+            pass
+        assert faults_a_page() <= 0.5
+
+
+@glibc
+def test_what_the_environment_says_of_memory_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    with kept_memory():
+        assert faults_a_page() >= 0.9

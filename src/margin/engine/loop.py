@@ -23,6 +23,7 @@ from margin.engine.parallel.processes import (
     Spread,
     averaged_gradients,
     averaged_number,
+    kept_memory,
     norms,
     summed,
     summed_later,
@@ -152,8 +153,9 @@ def examples_in(batch: Any) -> dict[str, float | Tensor]:
     """How many examples a batch holds that count, in all processes; {} where its rows are no examples."""
     if not (isinstance(batch, Batch) and batch.divisible):
         return {}
-    rows = _rows(batch) if batch.weight is None else _kept(batch.weight)
-    return {"examples": summed(rows)}
+    if batch.weight is None and world().size == 1:
+        return {"examples": len(batch.inputs[0])}
+    return {"examples": summed(_rows(batch) if batch.weight is None else _kept(batch.weight))}
 
 
 def _kept(weight: Tensor) -> Tensor:
@@ -182,7 +184,7 @@ def fit(state: State, batches: Batches, step: Step, *, max_steps: int, hooks: Se
         ValueError: A batch normalization gets one value of each map.
     """
     device = device_of(state.model)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), kept_memory():
         state.model.train()
         while state.step < max_steps:
             state.reseed(device)
@@ -322,13 +324,18 @@ class GradientUpdate:
 
     def gradients(self, state: State, loss: Tensor, name: str = "") -> list[Tensor | None]:
         """The gradient of a scalar loss with respect to each parameter of that optimizer."""
-        parameters = self.parameters(state, name)
         if not self.synchronized:
-            return list(torch.autograd.grad(loss, parameters, allow_unused=True))
-        for parameter in parameters:
-            parameter.grad = None
+            return list(torch.autograd.grad(loss, self.parameters(state, name), allow_unused=True))
+        parameters = self.forget(state, name)
         loss.backward()  # what averages hooks into the accumulation, which autograd.grad leaves out
         return [parameter.grad for parameter in parameters]
+
+    def forget(self, state: State, name: str = "") -> list[Tensor]:
+        """Drop the gradients of that optimizer's parameters, which are returned."""
+        parameters = self.parameters(state, name)
+        for parameter in parameters:
+            parameter.grad = None
+        return parameters
 
     @staticmethod
     def parameters(state: State, name: str = "") -> list[Tensor]:
@@ -355,9 +362,10 @@ class GradientUpdate:
         if not self.synchronized and world().size > 1:
             loss = averaged_number(loss, parameters[0].device)
             grads = averaged_gradients(grads)
-        for parameter, grad in zip(parameters, grads, strict=True):
-            parameter.grad = None if grad is None else laid_out(grad, parameter)
-        present = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        laid = [None if g is None else laid_out(g, p) for p, g in zip(parameters, grads, strict=True)]
+        for parameter, grad in zip(parameters, laid, strict=True):
+            parameter.grad = grad
+        present = [grad for grad in laid if grad is not None]
         norm = total_norm(present)
         if not (math.isfinite(norm) and math.isfinite(loss)):
             self._refuse(state, loss, name)
@@ -420,6 +428,7 @@ def descent(objective: Objective, descend: GradientUpdate) -> Step:
 
     def step(state: State, batch: Batch) -> Metrics:
         if descend.pieces == 1 and world().size == 1:
+            descend.forget(state)  # before the activations are there, so that memory holds one or the other
             losses = objective(state.model, batch, state.generator)
             terms = losses.numel() if batch.weight is None else weighted_sum(losses, batch.weight)[1]
             return descend(state, weighted_mean(losses, batch.weight)) | {TERMS: terms}
@@ -430,9 +439,7 @@ def descent(objective: Objective, descend: GradientUpdate) -> Step:
 
 def _summed_descent(objective: Objective, descend: GradientUpdate, state: State, batch: Batch) -> Metrics:
     """Gradients of sums of losses, gathered piece by piece, divided at the end by the sum of weights."""
-    parameters = descend.parameters(state)
-    for parameter in parameters:
-        parameter.grad = None
+    parameters = descend.forget(state)
     sums: list[Tensor] = []
     pieces = list(cut(batch, descend.pieces)) if descend.pieces > 1 else [batch]
     for i, piece in enumerate(pieces):

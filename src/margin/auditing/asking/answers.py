@@ -21,13 +21,14 @@ from margin.auditing.asking.budget import Budget, count
 from margin.auditing.asking.identity import OUTPUTS, Part, fingerprint, identity_of, outputs_digest
 from margin.auditing.asking.outcomes import FILE, outcomes, write_outcomes
 from margin.auditing.asking.requirements import Judgment, Requirement, Status, check_requirement
-from margin.auditing.asking.side_effects import Snapshot, give_back_memory
+from margin.auditing.asking.side_effects import Snapshot
 from margin.auditing.asking.worst_examples import WorstExamples, worst_examples
 from margin.auditing.subject.user_modules import lacking
 from margin.core.catalog import Claim, nearest, resolve
 from margin.core.findings import Finding, NotAsked, Subject, Verdict, finding_of
 from margin.data.files.writing import write_whole
 from margin.engine.evaluation import counts
+from margin.engine.parallel.processes import give_back_memory
 from margin.engine.schema import sealed
 from margin.theory.prediction.held_out import Terms
 

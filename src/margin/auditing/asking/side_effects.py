@@ -1,6 +1,5 @@
 """Side effects that no claim may have: on weights, buffers, gradients, flags, hooks, generators, data."""
 
-import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -92,16 +91,6 @@ class Snapshot:
             if _hooks(module) != hooks:
                 return f"it changed the hooks {where}"
         return ""
-
-
-def give_back_memory() -> None:
-    """Return what was freed to the system, where the C library can be told to (glibc).
-
-    Graphs of many tensors leave holes that it keeps: after a question of curvature half a gibibyte, which the
-    next one would add to.
-    """
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
