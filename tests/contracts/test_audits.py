@@ -4,6 +4,8 @@ Of the entries of an area that take the same data and predict the same, the firs
 others what their own area asks: what theory asks of any model sees a model's task and inputs, not its name.
 """
 
+import inspect
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +29,27 @@ def asked_everything() -> set[str]:
 
 
 EVERYTHING = asked_everything()
+
+FEWER = {
+    "margin.theory.curvature.loss_slices:random_directions": {"directions": 2},
+    "margin.theory.curvature.trained_weights:trace": {"rank": 4, "probes": 12},
+    "margin.theory.dynamics.lr_range:range_test": {"steps": 25},
+}
+"""Draws and steps of the claims that take the longest; the defaults keep their contracts in test_tables."""
+
+
+@pytest.fixture(autouse=True)
+def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That a claim breaks on no entry and leaves no trace holds of an estimate by any number of draws."""
+    for path, options in FEWER.items():
+        defaults = inspect.unwrap(resolve(path)).__kwdefaults__
+        for name, number in options.items():
+            assert defaults[name] > number
+            monkeypatch.setitem(defaults, name, number)
+    # beyond 4 standard errors of 200 draws lie 9e-5 of them
+    monkeypatch.setattr("margin.theory.signal.dropout.MOST_SAMPLES", 200)
+    # what is asked within the minutes of an audit does not depend on how busy the machine is
+    monkeypatch.setattr(time, "perf_counter", time.process_time)
 
 
 @pytest.mark.parametrize("entry", models().values(), ids=lambda entry: entry.name)
