@@ -598,3 +598,24 @@ def test_few_examples_are_for_what_does_not_fit_not_for_what_is_named(many, clai
     claim = replace(claim_of(lambda s: finding()), cost=drawn(10))
     assert Budget(many, 3 / 60, named=1).drawn(claim) == 256
     assert Budget(many, 3 / 60).drawn(claim) == 32
+
+
+def test_after_the_time_is_over_no_pass_tells_whether_a_claim_applies(subject, monkeypatch):
+    passed = []
+
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            passed.append(len(x))
+            return self.linear(x)
+
+    passes_cost(monkeypatch, 1.0)
+    asked = claims_named(["signal", "regions", "shrinkage", "hopfield"])
+    audit = ask(replace(subject, model=Counting()), asked, minutes=0.1, began=time.perf_counter() - 100)
+    assert passed == [] and not any(answer.broken for answer in audit.answers)
+    late = [answer for answer in audit.answers if answer.skipped]
+    assert late and all(answer.skipped.endswith("of the 0 s that remain") for answer in late)
+    assert any(answer.refusal for answer in audit.answers)  # what asks no model is told all the same

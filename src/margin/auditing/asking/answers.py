@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from margin.auditing.asking.budget import Budget, count
+from margin.auditing.asking.budget import Budget, OutOfTime, count
 from margin.auditing.asking.identity import OUTPUTS, Part, fingerprint, identity_of, outputs_digest
 from margin.auditing.asking.outcomes import FILE, outcomes, write_outcomes
 from margin.auditing.asking.requirements import Judgment, Requirement, Status, check_requirement
@@ -430,7 +430,10 @@ def _fewer(subject: Subject, claim: Claim, plan: Budget, most: int | None) -> tu
 
 def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwanted: str) -> Answer:
     try:
-        refusal = claim.refusal(subject, plan.needs)
+        with plan.until_its_end():
+            refusal = claim.refusal(subject, plan.needs)
+    except OutOfTime:
+        return Answer(claim, None, "", 0.0, unwanted or plan.lacking(claim))
     except Exception as error:  # whether it applies is found out by asking the model, which may be odd
         lacks = lacking(error)
         return Answer(claim, None, "", 0.0, lacks, "" if lacks else traceback.format_exc())

@@ -61,6 +61,13 @@ TELLING = ("right", "probabilities", "fails", "memorized", "moves", "rests")
 """The questions of a user that are answered first, in this order."""
 
 
+class OutOfTime(BaseException):
+    """The time of an audit is over, while it is found out by the model whether a question applies.
+
+    No Exception: one that the model raises may be the answer.
+    """
+
+
 def _kind(claim: Claim) -> str:
     """The package of what a claim runs."""
     return claim.ask.partition(":")[0].rpartition(".")[0]
@@ -240,6 +247,25 @@ class Budget:
                 yield
         finally:
             handle.remove()
+
+    @contextmanager
+    def until_its_end(self) -> Iterator[None]:
+        """Within the block no pass of the model begins when the audit's time is over.
+
+        Raises:
+            OutOfTime: One would.
+        """
+
+        def refuse_late(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if time.perf_counter() > self._end:
+                raise OutOfTime
+
+        handle = self._subject.model.register_forward_pre_hook(refuse_late) if self._limited else None
+        try:
+            yield
+        finally:
+            if handle is not None:
+                handle.remove()
 
     @property
     def can_name_the_worst(self) -> bool:

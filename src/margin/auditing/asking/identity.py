@@ -82,7 +82,8 @@ def _seen_of(subject: Subject) -> "_Digests":
     seen.add(subject.objective)
     task, domain = subject.task, subject.domain
     seen.add((task.name, task.loss, dict(task.scores), task.predict, task.classes, task.probabilities))
-    seen.add(None if domain is None else (domain.low, domain.high))
+    ends = () if domain is None else (domain.low, domain.high)
+    seen.add([hashlib.sha256(_head(end) + bytes(_bytes(end))).hexdigest() for end in ends])
     parts = (subject.test, subject.train)
     seen.add(subject.independent or [[len(batch.inputs[0]) for batch in part] for part in parts])
     seen.add((subject.groups, subject.lacks, subject.remark, subject.assumed))
@@ -307,7 +308,9 @@ def versions() -> str:
     source = hashlib.sha256()
     for path in sorted(HOUSE.rglob("*.py")):
         source.update(f"{path.relative_to(HOUSE)}".encode() + path.read_bytes())
-    named = ", ".join(f"{name} {version(name)}" for name in ("margin", "torch", "numpy", "scipy"))
+    named = ", ".join(
+        f"{name} {version(name)}" for name in ("margin", "torch", "numpy", "scipy", "scikit-learn")
+    )
     return f"{named}, Python {platform.python_version()}, source {source.hexdigest()[:16]}"
 
 
