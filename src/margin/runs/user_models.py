@@ -177,7 +177,7 @@ def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> N
 def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch: Batch) -> None:
     path, task, own = chosen.entry.name, plan.task, chosen.own or {}
     with torch.no_grad(), eval_mode(model) as generator:
-        with reported(path):
+        with reported(path), torch.enable_grad():
             outputs = model(*batch.inputs)
         if not isinstance(outputs, Tensor):
             raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
@@ -189,6 +189,8 @@ def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch
                 f"the task {task.name} needs targets: {data.name} has none; set task reconstruction"
             )
         check_shape(outputs, batch.inputs[0], batch.targets, task, path, data.spec)
+        check_logits(outputs, task, path)
+        outputs = outputs.detach()
         if own["loss"] and task.loss is not None:
             check_mean(task.loss, own["loss"], outputs, batch.targets)
         elif task.loss is not None:
@@ -226,6 +228,38 @@ def check_shape(
     elif outputs.shape == inputs.shape:
         remedy = "; outputs like the inputs are the task reconstruction"
     raise ValueError(f"{path} must return {what}, {_shape(wanted)}: got {_shape(outputs.shape)}{remedy}")
+
+
+VIEWS = ("Squeeze", "Unsqueeze", "View", "UnsafeView", "Select", "Alias", "Permute", "Transpose", "Clone")
+"""What autograd calls operations that only rearrange, of which the name goes on with Backward0."""
+
+
+def check_logits(outputs: Tensor, task: Task, path: str) -> None:
+    """Refuse outputs that end in a softmax or a sigmoid where a task takes that itself.
+
+    Trained so it learns worse, and its probabilities would be softmaxes of probabilities, all near alike.
+
+    Args:
+        outputs: As the module gave them, with their graph; without one nothing is known.
+        task: How they are read.
+        path: How the message calls the module.
+
+    Raises:
+        ValueError: They do; the message names the remedy.
+    """
+    node = outputs.grad_fn
+    while node is not None and node.name().partition("Backward")[0] in VIEWS:
+        node = node.next_functions[0][0]
+    last = "" if node is None else node.name().partition("Backward")[0]
+    if task.probabilities is None and task.name not in (TOKENS.name, POINT_CLASSES.name):
+        return
+    one = task.name in ("binary", "multilabel")
+    if last == ("Sigmoid" if one else "Softmax"):
+        other = "" if one else ", or set task scores, which states no probabilities"
+        raise ValueError(
+            f"{path} must return logits, of which the task {task.name} takes the {last.lower()} itself: its "
+            f"outputs are of one already; leave it out of its forward{other * (task.name == CLASSES.name)}"
+        )
 
 
 def _shape(shape: Any) -> str:

@@ -40,7 +40,8 @@ def with_spaces(number: int) -> str:
 def test_columns_that_may_be_names_are_said(csv, name: str, cells: list[str]) -> None:
     notes = [note for note in read_table(table(csv, name, cells)).notes if SAID in note]
     assert len(notes) == 1 and notes[0].startswith(f"column {name!r}: ")
-    assert notes[0].endswith(f"set --data.categories {name}, or --ignore {name}")
+    read = f"--data.categories {name}, or " * cells[0].replace(" ", "").isdigit()
+    assert notes[0].endswith(f"set {read}--ignore {name}")
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,42 @@ def test_words_for_yes_and_no_in_capitals_are_the_same(csv, pair: tuple[str, str
     written = [word for each in pair for word in (each.lower(), each.upper())]
     data = read_table(table(csv, "member", [written[k % 4] for k in range(COUNT)]))
     assert data.encoding["columns"][0]["categories"] == sorted({word.lower() for word in pair})
+
+
+@pytest.mark.parametrize(
+    ("cells", "mark"),
+    [
+        ([9999 if k % 10 == 0 else k % 13 for k in range(COUNT)], "9999"),
+        ([-999 if k == 7 else k * 0.37 for k in range(COUNT)], "-999"),
+        (["9999-12-31" if k % 5 == 0 else f"2023-{k % 12 + 1:02d}-11" for k in range(COUNT)], "9999-12-31"),
+        ([f"{99 - k} kg"[:-3] for k in range(COUNT)], ""),  # 99 among 60 .. 98
+        ([999 if k % 2 else 500 for k in range(COUNT)], "999"),
+        ([100 * (k % 10) + 99 for k in range(COUNT)], ""),
+        ([99] * COUNT, ""),
+    ],
+)
+def test_marks_of_a_missing_value_are_said_where_they_stand_apart(csv, cells, mark: str) -> None:
+    rows = "".join(f"{cell},{k % 7 + 0.5},{'pq'[k % 2]}\n" for k, cell in enumerate(cells))
+    path = csv("v,x,y\n" + rows)
+    notes = [note for note in read_table(path).notes if "lies far from all other" in note]
+    if not mark:
+        assert not notes
+        return
+    (note,) = notes
+    count = [str(cell) for cell in cells].count(mark)
+    assert note.startswith(f"column 'v': {mark} ({count} cells)")
+    assert note.endswith(f"set --data.missing-values {mark}")
+    again = read_table(path, missing_values=mark, missing="indicate")
+    assert again.encoding["columns"][0]["missing"] == count
+    assert not [each for each in again.notes if "lies far" in each]
+
+
+@pytest.mark.parametrize(
+    "word", ["Summe", "Gesamtsumme:", "Gesamt", "Total g\u00e9n\u00e9ral", "Somme", "Moyenne :", "TOTALE"]
+)
+def test_a_total_in_another_language_is_refused(csv, refused, word: str) -> None:
+    of = (lambda cells: sum(cells) / len(cells)) if word.startswith("Moy") else sum
+    cells = [k % 7 + 0.5 for k in range(COUNT)]
+    rows = "".join(f"p{k % 3},{cell},{'ab'[k % 2]}\n" for k, cell in enumerate(cells))
+    with refused(f"row {COUNT + 2}", f"the row {word!r} sums those above it", "remove it"):
+        read_table(csv(f"name,x,y\n{rows}{word},{of(cells)},a\n"))

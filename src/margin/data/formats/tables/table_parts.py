@@ -40,7 +40,15 @@ NAMING = re.compile(
 )
 """Names of columns whose numbers are names."""
 
-TOTAL = re.compile(r"(?:(?:grand|sub)[ -]?)?totals?:?|sum:?|average:?|mean:?", re.IGNORECASE)
+SENTINELS = np.array([s * (10.0**n - 1) for n in (2, 3, 4, 5, 6, 8) for s in (1, -1)] + [2932896.0])
+"""99, -999, 9999 and their like, and the days from 1970 to 9999-12-31: how programs write what is missing."""
+
+TOTAL = re.compile(
+    r"(?:(?:(?:grand|sub)[ -]?)?totals?|sum|average|mean"
+    r"|(?:gesamt|zwischen)?(?:summe|total)|gesamt|insgesamt|mittelwert|durchschnitt"
+    r"|(?:sous-)?total(?: g\u00e9n\u00e9ral)?|somme|ensemble|moyenne|totale|somma|media|suma)\s*:?",
+    re.IGNORECASE,
+)
 """What the last row of a table is called where it sums the others."""
 
 TARGETS = ("target", "label", "class", "y")
@@ -168,11 +176,13 @@ def identifier_notes(columns: Sequence[Column]) -> list[str]:
     for column in columns:
         if (how := _names_something(column)) and not any("date" in note for note in column.notes):
             found.setdefault(how, []).append(column.name)
-    return [
-        f"column {listed(names)}: {how}; if these are names, as of places, telephones or people, set "
-        f"--data.categories {','.join(names[:3])}, or --ignore {','.join(names[:3])}"
-        for how, names in found.items()
-    ]
+    said = []
+    for how, names in found.items():
+        first = ",".join(names[:3])
+        remedy = f"--ignore {first}" if "texts" in how else f"--data.categories {first}, or --ignore {first}"
+        what = "if these are names, as of places, telephones or people, set"
+        said.append(f"column {listed(names)}: {how}; {what} {remedy}")
+    return said
 
 
 def _names_something(column: Column) -> str:
@@ -233,6 +243,29 @@ def _group_names(table: Table, name: str) -> pl.Series:
         row = int(cells.is_null().arg_true()[0])
         raise ValueError(f"{table.at(row, name)}: every row needs its group: the cell is empty; fill it in")
     return cells
+
+
+def sentinel_notes(
+    columns: Sequence[Column], records: Sequence[Mapping[str, Any]], inputs: NDArray[Any]
+) -> list[str]:
+    """What is said of numbers such as 9999 and -999, and dates in 9999, that stand apart from all others."""
+    starts = np.cumsum([0, *map(width, records)])[:-1]
+    numbers = [k for k, column in enumerate(columns) if column.kind in ("number", "date")]
+    first = inputs[:, starts[numbers]]
+    low, high = first.min(0, initial=np.inf), first.max(0, initial=-np.inf)
+    found = []
+    for k in np.flatnonzero(np.isin(low, SENTINELS) | np.isin(high, SENTINELS)):
+        column, values = columns[numbers[k]], first[:, k]
+        for mark in {low[k], high[k]} & {*SENTINELS}:
+            rest = values[values != mark]
+            if not len(rest) or np.abs(rest - mark).min() <= 2 * (rest.max() - rest.min()):
+                continue
+            cell = shown(float(mark)) if column.kind == "date" else f"{mark:.0f}"
+            found.append(
+                f"column {column.name!r}: {cell} ({len(values) - len(rest)} cells) lies far from all other "
+                f"cells: if it means a missing value, set --data.missing-values {cell}"
+            )
+    return found
 
 
 def matrix_of(

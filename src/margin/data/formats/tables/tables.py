@@ -42,6 +42,7 @@ from margin.data.formats.tables.table_parts import (
     notes_of,
     record_of,
     refuse_total,
+    sentinel_notes,
     target_name,
     written_of,
 )
@@ -257,6 +258,7 @@ def _data(
     parts, _ = cut(table.name, targets, task, split, classes, own=own, groups=groups)
     records = [record_of(table, column, reading.missing, parts["train"].numpy()) for column in columns]
     inputs, wide = matrix_of(columns, records, parts["train"].numpy())
+    notes += tuple(sentinel_notes(columns, records, inputs))
     indicators = [mark for record in records for mark in zero_one(record)]
     encoding = _encoding(table, reading, writing, records, target)
     if groups is not None:
