@@ -2,15 +2,17 @@
 
 One thread, float32, AdamW; batches of 64 images of 1 x 28 x 28, and of 16 of 3 x 32 x 32. Our step is the
 package's own, which looks whether loss and gradients are finite before it moves a weight; both sides begin
-with the same weights and give the same outputs. Channels-last and torch.compile are measured for our ResNet
-beside.
+with the same weights and give the same outputs. Each runs in a process of its own, since how a training
+keeps memory is set for the whole process. Channels-last and torch.compile are measured for our ResNet beside.
 """
 
 import argparse
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from multiprocessing.connection import Connection
 
 import torch
 import torch.nn.functional as F
@@ -104,15 +106,51 @@ def our_steps(model: nn.Module, x: Tensor, y: Tensor, steps: int) -> Callable[[]
     return lambda: void(fit(state, lambda at: Batch((x,), y), step, max_steps=state.step + steps))
 
 
-def in_turn(rounds: int, sides: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
+CASES = {
+    "LeNet-5, 28 x 28": ((1, 28, 28), 64, 20, lambda: (LeNet5(1, 10), PlainLeNet())),
+    "ResNet-18, 32 x 32": ((3, 32, 32), 16, 3, lambda: (ResNet(3, (32, 32), 10, depth=18), PlainResNet())),
+}
+"""Shape of an image, images a step, steps a turn, and what makes the two networks."""
+
+
+def serve(pipe: Connection, case: str, side: str) -> None:
+    """Run a side's steps whenever a word comes, and answer with their CPU seconds."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    shape, count, steps, make = CASES[case]
+    x, y = torch.randn(count, *shape), torch.randint(10, (count,))
+    ours, plain = make()
+    alike(ours, plain, x)
+    if side == "plain":
+        run = plain_steps(plain, x, y, steps)
+    elif side == "channels last":
+        last, x = ours.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+        run = our_steps(last, x, y, steps)
+    else:
+        if side == "compiled":
+            ours.compile()
+        run = our_steps(ours, x, y, steps)
+    while pipe.recv():
+        start = time.process_time()
+        run()
+        pipe.send(time.process_time() - start)
+
+
+def in_turn(rounds: int, case: str, sides: list[str]) -> dict[str, list[float]]:
     """CPU seconds of each side, run in turn after one warm-up each: other work on the machine counts less."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
+    spawn, pipes = multiprocessing.get_context("spawn"), {}
+    for side in sides:
+        pipes[side], end = spawn.Pipe()
+        spawn.Process(target=serve, args=(end, case, side), daemon=True).start()
+    times: dict[str, list[float]] = {side: [] for side in sides}
     for turn in range(rounds + 1):
-        for name, run in sides.items():
-            start = time.process_time()
-            run()
+        for side, pipe in pipes.items():
+            pipe.send(True)
+            seconds = pipe.recv()
             if turn > 0:
-                times[name].append(time.process_time() - start)
+                times[side].append(seconds)
+    for pipe in pipes.values():
+        pipe.send(False)
     return times
 
 
@@ -158,34 +196,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--compiled", action="store_true", help="torch.compile beside; it takes a compiler")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
     rows, seconds = [], {}
-    for name, shape, count, steps, make in (
-        ("LeNet-5, 28 x 28", (1, 28, 28), 64, 20, lambda: (LeNet5(1, 10), PlainLeNet())),
-        (
-            "ResNet-18, 32 x 32",
-            (3, 32, 32),
-            16,
-            1,
-            lambda: (ResNet(3, (32, 32), 10, depth=18), PlainResNet()),
-        ),
-    ):
-        x, y = torch.randn(count, *shape), torch.randint(10, (count,))
-        ours, plain = make()
-        alike(ours, plain, x)
-        sides = {"ours": our_steps(ours, x, y, steps), "plain": plain_steps(plain, x, y, steps)}
-        if name.startswith("ResNet"):
-            last = make()[0].to(memory_format=torch.channels_last)
-            images = x.to(memory_format=torch.channels_last)
-            sides["channels last"] = our_steps(last, images, y, steps)
-            if arguments.compiled:
-                compiled = make()[0]
-                compiled.compile()
-                sides["compiled"] = our_steps(compiled, x, y, steps)
-        times = in_turn(arguments.rounds, sides)
+    for name, (_, count, steps, _) in CASES.items():
+        more = ["channels last", *(["compiled"] if arguments.compiled else [])]
+        sides = ["ours", "plain", *(more if name.startswith("ResNet") else [])]
+        times = in_turn(arguments.rounds, name, sides)
         rows += measured(name, count * steps, times)
         seconds[name] = {side: statistics.median(found) for side, found in times.items()}
+        print(name, seconds[name], flush=True)
     record(
         "vision/convnets_speed",
         title="Training steps of LeNet-5 and ResNet-18 beside plain torch, one thread, CPU seconds",

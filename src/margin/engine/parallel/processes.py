@@ -147,7 +147,10 @@ def give_back_memory() -> None:
 
 def _of_c(name: str) -> Callable[..., int] | None:
     """A function of the C library, None where it has none of that name."""
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+    if sys.platform != "linux":
+        return None
+    found: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None)
+    return found
 
 
 def wait() -> None:
