@@ -162,8 +162,8 @@ MUTANTS = (
     M("torch.linalg.vector_norm((high - low) / (side - 1))) / 2",
       "torch.linalg.vector_norm((high - low) / side)) / 2", "approximation/test_uniform.py"),
     # sequence, geometric
-    M("return (self.kernel - 1) * self.dilation",
-      "return self.kernel * self.dilation", "convolution/test_causal_convolution.py"),
+    M("return self.dilation * (self.kernel - 1) + 1",
+      "return self.dilation * self.kernel + 1", "nn/test_windows.py"),
     M("return (-torch.expm1(-2 * wide(nu).exp())).sqrt()",
       "return -torch.expm1(-2 * wide(nu).exp())", "linear/test_lru.py"),
     M("return ((self.truth >= low) & (self.truth <= high)).to",

@@ -135,6 +135,9 @@ def test_an_entry_in_epochs(entry: Entry, tmp_path: Path) -> None:
 # every rule, on the first entry that can take it
 
 HOSTS = ("feedforward/mlp", "sequence/gru")
+OWN_HOST = {"vision/dice_loss": ("vision/unet", {"width": 4, "levels": 1})}
+"""Hosts, with their options, of rules that ask for another task."""
+
 SHORTER = {
     "engine/entropy_sgd": {"inner": 3},
     "engine/lottery_ticket": {"rounds": 1, "fraction": 0.5},
@@ -158,11 +161,11 @@ SMALL = {"hidden": [4]}
 def test_a_rule_in_epochs(rule: Rule, other: str, tmp_path: Path) -> None:
     asks = data_parameters(resolve(rule.step))
     teacher = {"teacher": other} if "teacher" in asks else {}
-    host = HOSTS[1] if "model" in asks else HOSTS[0]
+    first = (HOSTS[1], {"hidden": 4}) if "model" in asks else (HOSTS[0], SMALL)
+    host, options = OWN_HOST.get(rule.name, first)
     data = tiny(host)
     if "domain" in asks:
         data = replace(data, domain=Domain(torch.tensor(-9.0), torch.tensor(9.0)))
-    options = SMALL if host == HOSTS[0] else {"hidden": 4}
     arguments = {"options": options, "step": SHORTER.get(rule.name, {}), "rule": rule.name}
     training = Training(seed=1, evaluate_every=2, **teacher, **halves(models()[host], data) | {"epochs": 3})
     check(host, data, training, tmp_path, arguments)

@@ -241,7 +241,7 @@ def test_batch_normalization_of_one_value_is_refused_with_a_remedy() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double()
     state = State({"model": model}, {"": adamw(model)})
     step = descent(risk(CLASSES), GradientUpdate())
-    message = r"needs two values of each map .* got maps of torch.Size\(\[1, 3\]\); set --batch_size 2"
+    message = r"needs two values of each map .* got maps of torch.Size\(\[1, 3\]\); set --batch-size 2"
     with pytest.raises(ValueError, match=message):
         fit(state, Shuffled(examples(), 1, seed=3), step, max_steps=1)
     assert state.step == 0

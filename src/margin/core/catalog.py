@@ -484,7 +484,8 @@ def nearest(name: str, names: Iterable[str], count: int = 3, *, alike: float = 0
         )
         for full in names
     }
-    return [full for full in sorted(names, key=lambda full: -scores[full]) if scores[full] >= alike][:count]
+    least = max(alike, 0.7 * max(scores.values(), default=0.0))  # none that is far less like it than the first
+    return [full for full in sorted(names, key=lambda full: -scores[full]) if scores[full] >= least][:count]
 
 
 def _likeness(name: str, form: str) -> float:

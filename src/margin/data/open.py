@@ -14,6 +14,9 @@ from margin.data.examples import Data, TargetedExamples
 from margin.data.files.reading import guarded
 from margin.data.source import Source
 
+NO_MATTER = ("memory", "readers")
+"""Options of a reader by which the examples are the same: no record needs them."""
+
 
 def open_data(source: Any, options: Mapping[str, Any]) -> Data:
     """The Data of a source.
@@ -45,8 +48,9 @@ def open_data(source: Any, options: Mapping[str, Any]) -> Data:
     given = dict(zip(names, parts, strict=not named))
     if named or not source.is_path:  # what a user's own object raises is the user's to see
         data = call_with(reader, given, options, what)
-        plain = not named and options and all(map(_is_json, options.values()))
-        return replace(data, encoding={**data.encoding, "options": dict(options)}) if plain else data
+        read = {name: value for name, value in options.items() if name not in NO_MATTER}
+        plain = not named and read and all(map(_is_json, read.values()))
+        return replace(data, encoding={**data.encoding, "options": read}) if plain else data
     with guarded(source.given):
         return call_with(reader, given, options, what)
 

@@ -35,7 +35,7 @@ from margin.optim.schedules import plateau
 
 ONE_VALUE = (
     "batch normalization needs two values of each map in a training step, whose spread it divides by: got "
-    "maps of {}; set --batch_size 2 or more, or take larger images"
+    "maps of {}; set --batch-size 2 or more, or take larger images"
 )
 """What torch.nn.BatchNorm's own refusal becomes; {} is the shape that it names."""
 

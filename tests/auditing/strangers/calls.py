@@ -108,6 +108,9 @@ def depends_on_the_gradient_mode() -> Stranger:
     return _around(Told, says=("otherwise while torch records gradients",))
 
 
+NO_GRADIENT = ("does not require grad", "no gradient comes back", "there is no direction of descent")
+
+
 class Without(Around):
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -115,7 +118,7 @@ class Without(Around):
 
 
 def without_gradients() -> Stranger:
-    return _around(Without, claims=(), cannot=("does not require grad", "no gradient comes back"))
+    return _around(Without, claims=(), cannot=NO_GRADIENT)
 
 
 class Inferring(Around):
@@ -125,7 +128,7 @@ class Inferring(Around):
 
 
 def in_inference_mode() -> Stranger:
-    return _around(Inferring, claims=(), cannot=("does not require grad", "no gradient comes back"))
+    return _around(Inferring, claims=(), cannot=NO_GRADIENT)
 
 
 class Masked(Around):

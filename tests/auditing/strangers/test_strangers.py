@@ -83,6 +83,7 @@ OF_DATA = (
     "a half that chooses and one that judges need 40 examples",
     "a linear model of the inputs needs one label for each example",
     "no groups are known",
+    "an image has several classes at once",
     "the answer tells nothing",
 )
 """Why a claim is not asked that lies in the data, whatever the model."""

@@ -127,12 +127,12 @@ def thin_lines(
         levels = 100 + contrast * labels + noise * torch.randn(size, size, generator=generator)
         pairs.append((levels.round().clamp(0, 255).to(torch.uint8)[None], labels.to(torch.uint8)))
     reading = Reading(ClassTable(((0,), (1,)), ("ground", "line")), 1)
-    parts, record = cut("thin lines", pairs, "none", split)
+    parts, record = cut("thin-lines", pairs, "none", split)
     looked = {
         part: look_at(Pairs((), reading, tuple(pairs[i] for i in index.tolist()), (size, size)))
         for part, index in parts.items()
     }
-    return mask_data("thin lines", looked, record)
+    return mask_data("thin-lines", looked, record)
 
 
 def union_of_solids(

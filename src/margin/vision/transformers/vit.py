@@ -216,7 +216,7 @@ class ViT(nn.Module):
         x = self.padded(x)
         tokens = self.patches(x).flatten(2).transpose(1, 2)
         if self.class_token is not None:
-            tokens = torch.cat((self.class_token.expand(len(tokens), -1, -1), tokens), 1)
+            tokens = torch.cat((self.class_token.expand(tokens.shape[0], -1, -1), tokens), 1)
         if self.positions is not None:
             tokens = tokens + interpolated(self.positions, self.grid, self.grid_of((x.shape[2], x.shape[3])))
         return self.dropout(tokens)

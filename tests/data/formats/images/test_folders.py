@@ -333,7 +333,7 @@ def test_unreadable_files_are_named_or_counted(tmp_path: Path, memory: str, refu
     torn = (folder / "b" / "01.jpg").read_bytes()
     (folder / "b" / "torn.jpg").write_bytes(torn[:-30])
     (folder / "b" / "empty.png").write_bytes(b"")
-    remedy = "save it anew, or leave it out; --data.skip_unreadable true leaves out every such file"
+    remedy = "save it anew, or leave it out; --data.skip-unreadable true leaves out every such file"
     with refused(str(folder / "a" / "text.jpg"), "the image does not decode", remedy):
         open_data(folder, options)
     (folder / "a" / "text.jpg").unlink()

@@ -275,7 +275,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (
         lambda f: (f / "b/3.png").write_text("x"),
         "{}/b/3.png: the image does not decode: not an image that Pillow can read; "
-        "save it anew, or leave it out; --data.skip_unreadable true leaves out every such file",
+        "save it anew, or leave it out; --data.skip-unreadable true leaves out every such file",
     ),
     "sizes": (
         lambda f: picture(f / "b/7.png", 6),
@@ -329,7 +329,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
             f / "a/0.tif", save_all=True, append_images=[Image.new("L", (5, 4), 9)]
         ),
         "{}/a/0.tif: an image file must hold one picture: got 2; "
-        "--data.skip_unreadable true leaves out every such file",
+        "--data.skip-unreadable true leaves out every such file",
     ),
 }
 

@@ -345,7 +345,7 @@ def _readable(
             elif skip is None:
                 raise one
             else:
-                raise ValueError(f"{one}; --data.skip_unreadable true leaves out every such file")
+                raise ValueError(f"{one}; --data.skip-unreadable true leaves out every such file")
     if files and not found:
         where = os.path.commonpath([file.parent for file in files])
         raise ValueError(
