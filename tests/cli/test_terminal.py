@@ -83,9 +83,9 @@ def test_a_pipe_gets_a_row_a_line_without_colors(
 
 
 def test_runs_are_compared_and_trained_in_eighty_columns(tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        words = ["train", "logistic_regression", "iris", "--epochs", "2", "--out", name, "--lr", "0.1"]
-        assert max(map(len, lines_of(in_terminal(words, 80, tmp_path)))) <= 80
+    words = ["train", "logistic_regression", "iris", "--epochs", "2", "--out", "first", "--lr", "0.1"]
+    assert max(map(len, lines_of(in_terminal(words, 80, tmp_path)))) <= 80
+    assert main([*words[:-3], str(tmp_path / "second"), *words[-2:]]) == 0
     for width in (60, 80):
         lines = lines_of(in_terminal(["compare", "first", "second"], width, tmp_path))
         assert max(map(len, lines)) <= width
