@@ -219,3 +219,8 @@ def absolute(outputs, targets):
 def summed(outputs, targets):
     """A loss that is no mean of examples."""
     return (outputs - targets).abs().sum()
+
+
+class Uneven(nn.CrossEntropyLoss):
+    def __init__(self):
+        super().__init__(weight=torch.tensor([1.0, 5.0, 0.2]))

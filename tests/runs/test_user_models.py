@@ -339,6 +339,41 @@ def test_an_array_without_labels_trains_an_autoencoder_of_ones_own() -> None:
             margin.train(model, "iris", training=QUICK, out="s")
 
 
+class Ending(own_modules.Classes):
+    """Ends in an operation by name."""
+
+    def __init__(self, in_features, num_classes, end="softmax"):
+        super().__init__(in_features, num_classes)
+        self.end = end
+
+    def forward(self, x):
+        z = super().forward(x)
+        z = z[:, 0] - z[:, 1] if self.end == "sigmoid" else z
+        return z.sigmoid()[:, None].squeeze(-1) if self.end == "sigmoid" else getattr(z, self.end)(1)
+
+
+def test_probabilities_are_not_taken_for_logits() -> None:
+    """Softmax of softmax is all near alike; a sigmoid is above 0, which is the boundary of logits."""
+    what = "must return logits, of which the task {} takes the {} itself"
+    with pytest.raises(ValueError, match=what.format("classes", "softmax") + ".*set task scores"):
+        margin.train(Ending, "iris", training=QUICK, out="r")
+    for objective in (None, nn.BCELoss()):
+        with pytest.raises(ValueError, match=what.format("binary", "sigmoid") + ".*of its forward$"):
+            margin.train(
+                Ending,
+                "breast-cancer",
+                {"end": "sigmoid"},
+                QUICK,
+                task="binary",
+                objective=objective,
+                out="r",
+            )
+    own = {"task": "scores", "objective": nn.MultiMarginLoss()}
+    assert margin.train(Ending, "iris", training=QUICK, out="r", **own).metrics["test_accuracy"] >= 0
+    shifted = margin.train(Ending, "iris", {"end": "log_softmax"}, QUICK, out="s")  # logits like any
+    assert shifted.metrics["test_loss"] > 0
+
+
 # losses
 
 
@@ -484,14 +519,20 @@ def test_a_stated_loss_is_not_replaced_in_silence() -> None:
 
 
 def test_processes_rules_and_seeds_are_an_entrys() -> None:
-    """Two processes take the steps of one; SAM with radius 0 would be descent, with its own it is not."""
+    """Two processes take the steps of one, of a weighted loss whose pieces count differently too.
+
+    SAM with radius 0 would be descent, with its own it is not.
+    """
     here = str(Path(own_modules.__file__).parent)
     command = [sys.executable, "-m", "margin", "train", "own_modules:build", "iris", "--epochs", "3"]
     environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
-    for words in (["--processes", "2", "--out", "two"], ["--seeds", "2", "--out", "seeds"]):
+    two = ["--processes", "2", "--objective", "own_modules:Uneven", "--out", "two"]
+    for words in (two, ["--seeds", "2", "--out", "seeds"]):
         subprocess.run([*command, *words], env=environment, check=True, capture_output=True)
     one = margin.train(own_modules.build, "iris", epochs=3, out="one")
-    assert Run("two").metrics == pytest.approx(one.metrics, abs=1e-5)
+    uneven = margin.train(own_modules.build, "iris", epochs=3, objective=own_modules.Uneven, out="uneven")
+    assert Run("two").metrics == pytest.approx(uneven.metrics, abs=1e-5)
+    assert uneven.metrics["test_loss"] != pytest.approx(one.metrics["test_loss"], rel=0.05)
     assert Run("seeds/seed-0").metrics == one.metrics != Run("seeds/seed-1").metrics
     sam = margin.train(own_modules.build, "iris", epochs=3, rule="sam", out="sam")
     assert sam.record["arguments"]["rule"] == "sam" and sam.metrics != one.metrics
