@@ -476,7 +476,6 @@ def _is(full: str, name: str) -> bool:
 
 def nearest(name: str, names: Iterable[str], count: int = 3, *, alike: float = 0.5) -> list[str]:
     """The names most like ``name``, by their whole or by the part after the last ``/``."""
-    names = list(names)
     scores = {
         full: max(
             1.0 if form.lower().startswith(name.lower()) else _likeness(name, form)
@@ -484,8 +483,10 @@ def nearest(name: str, names: Iterable[str], count: int = 3, *, alike: float = 0
         )
         for full in names
     }
-    least = max(alike, 0.7 * max(scores.values(), default=0.0))  # none that is far less like it than the first
-    return [full for full in sorted(names, key=lambda full: -scores[full]) if scores[full] >= least][:count]
+    least = max(
+        alike, 0.7 * max(scores.values(), default=0.0)
+    )  # none that is far less like it than the first
+    return [full for full in sorted(scores, key=lambda full: -scores[full]) if scores[full] >= least][:count]
 
 
 def _likeness(name: str, form: str) -> float:
@@ -561,8 +562,6 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any], what
         ValueError: An option does not exist.
     """
     known = user_options(function)
-    for name in options:
-        if name not in known:
-            near = [*nearest(name, known), *known]
-            has = ", ".join(dict.fromkeys(near)) or "none"
-            raise ValueError(f"{what} has no option {name!r}; it has: {has}")
+    for name in [name for name in options if name not in known]:
+        has = ", ".join(dict.fromkeys([*nearest(name, known), *known])) or "none"
+        raise ValueError(f"{what} has no option {name!r}; it has: {has}")

@@ -260,12 +260,8 @@ class Budget:
             if time.perf_counter() > self._end:
                 raise OutOfTime
 
-        handle = self._subject.model.register_forward_pre_hook(refuse_late) if self._limited else None
-        try:
+        with self._subject.model.register_forward_pre_hook(refuse_late):
             yield
-        finally:
-            if handle is not None:
-                handle.remove()
 
     @property
     def can_name_the_worst(self) -> bool:
