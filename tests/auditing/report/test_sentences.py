@@ -383,6 +383,7 @@ def test_a_linear_model_is_compared(finding, gain, level, words):
         ((0.8, 0.7, 0.9), "good", "Explains .80 [.70, .90]"),
         ((0.3, 0.2, 0.4), "warn", "Explains .30 [.20, .40]"),
         ((0.1, -0.1, 0.3), "bad", "Not told apart from always answering the mean"),
+        ((0.05, -0.4, 0.51), "unknown", "Not told apart from always answering the mean"),
         ((-0.5, -0.7, -0.3), "bad", "Worse than always answering the mean"),
     ],
 )
@@ -434,6 +435,27 @@ def test_labels_are_likely_wrong_where_chance_makes_fewer(finding):
     assert by(audited(4), "fails") == []
 
 
+@pytest.mark.parametrize(("error", "level"), [(0.009, "warn"), (0.011, "unknown")])
+def test_labels_that_a_calibration_error_explains_are_not_called_wrong(finding, error, level):
+    """Of 300 labels .01 are the 3 that contradict confident answers beyond what chance makes."""
+    curves = {"row": torch.arange(5), "given": torch.zeros(5), "likely": torch.ones(5),
+              "by chance": f64(2.0, 4.0)}  # fmt: skip
+    confusion = f64(140.0, 10.0, 10.0, 140.0).reshape(2, 2)
+    found = {
+        "theory/failures.mislabeled": finding(value=f64(5.0), range=(0.0, 400.0), curves=curves),
+        "theory/confusion.recall": finding(value=f64(0.93, 0.93), curves={"confusion": confusion}),
+        "theory/calibration.ece": estimate(finding, error, 0.0, 0.03),
+    }
+    said = [s for s in by(audit_of(found), "fails") if s.claims == ("theory/failures.mislabeled",)]
+    assert [s.level for s in said] == [level]
+
+
+def test_accuracy_that_nothing_was_compared_with_is_good_where_it_is_surely_most(finding):
+    for low, level in ((0.49, "unknown"), (0.51, "good")):
+        (said,) = by(audit_of({"theory/risk.accuracy": estimate(finding, 0.6, low, 0.7)}), "right")
+        assert said.level == level
+
+
 def test_a_class_of_pixels_is_worse_where_images_show_it(finding):
     """480 of 600 pixels against .9 of all is no chance, were pixels draws; of six images it may be."""
     confusion = f64(420.0, 0.0, 120.0, 480.0).reshape(2, 2)
@@ -466,6 +488,7 @@ def test_a_class_of_pixels_is_worse_where_images_show_it(finding):
             "Class 'line' is segmented worst: its Dice coefficient is .60 [.55, .70]; the next, .90",
         ),
         (0.3, 0.49, "bad", "Class 'line' is segmented worst"),
+        (0.55, 0.89, "unknown", "No class is known to be segmented worse; the lowest Dice is .60 [.55, .89]"),
         (0.55, 0.9, "unknown", "No class is known to be segmented worse; the lowest Dice is .60 [.55, .90]"),
     ],
 )

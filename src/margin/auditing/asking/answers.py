@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from margin.auditing.asking.budget import Budget, OutOfTime, count
+from margin.auditing.asking.budget import Budget, count
 from margin.auditing.asking.identity import OUTPUTS, Part, fingerprint, identity_of, outputs_digest
 from margin.auditing.asking.outcomes import FILE, outcomes, write_outcomes
+from margin.auditing.asking.passes import OutOfTime
 from margin.auditing.asking.requirements import Judgment, Requirement, Status, check_requirement
 from margin.auditing.asking.side_effects import Snapshot
 from margin.auditing.asking.worst_examples import WorstExamples, worst_examples

@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes
+from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes, passes_until
 from margin.core import catalog
 from margin.core.catalog import Claim, Need, UnknownName, nearest
 from margin.core.deadline import check_deadline, deadline, duration
@@ -59,13 +59,6 @@ SLOW = (
 
 TELLING = ("right", "probabilities", "fails", "memorized", "moves", "rests")
 """The questions of a user that are answered first, in this order."""
-
-
-class OutOfTime(BaseException):
-    """The time of an audit is over, while it is found out by the model whether a question applies.
-
-    No Exception: one that the model raises may be the answer.
-    """
 
 
 def _kind(claim: Claim) -> str:
@@ -248,20 +241,9 @@ class Budget:
         finally:
             handle.remove()
 
-    @contextmanager
-    def until_its_end(self) -> Iterator[None]:
-        """Within the block no pass of the model begins when the audit's time is over.
-
-        Raises:
-            OutOfTime: One would.
-        """
-
-        def refuse_late(module: nn.Module, args: tuple[Any, ...]) -> None:
-            if time.perf_counter() > self._end:
-                raise OutOfTime
-
-        with self._subject.model.register_forward_pre_hook(refuse_late):
-            yield
+    def until_its_end(self) -> AbstractContextManager[None]:
+        """Within the block no pass of the model begins when the audit's time is over: it raises OutOfTime."""
+        return passes_until(self._subject.model, self._end) if self._limited else nullcontext()
 
     @property
     def can_name_the_worst(self) -> bool:

@@ -8,7 +8,8 @@ clock says what still fits.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -246,3 +247,25 @@ def _clock(batch: Batch) -> Callable[[], float]:
         return time.perf_counter()
 
     return now
+
+
+class OutOfTime(BaseException):
+    """The time of an audit is over, while it is found out by the model whether a question applies.
+
+    No Exception: one that the model raises may be the answer.
+    """
+
+
+@contextmanager
+def passes_until(model: nn.Module, end: float) -> Iterator[None]:
+    """Within the block a pass that begins after ``end``, by ``time.perf_counter``, raises OutOfTime."""
+
+    def refuse_late(module: nn.Module, args: tuple[Any, ...]) -> None:
+        if time.perf_counter() > end:
+            raise OutOfTime
+
+    handle = model.register_forward_pre_hook(refuse_late)
+    try:
+        yield
+    finally:
+        handle.remove()
