@@ -117,7 +117,7 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         (("train", "lenet6", "digits"), "unknown model 'lenet6'; nearest: vision/lenet5"),
         (
             ("train", "forecaster", "digits"),
-            "nearest: sequence/linear_forecaster (by their letters alone); margin models lists all",
+            "nearest: sequence/linear_forecaster, vision/resnet (by their letters alone); margin models",
         ),
         (("train", "lenet5", "digitz"), "unknown data set 'digitz'; nearest: digits"),
         (

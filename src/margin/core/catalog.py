@@ -483,10 +483,7 @@ def nearest(name: str, names: Iterable[str], count: int = 3, *, alike: float = 0
         )
         for full in names
     }
-    least = max(
-        alike, 0.7 * max(scores.values(), default=0.0)
-    )  # none that is far less like it than the first
-    return [full for full in sorted(scores, key=lambda full: -scores[full]) if scores[full] >= least][:count]
+    return [full for full in sorted(scores, key=lambda full: -scores[full]) if scores[full] >= alike][:count]
 
 
 def _likeness(name: str, form: str) -> float:
