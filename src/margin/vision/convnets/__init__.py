@@ -34,7 +34,7 @@ MODELS: tuple[Entry, ...] = (
         summary="DenseNet-121 to 264, and 40 to 250 for small images: each layer reads all maps before it",
         reference="Huang, Liu, van der Maaten and Weinberger 2017, Table 1"),
     network("vision/resnet", ".resnet:ResNet", covers=("cnn.resnet",), weights=".weights:resnet_weights",
-        summary="ResNet-18 to 152, and 20 to 110 for small images; basic, bottleneck or pre-activation blocks",
+        summary="ResNet-18 to 152, and 20 to 110 for small images; basic, bottleneck or pre-activated blocks",
         reference="He, Zhang, Ren and Sun 2016, Deep residual learning, Table 1 and Section 4.2"),
 )
 
