@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-Level = Literal["characters", "words"]
+Level = Literal["characters", "words", "wordpiece", "bpe"]
 """What a token is."""
 
 Case = Literal["kept", "lower"]
@@ -26,10 +26,15 @@ UNKNOWN = "<unk>"
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]|\n")
 
 
-def tokens_of(text: str, level: Level, case: Case) -> list[str]:
-    """The tokens of a text in order, of its Unicode normal form C."""
+def composed(text: str, case: Case) -> str:
+    """A text in Unicode's normal form C, its capitals kept or made small."""
     text = unicodedata.normalize("NFC", text)
-    text = text.lower() if case == "lower" else text
+    return text.lower() if case == "lower" else text
+
+
+def tokens_of(text: str, level: Level, case: Case) -> list[str]:
+    """The characters or words of a text in order, of its Unicode normal form C."""
+    text = composed(text, case)
     return list(text) if level == "characters" else WORD.findall(text)
 
 
