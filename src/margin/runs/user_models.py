@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.catalog import Entry, find, models
+from margin.core.hints import flag
+from margin.core.options import Training
 from margin.core.tasks import CLASSES, PIXEL_CLASSES, POINT_CLASSES, TOKENS, Task
 from margin.core.types import Batch
 from margin.core.user_losses import check_mean, recorded_loss
@@ -111,6 +113,27 @@ def choose(model: Any, data: Data, task: str = "", objective: Any = None) -> Cho
     if handed == "module":
         entry = replace(entry, defaults={**entry.defaults, "precision": precision_of(target, path)})
     return Chosen(entry, own, target if handed else None)
+
+
+def check_own(chosen: Chosen, training: Training) -> None:
+    """Refuse what a user's own module, or its loss, has no use for.
+
+    Raises:
+        ValueError: Several processes are asked for, of which the others could not build a module that no name
+            finds again; or the labels of a loss are to be smoothed or weighted, which is done to the task's.
+    """
+    if chosen.handed is not None and (training.processes or 1) > 1:
+        raise ValueError(
+            f"several processes build the model by its name, and {chosen.entry.name} was handed over, which "
+            "the others do not have: leave out processes, or hand over a class at the top of a file, or a "
+            "function there that builds it"
+        )
+    for name in ("label_smoothing", "confusion", "class_weight"):
+        if chosen.own and chosen.own["loss"] and getattr(training, name):
+            raise ValueError(
+                f"{name} changes the loss of the task, and the objective is {chosen.own['loss']}: leave out "
+                f"{flag(name)}, or give it to the objective"
+            )
 
 
 def precision_of(model: nn.Module, path: str) -> str:
