@@ -64,6 +64,7 @@ def test_special_tokens_come_first_and_no_text_is_cut_into_them() -> None:
     words = Tokenizer.trained(TEXTS, level="words", special=SPECIAL)
     assert words.special == {"<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3}
     assert words.encode(["low <pad> high"])[0][1] == words.unknown == 3
+    assert Tokenizer.trained(["b a b"], special=()).encode(["a b"]) == [[1, 0]]
     pieces = Tokenizer.trained(TEXTS, level="wordpiece", vocab_size=40)
     assert list(pieces.special.items()) == [(token, k) for k, token in enumerate(BERT)]
     assert pieces.encode(["ж"]) == [[pieces.unknown]]

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,12 @@ MOST_LETTERS = 1000
 """Letters that WordPieces are made of: rarer ones are unknown."""
 
 
+@lru_cache(maxsize=4)
+def core_of(text: str) -> Any:
+    """The package's tokenizer of its JSON text."""
+    return library().Tokenizer.from_str(text)
+
+
 def trained_core(
     texts: Sequence[str], *, level: Level, case: Case, vocab_size: int, min_count: int, special: Sequence[str]
 ) -> Any:
@@ -33,7 +40,10 @@ def trained_core(
     """
     if min_count < 1:
         raise ValueError(f"min_count must be at least 1: got {min_count}")
-    core = _untrained(level, case)
+    unknown = "<unk>" if "<unk>" in special else "[UNK]"
+    core = _untrained(level, case, unknown=unknown)
+    if level == "wordpiece" and unknown not in special:
+        special = (unknown, *special)
     letters = _letters(core, texts) if level == "wordpiece" else []
     core.train_from_iterator(texts, trainer=_trainer(vocab_size, min_count, special, letters))
     core = _without_added(core, set(letters))
@@ -84,11 +94,11 @@ def library() -> Any:
     return tokenizers
 
 
-def _untrained(level: Level, case: Case, model: Any = None) -> Any:
+def _untrained(level: Level, case: Case, model: Any = None, unknown: str = "[UNK]") -> Any:
     """BERT's or GPT-2's tokenizer of a model, or of none yet."""
     package = library()
     if level == "wordpiece":
-        core = package.Tokenizer(model or package.models.WordPiece(unk_token="[UNK]"))
+        core = package.Tokenizer(model or package.models.WordPiece(unk_token=unknown))
         core.normalizer = package.normalizers.BertNormalizer(lowercase=case == "lower")
         core.pre_tokenizer = package.pre_tokenizers.BertPreTokenizer()
         core.decoder = package.decoders.WordPiece()
@@ -118,12 +128,10 @@ def _trainer(vocab_size: int, min_count: int, special: Sequence[str], letters: S
     trainers, alphabet = library().trainers, library().pre_tokenizers.ByteLevel.alphabet()
     options = {"vocab_size": vocab_size, "min_frequency": min_count, "show_progress": False}
     if not letters:
-        named = list(special)
-        return trainers.BpeTrainer(special_tokens=named, initial_alphabet=sorted(alphabet), **options)
-    named = [*(() if "[UNK]" in special else ("[UNK]",)), *special, *letters]
+        return trainers.BpeTrainer(special_tokens=list(special), initial_alphabet=sorted(alphabet), **options)
     begins = [letter[2:] for letter in letters]
     return trainers.WordPieceTrainer(
-        special_tokens=named, initial_alphabet=begins, limit_alphabet=len(begins), **options
+        special_tokens=[*special, *letters], initial_alphabet=begins, limit_alphabet=len(begins), **options
     )
 
 

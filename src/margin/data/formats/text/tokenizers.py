@@ -6,9 +6,9 @@ WordPiece (Schuster & Nakajima 2012) and byte-level byte-pair encoding (Sennrich
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from margin.data.formats.text.subwords import BERT, library, makes_small, opened, trained_core
+from margin.data.formats.text.subwords import BERT, core_of, makes_small, opened, trained_core
 from margin.data.formats.text.vocabulary import (
     UNKNOWN,
     WORD,
@@ -41,6 +41,55 @@ CHARACTER = re.compile(".", re.DOTALL)
 
 MOST_WORDS = 8000
 """Tokens of a trained subword vocabulary, unless one says otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenization:
+    """How a training part's texts become tokens: the options that the formats of texts share.
+
+    Args:
+        level: What a token is: a character, a word or mark, a WordPiece, or a piece of bytes (``bpe``).
+        case: Whether capitals are kept or made small.
+        min_count: How often a token must be seen in training to be known, a pair of pieces to be merged.
+        vocab_size: Of WordPieces and byte pairs, tokens at most.
+        tokenizer: File or folder of a tokenizer to take instead, with its own level: ``tokenizer.json``,
+            ``vocab.txt``, or ``vocab.json`` with ``merges.txt``.
+        longest: Tokens of a text at most; 0 for any.
+    """
+
+    level: Level = "words"
+    case: Case = "lower"
+    min_count: int = 1
+    vocab_size: int = MOST_WORDS
+    tokenizer: str | None = None
+    longest: int = 0
+
+    def __post_init__(self) -> None:
+        if self.longest < 0:
+            raise ValueError(f"longest must be at least 0: got {self.longest}")
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether tokens are pieces of words."""
+        return self.tokenizer is not None or self.level in ("wordpiece", "bpe")
+
+    def made(self, texts: Sequence[str], special: Sequence[str] | None = None) -> "Tokenizer":
+        """The tokenizer of a training part, or the one that is given.
+
+        Raises:
+            FileNotFoundError: There is no such tokenizer.
+            ValueError: As :meth:`Tokenizer.trained` and :meth:`Tokenizer.from_path`.
+        """
+        if self.tokenizer is not None:
+            return Tokenizer.from_path(self.tokenizer)
+        return Tokenizer.trained(
+            texts,
+            level=self.level,
+            case=self.case,
+            vocab_size=self.vocab_size,
+            min_count=self.min_count,
+            special=special,
+        )
 
 
 @dataclass(frozen=True)
@@ -95,11 +144,22 @@ class Tokenizer:
             special = BERT if level == "wordpiece" else ()
         if level in ("characters", "words"):
             tokens = chain.from_iterable(tokens_of(text, level, case) for text in texts)
-            return cls(level, case, vocabulary_of(tokens, min_count=min_count, special=special))
+            return cls.of(tokens, level, case, min_count, special)
         core = trained_core(
             texts, level=level, case=case, vocab_size=vocab_size, min_count=min_count, special=special
         )
         return cls.of_core(core)
+
+    @classmethod
+    def of(
+        cls, tokens: Iterable[str], level: Level, case: Case, min_count: int = 1, special: Sequence[str] = ()
+    ) -> "Tokenizer":
+        """The tokenizer of the characters or words of a training part.
+
+        Raises:
+            ValueError: No token is left.
+        """
+        return cls(level, case, vocabulary_of(tokens, min_count=min_count, special=special))
 
     @classmethod
     def of_core(cls, core: Any) -> "Tokenizer":
@@ -136,12 +196,17 @@ class Tokenizer:
     @cached_property
     def core(self) -> Any:
         """The object of the package ``tokenizers``; of pieces of words only."""
-        return library().Tokenizer.from_str(self.tokenizer)
+        return core_of(self.tokenizer)
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
         """The number of each token."""
         return numbered(self.vocabulary)
+
+    @property
+    def called(self) -> str:
+        """What its tokens are, in words."""
+        return {"wordpiece": "WordPieces", "bpe": "byte pairs"}.get(self.level, self.level)
 
     @property
     def size(self) -> int:
@@ -253,4 +318,10 @@ class Tokenizer:
     def from_json(cls, record: Mapping[str, Any]) -> "Tokenizer":
         """The tokenizer of a run's record."""
         text = record.get("tokenizer", "")
-        return cls(record["level"], record["case"], tuple(record["vocabulary"]), text)
+        return _kept(record["level"], record["case"], tuple(record["vocabulary"]), text)
+
+
+@lru_cache(maxsize=8)
+def _kept(level: Level, case: Case, vocabulary: tuple[str, ...], text: str) -> Tokenizer:
+    """The same object for the same record: what it has worked out serves every text."""
+    return Tokenizer(level, case, vocabulary, text)

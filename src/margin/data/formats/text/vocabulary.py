@@ -10,10 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
 Level = Literal["characters", "words", "wordpiece", "bpe"]
 """What a token is."""
 
@@ -69,9 +65,3 @@ def vocabulary_of(
 def numbered(vocabulary: Sequence[str]) -> Mapping[str, int]:
     """The number of each token."""
     return {token: number for number, token in enumerate(vocabulary)}
-
-
-def ids_of(tokens: Sequence[str], numbers: Mapping[str, int]) -> Int[Tensor, " tokens"]:
-    """The numbers of tokens; -1 for one that the vocabulary lacks and has no ``<unk>`` for."""
-    unknown = numbers.get(UNKNOWN, -1)
-    return torch.tensor([numbers.get(token, unknown) for token in tokens], dtype=torch.int64)
