@@ -76,7 +76,7 @@ PARTS: tuple[Part, ...] = (
         "By how much that loss exceeds its least value; at high temperature a squared distance",
         "Hinton, Vinyals and Dean 2015, Section 2.1", covers=("distill.loss",)),
     Part("nn/attention", "layer", "margin.nn.attention:SelfAttention",
-        "Multi-head self-attention, causal or not: each place reads a convex combination of values", VASWANI_2017,
+        "Multi-head self-attention: each place reads a convex combination of values", VASWANI_2017,
         covers=("attn.mixing", "attn.multihead", "attn.causal")),
     Part("nn/scaled_dot_product", "layer", "torch.nn.functional:scaled_dot_product_attention",
         "softmax(Q K^T / sqrt(d)) V, under a mask", VASWANI_2017, covers=("attn.scaled_dot_product",)),
@@ -99,6 +99,7 @@ PARTS: tuple[Part, ...] = (
     Part("nn/learned_positions", "layer", "margin.nn.positions:LearnedPositions",
         "A learned vector for each place", "Gehring et al. 2017, Section 3.1"),
     Part("nn/rotary_positions", "layer", "margin.nn.positions:rotated",
-        "Queries and keys turned by angles that grow with their place", "Su et al. 2021, Equations 14 and 15"),
+        "Queries and keys turned by angles that grow with their place",
+        "Su et al. 2021, Equations 14 and 15"),
 )
 # fmt: on
