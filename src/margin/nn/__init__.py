@@ -99,6 +99,7 @@ PARTS: tuple[Part, ...] = (
     Part("nn/learned_positions", "layer", "margin.nn.positions:LearnedPositions",
         "A learned vector for each place", "Gehring et al. 2017, Section 3.1"),
     Part("nn/rotary_positions", "layer", "margin.nn.positions:rotated",
-        "Queries and keys turned by angles that grow with their place", "Su et al. 2021, Equations 14, 15"),
+        "Queries and keys turned by angles that grow with their place",
+        "Su et al. 2021, Equations 14 and 15"),
 )
 # fmt: on

@@ -1,0 +1,3 @@
+"""Texts: transformers."""
+
+FAMILIES = ("transformers",)
