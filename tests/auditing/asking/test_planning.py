@@ -619,3 +619,61 @@ def test_after_the_time_is_over_no_pass_tells_whether_a_claim_applies(subject, m
     late = [answer for answer in audit.answers if answer.skipped]
     assert late and all(answer.skipped.endswith("of the 0 s that remain") for answer in late)
     assert any(answer.refusal for answer in audit.answers)  # what asks no model is told all the same
+
+
+def test_training_examples_are_answered_in_an_eighth_of_the_time_one_draw_for_all(
+    slow, claim_of, finding, monkeypatch
+):
+    """Of 24 s the model answers 300 of 10 ms: 256 of 1,000. The gap and the memorization cost one pass."""
+    passes_cost(monkeypatch, 0.01, timed=0.0001)
+    rows = torch.arange(1000) % 12
+    batch = slow.test[0]
+    large = replace(slow, train=[Batch((batch.inputs[0][rows],), batch.targets[rows])])
+    plan = Budget(large, 24 / 60)
+    assert plan.within(large).most_answered == 256
+    gap, memorized = claims_named(["risk.gap", "memorization.accuracy"])
+    assert plan.seconds(gap) == pytest.approx(plan.seconds(memorized)) == pytest.approx(LEAST + 0.0256)
+    audit = ask(large, [memorized, gap], minutes=24 / 60)
+    assert [found.sample for found in audit.findings.values()] == [
+        "256 training examples drawn",
+        "256 of 1,000 training examples drawn",
+    ]
+    assert [answer.most for answer in audit.answers] == [256, 256]
+    assert Budget(large, 240 / 60).within(large) is large  # 3,000 would fit
+    grouped = replace(large, train=InOrder(Arrays((batch.inputs[0],), batch.targets, groups=rows[:12]), 50))
+    assert Budget(grouped, 0.5 / 60).within(grouped).most_answered is None
+
+
+def test_outputs_that_were_drawn_are_known_to_all_that_read_them(slow, monkeypatch):
+    passes_cost(monkeypatch, 0.01)
+    large = replace(slow, train=[*slow.test] * 3)
+    plan = Budget(large, 2.0)
+    large = plan.within(large)
+    gap, linear = claims_named(["risk.gap", "baseline.linear"])
+    before = plan.seconds(gap)
+    outputs_of(large, "train")
+    assert before > LEAST == plan.seconds(gap)
+    assert plan.seconds(linear) == pytest.approx(LEAST + 1e-4 * (20 + plan._sizes["train"]))  # no pass
+
+
+def test_what_is_dear_waits_until_all_that_tells_something_was_asked(slow, claim_of, finding, monkeypatch):
+    """Of 60 s a question may count for .6 s before it waits; what bears on no question comes last."""
+    passes_cost(monkeypatch, 0.001)
+    own = claim_of(lambda s: finding())
+    rows = {
+        "plain": Cost(0),
+        "dear": Cost(31),  # .62 s
+        "moves": Cost(29),
+        "rests": Cost(1),
+        "of_outputs": Cost(1),
+    }
+    asked = {"dear": "right", "moves": "moves", "rests": "rests", "of_outputs": "right"}
+    claims = [
+        replace(own, name=f"a/b.{name}", cost=cost, question=asked.get(name, ""))
+        for name, cost in rows.items()
+    ]
+    order = [claim.name.partition(".")[2] for claim in Budget(slow, 1.0).order(claims)]
+    assert order == ["of_outputs", "moves", "rests", "dear", "plain"]
+    passes_cost(monkeypatch, 1.0)  # a pass of all alone counts for 20 s, once for all that read the outputs
+    order = [claim.name.partition(".")[2] for claim in Budget(slow, 1.0).order(claims)]
+    assert order == ["of_outputs", "rests", "dear", "moves", "plain"]

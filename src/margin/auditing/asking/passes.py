@@ -8,7 +8,7 @@ clock says what still fits.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -49,6 +49,9 @@ SLOWER = 8.0
 STEP = 4.0
 """The factor by which all sizes are then stepped down."""
 
+LIVE = 3
+"""Tensors as large as the largest that a forward pass needs at once where it holds none for a gradient."""
+
 PICKS = {"embedding", "gather", "index", "index_select", "take", "index_put", "index_add", "scatter_add"}
 """Operations that read, or write, a part of their first argument."""
 
@@ -76,7 +79,8 @@ class PassCost(NamedTuple):
     Args:
         counted: In seconds of the reference core: the same on every machine.
         timed: In seconds of this machine, as busy as it is.
-        held: Bytes that a forward pass holds for the backward one.
+        held: Bytes that a forward pass holds for the backward one; at least those of a few of its largest
+            tensors, which it needs without a gradient too.
     """
 
     counted: Passes = Passes()
@@ -97,9 +101,11 @@ class Counter(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # else torch loads its compiler, for a second, to leave this method alone
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int = 0, weights: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.seconds = 0.0
+        self.largest = 0  # bytes of the largest tensor of a row an example
+        self._rows, self._shapes = rows, {x.shape for x in weights}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -114,6 +120,9 @@ class Counter(TorchDispatchMode):
         self.seconds += OVERHEAD
         if not func.is_view:
             self.seconds += _flops(func, args, kwargs, out) / FLOPS + _bytes(func, args, out) / BYTES
+            made = (x for x in _tensors(out) if x.ndim and len(x) == self._rows)
+            sizes = (x.numel() * x.element_size() for x in made if x.shape not in self._shapes)
+            self.largest = max(self.largest, *sizes, 0)
         return out
 
 
@@ -193,8 +202,9 @@ def cost_of_passes(subject: Subject) -> PassCost:
 
 def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passes, Passes, int]:
     """Both passes counted, and timed, which counting makes a little longer; the bytes they hold."""
-    counter, clock = Counter(), _clock(part)
-    weights = {x.data_ptr() for x in (*subject.model.parameters(), *subject.model.buffers())}
+    tensors = [*subject.model.parameters(), *subject.model.buffers()]
+    counter, clock = Counter(len(part.inputs[0]), tensors), _clock(part)
+    weights = {x.data_ptr() for x in tensors}
     held: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -218,7 +228,8 @@ def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passe
     finally:
         for handle in handles:
             handle.remove()
-    return Passes(*(max(seconds, OVERHEAD) for seconds in counted)), timed, sum(held.values())
+    bytes_held = max(sum(held.values()), LIVE * counter.largest)
+    return Passes(*(max(seconds, OVERHEAD) for seconds in counted)), timed, bytes_held
 
 
 def _passes(
