@@ -85,6 +85,12 @@ class Budget:
     only leaves questions out: a pass is timed, and what the questions took corrects what the next are
     expected to.
 
+    The clock is the wall's, not the processor's: a user waits, or a job of continuous integration is ended,
+    by the former, and a model that waits (for an accelerator, another machine, a lock) takes none of the
+    latter. Of a machine that others use too the passes are timed as if it were calm, by the least of several,
+    so its load draws no fewer examples; it is learned from the first answers, and what it leaves no time for
+    are the dear questions, which come last.
+
     Args:
         subject: The model under audit.
         minutes: What the audit may take; inf for any time.
@@ -116,7 +122,7 @@ class Budget:
         most = sys.maxsize if in_groups(subject.train) else MOST_TRAINING
         self._sizes["answered"] = min(self._sizes["train"], most)
         self.needs: dict[Need, bool] = {}  # which are met, as far as was found out
-        cost = cost_of_passes(subject) if self._limited else PassCost()
+        cost = cost_of_passes(subject, total) if self._limited else PassCost()
         self._timed, self._counted = cost.timed, cost.counted.times(cost.slower)
         self._rows = 2 ** int(math.log2(max(HELD / cost.held, 2.0))) if cost.held else sys.maxsize
         self.assumed = (SLOW.format(cost.slower),) if cost.slower > 1 else ()
@@ -166,10 +172,10 @@ class Budget:
         return median([median(self._ratios), *self._alike.get(_kind(claim), [])])
 
     def took(self, claim: Claim, seconds: float, most: int | None = None) -> None:
-        """Learn from the time of an answer; where hardly any was expected or taken, it tells nothing."""
+        """Learn from the time of an answer; of hardly any time, or without a pass, it tells nothing."""
         # what the answer has computed for all is no longer expected, and was
         expected = self._said.pop((claim.name, most), None) or self._expected(claim, most, self._timed)
-        if self._limited and expected > 0 and max(expected, seconds) > LEAST:
+        if self._limited and claim.cost.passes and expected > 0 and max(expected, seconds) > LEAST:
             ratio = max(seconds - LEAST, 0.0) / expected
             ratio = min(max(ratio, 1 / FARTHEST), FARTHEST)
             self._ratios.append(ratio)
@@ -207,12 +213,12 @@ class Budget:
             if claim.cost.drawn and not claim.by_name:
                 kind = _kind(claim)
                 self._passes[kind] = max(self._passes.get(kind, 0.0), claim.cost.passes)
-        work = {claim.name: self._expected(claim, FEW[0], self._counted) for claim in others}
 
-        def place(claim: Claim) -> tuple[bool, int, float]:
-            of_outputs = claim.cost.passes <= ONE and not claim.cost.drawn
-            dear = not of_outputs and work[claim.name] > DEAR * self._total
-            return dear or _rank(claim) == len(TELLING), _rank(claim), work[claim.name]
+        def place(claim: Claim) -> tuple[bool, int, bool, float]:
+            of_outputs = 0 < claim.cost.passes <= ONE and not claim.cost.drawn
+            work = self._expected(claim, FEW[0], self._counted)
+            later = (not of_outputs and work > DEAR * self._total) or _rank(claim) == len(TELLING)
+            return later, _rank(claim), not of_outputs, work
 
         return required + sorted(others, key=place)
 

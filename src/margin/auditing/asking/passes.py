@@ -43,6 +43,12 @@ PROBE = 0.1
 COLD = 1.0
 """Seconds below which a pass is timed twice: a library warms up, another program may have the processor."""
 
+NOTICED = 1 / 40
+"""The part of an audit's time from which on a pass is not run only to time it better."""
+
+FLAT = 1.5
+"""By how much four times the examples may take longer where a pass waits rather than computes."""
+
 SLOWER = 8.0
 """By how much a pass may take longer than it counts for, before fewer examples are drawn."""
 
@@ -174,26 +180,34 @@ def _bytes(func: Any, args: tuple[Any, ...], out: Any) -> int:
     return sum(x.numel() * x.element_size() for x in (*read, *written))
 
 
-def cost_of_passes(subject: Subject) -> PassCost:
+def cost_of_passes(subject: Subject, seconds: float = math.inf) -> PassCost:
     """What a forward pass, and one with a backward pass, cost by their examples: of one, then of more.
 
     A batch is run whole only where its examples read each other. Of a model whose loss is another than one of
     its outputs the loss is run: its forward may be long, as a bound that sums over the thousand steps of a
     diffusion. Without a gradient both are the same.
+
+    Args:
+        subject: The model and its examples.
+        seconds: What this may take, about: a pass that takes a part of it is not repeated, and one that takes
+            no longer for more examples is next run on all of a batch, as if it waited for another machine.
     """
     if not len(subject.test):
         return PassCost()
     batch = subject.test[0]
     length = len(batch.inputs[0])
-    size = 1 if subject.independent and batch.divisible else length
+    size, before = 1 if subject.independent and batch.divisible else length, 0.0
     with eval_mode(subject.model) as generator:
         while True:
             part = rows_of(batch, torch.arange(size)) if size < length else batch
             counted, timed, held = _counted(subject, part, generator)
             if counted.gradient > PROBE or timed.gradient > SLOWER * PROBE or size >= length:
                 break
-            size = min(4 * size, length)
-        if timed.gradient < COLD:
+            long, flat = timed.gradient > NOTICED * seconds, timed.gradient < FLAT * before
+            if long and before and not flat:
+                break
+            size, before = length if long and flat else min(4 * size, length), timed.gradient
+        if timed.gradient < min(COLD, NOTICED * seconds):
             again = [_passes(subject, part, generator, _clock(part))[0] for _ in range(2)]
             timed = Passes(*map(min, zip(*again, strict=True)))
     share = 1 / max(size, 1)
