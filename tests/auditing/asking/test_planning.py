@@ -455,6 +455,7 @@ def test_a_refusal_that_a_question_swallows_stops_it_all_the_same(slow, claim_of
 
     audit = ask(slow, [replace(claim_of(swallows), cost=Cost(0))], minutes=4 / 60)
     assert audit.answers[0].skipped.startswith("stopped after 0.")
+    assert audit.answers[0].finding is None and not audit.findings and not audit.failed
 
 
 def test_what_a_question_computes_beside_its_passes_is_expected(slow, claim_of, finding):

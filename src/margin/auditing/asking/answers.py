@@ -455,6 +455,7 @@ def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwa
             finding = finding_of(claim, subject.drawing(most))
         finding = replace(finding, sample=finding.sample or plan.sample(claim, most))
     except Exception as error:
+        finding = None  # a deadline may pass after it was made of a refusal on the way
         skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
         broken = "" if skipped else traceback.format_exc()
     if claim.cost.passes >= 3:  # so many hold graphs
