@@ -54,5 +54,18 @@ FORMATS = (
         encoder="margin.data.formats.text.texts:encode_texts",
         known="margin.data.source:is_texts",
     ),
+    Format(
+        name="corpus",
+        reader="margin.data.formats.text.corpus:read_corpus",
+        encoder="margin.data.formats.text.corpus:encode_corpus",
+        prefix=True,
+        record={**TOKENS, "sentences": Literal["lines", "marks"]},
+    ),
+    Format(
+        name="documents",
+        reader="margin.data.formats.text.corpus:from_corpus",
+        encoder="margin.data.formats.text.corpus:encode_corpus",
+        known="margin.data.source:are_documents",
+    ),
     Format(name="tokens", record={"vocabulary": "words", "shape": "extents"}),
 )
