@@ -166,7 +166,7 @@ def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> N
         BuilderError: The user's code raises.
         ValueError: The outputs are of another shape.
     """
-    examples = cut_of(chosen.entry)(data.splits["train"])
+    examples = cut_of(chosen.entry, {})(data.splits["train"])
     if chosen.own is None or isinstance(examples, Stream):
         return
     for count in (2, 1):  # a last batch may be of one example, which squeeze() takes for none

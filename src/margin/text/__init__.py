@@ -1,0 +1,3 @@
+"""Texts: word vectors, language models of characters and words."""
+
+FAMILIES = ("embeddings",)
