@@ -1,3 +1,3 @@
-"""Texts: word vectors, language models of characters and words."""
+"""Texts: word vectors, language models of characters and words, transformers."""
 
-FAMILIES = ("embeddings",)
+FAMILIES = ("embeddings", "transformers")

@@ -1,0 +1,24 @@
+"""Transformers of texts."""
+
+from margin.core.catalog import Entry
+
+RADFORD_2019 = "Radford, Wu, Child, Luan, Amodei and Sutskever 2019, Section 2.3"
+
+GPT_TRAINING = {
+    "max_steps": 2000,
+    "batch_size": 12,
+    "lr": 1e-3,
+    "schedule": "cosine",
+    "warmup": 100,
+    "clip": 1.0,
+}
+
+# fmt: off
+
+MODELS: tuple[Entry, ...] = (
+    Entry("text/gpt",
+        ".gpt:GPT", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
+        "A transformer that reads the past, to the distribution of the next token", RADFORD_2019,
+        defaults=GPT_TRAINING, covers=("gpt", "attn.causal")),
+)
+# fmt: on
