@@ -76,7 +76,8 @@ class Entry:
         takes: The kind of data it takes, where the spec of another kind reads the same; "" is any.
         objective: Path of its objective; "" takes the task's loss.
         step: Path of a step factory; "" descends on the objective.
-        examples: Path of ``(split) -> Examples``; "" takes the split as it is.
+        examples: Path of ``(split) -> Examples``, whose keyword-only parameters are options of the model by
+            name; "" takes the split as it is.
         optimizers: Submodules with an optimizer of their own; "" is the whole model, () none.
         parallel: Whether a batch may be divided between processes.
         whole: Whether a step takes all training examples at once.

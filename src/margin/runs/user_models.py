@@ -200,7 +200,7 @@ def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> b
         BuilderError: The user's code raises.
         ValueError: The outputs are of another shape.
     """
-    examples = cut_of(chosen.entry)(data.splits["train"])
+    examples = cut_of(chosen.entry, {})(data.splits["train"])
     if chosen.own is None or isinstance(examples, Stream):
         return False
     # a last batch may be of one example, which squeeze() takes for none

@@ -1,3 +1,3 @@
-"""Texts: transformers."""
+"""Texts: word vectors, language models of characters and words, transformers."""
 
-FAMILIES = ("transformers",)
+FAMILIES = ("embeddings", "transformers")

@@ -57,7 +57,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
         assumed.append("The data named are the run's own: the part that it held out is audited.")
         data = None
     test = _test_part(original, data, record, task, assumed)
-    cut = cut_of(entry)
+    cut = cut_of(entry, record["recipe"]["options"])
 
     def in_order(part: Examples) -> InOrder:
         examples = cut(part)
