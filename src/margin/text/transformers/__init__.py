@@ -29,10 +29,10 @@ MODELS: tuple[Entry, ...] = (
     Entry("text/gpt",
         ".gpt:GPT", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
         "A transformer that reads the past, to the distribution of the next token", RADFORD_2019,
-        defaults=GPT_TRAINING, covers=("lm.gpt", "attn.causal")),
+        defaults=GPT_TRAINING, weights=".weights:gpt_weights", covers=("lm.gpt", "attn.causal")),
     Entry("text/transformer",
         ".encoder_decoder:Transformer", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:pairs",
         "An encoder-decoder of attention alone", "Vaswani et al. 2017, Section 3", defaults=PAIR_TRAINING,
-        covers=("transformer.seq2seq", "attn.cross")),
+        weights=".weights:marian_weights", covers=("transformer.seq2seq", "attn.cross")),
 )
 # fmt: on
