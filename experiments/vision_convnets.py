@@ -54,7 +54,7 @@ class Setting:
     most: float = 1.0
 
 
-MNIST1D = Training(max_steps=6000, batch_size=100, optimizer="Adam", lr=1e-2, schedule="cosine", patience=0)
+MNIST1D = Training(max_steps=6000, batch_size=100, optimizer="Adam", lr=1e-2, schedule="constant", patience=0)
 SETTINGS = {
     "fashion": Setting(
         title="Two convolutions of 32 and 64 maps, 3x3, with pooling and 128 dense units",

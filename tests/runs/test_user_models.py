@@ -1,5 +1,6 @@
 """One's own module is trained as an entry is: named, built by the data's spec, recorded, found again."""
 
+import functools
 import json
 import os
 import subprocess
@@ -16,9 +17,11 @@ import margin
 import own_modules
 from margin import Training
 from margin.cli import main
+from margin.core.tasks import COLUMN
 from margin.core.user_losses import check_mean, each_term, loss_of
 from margin.core.user_modules import BuilderError, builder_of
 from margin.engine.runs import Run
+from margin.math.seeds import mix
 
 QUICK = Training(epochs=2)
 
@@ -133,6 +136,71 @@ def test_a_module_that_is_handed_over_keeps_its_type() -> None:
     assert net.head.weight.dtype == torch.float32
     with pytest.raises(ValueError, match=r"float32 or float64: some of own_modules:Classes are of bfloat16"):
         margin.train(net.bfloat16(), "iris", training=QUICK, out="half")
+
+
+def test_a_class_that_builds_float64_keeps_its_type() -> None:
+    class Double(own_modules.Classes):
+        def __init__(self, in_features, num_classes):
+            super().__init__(in_features, num_classes)
+            self.double()
+
+    run = margin.train(Double, "iris", training=QUICK, out="r")
+    assert run.record["arguments"]["training"]["precision"] == "float64"
+    assert margin.load(run).model.head.weight.dtype == torch.float64
+    stated = margin.train(Double, "iris", training=Training(epochs=1, precision="float32"), out="stated")
+    assert margin.load(stated).model.head.weight.dtype == torch.float32
+    single = margin.train(own_modules.Classes, "iris", training=QUICK, out="single")
+    assert single.record["arguments"]["training"]["precision"] == "float32"
+    # what stands in float64 is not rounded to float32 on its way
+    first = margin.load(run, "initial").model.head.weight
+    torch.manual_seed(mix(0, 3))
+    assert first.equal(Double(4, 3).head.weight)
+
+
+def test_a_partial_is_trained_with_what_it_binds() -> None:
+    wide = functools.partial(own_modules.Classes, width=3)
+    run = margin.train(wide, "iris", training=QUICK, out="r")
+    assert margin.load(run).model.body.out_features == 3
+    assert run.record["recipe"]["model"] == "own_modules:Classes"
+    assert run.record["recipe"]["options"]["width"] == 3
+    with pytest.raises(ValueError, match=r"own_modules:Classes was handed over in Python"):
+        margin.load("r")
+    assert margin.load("r", model=wide)(torch.zeros(1, 4)).shape == (1, 3)
+    other = margin.train(wide, "iris", {"width": 5}, training=QUICK, out="other")
+    assert margin.load(other).model.body.out_features == 5
+
+
+@pytest.mark.parametrize("task", ["values", "binary"])
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_one_output_in_a_column_is_one_number_an_example(task: str, scale: str) -> None:
+    """As with squeeze(-1) at its end, to the bit; (N, 1) against (N,) would compare every pair."""
+
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    y = x[:, 0] * 3 + 2 if task == "values" else (x[:, 0] > 0).astype(int)
+    training = Training(
+        epochs=3, batch_size=8, average=0.9, scale_targets=scale if task == "values" else None
+    )
+    runs = [
+        margin.train(net, (x, y), task=task, training=training, out=name)
+        for net, name in ((own_modules.InColumn, "column"), (own_modules.Values, "row"))
+    ]
+    one, other = (margin.load(run)(torch.tensor(x, dtype=torch.float32)) for run in runs)
+    assert one.shape == (60,) and one.equal(other)
+    assert runs[0].metrics == runs[1].metrics
+    np.testing.assert_array_equal(*(margin.predict(run, x) for run in runs))
+    more = [margin.resume(run, (x, y), epochs=5) for run in runs]
+    assert more[0].metrics == more[1].metrics
+    assert margin.load("column")(torch.tensor(x, dtype=torch.float32)).equal(
+        margin.load("row")(torch.tensor(x, dtype=torch.float32))
+    )
+
+
+def test_outputs_in_a_column_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "own_modules:InColumn", "diabetes", "--epochs", "1"]) == 0
+    assert capsys.readouterr().err.count(COLUMN) == 1
+    assert main(["audit", "runs/InColumn-1", "--claims", "risk"]) == 0
+    assert main(["train", "own_modules:Values", "diabetes", "--epochs", "1"]) == 0
+    assert COLUMN not in capsys.readouterr().err
 
 
 def test_a_module_that_is_handed_over_is_of_one_process() -> None:

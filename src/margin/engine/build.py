@@ -22,7 +22,7 @@ from margin.core.catalog import Entry, call_with, find, models, nearest, parts, 
 from margin.core.options import Training
 from margin.core.user_modules import builder_of, check_builder, is_user_model, named_object
 from margin.data.examples import Data
-from margin.data.preprocess import Standardize
+from margin.data.preprocess import Column, Standardize
 from margin.engine.loop import State
 from margin.engine.parallel.processes import check_divisible, shard, world
 from margin.engine.transfer import freeze, layer_rates
@@ -281,21 +281,27 @@ def record_preprocess(module: nn.Module) -> dict[str, Any]:
         ValueError: It is of no known kind.
     """
     if isinstance(module, Standardize):
-        return {"kind": "standardize", "shape": list(module.mean.shape)}
+        kind = "column" if isinstance(module, Column) else "standardize"
+        return {"kind": kind, "shape": list(module.mean.shape)}
     if type(module) is nn.Identity:
         return {"kind": "identity"}
     raise ValueError(f"a run cannot rebuild {type(module).__name__}: use Standardize or Identity")
 
 
 def _preprocess_of(recipe: Mapping[str, Any]) -> nn.Module:
-    if recipe["kind"] == "standardize":
-        shape = recipe["shape"]
-        return Standardize(torch.zeros(shape), torch.ones(shape))
+    if recipe["kind"] != "identity":
+        shape, kind = recipe["shape"], Column if recipe["kind"] == "column" else Standardize
+        return kind(torch.zeros(shape), torch.ones(shape))
     return nn.Identity()
 
 
 def module_of(
-    record: Mapping[str, Any], room: Room | None = None, handed: Any = None, *, in_place: bool = False
+    record: Mapping[str, Any],
+    room: Room | None = None,
+    handed: Any = None,
+    *,
+    in_place: bool = False,
+    look: Callable[[nn.Module], object] = lambda model: None,
 ) -> Preprocessed:
     """The module of a run's record, in the user's units, before any training.
 
@@ -306,6 +312,7 @@ def module_of(
         room: The memory that it may ask for; all of this machine's if not given.
         handed: The user's own class, function or module, where it is handed over in Python.
         in_place: Whether a module that is handed over is taken as it is, and not a copy of it.
+        look: Called with the model as it was built, in its own type.
 
     Raises:
         ValueError: There is not so much memory, or an option does not fit.
@@ -315,6 +322,7 @@ def module_of(
         torch.manual_seed(mix(int(training.seed or 0), 3))
         preprocess = _preprocess_of(record["preprocess"])
         model = handed if in_place else build(record["recipe"], handed)
+        look(model)
         if training.init:
             initialize(model, training.init, scale=training.init_scale)
         outcome = _preprocess_of(record["outcome"]) if record.get("outcome") else None

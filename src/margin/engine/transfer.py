@@ -210,13 +210,17 @@ def _layers(module: nn.Module) -> Iterator[list[nn.Parameter]]:
             yield list(child.parameters())
 
 
+NESTED = ("state_dict", "model_state_dict")
+"""Under which of these names a checkpoint of a training commonly holds the state dict."""
+
+
 def load_weights(model: nn.Module, path: str | Path) -> str:
     """Fill the module's parameters and buffers from a state dict; every tensor must find its place.
 
     Args:
         model: The module, filled in place, on its device and in its type.
         path: ``.safetensors``, or ``.pt`` / ``.pth`` written by ``torch.save(model.state_dict(), path)``;
-            of a compiled or parallel module too.
+            of a compiled or parallel module too; or a checkpoint with ``{"state_dict": ...}`` in it.
 
     Returns:
         What of the names in the file was left out because a wrapper had put it there, or "".
@@ -251,6 +255,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is damaged: it cannot be read as weights") from error
     if not isinstance(state, Mapping):
         raise ValueError(f"{path} must hold a state dict: it holds the type {type(state).__name__}")
+    state = next((state[name] for name in NESTED if isinstance(state.get(name), Mapping)), state)
     if odd := [str(name) for name, value in state.items() if not isinstance(value, Tensor)]:
         raise ValueError(
             f"{path} must hold a state dict: {listed('not a tensor', odd)}; save model.state_dict()"

@@ -13,8 +13,8 @@ from typing import Any
 from torch import nn
 
 from margin.core.catalog import Entry, check_options, completed, find, resolve, rules, sources
-from margin.core.hints import flag
 from margin.core.options import Training, newer_options
+from margin.core.tasks import COLUMN
 from margin.core.user_modules import edited, is_user_model, reported_within
 from margin.data.examples import Data
 from margin.data.files.writing import going_on
@@ -67,7 +67,7 @@ from margin.engine.transfer import (
 from margin.nn.preprocessed import Preprocessed, core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
-from margin.runs.user_models import Chosen, check_outputs, choose
+from margin.runs.user_models import Chosen, check_outputs, check_own, choose, precision_of, put_in_row
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
@@ -100,7 +100,9 @@ def prepare(
     """Choose the entry that a model is trained as, resolve the options by its defaults, then begin."""
     chosen = model if isinstance(model, Chosen) else choose(model, data)
     training, said = long_enough(chosen.entry, data, training)
-    job = begin(chosen, data, arguments, training.over(chosen.entry.defaults), out, announce=announce)
+    resolved = training.over(chosen.entry.defaults)
+    own = chosen.own is not None and training.precision is None
+    job = begin(chosen, data, arguments, resolved, out, announce=announce, own_type=own)
     return replace(job, notes=(*said, *job.notes))
 
 
@@ -131,6 +133,7 @@ def begin(
     out: str | Path | None,
     *,
     announce: Callable[[str], None] = lambda line: None,
+    own_type: bool = False,
 ) -> Job:
     """Check every argument of a resolved training, then make the run's directory and its first state.
 
@@ -142,7 +145,9 @@ def begin(
         out: The run's directory, which must not exist; one that is free if not given.
         announce: Given the first line, what is trained on what, before an optimizer is made: torch imports
             its compiler with the first, which takes a second.
+        own_type: Whether a module that is built with weights of float64 is trained in it.
     """
+    given, built = data, list[str]()
     entry, training = chosen.entry, in_group(training)
     check_own(chosen, training)
     check_counts(training)
@@ -162,11 +167,19 @@ def begin(
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
     change = partial(taken_over, training=training, notes=notes, found=found)
-    state = bare_state(entry, record, data, training, change, made_by(chosen.handed))
+    look = lambda model: built.append(precision_of(model, entry.name)) if own_type else None
+    state = bare_state(entry, record, data, training, change, partial(made_by(chosen.handed), look=look))
+    if built == ["float64"] and training.precision == "float32":
+        note = f"{entry.name} has weights of float64, in which it is trained; --precision says otherwise"
+        own = replace(training, precision="float64")
+        job = begin(chosen, given, arguments, own, out, announce=announce)
+        return replace(job, notes=(note, *job.notes))
     makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
-    check_outputs(chosen, data, state.model, plan)
+    if check_outputs(chosen, data, state.model, plan):
+        put_in_row(state, record)
+        notes.append(COLUMN)
     take = partial(taken_over, training=training, notes=[], found=found)
     trial = partial(_trial, entry, record, data, training, take, chosen.handed)
     check_stops(training, Training().over(entry.defaults), plan, trial)
@@ -203,28 +216,7 @@ def _trial(
     return state, plan_of(entry, data, record["arguments"], own, state)
 
 
-def check_own(chosen: Chosen, training: Training) -> None:
-    """Refuse what a user's own module, or its loss, has no use for.
-
-    Raises:
-        ValueError: Several processes are asked for, of which the others could not build a module that no name
-            finds again; or the labels of a loss are to be smoothed or weighted, which is done to the task's.
-    """
-    if chosen.handed is not None and (training.processes or 1) > 1:
-        raise ValueError(
-            f"several processes build the model by its name, and {chosen.entry.name} was handed over, which "
-            "the others do not have: leave out processes, or hand over a class at the top of a file, or a "
-            "function there that builds it"
-        )
-    for name in ("label_smoothing", "confusion", "class_weight"):
-        if chosen.own and chosen.own["loss"] and getattr(training, name):
-            raise ValueError(
-                f"{name} changes the loss of the task, and the objective is {chosen.own['loss']}: leave out "
-                f"{flag(name)}, or give it to the objective"
-            )
-
-
-def made_by(handed: Any) -> Callable[[Mapping[str, Any]], Preprocessed]:
+def made_by(handed: Any) -> Callable[..., Preprocessed]:
     """What makes the module of a record: one that is handed over is itself trained, in place."""
     return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
 

@@ -739,3 +739,12 @@ def test_a_shift_by_a_pixel_is_said_where_it_surely_changes_a_tenth(finding, bel
         assert (
             "Moved by one pixel, .3" in sentences_of[0].text and "--augment shift:1" in sentences_of[0].todo
         )
+
+
+@pytest.mark.parametrize(("side", "todo"), [(15, ""), (16, "Train longer, with shifted images")])
+def test_shifts_are_advised_on_images_of_sixteen_pixels(finding, side, todo):
+    curves = {"shorter side": torch.tensor([float(side)])}
+    found = finding(value=f64(0.3), interval=(f64(0.2), f64(0.5)), kind="estimate", curves=curves)
+    (sentence,) = by(audit_of({"vision/shift.classes": found}), "moves")
+    assert sentence.todo.startswith(todo) and bool(sentence.todo) == bool(todo)
+    assert ("; a pixel is 1/15 of their side." in sentence.text) == (side < 16)

@@ -4,32 +4,28 @@ from typing import Literal
 
 from margin.data.data_home import placed
 from margin.data.examples import Data
-from margin.data.formats.text.pairs import Tokenization, from_pairs, sentences_in
-from margin.data.formats.text.sources import Unknown, from_text, text_in
-from margin.data.formats.text.vocabulary import Case, Level
+from margin.data.formats.text.pairs import WORDS, from_pairs, sentences_in
+from margin.data.formats.text.sources import CHARACTERS, Unknown, from_text, text_in
+from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.options import option_groups
 from margin.data.splits import Split
 
 Language = Literal["en", "de", "fr"]
 
 
-@option_groups("split_seed")
+@option_groups("split_seed", "longest")
 def tiny_shakespeare(
     *,
-    level: Level = "characters",
-    case: Case = "kept",
+    tokens: Tokenization = CHARACTERS,
     time: int = 128,
-    min_count: int = 1,
     unknown: Unknown = "error",
     split: Split = Split(test=0.05, val=0.05),
 ) -> Data:
     """A million characters of Shakespeare's plays, 65 kinds; read from ``$MARGIN_DATA/tinyshakespeare``.
 
     Args:
-        level: Tokens are characters, or words and marks.
-        case: Whether capitals are kept or made small.
+        tokens: What tokens are.
         time: Tokens a block, at least 1.
-        min_count: How often a token must be seen in training to be known; above 1 only with unknown tokens.
         unknown: "error" refuses a token that training lacks; "token" reads it as ``<unk>``.
         split: Test and validation part, seed.
         test: Share of the test part, the end of the text.
@@ -45,19 +41,11 @@ def tiny_shakespeare(
     and understanding recurrent networks.
     """
     (path,) = placed("tinyshakespeare")
-    options = {"level": level, "case": case, "time": time, "min_count": min_count, "unknown": unknown}
-    return from_text(text_in(path), split, "tinyshakespeare", options)
+    return from_text(text_in(path), split, "tinyshakespeare", tokens, time, unknown)
 
 
-def multi30k(
-    *,
-    source: Language = "de",
-    target: Language = "en",
-    level: Level = "words",
-    case: Case = "lower",
-    min_count: int = 2,
-    longest: int = 50,
-) -> Data:
+@option_groups()
+def multi30k(*, source: Language = "de", target: Language = "en", tokens: Tokenization = WORDS) -> Data:
     """Captions of pictures with their translations: 29,000 in training; from ``$MARGIN_DATA/multi30k``.
 
     The validation part (1,014) and the test part (1,000, that of 2016) are official.
@@ -65,9 +53,7 @@ def multi30k(
     Args:
         source: The language that is read.
         target: The language that is asked for.
-        level: Tokens are words and marks, or characters.
-        case: Whether capitals are made small or kept.
-        min_count: How often a token must be seen in training to be known.
+        tokens: What tokens are.
         longest: Tokens of a training sentence at most; 0 keeps all.
 
     Returns:
@@ -87,5 +73,4 @@ def multi30k(
         "multi30k", [f"multi30k/{stem}.{language}" for stem in stems for language in (source, target)]
     )
     train, val, test = (sentences_in(files[k], files[k + 1]) for k in (0, 2, 4))
-    rule = Tokenization(level=level, case=case, min_count=min_count, longest=longest)
-    return from_pairs(*train, name="multi30k", rule=rule, official={"val": val, "test": test})
+    return from_pairs(*train, name="multi30k", rule=tokens, official={"val": val, "test": test})

@@ -6,8 +6,9 @@ from torch import Generator, Tensor
 from margin.data.examples import Data, offsets_of
 from margin.data.formats.sequences.rows import Ragged, fingerprint_of
 from margin.data.formats.sequences.sources import lengths_line
-from margin.data.formats.text.pair_examples import EOS, SPECIAL, Pairs
-from margin.data.formats.text.pairs import Tokenization, encoding_of
+from margin.data.formats.text.pair_examples import EOS, Pairs
+from margin.data.formats.text.pairs import encoding_of
+from margin.data.formats.text.tokenizers import SPECIAL, Tokenizer
 from margin.data.options import option_groups
 from margin.data.splits import Split, parts_of
 from margin.math.seeds import mix
@@ -54,7 +55,7 @@ def reversal(
     words = Ragged(letters, ends)
     whole = Pairs(with_end(words), backward(words))
     splits = {part: whole.part(index) for part, index in parts_of(examples, None, split).items()}
-    vocabulary = [*SPECIAL, *(f"s{k}" for k in range(symbols))]
+    vocabulary = (*SPECIAL, *(f"s{k}" for k in range(symbols)))
     return Data(
         name="reversal",
         splits=splits,
@@ -65,8 +66,7 @@ def reversal(
             "num_examples": len(splits["train"]),
         },
         encoding=encoding_of(
-            (vocabulary, vocabulary),
-            Tokenization(case="kept"),
+            [Tokenizer("words", "kept", vocabulary)] * 2,
             {
                 "split": split.as_json(official=False),
                 "truth": {"answer": "the source read backward"},

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from margin.data.formats.text.pair_examples import EOS, SPECIAL, UNK
-from margin.data.formats.text.pairs import Tokenization, decode, encode_pairs, from_pairs, read_pairs
+from margin.data.formats.text.pair_examples import EOS, UNK
+from margin.data.formats.text.pairs import decode, encode_pairs, from_pairs, read_pairs
+from margin.data.formats.text.tokenizers import SPECIAL, Tokenization
 from margin.data.splits import Split
 
 WORDS = ["eins", "zwei", "drei", "vier"]
@@ -101,7 +102,7 @@ def test_new_pairs_are_read_by_the_record(csv: Callable) -> None:
 
 
 def test_a_target_is_decoded_up_to_its_end() -> None:
-    record = {"vocabulary": [*SPECIAL, "a", "dog"], "level": "words"}
+    record = {"vocabulary": [*SPECIAL, "a", "dog"], "level": "words", "case": "kept"}
     assert decode([1, 4, 5, EOS, 4, 4], record) == "a dog"
     assert decode([4, 0, 0], record) == "a"
     assert decode([EOS], record) == ""
@@ -131,3 +132,25 @@ def test_what_is_no_pair_is_refused(
 def test_sources_without_targets_are_refused(refused: Callable) -> None:
     with refused("equal in number: got 2 and 1"):
         from_pairs(["a", "b"], ["c"])
+
+
+@pytest.mark.parametrize("level", ["wordpiece", "bpe"])
+def test_pieces_of_words_leave_nothing_unknown(level: str, tmp_path: Path) -> None:
+    rule = Tokenization(level=level, vocab_size=300, longest=20)
+    sources, targets = (list(side) for side in zip(*(line.split("\t") for line in LINES), strict=True))
+    data = from_pairs(sources, targets, rule=rule)
+    assert sorted(sentences(data, "train") + sentences(data, "val") + sentences(data, "test")) == sorted(
+        zip(sources, targets, strict=True)
+    )
+    assert data.encoding["source_vocabulary"][:4] == data.encoding["vocabulary"][:4] == list(SPECIAL)
+    assert data.spec["vocab_size"] == len(data.encoding["vocabulary"])
+    (tmp_path / "new.txt").write_text("eins drei\nzweieins\n")
+    new = encode_pairs(tmp_path / "new.txt", data.encoding)
+    assert not (new.sources.steps == UNK).any()
+    assert (
+        decode(new.sources.padded(torch.tensor([1]))[0][0], data.encoding, "source_vocabulary") == "zweieins"
+    )
+    with pytest.raises(ValueError, match="longest must leave a training pair: got longest=1"):
+        from_pairs(
+            ["eins zwei"] * 10, ["1 2 3"] * 10, rule=Tokenization(level=level, vocab_size=300, longest=1)
+        )

@@ -163,3 +163,31 @@ def test_what_cannot_be_learned_from_is_refused(
 @pytest.mark.parametrize(("test", "val", "parts"), [(0.0, 0.0, ["train"]), (0.1, 0.0, ["train", "test"])])
 def test_a_share_of_0_leaves_a_part_out(csv: Callable, test: float, val: float, parts: list[str]) -> None:
     assert list(read_text(csv(TEXT, "a.txt"), time=7, test=test, val=val).splits) == parts
+
+
+@pytest.mark.parametrize(("level", "exact"), [("bpe", True), ("wordpiece", False)])
+def test_a_text_of_pieces_is_cut_by_characters(level: str, exact: bool, tmp_path: Path) -> None:
+    path = tmp_path / "book.txt"
+    text = "the lower tower, the low tower; " * 100 + "ŷ"
+    path.write_text(text)
+    data = read_text(path, level=level, vocab_size=290, time=16)
+    whole = data.splits["train"].ids.tolist()
+    for part in ("val", "test"):
+        assert whole[-1] == data.splits[part].ids[0]  # the token before is read, its own are asked for
+        whole += data.splits[part].ids[1:].tolist()
+    assert (decode(whole, data.encoding) == text) == exact
+    assert data.spec["vocab_size"] == len(data.encoding["vocabulary"]) <= 290
+    assert decode(encode_prompt("low tower", data.encoding), data.encoding) == "low tower"
+    assert (decode(encode_text(path, data.encoding).ids, data.encoding) == text) == exact
+    with pytest.raises(ValueError, match="the training part must have more than time=5000 tokens: got"):
+        read_text(path, level=level, vocab_size=290, time=5000)
+
+
+def test_a_tokenizer_of_a_file_brings_its_level(tmp_path: Path) -> None:
+    path = tmp_path / "book.txt"
+    path.write_text("the lower tower, the low tower; " * 100)
+    first = read_text(path, level="bpe", vocab_size=270, time=16)
+    (tmp_path / "tokenizer.json").write_text(first.encoding["tokenizer"])
+    again = read_text(path, tokenizer=str(tmp_path), time=16)
+    assert again.encoding["level"] == "bpe"
+    assert torch.equal(again.splits["test"].ids, first.splits["test"].ids)

@@ -1,9 +1,8 @@
 """Tokens by a stated rule, and a vocabulary whose order is the frequency in training."""
 
 import pytest
-import torch
 
-from margin.data.formats.text.vocabulary import ids_of, numbered, text_of, tokens_of, vocabulary_of
+from margin.data.formats.text.vocabulary import text_of, tokens_of, vocabulary_of
 
 
 @pytest.mark.parametrize(
@@ -38,8 +37,3 @@ def test_a_vocabulary_of_nothing_is_refused() -> None:
         vocabulary_of("ccabbcd", min_count=4)
     with pytest.raises(ValueError, match="min_count must be at least 1: got 0"):
         vocabulary_of("ab", min_count=0)
-
-
-def test_an_unknown_token_is_minus_one_or_the_unknown() -> None:
-    assert torch.equal(ids_of(["b", "x"], numbered(("a", "b"))), torch.tensor([1, -1]))
-    assert torch.equal(ids_of(["b", "x"], numbered(("a", "b", "<unk>"))), torch.tensor([1, 2]))

@@ -34,6 +34,7 @@ FORMATS = (
             "pixels": Literal["bytes"],
             "resize": int | list[int] | None,
             "crop": list[int] | None,
+            "depth?": int,
             "values": list[list[int]],
             "ignored": list[list[int]],
         },
@@ -61,6 +62,7 @@ FORMATS = (
             "pixels": Literal["bytes"],
             "resize?": list[int] | None,
             "crop?": list[int] | None,
+            "depth?": int,
         },
     ),
 )

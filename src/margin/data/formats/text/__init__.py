@@ -4,8 +4,10 @@ from typing import Literal
 
 from margin.core.catalog import Format
 
-LEVEL = Literal["characters", "words"]
+LEVEL = Literal["characters", "words", "wordpiece", "bpe"]
 CASE = Literal["kept", "lower"]
+TOKENS = {"level": LEVEL, "case": CASE, "vocabulary": "words", "tokenizer?": str}
+"""What a record has of a tokenizer."""
 
 FORMATS = (
     Format(
@@ -14,7 +16,7 @@ FORMATS = (
         encoder="margin.data.formats.text.pairs:encode_pairs",
         prefix=True,
         gives={"source_vocab_size": "pairs of texts"},
-        record={"level": LEVEL, "case": CASE, "vocabulary": "words", "source_vocabulary": "words"},
+        record={**TOKENS, "source_vocabulary": "words", "source_tokenizer?": str},
     ),
     Format(
         name="text",
@@ -22,7 +24,7 @@ FORMATS = (
         encoder="margin.data.formats.text.sources:encode_text",
         prefix=True,
         gives={"vocab_size": "tokens"},
-        record={"level": LEVEL, "case": CASE, "vocabulary": "words", "shape": ["positive"]},
+        record={**TOKENS, "shape": ["positive"]},
     ),
     Format(name="tokens", record={"vocabulary": "words", "shape": "extents"}),
 )

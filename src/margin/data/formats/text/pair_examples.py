@@ -13,8 +13,7 @@ from margin.core.types import Batch
 from margin.data.formats.sequences.rows import Ragged, evaluation_batch
 
 PAD, BOS, EOS, UNK = range(4)
-SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
-"""The first tokens of every vocabulary: padding, begin, end, unknown."""
+"""The first tokens of every vocabulary: padding, begin, end, unknown (``tokenizers.SPECIAL``)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,8 +2,8 @@
 
 import os
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,20 @@ from margin.data.examples import Data
 from margin.data.files.reading import COMPOSED
 from margin.data.formats.sequences.rows import Ragged, fingerprint_of
 from margin.data.formats.sequences.sources import lengths_line
-from margin.data.formats.text.pair_examples import BOS, EOS, PAD, SPECIAL, UNK, Pairs
+from margin.data.formats.text.pair_examples import EOS, UNK, Pairs
 from margin.data.formats.text.sources import text_in
-from margin.data.formats.text.vocabulary import (
-    Case,
-    Level,
-    ids_of,
-    numbered,
-    text_of,
-    tokens_of,
-    vocabulary_of,
-)
+from margin.data.formats.text.tokenizers import SPECIAL, Tokenization, Tokenizer
+from margin.data.formats.text.vocabulary import tokens_of
 from margin.data.options import option_groups
 from margin.data.sampling.length_batches import padding_line
 from margin.data.splits import Split
 
 Sentences = tuple[Sequence[str], Sequence[str]]
 """Sources and their targets, equal in number."""
+
+
+WORDS = Tokenization(min_count=2, longest=50)
+SPLIT = Split(test=0.1, val=0.1)
 
 
 @option_groups()
@@ -43,11 +40,8 @@ def read_pairs(  # more than 7 parameters: they are the options of the source
     val_target_file: str | None = None,
     test_file: str | None = None,
     test_target_file: str | None = None,
-    level: Level = "words",
-    case: Case = "lower",
-    min_count: int = 2,
-    longest: int = 50,
-    split: Split = Split(test=0.1, val=0.1),
+    tokens: Tokenization = WORDS,
+    split: Split = SPLIT,
 ) -> Data:
     """Pairs of sentences: a file of two columns with a tab between, or two files whose lines belong together.
 
@@ -61,9 +55,7 @@ def read_pairs(  # more than 7 parameters: they are the options of the source
         val_target_file: Its targets.
         test_file: Likewise of an official test part, which is kept.
         test_target_file: Its targets.
-        level: Tokens are words and marks, or characters.
-        case: Whether capitals are made small or kept.
-        min_count: How often a token must be seen in training to be known.
+        tokens: What tokens are.
         longest: Tokens of a training sentence at most, source and target; longer pairs are left out and
             counted. 0 keeps all. Held-out parts are kept whole.
         split: Test and validation part, seed.
@@ -88,32 +80,9 @@ def read_pairs(  # more than 7 parameters: they are the options of the source
         if source is not None:
             official[part] = sentences_in(Path(source), None if target is None else Path(target))
     read = sentences_in(path, None if target_file is None else Path(target_file))
-    rule = Tokenization(level=level, case=case, min_count=min_count, longest=longest)
     return replace(
-        from_pairs(*read, name=str(path), rule=rule, split=split, official=official), name=path.name
+        from_pairs(*read, name=str(path), rule=tokens, split=split, official=official), name=path.name
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokenization:
-    """How sentences become tokens; see :func:`read_pairs`."""
-
-    level: Level = "words"
-    case: Case = "lower"
-    min_count: int = 2
-    longest: int = 50
-
-    def __post_init__(self) -> None:
-        if self.longest < 0:
-            raise ValueError(f"longest must be at least 0: got {self.longest}")
-
-    def tokens(self, sentences: Sequence[str]) -> list[list[str]]:
-        """The tokens of each sentence."""
-        return [tokens_of(sentence.strip(), self.level, self.case) for sentence in sentences]
-
-
-WORDS = Tokenization()
-SPLIT = Split(test=0.1, val=0.1)
 
 
 def from_pairs(
@@ -142,13 +111,15 @@ def from_pairs(
         ValueError: Sources and targets differ in number, or no pair is left.
     """
     official = official or {}
-    texts, record = _parts(rule, (sources, targets), name, split, official)
-    texts["train"], left_out = _short(texts["train"], rule.longest, name)
-    known = [
-        vocabulary_of((token for row in side for token in row), min_count=rule.min_count, special=SPECIAL)
-        for side in texts["train"]
-    ]
-    splits = {part: pairs_of(two, known[0], known[1]) for part, two in texts.items()}
+    texts, record = _parts((sources, targets), name, split, official)
+    sides = [rule.made(side, SPECIAL) for side in texts["train"]] if rule.in_pieces else []
+    texts["train"], left_out = _short(texts["train"], rule, sides, name)
+    sides = sides or [rule.made(side, SPECIAL) for side in texts["train"]]
+    if any(side.vocabulary[: len(SPECIAL)] != SPECIAL for side in sides):
+        raise ValueError(
+            f"{name}: a tokenizer of pairs must begin with {' '.join(SPECIAL)}: {rule.tokenizer}"
+        )
+    splits = {part: pairs_of(two, sides[0], sides[1]) for part, two in texts.items()}
     notes = [f"{left_out:,} training pairs of more than {rule.longest} tokens are left out"] * (left_out > 0)
     given = (
         sentence for two in ((sources, targets), *official.values()) for side in two for sentence in side
@@ -159,39 +130,42 @@ def from_pairs(
         name=name,
         splits=splits,
         spec={
-            "source_vocab_size": len(known[0]),
-            "vocab_size": len(known[1]),
+            "source_vocab_size": sides[0].size,
+            "vocab_size": sides[1].size,
             "longest": int(max(train.sources.lengths.max(), train.asked.max())),
             "num_examples": len(train),
         },
-        encoding=encoding_of(known, rule, {"split": record, "about": _about(splits, known)}),
+        encoding=encoding_of(sides, {"split": record, "about": _about(splits, sides)}),
         fingerprint=fingerprint_of(splits),
         notes=tuple(notes),
     )
 
 
-def encoding_of(
-    vocabularies: Sequence[Sequence[str]], rule: Tokenization, more: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The encoding of pairs of these vocabularies, source and target; ``more`` holds the split."""
-    own = {
-        "level": rule.level,
-        "case": rule.case,
-        "source_vocabulary": list(vocabularies[0]),
-        "vocabulary": list(vocabularies[1]),
-    }
+def encoding_of(sides: Sequence[Tokenizer], more: Mapping[str, Any]) -> dict[str, Any]:
+    """The encoding of pairs by these tokenizers, of source and target; ``more`` holds the split."""
+    source = {f"source_{key}": value for key, value in sides[0].as_json().items() if key in SIDED}
+    own = {**source, **sides[1].as_json()}
     return tokens_schema(format="pairs", kind="pairs", shape=(0,), own={**own, **more}).as_json()
 
 
+SIDED = ("vocabulary", "tokenizer")
+"""What a record has of each side."""
+
+
+def tokenizer_of(encoding: Mapping[str, Any], side: str = "") -> Tokenizer:
+    """The tokenizer of a run's targets, or of its sources with the side ``source_``."""
+    own = {key: encoding[side + key] for key in SIDED if side + key in encoding}
+    return Tokenizer.from_json({"level": encoding["level"], "case": encoding["case"], **own})
+
+
 def pairs_of(
-    texts: tuple[Sequence[Sequence[str]], Sequence[Sequence[str]] | None],
-    source_vocabulary: Sequence[str],
-    vocabulary: Sequence[str],
+    texts: tuple[Sequence[str], Sequence[str] | None], source: Tokenizer, target: Tokenizer
 ) -> Pairs:
     """Tokens of sources and targets as examples; without targets, sources alone."""
-    end = SPECIAL[EOS]
-    sources = _rows([[*row, end] for row in texts[0]], source_vocabulary)
-    return Pairs(sources, None if texts[1] is None else _rows(texts[1], vocabulary))
+    sources = [[*row, EOS] for row in source.encode([text.strip() for text in texts[0]])]
+    if texts[1] is None:
+        return Pairs(_rows(sources))
+    return Pairs(_rows(sources), _rows(target.encode([text.strip() for text in texts[1]])))
 
 
 def encode_pairs(source: Any, encoding: Mapping[str, Any]) -> Pairs:
@@ -205,24 +179,19 @@ def encode_pairs(source: Any, encoding: Mapping[str, Any]) -> Pairs:
         first, second = (Path(part) for part in source)
     else:
         first, second = Path(source), None
-    rule = Tokenization(level=encoding["level"], case=encoding["case"])
     lines = _lines(first)
     if second is None and not any("\t" in line for line in lines):
-        texts: tuple[Any, Any] = rule.tokens(lines), None
+        texts: tuple[Any, Any] = lines, None
     else:
-        texts = _tokens(rule, sentences_in(first, second), str(first))
-    return pairs_of(texts, encoding["source_vocabulary"], encoding["vocabulary"])
+        texts = sentences_in(first, second)
+    return pairs_of(texts, tokenizer_of(encoding, "source_"), tokenizer_of(encoding))
 
 
 def decode(ids: Tensor | Sequence[int], encoding: Mapping[str, Any], side: str = "vocabulary") -> str:
     """The sentence of a target's tokens up to ``<eos>``; ``side`` "source_vocabulary" reads a source."""
-    kept = []
-    for k in (int(k) for k in ids):
-        if k == EOS:
-            break
-        if k not in (PAD, BOS):
-            kept.append(encoding[side][k])
-    return text_of(kept, encoding["level"])
+    numbers = [int(k) for k in ids]
+    end = numbers.index(EOS) if EOS in numbers else len(numbers)
+    return tokenizer_of(encoding, side.removesuffix("vocabulary")).decode(numbers[:end])
 
 
 def sentences_in(path: Path, target: Path | None) -> Sentences:
@@ -259,46 +228,56 @@ def _lines(path: Path) -> list[str]:
     return lines
 
 
-Tokens = tuple[list[list[str]], list[list[str]]]
-
-
-def _tokens(rule: Tokenization, two: Sentences, name: str) -> Tokens:
+def _equal(two: Sentences, name: str) -> Sentences:
     if len(two[0]) != len(two[1]):
         raise ValueError(
             f"{name}: sources and targets must be equal in number: got {len(two[0])} and {len(two[1])}"
         )
-    return rule.tokens(two[0]), rule.tokens(two[1])
+    return two
 
 
 def _parts(
-    rule: Tokenization, two: Sentences, name: str, split: Split, official: Mapping[str, Sentences]
-) -> tuple[dict[str, Tokens], dict[str, Any]]:
-    """The tokens of each part, the official ones and those cut from the rest, and the record of the split."""
-    whole = _tokens(rule, two, name)
-    kept = {part: _tokens(rule, given, f"{name}, {part} part") for part, given in official.items()}
+    two: Sentences, name: str, split: Split, official: Mapping[str, Sentences]
+) -> tuple[dict[str, Sentences], dict[str, Any]]:
+    """The sentences of each part, the official ones and those cut from the rest; the record of the split."""
+    whole = _equal(two, name)
+    kept = {part: _equal(given, f"{name}, {part} part") for part, given in official.items()}
     found, record = cut(name, two[0], "tokens", split, own=dict.fromkeys(kept))
     return {part: _chosen(whole, index.tolist()) for part, index in found.items()} | kept, record
 
 
-def _chosen(two: Tokens, index: Sequence[int]) -> Tokens:
+def _chosen(two: Sentences, index: Sequence[int]) -> Sentences:
     return [two[0][i] for i in index], [two[1][i] for i in index]
 
 
-def _short(two: Tokens, longest: int, name: str) -> tuple[Tokens, int]:
-    """The pairs of at most ``longest`` tokens on either side, and how many were left out."""
-    count = len(two[0])
-    kept = [i for i in range(count) if not longest or max(len(two[0][i]), len(two[1][i])) <= longest]
+def _short(
+    two: Sentences, rule: Tokenization, sides: Sequence[Tokenizer], name: str
+) -> tuple[Sentences, int]:
+    """The pairs of at most ``longest`` tokens on either side, and how many were left out.
+
+    Characters and words are counted before there is a vocabulary, which is that of the pairs that are kept.
+    """
+    if not rule.longest:
+        return two, 0
+    sizes = [
+        [len(row) for row in (sides[k].encode(side) if sides else _cut(side, rule))]
+        for k, side in enumerate(two)
+    ]
+    kept = [i for i, lengths in enumerate(zip(*sizes, strict=True)) if max(lengths) <= rule.longest]
     if not kept:
-        raise ValueError(f"{name}: longest must leave a training pair: got longest={longest}")
-    return _chosen(two, kept), count - len(kept)
+        raise ValueError(f"{name}: longest must leave a training pair: got longest={rule.longest}")
+    return _chosen(two, kept), len(two[0]) - len(kept)
 
 
-def _rows(tokens: Sequence[Sequence[str]], vocabulary: Sequence[str]) -> Ragged:
-    numbers = numbered(vocabulary)
-    return Ragged.of([ids_of(row, numbers) for row in tokens])
+def _cut(side: Sequence[str], rule: Tokenization) -> Iterator[list[str]]:
+    return (tokens_of(sentence.strip(), rule.level, rule.case) for sentence in side)
 
 
-def _about(splits: Mapping[str, Pairs], known: Sequence[Sequence[str]]) -> list[list[str]]:
+def _rows(ids: Sequence[Sequence[int]]) -> Ragged:
+    return Ragged.of([torch.tensor(row, dtype=torch.int64) for row in ids])
+
+
+def _about(splits: Mapping[str, Pairs], sides: Sequence[Tokenizer]) -> list[list[str]]:
     text = []
     for side, label in enumerate(("source", "target")):
         rows = {part: (pairs.sources, pairs.answers)[side] for part, pairs in splits.items()}
@@ -308,7 +287,7 @@ def _about(splits: Mapping[str, Pairs], known: Sequence[Sequence[str]]) -> list[
             for part, row in rows.items()
             if row is not None
         )
-        text.append([label, f"{len(known[side]):,} kinds; {lengths_line(lengths, 'tokens')}"])
+        text.append([label, f"{sides[side].size:,} kinds; {lengths_line(lengths, 'tokens')}"])
         text.append(["  unknown", unknown])
     train = splits["train"]
     text.append(["padding", padding_line(train.lengths, train.sources.lengths, train.asked)])

@@ -8,6 +8,7 @@ import os
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,23 +21,15 @@ from margin.data.assembly import tokens_schema
 from margin.data.examples import Data
 from margin.data.files.reading import COMPOSED, text_of
 from margin.data.formats.sequences.rows import evaluation_batch, fingerprint_of
-from margin.data.formats.text.vocabulary import (
-    UNKNOWN,
-    Case,
-    Level,
-    ids_of,
-    numbered,
-    tokens_of,
-    vocabulary_of,
-)
-from margin.data.formats.text.vocabulary import text_of as joined
+from margin.data.formats.text.tokenizers import Tokenization, Tokenizer
+from margin.data.formats.text.vocabulary import UNKNOWN, tokens_of
 from margin.data.options import option_groups
 from margin.data.splits import Split
 
 Unknown = Literal["error", "token"]
 """What a token that the training part lacks is: a mistake, or ``<unk>``."""
 
-NOUNS = {"characters": "character", "words": "word"}
+CHARACTERS = Tokenization(level="characters", case="kept")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,14 +92,12 @@ class Blocks:
         return [self.ids]
 
 
-@option_groups("split_seed")
+@option_groups("split_seed", "longest")
 def read_text(
     path: str | os.PathLike[str],
     *,
-    level: Level = "characters",
-    case: Case = "kept",
+    tokens: Tokenization = CHARACTERS,
     time: int = 128,
-    min_count: int = 1,
     unknown: Unknown = "error",
     split: Split = Split(test=0.05, val=0.05),
 ) -> Data:
@@ -117,10 +108,10 @@ def read_text(
 
     Args:
         path: A file of text in UTF-8 (``.gz`` too); line breaks are read as ``\n``.
-        level: Tokens are characters, or words and marks.
-        case: Whether capitals are kept or made small.
+        tokens: What tokens are.
+        min_count: How often a token must be seen in training to be known; of characters and words
+            above 1 only with unknown tokens.
         time: Tokens a block, at least 1.
-        min_count: How often a token must be seen in training to be known; above 1 only with unknown tokens.
         unknown: "error" refuses a token that training lacks; "token" reads it as ``<unk>``.
         split: Test and validation part, seed.
         test: Share of the test part, the end of the text, in [0, 1).
@@ -135,25 +126,17 @@ def read_text(
             unknown.
     """
     path = Path(path)
-    options = {"level": level, "case": case, "time": time, "min_count": min_count, "unknown": unknown}
-    return replace(from_text(text_in(path), split, str(path), options), name=path.name)
+    return replace(from_text(text_in(path), split, str(path), tokens, time, unknown), name=path.name)
 
 
-def from_text(text: str, split: Split, name: str, options: Mapping[str, Any]) -> Data:
+def from_text(
+    text: str, split: Split, name: str, rule: Tokenization, time: int = 128, unknown: Unknown = "error"
+) -> Data:
     """The Data of a text in memory; the options are those of :func:`read_text`."""
-    level, time, unknown = options["level"], options["time"], options["unknown"]
     if time < 1:
         raise ValueError(f"{name}: time must be at least 1: got {time}")
-    if options["min_count"] > 1 and unknown == "error":
-        raise ValueError(
-            f"{name}: min_count above 1 needs --data.unknown token: got min_count={options['min_count']}"
-        )
-    notes = () if unicodedata.is_normalized("NFC", text) else (COMPOSED,)
-    tokens = tokens_of(text, level, options["case"])
-    cuts = _cuts(len(tokens), split, time, name)
-    special = (UNKNOWN,) if unknown == "token" else ()
-    vocabulary = vocabulary_of(tokens[cuts["train"]], min_count=options["min_count"], special=special)
-    ids = known_ids(tokens, vocabulary, level, name)
+    notes = () if rule.in_pieces or unicodedata.is_normalized("NFC", text) else (COMPOSED,)
+    tokenizer, ids, cuts = (_pieces if rule.in_pieces else _tokens)(text, split, name, rule, time, unknown)
     splits = {
         part: Blocks(ids[max(0, cut.start - 1) : cut.stop], time, "drawn" if part == "train" else "fixed")
         for part, cut in cuts.items()
@@ -161,21 +144,51 @@ def from_text(text: str, split: Split, name: str, options: Mapping[str, Any]) ->
     return Data(
         name=name,
         splits=splits,
-        spec={"vocab_size": len(vocabulary), "time": time, "num_examples": len(splits["train"])},
+        spec={"vocab_size": tokenizer.size, "time": time, "num_examples": len(splits["train"])},
         encoding=tokens_schema(
             format="text",
             shape=(time,),
             own={
-                "level": level,
-                "case": options["case"],
-                "vocabulary": list(vocabulary),
+                **tokenizer.as_json(),
                 "split": split.as_json(official=False),
-                "about": _about(splits, vocabulary, level, time),
+                "about": _about(splits, tokenizer, time),
             },
         ).as_json(),
         fingerprint=fingerprint_of(splits),
         notes=notes,
     )
+
+
+def _tokens(
+    text: str, split: Split, name: str, rule: Tokenization, time: int, unknown: Unknown
+) -> tuple[Tokenizer, Tensor, dict[str, slice]]:
+    """The tokenizer of the beginning of a text, the numbers of all its characters or words, the parts."""
+    if rule.min_count > 1 and unknown == "error":
+        raise ValueError(
+            f"{name}: min_count above 1 needs --data.unknown token: got min_count={rule.min_count}"
+        )
+    tokens = tokens_of(text, rule.level, rule.case)
+    cuts = _cuts(len(tokens), split, time, name)
+    special = (UNKNOWN,) if unknown == "token" else ()
+    tokenizer = Tokenizer.of(tokens[cuts["train"]], rule.level, rule.case, rule.min_count, special)
+    return tokenizer, _whole(tokenizer.numbered(tokens, name)), cuts
+
+
+def _pieces(
+    text: str, split: Split, name: str, rule: Tokenization, time: int, unknown: Unknown
+) -> tuple[Tokenizer, Tensor, dict[str, slice]]:
+    """As :func:`_tokens`, of pieces of words: parts are cut by characters, before there is a tokenizer."""
+    parts = {part: text[cut] for part, cut in _cuts(len(text), split, 0, name).items()}
+    tokenizer = rule.made([parts["train"]])
+    rows = tokenizer.encode(list(parts.values()))
+    ends = [0, *accumulate(map(len, rows))]
+    cuts = dict(zip(parts, map(slice, ends, ends[1:]), strict=True))
+    _check(cuts, ends[-1], time, name)
+    return tokenizer, _whole(list(chain.from_iterable(rows))), cuts
+
+
+def _whole(ids: Sequence[int]) -> Int[Tensor, " tokens"]:
+    return torch.tensor(ids, dtype=torch.int64)
 
 
 def encode_text(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> Blocks:
@@ -187,10 +200,10 @@ def encode_text(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> 
             tokens.
     """
     path = Path(source)
-    tokens = tokens_of(text_in(path), encoding["level"], encoding["case"])
-    if len(tokens) < 2:
-        raise ValueError(f"{path}: a text must have at least two tokens: got {len(tokens)}")
-    ids = known_ids(tokens, encoding["vocabulary"], encoding["level"], str(path))
+    text = text_in(path)
+    ids = _whole(Tokenizer.from_json(encoding).encode([text], str(path))[0])
+    if len(ids) < 2:
+        raise ValueError(f"{path}: a text must have at least two tokens: got {len(ids)}")
     return Blocks(ids, encoding["shape"][0])
 
 
@@ -200,33 +213,12 @@ def encode_prompt(text: str, encoding: Mapping[str, Any]) -> Int[Tensor, " token
     Raises:
         ValueError: A token is unknown and the vocabulary has no ``<unk>``.
     """
-    tokens = tokens_of(text, encoding["level"], encoding["case"])
-    return known_ids(tokens, encoding["vocabulary"], encoding["level"], "the prompt")
+    return _whole(Tokenizer.from_json(encoding).encode([text], "the prompt")[0])
 
 
 def decode(ids: Int[Tensor, " tokens"] | Sequence[int], encoding: Mapping[str, Any]) -> str:
     """The text of tokens by a run's record: the inverse of reading it, up to blanks and capitals."""
-    vocabulary = encoding["vocabulary"]
-    return joined([vocabulary[int(k)] for k in ids], encoding["level"])
-
-
-def known_ids(tokens: Sequence[str], vocabulary: Sequence[str], level: Level, name: str) -> Tensor:
-    """The numbers of tokens.
-
-    Raises:
-        ValueError: A token is unknown and the vocabulary has no ``<unk>``; the message says where it stands.
-    """
-    ids = ids_of(tokens, numbered(vocabulary))
-    if len(wrong := (ids < 0).nonzero()[:, 0]):
-        first = int(wrong[0])
-        kinds = len({tokens[k] for k in wrong.tolist()})
-        line = 1 + sum(token == "\n" for token in tokens[:first])
-        raise ValueError(
-            f"{name}, line {line}: every {NOUNS[level]} must be in the training part: got "
-            f"{tokens[first]!r} ({len(wrong)} in all, {kinds} kinds); to read them as {UNKNOWN}, train with "
-            "--data.unknown token"
-        )
-    return ids
+    return Tokenizer.from_json(encoding).decode(ids)
 
 
 def text_in(path: Path) -> str:
@@ -243,38 +235,41 @@ def _cuts(count: int, split: Split, time: int, name: str) -> dict[str, slice]:
     """The parts of a text of ``count`` tokens in its own order; a part of share 0 is left out."""
     test, val = round(count * split.test), round(count * split.val)
     ends = {"train": count - val - test, "val": count - test, "test": count}
-    if ends["train"] <= time:
-        raise ValueError(
-            f"{name}: the training part must have more than time={time} tokens: got {ends['train']:,} of "
-            f"{count:,}; give a longer text{', or set --data.time lower' if time > 1 else ''}"
-        )
     starts = {"train": 0, "val": ends["train"], "test": ends["val"]}
     kept = split.shares()
+    cuts = {part: slice(starts[part], ends[part]) for part in kept}
+    _check(cuts, count, time, name)
     if empty := [part for part in kept if ends[part] == starts[part]]:
         raise ValueError(
             f"{name}: every part ({', '.join(kept)}) needs a token: got {count:,} in all, too few for "
             f"{', '.join(f'{part}={float(kept[part]):g}' for part in empty)}; give a longer text, or set "
             f"{' '.join(f'--data.{part} 0' for part in empty)}"
         )
-    return {part: slice(starts[part], ends[part]) for part in kept}
+    return cuts
 
 
-def _about(
-    splits: Mapping[str, Blocks], vocabulary: Sequence[str], level: Level, time: int
-) -> list[list[str]]:
-    counts = splits["train"].ids.bincount(minlength=len(vocabulary)).double()
+def _check(cuts: Mapping[str, slice], count: int, time: int, name: str) -> None:
+    """Refuse a training part that does not fill a block."""
+    if cuts["train"].stop <= time:
+        raise ValueError(
+            f"{name}: the training part must have more than time={time} tokens: got {cuts['train'].stop:,} "
+            f"of {count:,}; give a longer text{', or set --data.time lower' if time > 1 else ''}"
+        )
+
+
+def _about(splits: Mapping[str, Blocks], tokenizer: Tokenizer, time: int) -> list[list[str]]:
+    counts = splits["train"].ids.bincount(minlength=tokenizer.size).double()
     share = counts / counts.sum()
     sizes = ", ".join(f"{part} {blocks.asked:,}" for part, blocks in splits.items())
     text = [
-        ["text", f"{level} of {len(vocabulary):,} kinds: {sizes}"],
+        ["text", f"{tokenizer.called} of {tokenizer.size:,} kinds: {sizes}"],
         ["blocks", f"{time} tokens; in training they start anywhere"],
         [
             "baseline",
             f"{torch.special.entr(share).sum():.4f} nats a token: the entropy of the training frequencies",
         ],
     ]
-    if UNKNOWN in vocabulary:
-        number = vocabulary.index(UNKNOWN)
+    if (number := tokenizer.unknown) >= 0:
         unknown = [f"{part} {(b.ids[1:] == number).float().mean():.2%}" for part, b in splits.items()]
         text.append(["unknown", ", ".join(unknown)])
     return text

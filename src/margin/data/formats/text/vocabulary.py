@@ -10,11 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
-Level = Literal["characters", "words"]
+Level = Literal["characters", "words", "wordpiece", "bpe"]
 """What a token is."""
 
 Case = Literal["kept", "lower"]
@@ -26,10 +22,15 @@ UNKNOWN = "<unk>"
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]|\n")
 
 
-def tokens_of(text: str, level: Level, case: Case) -> list[str]:
-    """The tokens of a text in order, of its Unicode normal form C."""
+def composed(text: str, case: Case) -> str:
+    """A text in Unicode's normal form C, its capitals kept or made small."""
     text = unicodedata.normalize("NFC", text)
-    text = text.lower() if case == "lower" else text
+    return text.lower() if case == "lower" else text
+
+
+def tokens_of(text: str, level: Level, case: Case) -> list[str]:
+    """The characters or words of a text in order, of its Unicode normal form C."""
+    text = composed(text, case)
     return list(text) if level == "characters" else WORD.findall(text)
 
 
@@ -64,9 +65,3 @@ def vocabulary_of(
 def numbered(vocabulary: Sequence[str]) -> Mapping[str, int]:
     """The number of each token."""
     return {token: number for number, token in enumerate(vocabulary)}
-
-
-def ids_of(tokens: Sequence[str], numbers: Mapping[str, int]) -> Int[Tensor, " tokens"]:
-    """The numbers of tokens; -1 for one that the vocabulary lacks and has no ``<unk>`` for."""
-    unknown = numbers.get(UNKNOWN, -1)
-    return torch.tensor([numbers.get(token, unknown) for token in tokens], dtype=torch.int64)
