@@ -29,6 +29,7 @@ PACKAGES = (
     "feedforward",
     "vision",
     "sequence",
+    "text",
     "geometric",
     "generative",
 )
