@@ -7,6 +7,7 @@ from margin.data.examples import Arrays, Data
 from margin.data.formats.sequences.sources import from_sequences
 from margin.data.formats.series.sources import from_series
 from margin.data.formats.text.sources import from_text
+from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.sets.copy_memory import copy_memory
 from margin.data.sets.counting import anbn
 from margin.data.sets.reversal import reversal
@@ -124,5 +125,4 @@ def words() -> Data:
     topic = (torch.arange(600) // 20) % 2
     drawn = torch.randint(10, (600,), generator=generator) + 10 * topic
     text = " ".join("abcdefghij"[k % 10] * (1 + k // 10) for k in drawn.tolist())
-    options = {"level": "words", "case": "kept", "time": 16, "min_count": 1, "unknown": "error"}
-    return from_text(text, Split(test=0.1, val=0.1), "topics", options)
+    return from_text(text, Split(test=0.1, val=0.1), "topics", Tokenization(), 16)
