@@ -165,7 +165,24 @@ def are_graphs(source: Any) -> bool:
 def is_pair(source: Any) -> bool:
     """Whether an object is a pair of inputs and targets, the inputs one array."""
     pair = isinstance(source, tuple | list) and len(source) == 2 and not are_graphs(source)
-    return pair and source[1] is not None and not _is_ragged(source[0])
+    return pair and source[1] is not None and not _is_ragged(source[0]) and not _of_strings(source)
+
+
+def _of_strings(source: Any) -> bool:
+    return are_documents(source) or is_texts(source)
+
+
+def is_texts(source: Any) -> bool:
+    """Whether an object is a pair of texts and targets."""
+    pair = isinstance(source, tuple | list) and len(source) == 2 and source[1] is not None
+    if not pair or isinstance(source[0], str) or not hasattr(source[0], "__iter__"):
+        return False
+    return getattr(source[0], "ndim", 1) == 1 and isinstance(next(iter(source[0]), None), str)
+
+
+def are_documents(source: Any) -> bool:
+    """Whether an object is a list of texts."""
+    return isinstance(source, list) and bool(source) and all(isinstance(text, str) for text in source)
 
 
 def is_array(source: Any) -> bool:

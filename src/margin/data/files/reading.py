@@ -236,7 +236,8 @@ def text_of(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = 1 + raw.count(b"\n", 0, error.start)
         raise ValueError(
-            f"{path}, line {line}: text must be UTF-8: got byte {raw[error.start]:#04x}; save it so"
+            f"{path}, line {line}: text must be UTF-8: got byte {raw[error.start]:#04x} at byte "
+            f"{error.start}; save it so"
         ) from None
     if "\0" in text:
         line = 1 + text.count("\n", 0, text.index("\0"))

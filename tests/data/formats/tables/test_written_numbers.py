@@ -302,18 +302,21 @@ def test_other_names_that_differ_in_capitals_are_said_and_stay_apart(csv) -> Non
 # texts
 
 
-def test_texts_with_a_class_are_refused_with_what_one_can_do_today(csv, tmp_path: Path, refused) -> None:
+def test_texts_with_a_class_are_tokens_in_a_table_and_in_folders(csv, tmp_path: Path, refused) -> None:
     texts = [f"a {'fine' if k % 2 else 'dull'} film of {k} minutes, number {k}" for k in range(60)]
     labels = ["good" if k % 2 else "bad" for k in range(60)]
     rows = "".join(f'"{text}",{label}\n' for text, label in zip(texts, labels, strict=True))
-    today = "no model here reads texts with a class yet: train on their word counts as arrays"
-    with refused("60 different texts", today, "TfidfVectorizer", "text:FILE", "pairs:FILE"):
-        read_table(csv("text,label\n" + rows))
+    with refused("60 different texts", "--data.text 'text'", "text:FILE", "pairs:FILE"):
+        read_table(csv("text\n" + "".join(f'"{text}"\n' for text in texts)))
+    table = read_table(csv("text,label\n" + rows))
+    assert table.encoding["format"] == "texts"
     for k, (text, label) in enumerate(zip(texts, labels, strict=True)):
         (tmp_path / "folder" / label).mkdir(parents=True, exist_ok=True)
         (tmp_path / "folder" / label / f"{k}.txt").write_text(text)
-    with refused("a class folder must hold images: got 30 texts", today):
+    with refused("a class folder must hold images: got 30 texts", f"is read as texts:{tmp_path / 'folder'}"):
         open_data(tmp_path / "folder", {})
+    folders = open_data(f"texts:{tmp_path / 'folder'}", {})
+    assert (folders.encoding["classes"], folders.spec) == (table.encoding["classes"], table.spec)
     counts = TfidfVectorizer().fit_transform(texts).toarray().astype("float32")
     data = open_data((counts, np.array(labels)), {})
     run = margin.train("logistic_regression", data, training=margin.Training(epochs=20), out=tmp_path / "r")

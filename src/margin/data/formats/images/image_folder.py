@@ -116,8 +116,8 @@ def _members(folder: Path, others: list[Path]) -> list[Path]:
         raise ValueError(f"{folders[0]}: a class folder must hold images alone: got a folder in it")
     if not images and rest and all(path.suffix.lower() in (".txt", ".md") for path in rest):
         raise ValueError(
-            f"{folder}: a class folder must hold images: got {len(rest)} texts; no model here reads texts "
-            "with a class yet: train on their word counts as arrays (scikit-learn's TfidfVectorizer)"
+            f"{folder}: a class folder must hold images: got {len(rest)} texts; a folder of texts in class "
+            f"folders is read as texts:{folder.parent}"
         )
     if not images:
         raise ValueError(f"{folder}: a class folder must hold an image: got none; remove it, or fill it")

@@ -95,7 +95,7 @@ def encode_table(table: Table, encoding: Mapping[str, Any]) -> Arrays:
     known = torch.from_numpy(inputs)
     if "target" not in encoding or encoding["target"]["name"] not in table.frame.schema:
         return Arrays((known,))
-    targets = _known_targets(table, encoding)
+    targets = targets_known(table, encoding)
     return Arrays((known,), targets.to(known.dtype) if encoding["task"] == "values" else targets)
 
 
@@ -105,7 +105,7 @@ def _check_record(encoding: Mapping[str, Any], name: str) -> None:
         raise ValueError(f"{name}: the run was trained on arrays ({shape}): got a table")
 
 
-def _known_targets(table: Table, encoding: Mapping[str, Any]) -> Tensor:
+def targets_known(table: Table, encoding: Mapping[str, Any]) -> Tensor:
     """The targets of new rows: float64 values, or labels."""
     record = encoding["target"]
     column = as_kind(table, record["name"], record["kind"], record)

@@ -389,11 +389,40 @@ def categories_of(table: Table, column: Column) -> list[str]:
             hint += f"; if they are dates, write them as 2016-07-01, or say how:{how}"
         raise ValueError(
             f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
-            f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}; no model here "
-            "reads texts with a class yet: train on their word counts as arrays (scikit-learn's "
-            "TfidfVectorizer); models of tokens read text:FILE, or two columns as pairs:FILE"
+            f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}, or "
+            f"--data.text {column.name!r} to read its texts as tokens; models of the next token read "
+            "text:FILE, of translation two columns as pairs:FILE"
         )
     return categories
+
+
+def text_column(
+    table: Table, used: Sequence[str], chosen: str | None, categories: Sequence[str]
+) -> tuple[str, tuple[str, ...]]:
+    """The column that is read as texts, "" where none is, and what is said of it.
+
+    That is the one that is chosen; else the only feature, where its cells are text of too many different
+    values for categories.
+
+    Raises:
+        ValueError: There is no such column among the features.
+    """
+    if chosen is not None:
+        if chosen not in used:
+            raise ValueError(no_column(table, chosen))
+        others = [name for name in used if name != chosen]
+        said = f"the texts of column {chosen!r} are read as tokens"
+        return chosen, (said + f"; left out: {listed(others)}" * bool(others),)
+    cells = table.frame[used[0]]
+    if len(used) != 1 or used[0] in categories or cells.dtype != pl.String:
+        return "", ()
+    filled = cells.filter((cells.str.strip_chars() != "") & cells.str.contains(r"\pL.*\s.*\pL"))
+    if 2 * len(filled) <= len(cells) or filled.n_unique() <= max(MOST_CATEGORIES, len(filled) / 2):
+        return "", ()
+    return used[0], (
+        f"the texts of column {used[0]!r} are read as tokens; --data.categories {used[0]} takes "
+        "each for a category",
+    )
 
 
 def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.int64]) -> dict[str, Any]:

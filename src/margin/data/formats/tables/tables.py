@@ -7,6 +7,7 @@ column names, with the categories, classes and fill values of the training.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -44,8 +45,11 @@ from margin.data.formats.tables.table_parts import (
     refuse_total,
     sentinel_notes,
     target_name,
+    text_column,
     written_of,
 )
+from margin.data.formats.text.texts import TEXTS, Long, assemble_texts, text_cells, texts_of_table
+from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.options import option_groups
 from margin.data.splits import Split, TargetKind, grouped
 
@@ -64,6 +68,9 @@ class Reading:
     group: str | None = None
     index: Index = "leave_out"
     categories: Sequence[str] | str = ()
+    text: str | None = None
+    tokens: Tokenization = TEXTS
+    long: Long = "error"
 
 
 @option_groups()
@@ -84,6 +91,9 @@ def read_table(  # more than 7 parameters: they are the options of the source
     group: str | None = None,
     test_file: str | None = None,
     domain: tuple[float, float] | None = None,
+    text: str | None = None,
+    tokens: Tokenization = TEXTS,
+    long: Long = "error",
     split: Split = Split(),
 ) -> Data:
     """A table from a file: CSV, TSV (the separator is found out) or Parquet, ``.gz`` too.
@@ -92,7 +102,8 @@ def read_table(  # more than 7 parameters: they are the options of the source
     and what varies of year, month, day, weekday and hour; booleans become 0 or 1; whole numbers
     with a leading zero are text. As a target, text and booleans mean classes, numbers with a fraction
     mean values, and whole numbers are either, so ``task`` must say. Without a target every column is a
-    feature, and models whose loss reads no target train on them.
+    feature, and models whose loss reads no target train on them. Where beside the target there is one column,
+    of texts no two of which need be alike, an example is such a text, as tokens.
 
     Args:
         path: The file.
@@ -117,6 +128,9 @@ def read_table(  # more than 7 parameters: they are the options of the source
             feature.
         test_file: A file with the same columns, which is the test part; its rows decide nothing else.
         domain: Least and largest value that a feature may take, in its own unit.
+        text: The column whose texts are read as tokens, the target apart; others are left out.
+        tokens: What the tokens of a text are.
+        long: What becomes of a text of more than ``longest`` tokens: an error, or its beginning is kept.
         split: Test and validation part, seed.
         test: Share of the test part; without effect where there is a file of it.
 
@@ -128,13 +142,13 @@ def read_table(  # more than 7 parameters: they are the options of the source
         ValueError: The table cannot be read; the message names file, row, column and remedy.
     """
     named = _listed(missing_values)
-    text = (*((plain(group),) if group else ()), *(_listed(categories) or ()))
+    strings = (*((plain(group),) if group else ()), *(_listed(categories) or ()), *filter(None, [text]))
     writing = Writing(
         header=header,
         separator=separator,
         decimal=decimal,
         missing=named,
-        text=text,
+        text=strings,
         dates=date_format,
         empty="left_out",
     )
@@ -148,6 +162,9 @@ def read_table(  # more than 7 parameters: they are the options of the source
         group=group and plain(group),
         index=index,
         categories=categories if isinstance(categories, str) else [*map(plain, categories)],
+        text=text and plain(text),
+        tokens=tokens,
+        long=long,
     )
     return _data(table, reading, split, writing, None if test_file is None else Path(test_file))
 
@@ -167,6 +184,9 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     index: Index = "leave_out",
     group: str | None = None,
     domain: tuple[float, float] | None = None,
+    text: str | None = None,
+    tokens: Tokenization = TEXTS,
+    long: Long = "error",
     split: Split = Split(),
 ) -> Data:
     """A table from a polars or pandas DataFrame; read as a file's, but the columns keep their types.
@@ -184,6 +204,9 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         index: Whether a column that is a data frame's index is left out or kept (see :func:`read_table`).
         group: A column that names the group of each row: no group lies in two parts; it is no feature.
         domain: Least and largest value that a feature may take, in its own unit.
+        text: The column whose texts are read as tokens (see :func:`read_table`).
+        tokens: What the tokens of a text are.
+        long: What becomes of a text of more than ``longest`` tokens (see :func:`read_table`).
         split: Test and validation part, seed.
 
     Returns:
@@ -201,6 +224,9 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         group=group and plain(group),
         index=index,
         categories=categories if isinstance(categories, str) else [*map(plain, categories)],
+        text=text and plain(text),
+        tokens=tokens,
+        long=long,
     )
     named = _listed(missing_values)
     table = replace(to_table(frame, name, named or ()), dates=date_format)
@@ -224,16 +250,21 @@ class _Understood(NamedTuple):
     task: TargetKind
     classes: tuple[str, ...]
     notes: tuple[str, ...]
+    text: bool = False
 
 
 def _understood(table: Table, reading: Reading) -> _Understood:
     name, notes = target_name(table, reading.target, reading.task)
     used, left_out = _used(table, reading, name)
     named = _of_columns(table, reading.categories)
-    columns = [
-        as_kind(table, own, "category") if own in named else understand(table, own, dates="read")
-        for own in used
-    ]
+    own, beside = text_column(table, used, reading.text, named) if name or reading.text else ("", ())
+    if own:
+        columns = [Column(own, "category", text_cells(table, own))]
+    else:
+        columns = [
+            as_kind(table, own, "category") if own in named else understand(table, own, dates="read")
+            for own in used
+        ]
     target = None if name is None else understand(table, name)
     if table.dates and all(column.kind != "date" for column in columns):
         raise ValueError(f"{table.name}: date_format must be how a column writes dates: got {table.dates!r}")
@@ -244,18 +275,25 @@ def _understood(table: Table, reading: Reading) -> _Understood:
     targets, task, classes = _targets(table, target, reading.task)
     if reading.missing == "error":
         refuse_missing(table, columns, FILL)
-    notes = (*table.notes, *notes, *left_out, *counting_notes(columns), *identifier_notes(columns))
-    return _Understood(table, target, columns, targets, task, classes, notes)
+    said = beside if own else (*counting_notes(columns), *identifier_notes(columns))
+    notes = (*table.notes, *notes, *left_out, *said)
+    return _Understood(table, target, columns, targets, task, classes, notes, bool(own))
 
 
 def _data(
     table: Table, reading: Reading, split: Split, writing: Writing, held_out: Path | None = None
 ) -> Data:
     """Understand, drop, cut, fill from the training part, encode; ``held_out`` is a test part of its own."""
-    table, target, columns, targets, task, classes, notes = _understood(table, reading)
+    table, target, columns, targets, task, classes, notes, text = understood = _understood(table, reading)
     groups = None if reading.group is None else group_codes(table, reading.group)
     own = {} if held_out is None else {"test": None}
     parts, _ = cut(table.name, targets, task, split, classes, own=own, groups=groups)
+    if text:
+        return _texts(understood, reading, split, writing, held_out, parts, groups)
+    if (reading.tokens, reading.long) != (TEXTS, "error"):
+        raise ValueError(
+            f"{table.name}: no column is read as texts, whose tokens could be chosen; set --data.text"
+        )
     records = [record_of(table, column, reading.missing, parts["train"].numpy()) for column in columns]
     inputs, wide = matrix_of(columns, records, parts["train"].numpy())
     notes += tuple(sentinel_notes(columns, records, inputs))
@@ -289,6 +327,44 @@ def _data(
     )
     data = replace(assemble(raw, split, parts), name=Path(table.name).name)
     return data if held_out is None or groups is None else _with_groups(data, table, tested)
+
+
+def _texts(
+    found: _Understood,
+    reading: Reading,
+    split: Split,
+    writing: Writing,
+    held_out: Path | None,
+    parts: Mapping[str, Tensor],
+    groups: Tensor | None,
+) -> Data:
+    """The Data of a table whose one feature is a text."""
+    (column,), table = found.columns, found.table
+    encoding = _encoding(table, reading, writing, [{"name": column.name, "kind": "text"}], found.target)
+    encoding["format"] = "texts"
+    notes, official = found.notes, None
+    if groups is not None:
+        encoding["group"] = grouped(reading.group, groups, parts)
+    if held_out is not None:
+        known = {"task": found.task, "classes": found.classes}
+        texts, official_targets, _ = texts_of_table(held_out, encoding | known)
+        if official_targets is None:
+            raise ValueError(f"{held_out}: the test part needs the target column")
+        official, notes = (texts, official_targets), (*notes, f"the test part is {held_out.name}")
+    raw = Raw(
+        name=table.name,
+        inputs=column.values.to_list(),
+        targets=found.targets,
+        task=found.task,
+        classes=found.classes,
+        official=official,
+        groups=groups,
+        encoding=encoding,
+        notes=notes,
+    )
+    place = partial(table.at, column=column.name)
+    data = assemble_texts(raw, reading.tokens, reading.long, split, parts=parts, place=place)
+    return replace(data, name=Path(table.name).name)
 
 
 def _with_groups(data: Data, table: Table, tested: Table) -> Data:
