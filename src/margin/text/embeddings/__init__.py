@@ -1,4 +1,4 @@
-"""Word vectors: counts and PMI, skip-gram with negative sampling, GloVe, a log-bilinear model."""
+"""Word vectors: counts and PMI, skip-gram with negative sampling, GloVe, ELMo."""
 
 from margin.core.catalog import Entry, Part
 
@@ -33,6 +33,12 @@ MODELS: tuple[Entry, ...] = (
         optimizers=(), parallel=False, whole=True, weighted=False,
         defaults={"epochs": 1, "batch_size": "all"},
         covers=("embed.svd", "embed.cooccurrence", "embed.pmi")),
+    Entry("text/elmo:tokens",
+        ".elmo:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:words",
+        "ELMo: LSTMs in both directions on words from their characters, to the next word",
+        "Peters et al. 2018, Section 3.1", objective=".elmo:both_directions",
+        defaults={"epochs": 5, "batch_size": 32, "lr": 2e-3, "schedule": "cosine", "clip": 1.0},
+        covers=("lm.elmo",)),
 )
 
 PARTS: tuple[Part, ...] = (
