@@ -52,7 +52,7 @@ def figures(values: Sequence[float], error: float) -> list[str]:
 
 
 def _near_whole(value: float, decimals: int, error: float) -> str:
-    """A number by its distance from the whole one that it would become though its error excludes that; or ""."""
+    """A number by its distance from the whole one that rounding would make of it against its error, or ""."""
     if not math.isfinite(value) or round(value) == 0 or decimals <= 0:
         return ""
     gap = value - round(value)
