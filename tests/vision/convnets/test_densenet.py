@@ -25,6 +25,14 @@ def test_the_networks_for_imagenet_have_their_published_parameters(depth: int) -
     assert sum(isinstance(layer, nn.Conv2d | nn.Linear) for layer in model.modules()) == depth
 
 
+def test_a_transition_rounds_the_maps_that_it_keeps_down() -> None:
+    """Section 3, floor(theta m): of 32 maps 22.4 with .7, of 46 then 32.2; with .55 17.6 and 22.55."""
+    for compression, kept in ((0.7, [22, 32]), (0.55, [17, 22])):
+        model = DenseNet(3, (8, 8), 2, growth=4, compression=compression)
+        transitions = [c.out_channels for c in model.features if isinstance(c, nn.Conv2d)][1:]
+        assert transitions == kept
+
+
 @pytest.mark.parametrize(
     ("millions", "options"),
     [
