@@ -162,7 +162,7 @@ def read_folder(
         raise ValueError(f"channels must be 1 or 3: got {channels}")
     if readers < 0:
         raise ValueError(f"readers must be at least 0: got {readers}")
-    folder, fit = Path(path), Fit(resize, crop, depth or DEEPEST)
+    folder, fit = Path(path), Fit(resize, crop, DEEPEST if depth is None else depth)
     found = list_images(folder)
     _check_classes(folder, found)
     files = [file for part in found.files.values() for file in part]
