@@ -42,7 +42,7 @@ def test_vectors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         with_vectors(nn.Embedding(5, 4), path, WORDS)
     with pytest.raises(ValueError, match="none of the 2 tokens has a vector in it"):
         with_vectors(nn.Embedding(2, 3), path, ("x", "y"))
-    with pytest.raises(ValueError, match="need one table of the 5 tokens"):
+    with pytest.raises(ValueError, match="need a model with one table of the 5 tokens"):
         with_vectors(nn.Linear(5, 3), path, WORDS)
     path.write_text("dog 1 two 3\n")
     with pytest.raises(ValueError, match="line 1: a line must be a word and its numbers"):

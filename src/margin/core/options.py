@@ -53,8 +53,9 @@ class Training:
         init: Weight initialization, as he_normal or orthogonal; the model's own if not given.
         init_scale: Scale of the initialization: standard deviation of normal and uniform weights, gain of
             orthogonal ones.
-        init_from: Pretrained weights of a run or a file (.safetensors, .pt), word vectors (.txt, .vec, .npy with
-            its words in a .txt), or weights of a folder as transformers writes it: tensors are copied wherever name and shape agree.
+        init_from: Pretrained weights of a run or a file (.safetensors, .pt), or of a folder as transformers
+            writes it: tensors are copied wherever name and shape agree. Of a file of word vectors (.txt, .vec,
+            .npy with its words in a .txt), the vectors of the words of the data.
         freeze: Frozen parameters, by the beginning of their names; they are not trained.
         optimizer: Optimizer of torch.optim or of the catalog.
         lr: Learning rate.
