@@ -83,7 +83,7 @@ def test_the_mixture_has_a_share_a_layer_and_not_a_vector() -> None:
     mix.scale.data.fill_(1.7)
     layers = [torch.randn(2, 5, 6, dtype=torch.float64) for _ in range(3)]
     shares = mix.logits.detach().exp() / mix.logits.detach().exp().sum()
-    assert float(mix.shares.sum()) == pytest.approx(1)
+    assert mix.shares.sum().item() == pytest.approx(1)
     torch.testing.assert_close(mix(layers), 1.7 * sum(s * h for s, h in zip(shares, layers, strict=True)))
     torch.testing.assert_close(Mix(3).double()(layers), sum(layers) / 3)
 

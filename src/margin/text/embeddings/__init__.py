@@ -1,10 +1,15 @@
 """Word vectors: counts and PMI, skip-gram with negative sampling, GloVe, ELMo."""
 
-from margin.core.catalog import Entry, Part
+from margin.core.catalog import KNOWN, TRAINING, Claim, Cost, Entry, Need, Part
 
 MIKOLOV_2013 = "Mikolov, Sutskever, Chen, Corrado and Dean 2013, Equation 4"
 PENNINGTON_2014 = "Pennington, Socher and Manning 2014, Equations 8 and 9"
 CHURCH_1990 = "Church and Hanks 1990, Section 2"
+WORDS = Need(
+    "models with a vector for each of some known words", "margin.text.embeddings.claims:has_words", of="model"
+)
+SKIPGRAM = Need("a skip-gram model", model="margin.text.embeddings.skipgram:SkipGram")
+SPECTRAL = Need("singular vectors of words", model="margin.text.embeddings.models:SpectralWords")
 
 # fmt: off
 
@@ -48,8 +53,22 @@ PARTS: tuple[Part, ...] = (
     Part("text/pmi", "measure", ".counts:pmi",
         "Pointwise mutual information of two words, log p(a, b) / (p(a) p(b))", CHURCH_1990,
         covers=("embed.pmi",)),
-    Part("text/mutual_information", "measure", ".counts:mutual_information",
-        "Mutual information of a table of counts, the expected pointwise one",
-        "Cover and Thomas 2006, Equation 2.28", covers=("embed.pmi",)),
+    Part("text/word_vectors", "measure", ".vectors:read_vectors",
+        "Vectors of words from files of word2vec, GloVe and NumPy: neighbors, analogies, similarity",
+        "Mikolov, Yih and Zweig 2013, Section 4", covers=("embed.pretrained",)),
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("text/vectors.neighbors", ".claims:neighbors", ".claims:words_demo",
+        "Which words are the nearest neighbors of frequent words?", "Mikolov, Yih and Zweig 2013, Section 4",
+        needs=(WORDS,), cost=Cost(0, beside=1e-4), question="right", figure=".figures:word_map",
+        covers=("embed.skipgram",)),
+    Claim("text/skipgram.shifted_pmi", ".claims:shifted_pmi", ".claims:optimum_demo",
+        "Do the scores rise with pointwise mutual information, as they do at the optimum?",
+        "Levy and Goldberg 2014, Equations 6 to 8", needs=(SKIPGRAM, TRAINING),
+        cost=Cost(0, "train", beside=1e-3), question="trained", covers=("embed.negative_sampling",)),
+    Claim("text/pmi_svd.best_rank", ".claims:best_rank", ".claims:counts_demo",
+        "Is no product of that rank nearer to the matrix of counts?", "Eckart and Young 1936, Theorem 1",
+        needs=(SPECTRAL, TRAINING), by_name=KNOWN, cost=Cost(0, "train", beside=1e-5), covers=("embed.svd",)),
 )
 # fmt: on

@@ -220,7 +220,9 @@ def _numbers(rows: Sequence[str], dim: int, path: Path, first: int) -> tuple[tup
     for k, row in enumerate(rows):
         cells = row.rstrip().rsplit(" ", dim)
         try:
-            values[k] = cells[1:]
+            values[k] = np.array(cells[1:], dtype=np.float32).reshape(
+                dim
+            )  # a single number is not all of them
         except ValueError:
             raise ValueError(
                 f"{path}, line {k + first}: a word must have {dim} numbers after it: got {row[:40]!r}"
