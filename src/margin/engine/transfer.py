@@ -276,6 +276,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 REMEDIES = {
     "channels": "a folder of images is read as RGB by --data.channels 3, an array by repeating its channel",
+    "vocab_size": "a text is read by the weights' own tokenizer with --data.tokenizer FOLDER",
 }
 """What helps where the data dictate another number than the weights were trained with."""
 
@@ -288,14 +289,15 @@ class Pretrained:
         tensors: By the names of our model.
         options: The options of the model's constructor that make it the same function.
         spec: What the data must dictate, as ``{"channels": 3}``.
-        head: How the names of the last layer begin, which stays as drawn where its classes are others.
+        head: How the names of the last layers begin, which stay as drawn where they are not given, or their
+            classes are others.
         adapted: ``(model, tensors) -> tensors``: what fits them to a model on data of another size.
     """
 
     tensors: Mapping[str, Tensor]
     options: Mapping[str, Any]
     spec: Mapping[str, int] = field(default_factory=dict)
-    head: str = "head."
+    head: str | tuple[str, ...] = "head."
     adapted: Callable[[nn.Module, Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
 
 
@@ -434,4 +436,23 @@ def renamed(given: Mapping[str, Tensor], names: Sequence[tuple[str, str]], what:
             found[re.sub(*match, name)] = tensor
     if odd:
         raise ValueError(f"every tensor must be one of {what}: {listed(f'{len(odd)} are not', odd)}")
+    return found
+
+
+JOINED = ("query", "key", "value")
+"""Three layers in other libraries, one after another in ``queries_keys_values`` here."""
+
+
+def joined(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with queries, keys and values as one layer.
+
+    Raises:
+        ValueError: A block lacks one of the three.
+    """
+    found = dict(tensors)
+    for name in [name for name in found if ".attention.query." in name]:
+        parts = [name.replace(".query.", f".{part}.") for part in JOINED]
+        if lacking := [part for part in parts if part not in found]:
+            raise ValueError(f"queries, keys and values must all be given: got no {lacking[0]}")
+        found[name.replace(".query.", ".queries_keys_values.")] = torch.cat([found.pop(p) for p in parts])
     return found

@@ -415,3 +415,12 @@ class DecoderBlock(nn.Module):
         h = x + self.dropout(self.attention(self.norm1(x), None, past))
         g = h + self.dropout(self.cross.mix(self.norm2(h), known, mask))
         return g + self.dropout(self.mlp(self.norm3(g)))
+
+    def reading(
+        self, x: Sequences, source: Float[Tensor, "batch source width"], mask: Mask | None = None
+    ) -> Float[Tensor, "batch heads time source"]:
+        """How much each place reads of each of the source, head by head: the weights of C."""
+        if self.norm == "after":
+            return self.cross.weights(self.norm1(x + self.dropout(self.attention(x))), source, mask)
+        h = x + self.dropout(self.attention(self.norm1(x)))
+        return self.cross.weights(self.norm2(h), source, mask)

@@ -1,5 +1,7 @@
 """Positions of tokens, for attention, which knows no order: sinusoidal, learned, rotary."""
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -83,23 +85,23 @@ class SinusoidalPositions(nn.Module):
 
     Args:
         width: Numbers of a vector.
+        order: Sines and cosines in turn ("paired"), or all sines before all cosines ("halves").
 
     Reference: Vaswani et al. 2017, Section 3.5.
     """
 
-    longest: int | None = None
-    """Places at most; None is any number."""
-
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, order: Literal["paired", "halves"] = "paired") -> None:
         super().__init__()
-        self.width = width
+        self.width, self.order = width, order
 
     def forward(
         self, x: Float[Tensor, "batch time width"], start: int = 0
     ) -> Float[Tensor, "batch time width"]:
         """The vectors of the places start, start + 1, ... with these added."""
-        places = torch.arange(start, start + x.shape[1], device=x.device)
-        return x + sinusoidal(places, self.width).to(x.dtype)
+        table = sinusoidal(torch.arange(start, start + x.shape[1], device=x.device), self.width)
+        if self.order == "halves":
+            table = torch.cat((table[:, 0::2], table[:, 1::2]), 1)
+        return x + table.to(x.dtype)
 
 
 class LearnedPositions(nn.Module):

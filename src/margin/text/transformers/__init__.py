@@ -13,12 +13,26 @@ GPT_TRAINING = {
     "clip": 1.0,
 }
 
+PAIR_TRAINING = {
+    "epochs": 30,
+    "batch_size": 64,
+    "lr": 1e-3,
+    "schedule": "cosine",
+    "warmup": 200,
+    "patience": 5,
+    "clip": 1.0,
+}
+
 # fmt: off
 
 MODELS: tuple[Entry, ...] = (
     Entry("text/gpt",
         ".gpt:GPT", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:tokens",
         "A transformer that reads the past, to the distribution of the next token", RADFORD_2019,
-        defaults=GPT_TRAINING, covers=("gpt", "attn.causal")),
+        defaults=GPT_TRAINING, weights=".weights:gpt_weights", covers=("lm.gpt", "attn.causal")),
+    Entry("text/transformer",
+        ".encoder_decoder:Transformer", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:pairs",
+        "An encoder-decoder of attention alone", "Vaswani et al. 2017, Section 3", defaults=PAIR_TRAINING,
+        weights=".weights:marian_weights", covers=("transformer.seq2seq", "attn.cross")),
 )
 # fmt: on

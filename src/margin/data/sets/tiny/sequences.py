@@ -125,4 +125,5 @@ def words() -> Data:
     topic = (torch.arange(600) // 20) % 2
     drawn = torch.randint(10, (600,), generator=generator) + 10 * topic
     text = " ".join("abcdefghij"[k % 10] * (1 + k // 10) for k in drawn.tolist())
-    return from_text(text, Split(test=0.1, val=0.1), "topics", Tokenization(), 16)
+    rule = Tokenization(level="words", case="kept")
+    return from_text(text, Split(test=0.1, val=0.1), "topics", rule, time=16)
