@@ -100,3 +100,13 @@ def test_a_classifier_has_the_body_of_the_language_model(model) -> None:
     torch.testing.assert_close(logits[2], classifier.head.bias)
     with pytest.raises(ValueError, match="layers must be at least 1"):
         ELMo(WORDS, layers=0)
+
+
+def test_the_probabilities_of_all_texts_of_a_length_sum_to_1(model) -> None:
+    """After any first word, forward; of a model that reads the future they do not."""
+    texts = torch.cartesian_prod(*[torch.arange(6)] * 3)
+    whole = torch.cat((torch.full((len(texts), 1), 2), texts), 1)
+    log_p = model(whole[:, :-1]).log_softmax(-1).gather(-1, texts[..., None]).sum((1, 2))
+    assert log_p.exp().sum().item() == pytest.approx(1)
+    seeing = model.before(whole).log_softmax(-1)[:, 1:].gather(-1, texts[..., None]).sum((1, 2))
+    assert abs(seeing.exp().sum().item() - 1) > 1e-3
