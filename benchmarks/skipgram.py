@@ -1,8 +1,8 @@
 """Skip-gram beside gensim's: words a second on one thread, and what the vectors are worth after five passes.
 
-Both read the same lines of the same words, with vectors of 100 numbers, windows of 5, 5 negatives, words seen
-5 times and more, occurrences left out above a share of 1e-3. A word is one of the text, left out or not. A time is the processor's
-own, so that what else runs on the machine does not count, and the two take turns.
+Both read the same lines of the same words, with vectors of 100 numbers, windows of 5, 5 negatives, words
+seen 5 times and more, occurrences left out above a share of 1e-3. Words a second are words of the text,
+left out or not; a time is the processor's own, and the two take turns.
 
     python -m benchmarks.skipgram --peer PYTHON_WITH_GENSIM
 """

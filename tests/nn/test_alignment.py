@@ -14,7 +14,7 @@ def test_a_reward_model_learns_the_rewards_of_bradley_and_terry_up_to_a_number()
     truth = torch.tensor([0.0, 1.0, -0.5, 2.0], dtype=torch.float64)
     share = (truth[:, None] - truth).sigmoid()
     reward = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([reward], max_iter=500, tolerance_grad=1e-12)
+    optimizer = torch.optim.LBFGS([reward], max_iter=500, tolerance_grad=1e-13, tolerance_change=0)
 
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
