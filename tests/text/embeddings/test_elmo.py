@@ -94,6 +94,9 @@ def test_a_classifier_has_the_body_of_the_language_model(model) -> None:
     classifier = Classifier(body, 3).double().eval()
     shared = {name for name in model.state_dict() if name.startswith("elmo.")}
     assert shared == {name for name in classifier.state_dict() if name.startswith("elmo.")}
+    other = ELMo(WORDS[::-1], width=8, filters=4, characters=4).double()
+    other.load_state_dict(model.elmo.state_dict())  # of other words, at other places: each keeps its vector
+    torch.testing.assert_close(other.vectors().flip(0), model.elmo.vectors())
     tokens = torch.tensor([[0, 2, 3, 1, 4], [4, 1, 2, 0, 0], [0, 0, 0, 0, 0]])
     logits = classifier(tokens, torch.tensor([5, 3, 0]))
     torch.testing.assert_close(logits[1:2], classifier(tokens[1:2, :3]))
