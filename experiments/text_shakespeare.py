@@ -39,13 +39,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default="runs/text_shakespeare")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lr", type=float, default=1e-3)
     arguments = parser.parse_args()
     text = Path(os.environ["MARGIN_DATA"]) / "tinyshakespeare" / "input.txt"
     data, out = read_text(text, time=64, split=Split(test=0.1, val=0.0)), Path(arguments.out)
     if (out / "run.yaml").exists():
         run = resume(out, data=data)
     else:
-        run = train("text/gpt", data, {}, replace(TRAINING, seed=arguments.seed), out=out)
+        run = train("text/gpt", data, {}, replace(TRAINING, seed=arguments.seed, lr=arguments.lr), out=out)
     loss = run.metrics["test_loss"]
     record(
         "text/shakespeare",

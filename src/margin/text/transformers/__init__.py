@@ -2,6 +2,7 @@
 
 from margin.core.catalog import Entry
 
+DEVLIN_2019 = "Devlin, Chang, Lee and Toutanova 2019, Section 3"
 RADFORD_2019 = "Radford, Wu, Child, Luan, Amodei and Sutskever 2019, Section 2.3"
 
 GPT_TRAINING = {
@@ -23,6 +24,16 @@ PAIR_TRAINING = {
     "clip": 1.0,
 }
 
+BERT_TRAINING = {
+    "epochs": 20,
+    "batch_size": 32,
+    "lr": 5e-4,
+    "schedule": "cosine",
+    "warmup": 100,
+    "patience": 5,
+    "clip": 1.0,
+}
+
 # fmt: off
 
 MODELS: tuple[Entry, ...] = (
@@ -34,5 +45,10 @@ MODELS: tuple[Entry, ...] = (
         ".encoder_decoder:Transformer", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:pairs",
         "An encoder-decoder of attention alone", "Vaswani et al. 2017, Section 3", defaults=PAIR_TRAINING,
         weights=".weights:marian_weights", covers=("transformer.seq2seq", "attn.cross")),
+    Entry("text/bert:masked",
+        ".bert:masked", ".masking:MASKED", "margin.data.sets.tiny.sequences:corpus",
+        "An encoder of texts that learns from hidden tokens and from which sentence follows which",
+        DEVLIN_2019, takes="corpus", objective=".masking:masked_loss", examples=".masking:masked_pairs",
+        defaults=BERT_TRAINING, weights=".weights:masked_weights", covers=("lm.bert", "lm.mlm", "lm.nsp")),
 )
 # fmt: on
