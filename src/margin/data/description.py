@@ -19,6 +19,8 @@ TARGETS = {
     "tokens": "a token at every place",
     "point_classes": "a class for every point",
     "pixel_classes": "a class for every pixel",
+    "tags": "a class for every word",
+    "spans": "the first and last token of an answer",
     "series": "the values to come",
 }
 """What targets are that are no single number an example."""

@@ -169,7 +169,7 @@ def is_pair(source: Any) -> bool:
 
 
 def _of_strings(source: Any) -> bool:
-    return are_documents(source) or is_texts(source)
+    return are_documents(source) or is_texts(source) or is_tagged(source)
 
 
 def is_texts(source: Any) -> bool:
@@ -178,6 +178,17 @@ def is_texts(source: Any) -> bool:
     if not pair or isinstance(source[0], str) or not hasattr(source[0], "__iter__"):
         return False
     return getattr(source[0], "ndim", 1) == 1 and isinstance(next(iter(source[0]), None), str)
+
+
+def is_tagged(source: Any) -> bool:
+    """Whether an object is a pair of lists of words and their tags."""
+    pair = isinstance(source, tuple | list) and len(source) == 2 and source[1] is not None
+    return pair and all(
+        isinstance(part, tuple | list)
+        and bool(part)
+        and all(isinstance(row, tuple | list) and all(isinstance(x, str) for x in row) for row in part)
+        for part in source
+    )
 
 
 def are_documents(source: Any) -> bool:

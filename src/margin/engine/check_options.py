@@ -22,15 +22,33 @@ def inputs() -> dict[str, tuple[str, str]]:
     return found
 
 
-KINDS = {"graph": "the nodes of one graph", "graphs": "many graphs"}
+KINDS = {
+    "graph": "the nodes of one graph",
+    "graphs": "many graphs",
+    "texts": "texts with a class or a value each",
+    "tagged": "sentences with a class at each word",
+    "questions": "questions with their answers in a text",
+    "corpus": "documents of sentences",
+}
 """What data of a kind are, where the inputs of two kinds look the same."""
 
+
+TEXTS = {
+    "texts": "choose the column of a table that holds them, --data.text COLUMN, or read a folder of class "
+    "folders as texts:FOLDER",
+    "tagged": "read a file of them as tagged:{}",
+    "questions": "read a file of them as questions:{}",
+    "corpus": "read a file or folder of them as corpus:{}",
+}
+"""How data are read that an entry takes whose parameters are those of any model of tokens."""
 
 TARGETS = {
     "values": "values",
     "tokens": "tokens",
     "point_classes": "point_classes",
     "pixel_classes": "pixel_classes",
+    "tags": "tags",
+    "spans": "spans",
     "series": "series",
     "quantiles": "series",
 }
@@ -45,6 +63,8 @@ def reading_of(entry: Entry, source: str) -> str:
     known = inputs()
 
     def _way(head: Entry) -> tuple[str, str]:
+        if head.takes in TEXTS:
+            return head.takes, f"{head.name} takes {KINDS[head.takes]}: {TEXTS[head.takes].format(source)}"
         keys = [key for key in data_parameters(resolve(head.build)) if known.get(key, ("", ""))[1]]
         if not keys:
             return "", ""
@@ -103,7 +123,8 @@ def check_task(entry: Entry, data: Data) -> None:
         raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
     kind = data.encoding.get("kind", entry.takes)
     if entry.takes and kind != entry.takes:
-        raise ValueError(f"{entry.name} takes {KINDS[entry.takes]}: {data.name} is {KINDS.get(kind, kind)}")
+        takes = KINDS.get(entry.takes, entry.takes)
+        raise ValueError(f"{entry.name} takes {takes}: {data.name} is {KINDS.get(kind, kind)}")
     kind, wanted = data.encoding.get("task", ""), targets_read(entry)
     if kind and wanted and kind != wanted:
         own = not isinstance(entry.build, str)  # a module of the user's own is of no family

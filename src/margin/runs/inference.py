@@ -77,7 +77,8 @@ def predictions(
                 shown |= bounded(model, batch) if task is CODES else {}
             for name, values in shown.items():
                 columns.setdefault(name, []).extend(values)
-    return columns
+    read = getattr(examples, "shown", None)
+    return read(columns) if read else columns
 
 
 def files_of(source: Source, encoding: Mapping[str, Any]) -> tuple[Path, ...]:

@@ -13,6 +13,9 @@ FEEDBACK = Need(
 SEQUENCE_TRAINING = {"epochs": 100, "batch_size": 32, "patience": 15, "clip": 1.0}
 """Defaults of the training of whole sequences."""
 
+TEXT_TRAINING = {"epochs": 20, "batch_size": 50, "patience": 4, "lr": 0.002, "clip": 1.0}
+"""Defaults of the training of texts with a class each, or a class at each token."""
+
 TOKEN_TRAINING = {"max_steps": 3000, "batch_size": 32, "lr": 0.003, "schedule": "cosine", "clip": 1.0}
 """Defaults of the training of language models of gated cells."""
 

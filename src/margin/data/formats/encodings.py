@@ -20,7 +20,9 @@ def shown(value: Any) -> str:
 
 
 DTYPE = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int32", "int64", "complex64", "bool"]
-TASK = Literal["classes", "values", "none", "point_classes", "pixel_classes", "tokens", "series"]
+TASK = Literal[
+    "classes", "values", "none", "point_classes", "pixel_classes", "tags", "spans", "tokens", "series"
+]
 FILLS: dict[str, Any] = {
     "number": float | None,
     "category": str | None,

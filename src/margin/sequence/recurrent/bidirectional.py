@@ -92,3 +92,5 @@ def recurrence(
 
 
 classifier = readouts.classifier(recurrence, "Bidirectional recurrences to class logits.")
+texts = readouts.texts(recurrence, "Bidirectional recurrences that read a text, to class logits.")
+tagger = readouts.tagger(recurrence, "Bidirectional recurrences to the class of each token.")

@@ -76,6 +76,8 @@ def recurrence(
 
 classifier = readouts.classifier(recurrence, "An Elman network to class logits.")
 regressor = readouts.regressor(recurrence, "An Elman network to one real number.")
+texts = readouts.texts(recurrence, "An Elman network that reads a text, to class logits.")
+tagger = readouts.tagger(recurrence, "An Elman network to the class of each token.")
 language = readouts.language(recurrence, "An Elman network to the distribution of the next token.")
 
 FUNCTIONS = {"tanh": torch.tanh, "relu": torch.relu}

@@ -167,6 +167,8 @@ def recurrence(
 
 classifier = readouts.classifier(recurrence, "A GRU to class logits.")
 regressor = readouts.regressor(recurrence, "A GRU to one real number.")
+texts = readouts.texts(recurrence, "A GRU that reads a text, to class logits.")
+tagger = readouts.tagger(recurrence, "A GRU to the class of each token.")
 language = readouts.language(recurrence, "A GRU to the distribution of the next token.")
 forecaster = readouts.forecaster(
     recurrence,

@@ -202,6 +202,8 @@ def recurrence(
 
 classifier = readouts.classifier(recurrence, "An LSTM to class logits.")
 regressor = readouts.regressor(recurrence, "An LSTM to one real number.")
+texts = readouts.texts(recurrence, "An LSTM that reads a text, to class logits.")
+tagger = readouts.tagger(recurrence, "An LSTM to the class of each token.")
 language = readouts.language(recurrence, "An LSTM to the distribution of the next token.")
 forecaster = readouts.forecaster(
     recurrence,

@@ -105,6 +105,80 @@ class SequenceRegressor(nn.Module):
         return self.head(self.dropout(pooled(self.recurrence, x, lengths, self.pool))).squeeze(-1)
 
 
+class TextClassifier(nn.Module):
+    """Class logits of a text: a :class:`SequenceClassifier` of the vectors of its tokens.
+
+    Args:
+        recurrence: The recurrence; the token vectors have its input size.
+        vocab_size: Number V of tokens.
+        num_classes: Number K of logits.
+        pool: The output that has read the whole text, or the mean over its tokens.
+        dropout: Probability with which a number of a token's vector, and of what is read, is dropped in
+            training, in [0, 1).
+
+    Raises:
+        ValueError: As :class:`SequenceClassifier`.
+
+    Reference:
+        Goodfellow, Bengio and Courville 2016, Section 10.2 (Figure 10.5).
+    """
+
+    def __init__(
+        self,
+        recurrence: Recurrence,
+        vocab_size: int,
+        num_classes: int,
+        *,
+        pool: Pool = "last",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, recurrence.input_size)
+        self.dropout = nn.Dropout(check_dropout(dropout))
+        self.classifier = SequenceClassifier(recurrence, num_classes, pool=pool, dropout=dropout)
+
+    def forward(self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None) -> ClassScores:
+        """The logits of each text."""
+        return self.classifier(self.dropout(self.embedding(tokens)), lengths)
+
+
+class Tagger(nn.Module):
+    r"""Class logits of each token of a text, an affine map of a recurrence's output at it.
+
+    .. math:: f(w_{1:T})_t = W y_t + b, \qquad y = R(E[w_1], \dots, E[w_T])
+
+    A recurrence that reads from both ends knows what follows a token too.
+
+    Args:
+        recurrence: The recurrence R; the token vectors have its input size.
+        vocab_size: Number V of tokens.
+        num_classes: Number K of logits of a token.
+        dropout: Probability with which a number of E[w] and of y is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: The dropout is not in [0, 1).
+
+    Reference:
+        Graves and Schmidhuber 2005, Section 2; Huang, Xu and Yu 2015, Section 2.2.
+    """
+
+    def __init__(
+        self, recurrence: Recurrence, vocab_size: int, num_classes: int, *, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, recurrence.input_size)
+        self.recurrence = recurrence
+        self.dropout = nn.Dropout(check_dropout(dropout))
+        self.head = nn.Linear(recurrence.output_size, num_classes)
+
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
+    ) -> Float[Tensor, "batch time classes"]:
+        """The logits of each token; 0 at padding."""
+        outputs, _ = self.recurrence(self.dropout(self.embedding(tokens)), lengths)
+        return without_padding(self.head(self.dropout(outputs)), lengths)
+
+
 class LanguageModel(nn.Module):
     r"""The distribution of the next token given all before it, by a recurrence over token vectors.
 
@@ -226,6 +300,21 @@ def classifier(
 def regressor(body: Constructor, summary: str, *, without: Sequence[str] = ()) -> Constructor:
     """The constructor of a :class:`SequenceRegressor` with this body, see :func:`classifier`."""
     return headed(body, SequenceRegressor, summary, without=without)
+
+
+def texts(body: Constructor, summary: str, *, without: Sequence[str] = ()) -> Constructor:
+    """The constructor of a :class:`TextClassifier` with this body, see :func:`classifier`."""
+    return _of_tokens(body, TextClassifier, summary, without)
+
+
+def tagger(body: Constructor, summary: str, *, without: Sequence[str] = ()) -> Constructor:
+    """The constructor of a :class:`Tagger` with this body, see :func:`classifier`."""
+    return _of_tokens(body, Tagger, summary, without)
+
+
+def _of_tokens(body: Constructor, head: Constructor, summary: str, without: Sequence[str]) -> Constructor:
+    changed = {"embedding": 100, "hidden": 100}
+    return headed(body, head, summary, defaults=changed, body_size="embedding", without=without)
 
 
 def language(

@@ -8,6 +8,8 @@ LEVEL = Literal["characters", "words", "wordpiece", "bpe"]
 CASE = Literal["kept", "lower"]
 TOKENS = {"level": LEVEL, "case": CASE, "vocabulary": "words", "tokenizer?": str}
 """What a record has of a tokenizer."""
+LONG = {"longest": int, "long": Literal["error", "cut"]}
+"""What a record has of texts of too many tokens."""
 
 FORMATS = (
     Format(
@@ -35,8 +37,7 @@ FORMATS = (
         labeled="name the target column: --target NAME",
         record={
             **TOKENS,
-            "longest": int,
-            "long": Literal["error", "cut"],
+            **LONG,
             "columns?": [{"name": str, "kind": Literal["text"]}],
             "target?": {"name": str, "kind": Literal["number", "category", "boolean", "date"]},
             "missing?": str,
@@ -66,6 +67,36 @@ FORMATS = (
         reader="margin.data.formats.text.corpus:from_corpus",
         encoder="margin.data.formats.text.corpus:encode_corpus",
         known="margin.data.source:are_documents",
+    ),
+    Format(
+        name="tagged",
+        reader="margin.data.formats.text.tagged:read_tagged",
+        encoder="margin.data.formats.text.tagged:encode_tagged",
+        prefix=True,
+        endings=(".conllu", ".conll"),
+        numbers=True,
+        labeled="give a tag beside each word",
+        record={
+            **TOKENS,
+            **LONG,
+            "word_column?": int | None,
+            "tag_column?": int | None,
+        },
+    ),
+    Format(
+        name="words",
+        reader="margin.data.formats.text.tagged:from_tagged",
+        encoder="margin.data.formats.text.tagged:encode_tagged",
+        known="margin.data.source:is_tagged",
+    ),
+    Format(
+        name="questions",
+        reader="margin.data.formats.text.questions:read_questions",
+        encoder="margin.data.formats.text.questions:encode_questions",
+        prefix=True,
+        numbers=True,
+        labeled="give answers",
+        record={**TOKENS, **LONG},
     ),
     Format(name="tokens", record={"vocabulary": "words", "shape": "extents"}),
 )

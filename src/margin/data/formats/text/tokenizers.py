@@ -266,7 +266,7 @@ class Tokenizer:
         """
         if self.tokenizer:
             found = self.core.encode(text, add_special_tokens=False)
-            return found.ids, found.offsets
+            return found.ids, [_trimmed(text, first, last) for first, last in found.offsets]
         pattern = WORD if self.level == "words" else CHARACTER
         found = list(pattern.finditer(text))
         ids = self.numbered([composed(match[0], self.case) for match in found], "the text")
@@ -319,6 +319,12 @@ class Tokenizer:
         """The tokenizer of a run's record."""
         text = record.get("tokenizer", "")
         return _kept(record["level"], record["case"], tuple(record["vocabulary"]), text)
+
+
+def _trimmed(text: str, first: int, last: int) -> tuple[int, int]:
+    """A place without the blanks that a piece of bytes begins with."""
+    blanks = len(text[first:last]) - len(text[first:last].lstrip())
+    return min(first + blanks, max(first, last - 1)), last
 
 
 @lru_cache(maxsize=8)
