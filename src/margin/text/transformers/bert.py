@@ -210,8 +210,7 @@ class TokenClassifier(nn.Module):
 class SpanReader(nn.Module):
     """The logits of each token's being the first and the last of the answer to a question.
 
-    Where there are two segments, the question and [SEP] behind the text, which are no answer, get the lowest
-    number, as padding does.
+    The question, segment 0 where there are two, holds no answer: it gets the lowest number, as padding does.
 
     Args:
         body: The encoder.
@@ -234,7 +233,7 @@ class SpanReader(nn.Module):
         logits = self.head(self.dropout(self.body(tokens, lengths, segments)))
         allowed = torch.ones_like(tokens, dtype=torch.bool)
         if lengths is not None:
-            allowed = valid(lengths - (segments is not None), tokens.shape[1])
+            allowed = valid(lengths, tokens.shape[1])
         if segments is not None:
             allowed = allowed & (segments == 1)
         return logits.masked_fill(~allowed[:, :, None], torch.finfo(logits.dtype).min)
