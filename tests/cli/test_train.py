@@ -141,7 +141,9 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
             ("train", "mlp", "iris", "--optimizer", "Adamw"),
             "unknown optimizer 'Adamw'; nearest in torch.optim and the catalog: AdamW",
         ),
-        (("train", "mlp", "iris", "--device", "cuda:7"), "no device 'cuda:7' here"),
+        (("train", "mlp", "iris", "--device", "cuda:7"), "no device 'cuda:7' here; there"),
+        (("train", "mlp", "iris", "--device", "gpu"), "no device 'gpu' here; there is: cpu"),
+        (("train", "mlp", "iris", "--out", "/proc/none/run"), "/proc/none/run cannot be made: No such file"),
         (("train", "mlp", "iris", "--model.activation", "rule"), "activation"),
         (("train", "mlp", "iris", "--model.dropout", "1.5"), "dropout must be in [0, 1): got 1.5"),
         (
@@ -170,6 +172,7 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         ),
         (("train", "--resume", "nowhere"), "nowhere is no run"),
         (("train", "--rule"), "--rule needs a value"),
+        (("compare",), "margin compare needs FIRST; see margin compare --help"),
     ],
 )
 def test_a_mistake_gets_one_line_and_leaves_nothing(

@@ -2,8 +2,6 @@
 
 import functools
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -329,28 +327,25 @@ def test_a_file_may_be_called_as_a_model_of_the_catalog_is(
     assert "of the catalog there are lstm, lstm:values, lstm:tokens, lstm:series" in told
 
 
-def test_what_a_module_prints_is_no_part_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_module_prints_is_no_part_of_the_json(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["train", "own_modules:Printing", "iris", "--epochs", "1"]
     assert main([*words, "--out", "r", "--json"]) == 0
-    told = capsys.readouterr()
+    told = capfd.readouterr()
     assert json.loads(told.out)["run"] == "r" and "forward" in told.err
-    here = str(Path(own_modules.__file__).parent)
-    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "margin", *words, "--processes", "2", "--out", "two", "--json"]
-    both = subprocess.run(command, env=environment, check=True, capture_output=True)
-    assert json.loads(both.stdout)["metrics"] == pytest.approx(json.loads(told.out)["metrics"], abs=1e-5)
+    assert main([*words, "--processes", "2", "--out", "two", "--json"]) == 0
+    both = capfd.readouterr()  # of this process and of the two
+    assert json.loads(both.out)["metrics"] == pytest.approx(json.loads(told.out)["metrics"], abs=1e-5)
+    assert "forward" in both.err
 
 
-def test_what_fails_in_another_process_is_one_line_too() -> None:
-    here = str(Path(own_modules.__file__).parent)
-    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
+def test_what_fails_in_another_process_is_one_line_too(capfd: pytest.CaptureFixture[str]) -> None:
+    """By two processes what is shown is all that any of them wrote."""
     for count in ("1", "2"):
         words = ["train", "own_modules:RaisingInTraining", "iris", "--processes", count, "--out", "r" + count]
-        command = [sys.executable, "-m", "margin", *words]
-        ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-        assert ended.returncode == 2
-        assert "margin: own_modules:RaisingInTraining raised RuntimeError: only in training" in ended.stderr
-        assert "Traceback" not in ended.stderr
+        assert main(words) == 2
+        told = capfd.readouterr().err
+        assert "margin: own_modules:RaisingInTraining raised RuntimeError: only in training" in told
+        assert "Traceback" not in told
 
 
 def test_a_squeezed_batch_of_one_is_found_before_the_first_step() -> None:
@@ -591,12 +586,9 @@ def test_processes_rules_and_seeds_are_an_entrys() -> None:
 
     SAM with radius 0 would be descent, with its own it is not.
     """
-    here = str(Path(own_modules.__file__).parent)
-    command = [sys.executable, "-m", "margin", "train", "own_modules:build", "iris", "--epochs", "3"]
-    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
-    two = ["--processes", "2", "--objective", "own_modules:Uneven", "--out", "two"]
-    for words in (two, ["--seeds", "2", "--out", "seeds"]):
-        subprocess.run([*command, *words], env=environment, check=True, capture_output=True)
+    words = ["train", "own_modules:build", "iris", "--epochs", "3"]
+    assert main([*words, "--processes", "2", "--objective", "own_modules:Uneven", "--out", "two"]) == 0
+    assert main([*words, "--seeds", "2", "--out", "seeds"]) == 0
     one = margin.train(own_modules.build, "iris", epochs=3, out="one")
     uneven = margin.train(own_modules.build, "iris", epochs=3, objective=own_modules.Uneven, out="uneven")
     assert Run("two").metrics == pytest.approx(uneven.metrics, abs=1e-5)

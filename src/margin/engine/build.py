@@ -424,6 +424,10 @@ def device_named(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"no device {name!r} here: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, AssertionError):
+        there = ("cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count())))
+        there += ("mps",) if torch.backends.mps.is_available() else ()
+        raise ValueError(
+            f"no device {name!r} here; there {'are' if there[1:] else 'is'}: {', '.join(there)}"
+        ) from None
     return device

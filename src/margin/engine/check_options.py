@@ -119,7 +119,7 @@ def check_task(entry: Entry, data: Data) -> None:
         if wanted == "tokens" and form == "audio":
             remedy = "; of sound that is read as audio:PATH, set --data.task tokens"
         if data.origin and form in ("table", "arrays") and (other := reading_of(entry, data.name)):
-            remedy = f"; {other}"
+            remedy = f"; {other.removeprefix(f'{entry.name} needs {wanted}: ')}"
         raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
     kind = data.encoding.get("kind", entry.takes)
     if entry.takes and kind != entry.takes:

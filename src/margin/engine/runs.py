@@ -92,7 +92,9 @@ class Run:
         self.path = Path(path)
         self.handed = model
         if not (self.path / "run.yaml").is_file():
-            raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml")
+            raise FileNotFoundError(
+                f"{self.path} is no run: it has no run.yaml, as a directory that margin train has left"
+            )
         self._record: dict[str, Any] | None = None
         self.ending = ""  # why the training ends at this step, to be marked with its checkpoint
         self._history: History | None = None
@@ -280,7 +282,12 @@ def _made(path: Path, record: dict[str, Any]) -> Path:
     new = path.with_name(path.name + ".new")
     if new.exists():
         shutil.rmtree(new)  # left by a kill: it was never a run
-    new.mkdir(parents=True)
+    try:
+        new.mkdir(parents=True)
+    except OSError as error:
+        raise OSError(
+            f"the run's directory {path} cannot be made: {error.strerror}; choose another --out"
+        ) from None
     try:
         write_whole(new / "run.yaml", _yaml(record))
         new.rename(path)

@@ -6,7 +6,7 @@ prefix (Graves 2013) are drawn by temperature, of the likeliest tokens: :func:`d
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -327,6 +327,7 @@ def drawn(
     return torch.multinomial(p, 1, generator=generator)[:, 0]
 
 
+@runtime_checkable
 class Autoregressive(Protocol):
     """A model of the next token, as a language model is one."""
 

@@ -200,7 +200,7 @@ def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> b
         BuilderError: The user's code raises.
         ValueError: The outputs are of another shape.
     """
-    examples = cut_of(chosen.entry)(data.splits["train"])
+    examples = cut_of(chosen.entry, {})(data.splits["train"])
     if chosen.own is None or isinstance(examples, Stream):
         return False
     # a last batch may be of one example, which squeeze() takes for none
@@ -216,8 +216,9 @@ def put_in_row(state: State, record: dict[str, Any]) -> None:
     for module in state.modules.values():
         core, old = core_of(module), getattr(module, "outcome", None)
         mean, std = (torch.zeros(()), torch.ones(())) if old is None else (old.mean.clone(), old.std.clone())
-        module.outcome = Column(mean, std).to(device_of(core), dtype_of(core))
-    record["outcome"] = record_preprocess(state.model.outcome)
+        outcome = Column(mean, std).to(device_of(core), dtype_of(core))
+        module.outcome = outcome
+        record["outcome"] = record_preprocess(outcome)
 
 
 def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch: Batch) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from margin.vision.convnets.densenet import DenseBlock, DenseNet, layers_of
 
-PUBLISHED = {121: 7_978_856, 169: 14_149_480, 201: 20_013_928}
+PUBLISHED = {121: 7_978_856, 161: 28_681_000, 169: 14_149_480, 201: 20_013_928}
 """Parameters on 3 channels and 1,000 classes, as torchvision lists them."""
 
 

@@ -25,11 +25,11 @@ from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch
 from margin.data.formats.series.sources import Windows
-from margin.engine.evaluation import eval_mode, weight_of_terms
+from margin.engine.evaluation import ExampleSample, eval_mode, sample_examples, weight_of_terms
 from margin.engine.loop import Risk, risk
 from margin.theory.evidence.duplicates import unseen_draws
 from margin.theory.evidence.groups import new_examples
-from margin.theory.evidence.rows import answer_to_one
+from margin.theory.evidence.rows import answer_to_one, kept_data
 
 
 class Terms(NamedTuple):
@@ -150,6 +150,34 @@ def _bytes(found: Terms | Answered) -> int:
     return sum(x.numel() * x.element_size() for x in found)
 
 
+MOST_TRAINING = 10_000
+"""Training examples that are answered at most: a share of them is then known to a percent."""
+
+
+def in_groups(batches: object) -> bool:
+    """Whether examples belong to groups, each of which is one draw."""
+    return getattr(getattr(batches, "examples", None), "groups", None) is not None
+
+
+def training_draw(subject: Subject) -> ExampleSample:
+    """The training examples that the model answers: one draw, whichever claim asks, and whichever first.
+
+    Of a part in groups all are taken.
+    """
+
+    def compute() -> ExampleSample:
+        most = MOST_TRAINING if subject.most_answered is None else subject.most_answered
+        limit = None if in_groups(subject.train) else most
+        return sample_examples(subject.train, limit, whole_batches=not subject.independent)
+
+    return kept_data(subject, "training draw", compute)
+
+
+def answered_batches(subject: Subject, part: Part) -> Sequence[Batch]:
+    """The held-out batches, or those training examples that the model answers."""
+    return subject.test if part == "test" else training_draw(subject).batches
+
+
 class Outputs(NamedTuple):
     """Outputs and targets of every term, or why there are none."""
 
@@ -160,21 +188,37 @@ class Outputs(NamedTuple):
 def outputs_of(subject: Subject, part: Part) -> Outputs:
     """The outputs and targets of every term of weight > 0, on the CPU; leaves no trace.
 
-    They are computed once for all claims of the subject: nobody writes into them.
+    They are computed once for all claims of the subject: nobody writes into them. Where the time of the claim
+    that asked first is over, the next one goes on from the batch where it was stopped.
+
+    Args:
+        subject: Whose model is asked.
+        part: Of which examples: of training ones those of :func:`training_draw`.
     """
-    return kept(
+    rows: list[Rows] = kept(subject, f"rows on {part}", list, lambda _: 0)
+    found = kept(
         subject,
         f"outputs on {part}",
-        lambda: _outputs(subject.model, subject.test if part == "test" else subject.train),
+        lambda: _outputs(subject.model, answered_batches(subject, part), rows),
         lambda found: 0 if found.answers is None else _bytes(found.answers),
     )
+    rows.clear()
+    return found
+
+
+Rows = tuple[Tensor, Tensor, Tensor, Tensor]
+"""What :class:`Answered` holds, of one batch."""
 
 
 @torch.no_grad()
-def _outputs(model: nn.Module, batches: Sequence[Batch]) -> Outputs:
-    rows, first = [], 0
+def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[Rows]) -> Outputs:
+    """The outputs on batches, of which the first have given ``rows``, which grow."""
+    first = 0
     with eval_mode(model):
-        for batch in batches:
+        for i, batch in enumerate(batches):
+            if i < len(rows):
+                first += len(batch.inputs[0])
+                continue
             if batch.targets is None:
                 return Outputs(None, "the held-out examples have no targets")
             outputs = model(*batch.inputs)
@@ -185,7 +229,7 @@ def _outputs(model: nn.Module, batches: Sequence[Batch]) -> Outputs:
                 return Outputs(None, f"{rule}: got {kind} for targets {tuple(shape)}")
             keep, weight, example = _counted(batch.targets, batch, first)
             rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
-            first += len(outputs)
+            first += len(batch.inputs[0])
     found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
     return Outputs(found._replace(example=_draws(batches, found.example)))
 
@@ -195,7 +239,7 @@ def losses_of(subject: Subject, part: Part) -> Terms:
 
     It is computed once for all claims of the subject, from the outputs where it is a loss of each.
     """
-    batches = subject.test if part == "test" else subject.train
+    batches = answered_batches(subject, part)
 
     def compute() -> Terms:
         answers = outputs_of(subject, part).answers if _is_of_outputs(subject, batches) else None

@@ -7,6 +7,7 @@ from margin.data.examples import Arrays, Data
 from margin.data.formats.sequences.sources import from_sequences
 from margin.data.formats.series.sources import from_series
 from margin.data.formats.text.corpus import from_corpus
+from margin.data.formats.text.sources import from_text
 from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.sets.copy_memory import copy_memory
 from margin.data.sets.counting import anbn
@@ -128,3 +129,13 @@ def waves() -> Data:
     noise = 0.1 * torch.randn(70, 2, generator=Generator().manual_seed(0))
     waves = torch.stack((100 + 10 * phase.sin(), -3 + phase.cos()), 1) + noise
     return from_series(waves, name="two waves", context=12, horizon=3)
+
+
+def words() -> Data:
+    """Six hundred words of two topics, ten words each, that keep to their own for a while."""
+    generator = Generator().manual_seed(0)
+    topic = (torch.arange(600) // 20) % 2
+    drawn = torch.randint(10, (600,), generator=generator) + 10 * topic
+    text = " ".join("abcdefghij"[k % 10] * (1 + k // 10) for k in drawn.tolist())
+    rule = Tokenization(level="words", case="kept")
+    return from_text(text, Split(test=0.1, val=0.1), "topics", rule, time=16)

@@ -1,0 +1,300 @@
+r"""ELMo (Peters et al., 2018): words from their characters, read forward and backward, layers mixed.
+
+.. math:: \mathrm{ELMo}_t = \gamma \sum_{j=0}^{L} s_j h_{t,j}, \qquad
+    h_{t,j} = [\overrightarrow h_{t,j};\, \overleftarrow h_{t,j}], \quad h_{t,0} = [x_t; x_t],
+    \quad s = \mathrm{softmax}(w)
+
+Of 2L + 1 different vectors the two directions of a layer share a weight: there are L + 1 of them. A forward
+and a backward language model of L layers share the word vectors x and the softmax.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
+
+from margin.core.composition import headed
+from margin.core.types import Batch, ClassScores
+from margin.nn.decoding import State, drawn, sampled
+from margin.nn.preprocessed import core_of
+from margin.nn.recurrence import (
+    Lengths,
+    check_dropout,
+    check_layers,
+    mean,
+    reversed_in_time,
+    without_padding,
+)
+
+PADDING, BEGIN, END = 0, 257, 258
+"""What pads a word, begins it and ends it, beside the bytes, which are 1 .. 256."""
+
+LONGEST = 50
+"""Characters of a word that are read at most, its begin and its end among them."""
+
+
+def spelled(words: Sequence[str]) -> Int[Tensor, "words characters"]:
+    """The UTF-8 bytes of any strings between a begin and an end, padded; long ones are cut."""
+    rows = [[BEGIN, *(byte + 1 for byte in word.encode()[: LONGEST - 2]), END] for word in words]
+    made = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.int64)
+    for made_row, row in zip(made, rows, strict=True):
+        made_row[: len(row)] = torch.tensor(row)
+    return made
+
+
+class CharacterWords(nn.Module):
+    """A vector of any string: convolutions over its bytes, the largest value of each filter, an affine map.
+
+    Args:
+        width: Numbers of the vector.
+        characters: Numbers of a byte's vector.
+        filters: Filters of each length.
+        lengths: Bytes that a filter reads.
+
+    Reference:
+        Kim, Jernite, Sontag and Rush 2016, Section 2.2; Peters et al. 2018, Section 3.4.
+    """
+
+    def __init__(self, width: int, *, characters: int, filters: int, lengths: Sequence[int]) -> None:
+        super().__init__()
+        self.lengths = tuple(lengths)
+        self.bytes = nn.Embedding(END + 1, characters, padding_idx=PADDING)
+        self.filters = nn.ModuleList([nn.Conv1d(characters, filters, length) for length in lengths])
+        self.project = nn.Linear(filters * len(lengths), width)
+
+    def forward(self, spelling: Int[Tensor, "words characters"]) -> Float[Tensor, "words width"]:
+        """The vector of each spelling; what pads it plays no part."""
+        x = self.bytes(spelling).transpose(1, 2)
+        beyond = (spelling == PADDING)[:, None]
+        found = []
+        for layer, length in zip(self.filters, self.lengths, strict=True):
+            y = layer(F.pad(x, (0, length - 1))).relu()
+            found.append(y.masked_fill(beyond, 0).amax(2))  # relu is at least 0
+        return self.project(torch.cat(found, 1))
+
+
+class ELMo(nn.Module):
+    """Forward and backward LSTMs on words from their characters: L + 1 pairs of vectors of each word.
+
+    Args:
+        vocabulary: The words of the training text, in the order of their tokens.
+        width: Numbers of a word's vector, and of each direction's state.
+        layers: L, layers of each direction.
+        characters: Numbers of a byte's vector.
+        filters: Filters of each length.
+        lengths: Bytes that a filter reads.
+        dropout: Probability with which a number between two layers is set to 0 in training.
+
+    Raises:
+        ValueError: A size is below 1, or the dropout is not in [0, 1).
+
+    Reference:
+        Peters et al. 2018, Sections 3.1 and 3.2, with an affine map in place of highway layers.
+    """
+
+    def __init__(
+        self,
+        vocabulary: tuple[str, ...],
+        *,
+        width: int = 128,
+        layers: int = 2,
+        characters: int = 16,
+        filters: int = 32,
+        lengths: tuple[int, ...] = (1, 2, 3, 4),
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        check_layers(width, layers, dropout)
+        if not lengths or min((characters, filters, *lengths)) < 1:
+            raise ValueError(
+                f"characters, filters and lengths must be at least 1: got {characters}, {filters}, {lengths}"
+            )
+        self.width = width
+        self.register_buffer("spelling", spelled(vocabulary))
+        self.words = CharacterWords(width, characters=characters, filters=filters, lengths=lengths)
+        self.ahead, self.back = (
+            nn.ModuleList([nn.LSTM(width, width, batch_first=True) for _ in range(layers)]) for _ in range(2)
+        )
+        self.dropout = nn.Dropout(check_dropout(dropout))
+
+    def embedded(self, tokens: Int[Tensor, " *places"]) -> Float[Tensor, " *places width"]:
+        """x: the vector of each token's word, each word of the text read once."""
+        kinds, place = tokens.unique(return_inverse=True)
+        return self.words(self.spelling[kinds])[place]
+
+    def vectors(self) -> Float[Tensor, "vocab width"]:
+        """The vector of each word of the vocabulary, without its text."""
+        return self.words(self.spelling)
+
+    def read(
+        self, x: Float[Tensor, "batch time width"], direction: nn.ModuleList
+    ) -> list[Float[Tensor, "batch time width"]]:
+        """What each layer of one direction makes of word vectors, in the order in which they are given."""
+        found = []
+        for layer in direction:
+            x, _ = layer(self.dropout(x))
+            found.append(x)
+        return found
+
+    def both(
+        self, x: Float[Tensor, "batch time width"], lengths: Lengths | None = None
+    ) -> list[Float[Tensor, "batch time both"]]:
+        """h_0 .. h_L of each place, the two directions side by side, 0 at padding."""
+        ahead = self.read(x, self.ahead)
+        back = self.read(reversed_in_time(x, lengths), self.back)
+        pairs = [(x, x), *zip(ahead, (reversed_in_time(y, lengths) for y in back), strict=True)]
+        return [without_padding(torch.cat(pair, -1), lengths) for pair in pairs]
+
+
+class LanguageModel(nn.Module):
+    """ELMo as a language model: the next word by the forward states, the word before by the backward ones.
+
+    Args:
+        elmo: The body.
+        vocab_size: V, words of the vocabulary.
+
+    Reference:
+        Peters et al. 2018, Section 3.1.
+    """
+
+    def __init__(self, elmo: ELMo, vocab_size: int) -> None:
+        super().__init__()
+        self.elmo = elmo
+        self.vocab_size = vocab_size
+        self.head = nn.Linear(elmo.width, vocab_size)
+
+    def forward(
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
+    ) -> Float[Tensor, "batch time vocab"]:
+        """The logits of the word after each, given those up to it; 0 at padding."""
+        states = self.elmo.read(self.elmo.embedded(tokens), self.elmo.ahead)[-1]
+        return without_padding(self.head(self.elmo.dropout(states)), lengths)
+
+    def before(
+        self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
+    ) -> Float[Tensor, "batch time vocab"]:
+        """The logits of the word before each, given those from it on; 0 at padding."""
+        x = reversed_in_time(self.elmo.embedded(tokens), lengths)
+        states = reversed_in_time(self.elmo.read(x, self.elmo.back)[-1], lengths)
+        return without_padding(self.head(self.elmo.dropout(states)), lengths)
+
+    def initial(self, tokens: Int[Tensor, " batch *rest"]) -> State:
+        """The forward states before the first word."""
+        zero = self.head.weight.new_zeros(len(tokens), self.elmo.width)
+        return tuple(zero for _ in range(2 * len(self.elmo.ahead)))
+
+    def step(self, token: Int[Tensor, " batch"], state: State) -> tuple[Float[Tensor, "batch vocab"], State]:
+        """The logits of the word after this one, and the new states."""
+        x, new = self.elmo.embedded(token)[:, None], []
+        for k, layer in enumerate(self.elmo.ahead):
+            h, c = (part[None].contiguous() for part in state[2 * k : 2 * k + 2])
+            x, (h, c) = layer(self.elmo.dropout(x), (h, c))
+            new += [h[0], c[0]]
+        return self.head(self.elmo.dropout(x[:, 0])), tuple(new)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        count: int,
+        *,
+        generator: Generator,
+        length: int = 100,
+        prefix: Int[Tensor, " prefix"] | None = None,
+        temperature: float = 1.0,
+        top_k: int = 0,
+    ) -> Int[Tensor, "count length"]:
+        """Continuations drawn from the forward model, word by word.
+
+        Args:
+            count: How many, at least 1.
+            generator: Where the draws come from.
+            length: Words of each, at least 0.
+            prefix: What they continue; None begins with a word drawn evenly, which is the first of each.
+            temperature: 0 takes the likeliest word each time, 1 samples the model.
+            top_k: Of how many of the likeliest words is drawn; 0 is all.
+
+        Raises:
+            ValueError: The count is below 1, or an option is out of range.
+        """
+
+        def draw(logits: Tensor) -> Tensor:
+            return drawn(logits, generator, temperature=temperature, top_k=top_k)
+
+        return sampled(self, count, length, prefix, draw, generator)
+
+
+def both_directions(model: nn.Module, batch: Batch, generator: Generator) -> Float[Tensor, "batch time"]:
+    """Half of -log p(next | past) and half of -log p(word | future) of each place, in nats.
+
+    Reference: Peters et al. 2018, Section 3.1 (the sum of both log-likelihoods).
+    """
+    core: Any = core_of(model)
+    tokens, *lengths = batch.inputs
+    if batch.targets is None:
+        raise ValueError("a language model needs the next words: got none")
+    if not lengths and batch.weight is not None:
+        lengths = [batch.weight.bool().sum(1)]
+    given = lengths[0] if lengths else None
+    whole = torch.cat((tokens, tokens[:, :1] * 0), 1)  # each text with the word after its last one
+    end = torch.full_like(tokens[:, :1], tokens.shape[1]) if given is None else given[:, None]
+    last = batch.targets.gather(1, (end - 1).clamp(min=0))
+    whole = whole.scatter(1, end, last)
+    future = core.before(whole, None if given is None else given + 1)[:, 1:]
+    logits = torch.stack((core(tokens, given), future))
+    wanted = torch.stack((batch.targets, tokens))
+    return F.cross_entropy(logits.movedim(-1, 1), wanted, reduction="none").mean(0)
+
+
+class Mix(nn.Module):
+    """The learned mixture gamma sum_j s_j h_j of L + 1 layers, s = softmax(w): at first their mean.
+
+    Args:
+        layers: L + 1.
+
+    Reference:
+        Peters et al. 2018, Equation 1.
+    """
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(layers))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    @property
+    def shares(self) -> Float[Tensor, " layers"]:
+        """The weights s of the layers, which sum to 1."""
+        return self.logits.softmax(0)
+
+    def forward(self, layers: Sequence[Float[Tensor, "*places width"]]) -> Float[Tensor, "*places width"]:
+        """The mixture at each place."""
+        return self.scale * torch.einsum("j,j...->...", self.shares, torch.stack(tuple(layers)))
+
+
+class Classifier(nn.Module):
+    """Class logits of a text: an affine map of the mean over its words of the mixture of ELMo's layers.
+
+    Args:
+        elmo: The body; with ``--init-from`` that of a language model.
+        num_classes: Number of logits.
+
+    Reference:
+        Peters et al. 2018, Sections 3.2 and 3.3.
+    """
+
+    def __init__(self, elmo: ELMo, num_classes: int) -> None:
+        super().__init__()
+        self.elmo = elmo
+        self.mix = Mix(len(elmo.ahead) + 1)
+        self.head = nn.Linear(2 * elmo.width, num_classes)
+
+    def forward(self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None) -> ClassScores:
+        """The logits of each text; of an empty one those of no word."""
+        layers = self.elmo.both(self.elmo.embedded(tokens), lengths)
+        return self.head(self.elmo.dropout(mean(self.mix(layers), lengths)))
+
+
+language = headed(ELMo, LanguageModel, "Forward and backward language models on words from their characters.")
+classifier = headed(ELMo, Classifier, "A learned mixture of ELMo's layers to class logits.")
