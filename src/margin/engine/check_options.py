@@ -86,8 +86,8 @@ UNTOLD = {"text": (".txt",), "corpus": (".txt",), "pairs": (".tsv", ".txt")}
 def told_by(entry: Entry, given: Any) -> Any:
     """A file or folder of text with the prefix that its kind has, where the model tells it; else as given.
 
-    A ``.txt`` is a text, a corpus or pairs by what the heads of the model's body take; where they take several
-    kinds, one of them a corpus, it is that.
+    A ``.txt`` is a text, a corpus or pairs by what the heads of the model's body take; where they take
+    several kinds, one of them a corpus, it is that.
 
     Args:
         entry: The model.
