@@ -17,6 +17,7 @@ from margin.core.options import Training, newer_options
 from margin.core.tasks import COLUMN
 from margin.core.user_modules import edited, is_user_model, reported_within
 from margin.data.examples import Data
+from margin.data.files.word_vectors import is_vectors
 from margin.data.files.writing import going_on
 from margin.data.open import open_data
 from margin.data.preprocess import rescaled
@@ -63,8 +64,8 @@ from margin.engine.transfer import (
     unwrapped,
     weights_file,
     with_options,
+    with_vectors,
 )
-from margin.engine.word_vectors import is_vectors, with_vectors
 from margin.nn.preprocessed import Preprocessed, core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
