@@ -13,7 +13,6 @@ from typing import Any
 from torch import nn
 
 from margin.core.catalog import Entry, check_options, completed, find, resolve, rules, sources
-from margin.core.hints import flag
 from margin.core.options import Training, newer_options
 from margin.core.tasks import COLUMN
 from margin.core.user_modules import edited, is_user_model, reported_within
@@ -65,10 +64,18 @@ from margin.engine.transfer import (
     weights_file,
     with_options,
 )
-from margin.nn.preprocessed import Preprocessed, core_of, device_of
+from margin.nn.preprocessed import core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
-from margin.runs.user_models import Chosen, check_outputs, choose, precision_of, put_in_row
+from margin.runs.user_models import (
+    Chosen,
+    check_outputs,
+    check_own,
+    choose,
+    made_by,
+    precision_of,
+    put_in_row,
+)
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
@@ -172,8 +179,7 @@ def begin(
     state = bare_state(entry, record, data, training, change, partial(made_by(chosen.handed), look=look))
     if built == ["float64"] and training.precision == "float32":
         note = f"{entry.name} has weights of float64, in which it is trained; --precision says otherwise"
-        own = replace(training, precision="float64")
-        job = begin(chosen, given, arguments, own, out, announce=announce)
+        job = begin(chosen, given, arguments, replace(training, precision="float64"), out, announce=announce)
         return replace(job, notes=(note, *job.notes))
     makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
@@ -215,32 +221,6 @@ def _trial(
     own = replace(training, processes=world().size, workers=0, compile=False)
     state = initial_state(entry, record, data, own, change, partial(module_of, handed=handed))
     return state, plan_of(entry, data, record["arguments"], own, state)
-
-
-def check_own(chosen: Chosen, training: Training) -> None:
-    """Refuse what a user's own module, or its loss, has no use for.
-
-    Raises:
-        ValueError: Several processes are asked for, of which the others could not build a module that no name
-            finds again; or the labels of a loss are to be smoothed or weighted, which is done to the task's.
-    """
-    if chosen.handed is not None and (training.processes or 1) > 1:
-        raise ValueError(
-            f"several processes build the model by its name, and {chosen.entry.name} was handed over, which "
-            "the others do not have: leave out processes, or hand over a class at the top of a file, or a "
-            "function there that builds it"
-        )
-    for name in ("label_smoothing", "confusion", "class_weight"):
-        if chosen.own and chosen.own["loss"] and getattr(training, name):
-            raise ValueError(
-                f"{name} changes the loss of the task, and the objective is {chosen.own['loss']}: leave out "
-                f"{flag(name)}, or give it to the objective"
-            )
-
-
-def made_by(handed: Any) -> Callable[..., Preprocessed]:
-    """What makes the module of a record: one that is handed over is itself trained, in place."""
-    return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
 
 
 def taken_over(

@@ -4,14 +4,17 @@ How the outputs of one's own are read follows from the data's targets, or is sta
 they are looked at on two examples, so that a wrong shape is told in one line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from margin.core.catalog import Entry, find, models
+from margin.core.hints import flag
+from margin.core.options import Training
 from margin.core.tasks import CLASSES, PIXEL_CLASSES, POINT_CLASSES, TOKENS, Task
 from margin.core.types import Batch
 from margin.core.user_losses import check_mean, recorded_loss
@@ -31,12 +34,12 @@ from margin.core.user_modules import (
 from margin.data.examples import Data, InOrder
 from margin.data.formats.objects.streams import Stream
 from margin.data.preprocess import Column
-from margin.engine.build import record_preprocess
+from margin.engine.build import module_of, record_preprocess
 from margin.engine.check_options import head_for
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import State
 from margin.engine.plan import Plan, cut_of
-from margin.nn.preprocessed import core_of, device_of, dtype_of
+from margin.nn.preprocessed import Preprocessed, core_of, device_of, dtype_of
 
 KINDS = {
     "classes": ("classes", "binary", "multilabel", "scores", "halfspace"),
@@ -111,6 +114,32 @@ def choose(model: Any, data: Data, task: str = "", objective: Any = None) -> Cho
     if handed == "module":
         entry = replace(entry, defaults={**entry.defaults, "precision": precision_of(target, path)})
     return Chosen(entry, own, target if handed else None)
+
+
+def check_own(chosen: Chosen, training: Training) -> None:
+    """Refuse what a user's own module, or its loss, has no use for.
+
+    Raises:
+        ValueError: Several processes are asked for, of which the others could not build a module that no name
+            finds again; or the labels of a loss are to be smoothed or weighted, which is done to the task's.
+    """
+    if chosen.handed is not None and (training.processes or 1) > 1:
+        raise ValueError(
+            f"several processes build the model by its name, and {chosen.entry.name} was handed over, which "
+            "the others do not have: leave out processes, or hand over a class at the top of a file, or a "
+            "function there that builds it"
+        )
+    for name in ("label_smoothing", "confusion", "class_weight"):
+        if chosen.own and chosen.own["loss"] and getattr(training, name):
+            raise ValueError(
+                f"{name} changes the loss of the task, and the objective is {chosen.own['loss']}: leave out "
+                f"{flag(name)}, or give it to the objective"
+            )
+
+
+def made_by(handed: Any) -> Callable[..., Preprocessed]:
+    """What makes the module of a record: one that is handed over is itself trained, in place."""
+    return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
 
 
 def precision_of(model: nn.Module, path: str) -> str:
