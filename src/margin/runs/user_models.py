@@ -222,8 +222,8 @@ def put_in_row(state: State, record: dict[str, Any]) -> None:
     for module in state.modules.values():
         core, old = core_of(module), getattr(module, "outcome", None)
         mean, std = (torch.zeros(()), torch.ones(())) if old is None else (old.mean.clone(), old.std.clone())
-        module.outcome = Column(mean, std).to(device_of(core), dtype_of(core))
-    record["outcome"] = record_preprocess(state.model.outcome)
+        module.outcome = outcome = Column(mean, std).to(device_of(core), dtype_of(core))
+        record["outcome"] = record_preprocess(outcome)
 
 
 def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch: Batch) -> bool:
