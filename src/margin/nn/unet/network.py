@@ -104,7 +104,8 @@ class AttentionBlock(nn.Module):
         """The maps after the block."""
         batch, channels, height, width = x.shape
         pixels = self.norm(x).flatten(2).transpose(1, 2)
-        mixed = multi_head(*self.queries_keys_values(pixels).chunk(3, 2), self.heads)
+        q, k, v = self.queries_keys_values(pixels).chunk(3, 2)
+        mixed = multi_head(q, k, v, self.heads)
         return x + self.output(mixed).transpose(1, 2).reshape(batch, channels, height, width)
 
 
