@@ -33,8 +33,8 @@ ROUNDING = 1e-5
 
 
 def has_words(subject: Subject) -> bool:
-    """Whether the model has a vector for each of some words that are known."""
-    if len(subject.vocabulary) < 2:
+    """Whether the model has a vector for each of some words that are known; characters are none."""
+    if 2 * sum(len(word) > 1 for word in subject.vocabulary) <= len(subject.vocabulary):
         return False
     core: Any = core_of(subject.model)
     tables = [m for m in core.modules() if isinstance(m, nn.Embedding)]
