@@ -14,8 +14,8 @@ from margin.data.examples import InOrder
 from margin.engine.evaluation import in_double
 from margin.nn.preprocessed import core_of
 from margin.text.embeddings.counts import Counts, Entries, Words, cooccurrences
-from margin.text.embeddings.models import SpectralWords, associations
 from margin.text.embeddings.skipgram import POWER, SkipGram, Windows
+from margin.text.embeddings.spectral import SpectralWords, associations
 from margin.text.embeddings.vectors import WordVectors
 from margin.theory.prediction.risk import clopper_pearson
 
