@@ -92,6 +92,8 @@ class ELMo(nn.Module):
         Peters et al. 2018, Sections 3.1 and 3.2, with an affine map in place of highway layers.
     """
 
+    spelling: Tensor
+
     def __init__(
         self,
         vocabulary: tuple[str, ...],

@@ -37,6 +37,8 @@ class SpectralWords(nn.Module):
         Levy and Goldberg 2014, Section 4 (SVD of shifted PPMI); Eckart and Young 1936.
     """
 
+    spectrum: Tensor
+
     def __init__(
         self, vocab_size: int, *, dim: int = 100, window: int = 5, matrix: Association = "ppmi"
     ) -> None:

@@ -58,8 +58,7 @@ class WordVectors:
             )
         object.__setattr__(self, "numbers", {word: k for k, word in enumerate(self.words)})
         if len(self.numbers) != len(self.words):
-            seen: set[str] = set()
-            twice = next(word for word in self.words if word in seen or seen.add(word))
+            twice = next(word for k, word in enumerate(self.words) if self.numbers[word] != k)
             raise ValueError(f"each word must stand once: got {twice!r} twice")
 
     @classmethod
