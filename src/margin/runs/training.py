@@ -17,6 +17,7 @@ from margin.core.options import Training, newer_options
 from margin.core.tasks import COLUMN
 from margin.core.user_modules import edited, is_user_model, reported_within
 from margin.data.examples import Data
+from margin.data.files.word_vectors import is_vectors
 from margin.data.files.writing import going_on
 from margin.data.open import open_data
 from margin.data.preprocess import rescaled
@@ -63,6 +64,7 @@ from margin.engine.transfer import (
     unwrapped,
     weights_file,
     with_options,
+    with_vectors,
 )
 from margin.nn.preprocessed import Preprocessed, core_of, device_of
 from margin.runs.run_data import reopen_data
@@ -161,14 +163,16 @@ def begin(
     refuse_unused(entry, rule, factory, arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
-    found = pretrained(entry, training.init_from or "", data.spec)
+    found = pretrained(entry, _weights(training), data.spec)
     options = with_options(arguments["options"], found, resolve(entry.build), training.init_from or "")
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
-    change = partial(taken_over, training=training, notes=notes, found=found)
+    words = tuple(data.encoding.get("vocabulary", ()))
+    take = partial(taken_over, training=training, found=found, words=words)
     look = lambda model: built.append(precision_of(model, entry.name)) if own_type else None
-    state = bare_state(entry, record, data, training, change, partial(made_by(chosen.handed), look=look))
+    make = partial(made_by(chosen.handed), look=look)
+    state = bare_state(entry, record, data, training, partial(take, notes=notes), make)
     if built == ["float64"] and training.precision == "float32":
         note = f"{entry.name} has weights of float64, in which it is trained; --precision says otherwise"
         own = replace(training, precision="float64")
@@ -180,8 +184,7 @@ def begin(
     if check_outputs(chosen, data, state.model, plan):
         put_in_row(state, record)
         notes.append(COLUMN)
-    take = partial(taken_over, training=training, notes=[], found=found)
-    trial = partial(_trial, entry, record, data, training, take, chosen.handed)
+    trial = partial(_trial, entry, record, data, training, partial(take, notes=[]), chosen.handed)
     check_stops(training, Training().over(entry.defaults), plan, trial)
     record["arguments"]["training"] = linked_runs(training.as_json())  # messages name a run as the user did
     record["others"] = digests(training)
@@ -221,8 +224,17 @@ def made_by(handed: Any) -> Callable[..., Preprocessed]:
     return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
 
 
+def _weights(training: Training) -> str:
+    """Where the weights are that a model begins with; "" for none, and for word vectors."""
+    return "" if is_vectors(training.init_from) else training.init_from or ""
+
+
 def taken_over(
-    model: nn.Module, training: Training, notes: list[str], found: Pretrained | None = None
+    model: nn.Module,
+    training: Training,
+    notes: list[str],
+    found: Pretrained | None = None,
+    words: Sequence[str] = (),
 ) -> None:
     """Give a model the weights of the run, or of the file, that it begins with, and say what was taken.
 
@@ -231,10 +243,15 @@ def taken_over(
         training: Whose ``init_from`` names the weights.
         notes: What is said is added.
         found: The weights by the model's names, where they are another library's.
+        words: The tokens of the data, of which a file of word vectors has some.
     """
     if not training.init_from:
         return
     path = training.init_from
+    if is_vectors(path):
+        name, count = with_vectors(model, Path(path), words)
+        notes.append(f"{count:,} of {len(words):,} rows of {name} begin with the vectors of {path}")
+        return
     place = weights_file(Path(path))
     if found:
         taken = put_in(model, found, path)
@@ -284,8 +301,9 @@ def _reopened(run: Run, data: Any, training: Training) -> Job:
         opened, _ = with_outcome(opened, entry, training)
     change: Callable[[nn.Module], object] = lambda model: None
     if not run.begun:
-        found = pretrained(entry, training.init_from or "", opened.spec)
-        change = partial(taken_over, training=training, notes=notes, found=found)
+        found = pretrained(entry, _weights(training), opened.spec)
+        words = tuple(opened.encoding.get("vocabulary", ()))
+        change = partial(taken_over, training=training, notes=notes, found=found, words=words)
     make = made_by(run.handed) if isinstance(run.handed, nn.Module) else partial(rebuilt, run)
     state = initial_state(entry, record, opened, training, change, make)
     plan = plan_of(entry, opened, arguments, training, state)

@@ -623,25 +623,25 @@ def test_after_the_time_is_over_no_pass_tells_whether_a_claim_applies(subject, m
     assert any(answer.refusal for answer in audit.answers)  # what asks no model is told all the same
 
 
-def test_training_examples_are_answered_in_an_eighth_of_the_time_one_draw_for_all(
+def test_training_examples_are_answered_in_a_sixteenth_of_the_time_one_draw_for_all(
     slow, claim_of, finding, monkeypatch
 ):
-    """Of 24 s the model answers 300 of 10 ms: 256 of 1,000. The gap and the memorization cost one pass."""
+    """Of 24 s the model answers 150 of 10 ms: 128 of 1,000. The gap and the memorization cost one pass."""
     passes_cost(monkeypatch, 0.01, timed=0.0001)
     rows = torch.arange(1000) % 12
     batch = slow.test[0]
     large = replace(slow, train=[Batch((batch.inputs[0][rows],), batch.targets[rows])])
     plan = Budget(large, 24 / 60)
-    assert plan.within(large).most_answered == 256
+    assert plan.within(large).most_answered == 128
     gap, memorized = claims_named(["risk.gap", "memorization.accuracy"])
-    assert plan.seconds(gap) == pytest.approx(plan.seconds(memorized)) == pytest.approx(LEAST + 0.0256)
+    assert plan.seconds(gap) == pytest.approx(plan.seconds(memorized)) == pytest.approx(LEAST + 0.0128)
     audit = ask(large, [memorized, gap], minutes=24 / 60)
     assert [found.sample for found in audit.findings.values()] == [
-        "256 training examples drawn",
-        "256 of 1,000 training examples drawn",
+        "128 training examples drawn",
+        "128 of 1,000 training examples drawn",
     ]
-    assert [answer.most for answer in audit.answers] == [256, 256]
-    assert Budget(large, 240 / 60).within(large) is large  # 3,000 would fit
+    assert [answer.most for answer in audit.answers] == [128, 128]
+    assert Budget(large, 240 / 60).within(large) is large  # 1,500 would fit
     grouped = replace(large, train=InOrder(Arrays((batch.inputs[0],), batch.targets, groups=rows[:12]), 50))
     assert Budget(grouped, 0.5 / 60).within(grouped).most_answered is None
 
@@ -655,7 +655,7 @@ def test_outputs_that_were_drawn_are_known_to_all_that_read_them(slow, monkeypat
     before = plan.seconds(gap)
     outputs_of(large, "train")
     assert before > LEAST == plan.seconds(gap)
-    assert plan.seconds(linear) == pytest.approx(LEAST + 1e-4 * (20 + plan._sizes["train"]))  # no pass
+    assert plan.seconds(linear) == pytest.approx(LEAST + 5e-4 * (20 + plan._sizes["train"]))  # no pass
 
 
 def test_what_is_dear_waits_until_all_that_tells_something_was_asked(slow, claim_of, finding, monkeypatch):

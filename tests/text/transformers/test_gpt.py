@@ -86,7 +86,7 @@ def test_a_longer_text_is_refused_or_read_by_its_last_tokens() -> None:
     model, x = build(), tokens(1, 4)[0]
     with pytest.raises(ValueError, match="no longer than the 9 positions: got 10 tokens"):
         model(tokens(1, 10))
-    with pytest.raises(ValueError, match="fit the 9 positions: got 4 and 6 tokens; --beyond slide"):
+    with pytest.raises(ValueError, match=r"fit the 9 positions: got 4 and 6 tokens; --sample.beyond slide"):
         model.sample(1, generator=Generator(), prefix=x, length=6)
     found = model.sample(1, generator=Generator(), prefix=x, length=12, temperature=0, beyond="slide")
     text = x[None]

@@ -50,9 +50,11 @@ def test_bert_gives_the_outputs_of_bert_with_padding_and_segments() -> None:
     given = [example[name] for name in ("tokens", "lengths", "segments")]
     found = weights.masked_weights(tensors, config)
     model = filled(bert.masked(23, 9, **found.options), found)
-    words, follows = model(*given)
-    torch.testing.assert_close(here(words, given[1]), here(example["words"], given[1]), rtol=0, atol=1e-5)
-    torch.testing.assert_close(follows, example["next"], rtol=0, atol=1e-5)
+    found, lengths = model(*given), given[1] - 1
+    words = here(example["words"][:, 1:], lengths)
+    torch.testing.assert_close(here(found[:, 1:], lengths), words, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found[:, 0, :2], example["next"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(found[:, 0].softmax(1)[:, :2].sum(1), torch.ones(3))
     text = weights.text_weights(tensors, config)
     body = filled(bert.classifier(23, 9, 3, **text.options), text).body
     torch.testing.assert_close(

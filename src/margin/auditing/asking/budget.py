@@ -33,7 +33,7 @@ LEAST = 0.2
 REPORT = (8.0, 1 / 15)
 """Seconds, and at most which share of the budget, that are left for the findings and the report."""
 
-ANSWERS = (1 / 4, 1 / 8)
+ANSWERS = (1 / 4, 1 / 16)
 """The parts of the budget in which the model answers the held-out examples, and those of training."""
 
 DEAR = 1 / 100
@@ -131,7 +131,7 @@ class Budget:
         """The subject with as many held-out examples as the model answers in a quarter of the time, counted.
 
         All of them, where they fit, read each other or stand in groups; else a power of 2 drawn at random, at
-        least 128. So it is with the training examples that it answers, in an eighth. Batches are cut to as
+        least 128. So it is with the training examples that it answers, in a sixteenth. Batches are cut to as
         many as hold some memory in a pass.
         """
         if not subject.independent:

@@ -172,6 +172,9 @@ def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -
     if not classes:
         parts = f"explains {training.text} of the training targets' variance, {held.text} held out"
     parts += f": a gap of {gap.text}."
+    if gap.above < -TEN_POINTS:
+        todo = "The held-out examples are easier, or of another kind: how were they chosen?"
+        return Sentence("memorized", "unknown", capital(parts), todo, (MEMORIZED,))
     if gap.below > TEN_POINTS:
         if any(said.level == "bad" and LINEAR not in said.claims for said in right(evidence)):
             # labels in another order, inputs that lie elsewhere: a gap without a thing learned by heart

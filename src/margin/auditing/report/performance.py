@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from margin.auditing.asking.worst_examples import RIGHT
+from margin.auditing.asking.worst_examples import RIGHT, WorstExamples
 from margin.auditing.report.evidence import (
     Evidence,
     Level,
@@ -18,11 +18,11 @@ from margin.auditing.report.evidence import (
     remarked,
     rounded,
 )
-from margin.auditing.report.plots import examples
+from margin.auditing.report.plots import Example, examples
 from margin.auditing.report.rivals import band, beside_rivals
 from margin.auditing.subject.outputs import TERMS
 from margin.core.tasks import CODES, CRITIC, DENSITY, MULTILABEL, PROBABILITY
-from margin.theory.prediction.baselines import ITSELF_LINEAR
+from margin.theory.prediction.baselines import COPIED, ITSELF_LINEAR, NO_BOTTLENECK
 from margin.theory.prediction.failures import gravest, shown_count
 
 ACCURACY, RECALL, R2, RMSE = (
@@ -38,6 +38,9 @@ MISLABELED, SEGMENTS = "theory/failures.mislabeled", "theory/failures.segments"
 
 HALF = 0.5
 """Share of right answers, or of variance explained, below which more is wrong than right."""
+
+COPYING = 0.99
+"""Share of its inputs' variance from which a model that can copy them does."""
 
 NOTICED = 0.01
 """Calibration error that matters to nobody."""
@@ -57,6 +60,9 @@ LARGE = 0.1
 FAR_FROM_ONE = 1.2
 """Factor between a temperature and 1 from which the probabilities are not those that fit."""
 
+LONGEST = 80
+"""Characters of a text that a sentence shows."""
+
 MOST_SHOWN = 4
 """Targets of one example that are written out beside what was answered."""
 
@@ -68,6 +74,10 @@ MEMORIZED, SHIFT = "theory/memorization.accuracy", "theory/evidence.shift"
 RANKED = "theory/ranking.auroc"
 
 CONSTANT_TODO = "Does it read its input? Check the loss, the learning rate, the scale of the inputs."
+
+COPY = (
+    "A copy takes no learning: give it a code narrower than its inputs, and compare with PCA of that width."
+)
 
 RENAMED = "Outputs and labels are in different orders: give the class names in the outputs' order."
 
@@ -128,6 +138,16 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
     linear = evidence.number(LINEAR)
     level = "warn" if accuracy.above < HALF or (linear and linear.above < -LARGE) else "good"
     text = f"R{share[1:]}; one constant answer for {constant}."
+    if confusion is not None and (of_class := confusion.sum(1)).sum() > 0:
+        commonest, most = int(of_class.argmax()), float(of_class.max() / of_class.sum())
+        if most == 1:
+            text = f"R{share[1:]}, which are all of class {names[commonest]!r}: of one class nothing is told "
+            text += "apart, and a constant may be as good."
+            return Sentence("right", "unknown", text, "Held-out examples of every class.", claims)
+        if level == "good" and accuracy.below <= most:
+            text += f" Always {names[commonest]!r}, the commonest held out, would be right for "
+            text += f"{rounded(most, 3)}."
+            level = "unknown" if accuracy.above > most else "warn"
     return Sentence("right", asserted(level, [accuracy, gain]), text, "", claims)
 
 
@@ -191,7 +211,14 @@ def _values(evidence: Evidence, explained: Number) -> Sentence:
         return Sentence("right", level, text, "More held-out examples, or a better model.", claims)
     level = "warn" if explained.above < HALF else "good"
     text = f"Explains {explained.text} of the targets' variance (R^2){off}."
-    return Sentence("right", asserted(level, [explained, typical]), text, "", claims)
+    restores, copies = evidence.refusal(LINEAR), False
+    if COPIED in restores:
+        widths = restores.rpartition("; ")[2]
+        copies = NO_BOTTLENECK in widths and explained.below > COPYING
+        text = f"{'Copies' if copies else 'Restores'} its inputs, which are its targets: {explained.text} of "
+        text += f"their variance (R^2){off}; {widths}."
+        level = "warn" if copies else level
+    return Sentence("right", asserted(level, [explained, typical]), text, COPY if copies else "", claims)
 
 
 def _linear(evidence: Evidence) -> list[Sentence]:
@@ -387,6 +414,14 @@ def _by_confidence(evidence: Evidence) -> float:
     return max((error.value for error in errors), default=0.0) * labels
 
 
+def _called(example: Example, hard: WorstExamples) -> str:
+    """The row of an example; of a text with its beginning."""
+    if not hard.texts:
+        return f"row {example.index}"
+    text = hard.texts[hard.index.tolist().index(example.index)]
+    return f"row {example.index} {text if len(text) <= LONGEST else text[: LONGEST - 3] + '...'!r}"
+
+
 def _rows(evidence: Evidence) -> list[Sentence]:
     """The rows of largest loss, and what is said of them."""
     hard = evidence.audit.worst_examples
@@ -412,7 +447,10 @@ def _rows(evidence: Evidence) -> list[Sentence]:
         return []
     many = hard.targets.ndim > 1 and hard.targets[0].numel() > MOST_SHOWN
     named = enumerated(
-        (f"row {e.index}" + ("" if many else f" (is {e.target}, said {e.prediction})") for e in wrong[:3]),
+        (
+            f"{_called(e, hard)}" + ("" if many else f" (is {e.target}, said {e.prediction})")
+            for e in wrong[:3]
+        ),
         3,
     )
     return [Sentence("fails", "unknown", f"Of largest loss: {named}.", todo, ())]

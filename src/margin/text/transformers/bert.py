@@ -207,6 +207,38 @@ class TokenClassifier(nn.Module):
         return self.head(self.dropout(self.body(tokens, lengths, segments)))
 
 
+class SpanReader(nn.Module):
+    """The logits of each token's being the first and the last of the answer to a question.
+
+    The question, segment 0 where there are two, holds no answer: it gets the lowest number, as padding does.
+
+    Args:
+        body: The encoder.
+        dropout: Probability with which a number of a vector is set to 0 in training.
+
+    Reference: Devlin et al. 2019, Section 4.2.
+    """
+
+    def __init__(self, body: Bert, *, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.body = body
+        self.dropout = nn.Dropout(check_dropout(dropout))
+        self.head = nn.Linear(body.output_size, 2)
+        drawn_normal(self.head)
+
+    def forward(
+        self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
+    ) -> Float[Tensor, "batch time 2"]:
+        """The logits of each token."""
+        logits = self.head(self.dropout(self.body(tokens, lengths, segments)))
+        allowed = torch.ones_like(tokens, dtype=torch.bool)
+        if lengths is not None:
+            allowed = valid(lengths, tokens.shape[1])
+        if segments is not None:
+            allowed = allowed & (segments == 1)
+        return logits.masked_fill(~allowed[:, :, None], torch.finfo(logits.dtype).min)
+
+
 class MaskedModel(nn.Module):
     r"""The distribution of each token of a text, some of it hidden, and whether its second part follows.
 
@@ -233,10 +265,14 @@ class MaskedModel(nn.Module):
 
     def forward(
         self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
-    ) -> tuple[Float[Tensor, "batch time vocab"], Float[Tensor, "batch 2"]]:
-        """The logits of every token, and of the second part's following, and not following, the first."""
+    ) -> Float[Tensor, "batch time vocab"]:
+        """The logits of every token; at the first, [CLS], of 0, the second part follows, and 1, it does not.
+
+        There all others are the lowest number, so that one cross-entropy reads both.
+        """
         z = self.body(tokens, lengths, segments)
-        return self.words(z), self.follows(z)
+        first = nn.functional.pad(self.follows(z), (0, len(self.bias) - 2), value=torch.finfo(z.dtype).min)
+        return torch.cat((first[:, None], self.words(z[:, 1:])), 1)
 
     def words(self, z: Float[Tensor, "*terms width"]) -> Float[Tensor, "*terms vocab"]:
         """The logits of the tokens that have these vectors."""
@@ -251,6 +287,7 @@ class MaskedModel(nn.Module):
 classifier = headed(Bert, TextClassifier, "An encoder over the tokens of a text, to class logits.")
 regressor = headed(Bert, TextRegressor, "An encoder over the tokens of a text, to one real number.")
 tagger = headed(Bert, TokenClassifier, "An encoder over the tokens of a text, to class logits of each.")
+reader = headed(Bert, SpanReader, "An encoder over a question and a text, to the ends of the answer.")
 masked = headed(
     Bert, MaskedModel, "An encoder over the tokens of a text, to the distribution of hidden ones."
 )

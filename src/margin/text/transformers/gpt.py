@@ -195,7 +195,7 @@ class GPT(nn.Module):
         if room is not None and given + length > room and beyond == "refuse":
             raise ValueError(
                 f"prefix and continuation must fit the {room} positions: got {given} and {length} tokens; "
-                "--beyond slide reads the last ones alone"
+                "--sample.beyond slide reads the last ones alone"
             )
 
         def draw(logits: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/baseline.linear", ".baselines:linear", ".baselines:linear_demo",
         "Linear baseline: by how much is the model better than a linear model of the same inputs?",
         "Hastie, Tibshirani and Friedman 2009, Sections 3.4.1 and 4.4; Tango 1998, Section 2 (the interval)",
-        needs=(RIGHT_ANSWERS, TRAINING, MOVABLE, TWO_EXAMPLES), cost=Cost(0, "train", 20_000, beside=1e-4),
+        needs=(RIGHT_ANSWERS, TRAINING, MOVABLE, TWO_EXAMPLES), cost=Cost(0, "train", 20_000, beside=5e-4),
         question="right"),
     Claim("theory/memorization.accuracy", ".memorization:accuracy", ".memorization:demo",
         "Memorization: by how much is the accuracy on the training examples above that on held-out ones?",

@@ -8,6 +8,7 @@ from torch import Generator
 from margin.data.examples import Arrays, Data
 from margin.data.formats.sequences.sources import from_sequences
 from margin.data.formats.series.sources import from_series
+from margin.data.formats.text.corpus import from_corpus
 from margin.data.formats.text.sources import from_text
 from margin.data.formats.text.texts import from_texts
 from margin.data.formats.text.tokenizers import Tokenization
@@ -61,6 +62,17 @@ def copies() -> Data:
 def pairs() -> Data:
     """Sixty words of 1 .. 5 letters with their reversal."""
     return reversal(examples=60, longest=5, symbols=4)
+
+
+def corpus() -> Data:
+    """Twelve documents of 4 to 6 sentences, each of which counts on from the one before, as WordPieces."""
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    documents = [
+        "\n".join(" ".join(words[(k + 3 * j + i) % 10] for i in range(3)) for j in range(4 + k % 3))
+        for k in range(12)
+    ]
+    tokens = Tokenization(level="wordpiece", vocab_size=80)
+    return from_corpus(documents, name="counting on", tokens=tokens, test=0.2, val=0.2)
 
 
 def series() -> Data:
