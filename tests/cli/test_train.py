@@ -1,5 +1,6 @@
 """``margin train``: what it leaves, repeats and resumes, and the line that each mistake gets."""
 
+import errno
 import json
 import math
 from pathlib import Path
@@ -180,6 +181,19 @@ def test_a_mistake_gets_one_line_and_leaves_nothing(
 ) -> None:
     assert message in line(capsys, *words)
     assert not [p for p in here.rglob("*") if p.is_file()]
+
+
+def test_a_file_that_may_not_be_read_is_named(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs the tests may be root, who reads everything."""
+
+    def refuses(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(here / "a.csv.new"))
+
+    monkeypatch.setattr("margin.runs.training.open_source", refuses)
+    found = line(capsys, "train", "mlp", "iris")
+    assert f"a file must be one that you may read, or write: got {here / 'a.csv'}: Permission denied" in found
 
 
 def test_a_directory_that_exists_is_never_overwritten(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -284,6 +284,7 @@ class Subject:
         class_names: Names of the classes, in the order of the labels.
         feature_names: Names of the features of an example that is a row of them, where they are known.
         label_names: Names of several labels that an example may have at once, in their order.
+        vocabulary: What each token stands for, in order, where inputs are tokens and that is known.
         history: The rows of the training's history, each with ``step``; () where it is not known.
         initial: The model with the weights that the training began with, where they are known.
         lacks: What no claim may ask for, as a line says it: "has no gradient"; "" of a whole model.
@@ -309,6 +310,7 @@ class Subject:
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
     history: Sequence[Mapping[str, Any]] = ()
     initial: nn.Module | None = None
     reference_model: nn.Module | None = None

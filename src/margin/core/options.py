@@ -54,7 +54,8 @@ class Training:
         init_scale: Scale of the initialization: standard deviation of normal and uniform weights, gain of
             orthogonal ones.
         init_from: Pretrained weights of a run or a file (.safetensors, .pt), or of a folder as transformers
-            writes it: tensors are copied wherever name and shape agree.
+            writes it: tensors are copied wherever name and shape agree. Of a file of word vectors (.txt,
+            .vec, .npy beside its words in a .txt), the vectors of the words of the data.
         freeze: Frozen parameters, by the beginning of their names; they are not trained.
         optimizer: Optimizer of torch.optim or of the catalog.
         lr: Learning rate.
@@ -153,7 +154,7 @@ class Training:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not fits(value, field.type):
+            if value is not None and not fits(value, field.type):  # each may be left out
                 raise ValueError(f"{field.name} must be {describe_type(field.type)}: got {value!r}")
         for name, least in _LEAST.items():
             value = getattr(self, name)

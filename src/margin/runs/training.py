@@ -64,6 +64,7 @@ from margin.engine.transfer import (
     weights_file,
     with_options,
 )
+from margin.engine.word_vectors import is_vectors, with_vectors
 from margin.nn.preprocessed import Preprocessed, core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
@@ -161,15 +162,17 @@ def begin(
     refuse_unused(entry, rule, factory, arguments["step"], training)
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
-    found = pretrained(entry, training.init_from or "", data.spec)
+    found = pretrained(entry, _weights(training), data.spec)
     asked = like_the_run(entry, arguments["options"], training.init_from or "") or arguments["options"]
     options = with_options(asked, found, resolve(entry.build), training.init_from or "")
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*said, *scaled]
-    change = partial(taken_over, training=training, notes=notes, found=found)
+    words = tuple(data.encoding.get("vocabulary", ()))
+    take = partial(taken_over, training=training, found=found, words=words)
     look = lambda model: built.append(precision_of(model, entry.name)) if own_type else None
-    state = bare_state(entry, record, data, training, change, partial(made_by(chosen.handed), look=look))
+    make = partial(made_by(chosen.handed), look=look)
+    state = bare_state(entry, record, data, training, partial(take, notes=notes), make)
     if built == ["float64"] and training.precision == "float32":
         note = f"{entry.name} has weights of float64, in which it is trained; --precision says otherwise"
         own = replace(training, precision="float64")
@@ -181,8 +184,7 @@ def begin(
     if check_outputs(chosen, data, state.model, plan):
         put_in_row(state, record)
         notes.append(COLUMN)
-    take = partial(taken_over, training=training, notes=[], found=found)
-    trial = partial(_trial, entry, record, data, training, take, chosen.handed)
+    trial = partial(_trial, entry, record, data, training, partial(take, notes=[]), chosen.handed)
     check_stops(training, Training().over(entry.defaults), plan, trial)
     record["arguments"]["training"] = linked_runs(training.as_json())  # messages name a run as the user did
     record["others"] = digests(training)
@@ -243,8 +245,17 @@ def like_the_run(entry: Entry, given: Mapping[str, Any], path: str) -> dict[str,
     return {**{name: value for name, value in recipe["options"].items() if name in defaults}, **own}
 
 
+def _weights(training: Training) -> str:
+    """Where the weights are that a model begins with; "" for none, and for word vectors."""
+    return "" if is_vectors(training.init_from) else training.init_from or ""
+
+
 def taken_over(
-    model: nn.Module, training: Training, notes: list[str], found: Pretrained | None = None
+    model: nn.Module,
+    training: Training,
+    notes: list[str],
+    found: Pretrained | None = None,
+    words: Sequence[str] = (),
 ) -> None:
     """Give a model the weights of the run, or of the file, that it begins with, and say what was taken.
 
@@ -253,10 +264,15 @@ def taken_over(
         training: Whose ``init_from`` names the weights.
         notes: What is said is added.
         found: The weights by the model's names, where they are another library's.
+        words: The tokens of the data, of which a file of word vectors has some.
     """
     if not training.init_from:
         return
     path = training.init_from
+    if is_vectors(path):
+        name, count = with_vectors(model, Path(path), words)
+        notes.append(f"{count:,} of {len(words):,} rows of {name} begin with the vectors of {path}")
+        return
     place = weights_file(Path(path))
     if found:
         taken = put_in(model, found, path)
@@ -306,8 +322,9 @@ def _reopened(run: Run, data: Any, training: Training) -> Job:
         opened, _ = with_outcome(opened, entry, training)
     change: Callable[[nn.Module], object] = lambda model: None
     if not run.begun:
-        found = pretrained(entry, training.init_from or "", opened.spec)
-        change = partial(taken_over, training=training, notes=notes, found=found)
+        found = pretrained(entry, _weights(training), opened.spec)
+        words = tuple(opened.encoding.get("vocabulary", ()))
+        change = partial(taken_over, training=training, notes=notes, found=found, words=words)
     make = made_by(run.handed) if isinstance(run.handed, nn.Module) else partial(rebuilt, run)
     state = initial_state(entry, record, opened, training, change, make)
     plan = plan_of(entry, opened, arguments, training, state)

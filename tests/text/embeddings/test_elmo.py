@@ -83,7 +83,7 @@ def test_the_mixture_has_a_share_a_layer_and_not_a_vector() -> None:
     mix.scale.data.fill_(1.7)
     layers = [torch.randn(2, 5, 6, dtype=torch.float64) for _ in range(3)]
     shares = mix.logits.detach().exp() / mix.logits.detach().exp().sum()
-    assert float(mix.shares.sum()) == pytest.approx(1)
+    assert mix.shares.sum().item() == pytest.approx(1)
     torch.testing.assert_close(mix(layers), 1.7 * sum(s * h for s, h in zip(shares, layers, strict=True)))
     torch.testing.assert_close(Mix(3).double()(layers), sum(layers) / 3)
 
@@ -94,9 +94,22 @@ def test_a_classifier_has_the_body_of_the_language_model(model) -> None:
     classifier = Classifier(body, 3).double().eval()
     shared = {name for name in model.state_dict() if name.startswith("elmo.")}
     assert shared == {name for name in classifier.state_dict() if name.startswith("elmo.")}
+    other = ELMo(WORDS[::-1], width=8, filters=4, characters=4).double()
+    other.load_state_dict(model.elmo.state_dict())  # of other words, at other places: each keeps its vector
+    torch.testing.assert_close(other.vectors().flip(0), model.elmo.vectors())
     tokens = torch.tensor([[0, 2, 3, 1, 4], [4, 1, 2, 0, 0], [0, 0, 0, 0, 0]])
     logits = classifier(tokens, torch.tensor([5, 3, 0]))
     torch.testing.assert_close(logits[1:2], classifier(tokens[1:2, :3]))
     torch.testing.assert_close(logits[2], classifier.head.bias)
     with pytest.raises(ValueError, match="layers must be at least 1"):
         ELMo(WORDS, layers=0)
+
+
+def test_the_probabilities_of_all_texts_of_a_length_sum_to_1(model) -> None:
+    """After any first word, forward; of a model that reads the future they do not."""
+    texts = torch.cartesian_prod(*[torch.arange(6)] * 3)
+    whole = torch.cat((torch.full((len(texts), 1), 2), texts), 1)
+    log_p = model(whole[:, :-1]).log_softmax(-1).gather(-1, texts[..., None]).sum((1, 2))
+    assert log_p.exp().sum().item() == pytest.approx(1)
+    seeing = model.before(whole).log_softmax(-1)[:, 1:].gather(-1, texts[..., None]).sum((1, 2))
+    assert abs(seeing.exp().sum().item() - 1) > 1e-3

@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 from margin.core.findings import Subject, has_loss, has_targets
 from margin.core.tasks import MULTILABEL, class_accuracy
 from margin.core.types import Batch
+from margin.data.formats.text.vocabulary import written
 from margin.engine.evaluation import counts, eval_mode, expand_weight
 from margin.engine.loop import Risk
 from margin.theory.prediction.failures import places_of
@@ -38,6 +39,7 @@ class WorstExamples:
             that is right.
         losses: Loss of each; NaN is the hardest of all.
         margins: Score of the label less the largest other score; None without classes.
+        texts: The first inputs as texts, where they are tokens that are known.
     """
 
     index: Tensor
@@ -46,6 +48,7 @@ class WorstExamples:
     predictions: Mapping[str, Tensor]
     losses: Tensor
     margins: Tensor | None
+    texts: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -56,8 +59,10 @@ class WorstExamples:
         columns = {name: column for name, column in known.items() if column is not None}
         if self.margins is not None:
             columns["margin"] = self.margins
+        texts = [{"text": text} for text in self.texts] or [{}] * len(self)
         return [
-            {name: _plain(column[i].tolist()) for name, column in columns.items()} for i in range(len(self))
+            {name: _plain(column[i].tolist()) for name, column in columns.items()} | text
+            for i, text in enumerate(texts)
         ]
 
 
@@ -80,6 +85,13 @@ def worst_examples(subject: Subject, count: int = 12) -> WorstExamples | None:
         raise ValueError(f"count must be at least 1: got {count}")
     if not (has_loss(subject) and has_targets(subject)):
         return None
+    kept = _worst(subject, count)
+    if kept is None or not subject.vocabulary or kept.inputs.dtype != torch.int64 or kept.inputs.ndim != 2:
+        return kept
+    return replace(kept, texts=tuple(written(row, subject.vocabulary) for row in kept.inputs.tolist()))
+
+
+def _worst(subject: Subject, count: int) -> WorstExamples | None:
     found = _of_places(subject, count) if _has_places(subject) else _of_outputs(subject, count)
     if found is not None or _has_places(subject):
         return found

@@ -112,6 +112,8 @@ def worst(audit: "Audit", count: int) -> "DataFrame":
     if hard is None:
         raise ValueError("worst examples need a loss of each example: this audit has none")
     columns: dict[str, list[Any]] = {"row": hard.index.tolist()}
+    if hard.texts:
+        columns["text"] = list(hard.texts)
     if hard.targets is not None:
         columns["target"] = hard.targets.tolist()
     columns |= {name: column.tolist() for name, column in hard.predictions.items()}

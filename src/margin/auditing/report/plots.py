@@ -139,7 +139,8 @@ class Example:
     Args:
         index: Position among the held-out examples.
         picture: A PNG as data URI; "" where the input is no image.
-        features: The first features of a row; () for an image.
+        features: The first features of a row; () for an image or a text.
+        text: The text, where it is one.
         target: The label or value it should have; "" of inputs alone.
         prediction: What the model says, with its probability; "" of inputs alone.
         loss: Its loss.
@@ -149,6 +150,7 @@ class Example:
     index: int
     picture: str
     features: tuple[str, ...]
+    text: str
     target: str
     prediction: str
     loss: str
@@ -183,7 +185,8 @@ def examples(
             Example(
                 index=int(hardest.index[i]),
                 picture=picture(x, span) if image else "",
-                features=() if image else tuple(exact(v) for v in x.flatten()[:MOST_FEATURES].tolist()),
+                features=() if image or hardest.texts else _features(x),
+                text=hardest.texts[i] if hardest.texts else "",
                 target=target,
                 prediction="" if told else prediction,
                 loss=_three(float(hardest.losses[i])),
@@ -191,6 +194,10 @@ def examples(
             )
         )
     return made
+
+
+def _features(x: Tensor) -> tuple[str, ...]:
+    return tuple(exact(v) for v in x.flatten()[:MOST_FEATURES].tolist())
 
 
 def picture(image: Tensor, span: tuple[float, float] | None) -> str:

@@ -75,6 +75,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
         assumed=tuple(assumed),
         class_names=tuple(str(name) for name in record["data"]["encoding"].get("classes", ())),
         feature_names=feature_names_of(record["data"]["encoding"]),
+        vocabulary=tuple(record["data"]["encoding"].get("vocabulary", ())),
         history=tuple(run.history),
         initial=load(run, "initial") if run.begun else None,
         reference_model=None if reference is None else _second(run, reference),

@@ -132,16 +132,6 @@ def pmi(joint: Tensor, first: Tensor, second: Tensor, total: Tensor | float = 1.
     return joint.log() + torch.as_tensor(total).log() - first.log() - second.log()
 
 
-def mutual_information(joint: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
-    """The expected PMI sum p(a, b) pmi(a, b) of counts or probabilities, in nats: 0 of independent ones.
-
-    Reference: Cover and Thomas 2006, Equation 2.28.
-    """
-    p = joint / joint.sum()
-    terms = p * pmi(p, p.sum(1, keepdim=True), p.sum(0))
-    return terms.where(p > 0, 0).sum()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
     """Examples of the entries of a matrix of counts: inputs ``(words (N, 2),)``, targets C_ab.

@@ -113,7 +113,8 @@ class ELMo(nn.Module):
                 f"characters, filters and lengths must be at least 1: got {characters}, {filters}, {lengths}"
             )
         self.width = width
-        self.register_buffer("spelling", spelled(vocabulary))
+        # no weight: a body that goes on with other words keeps theirs
+        self.register_buffer("spelling", spelled(vocabulary), persistent=False)
         self.words = CharacterWords(width, characters=characters, filters=filters, lengths=lengths)
         self.ahead, self.back = (
             nn.ModuleList([nn.LSTM(width, width, batch_first=True) for _ in range(layers)]) for _ in range(2)

@@ -35,7 +35,7 @@ POWER = 0.75
 """Of the counts, to which the noise is proportional."""
 
 LAST_RATE = 0.004
-"""The learning rate at the end, in parts of the first: word2vec's 0.0001 of 0.025."""
+"""The learning rate at the end, in parts of the first, as in word2vec (0.0001 of 0.025)."""
 
 
 def check_sampling(negatives: int, subsample: float, noise: int) -> None:
@@ -236,7 +236,7 @@ def negative_sampling(
     return (1 + core.negatives) * F.softplus(-margins(core.pairs(*batch.inputs)))
 
 
-def skip_gram(total_steps: int, *, lr: float = 0.025) -> Step:
+def skip_gram(total_steps: int, *, lr: float = 0.05) -> Step:
     """Stochastic gradient descent on the vectors of the words of some tiles, one block after another.
 
     The gradients of their pairs are summed, as word2vec moves once a pair; the rate falls linearly.

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from margin.engine.runs import Run, load, run_of
 from margin.nn.preprocessed import core_of
 
 CHUNK = 512
@@ -81,6 +82,20 @@ class WordVectors:
             sizes = ", ".join(f"{len(table):,}" for table in tables) or "none"
             raise ValueError(f"a table of vectors must have a row a word, {len(words):,}: got rows {sizes}")
         return cls(tuple(words), fit[0].detach())
+
+    @classmethod
+    def of_run(cls, run: Run | str | Path) -> "WordVectors":
+        """The vectors of a run's model, of the words of the text that it was trained on.
+
+        Raises:
+            FileNotFoundError: There is no such run.
+            ValueError: It was not trained on a text, or has no vector a word.
+        """
+        run = run_of(run)
+        words = run.record["data"]["encoding"].get("vocabulary")
+        if not words:
+            raise ValueError(f"vectors of words need a run on a text: {run.path} is of another kind of data")
+        return cls.of(load(run), words)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -220,7 +235,9 @@ def _numbers(rows: Sequence[str], dim: int, path: Path, first: int) -> tuple[tup
     for k, row in enumerate(rows):
         cells = row.rstrip().rsplit(" ", dim)
         try:
-            values[k] = cells[1:]
+            values[k] = np.array(cells[1:], dtype=np.float32).reshape(
+                dim
+            )  # a single number is not all of them
         except ValueError:
             raise ValueError(
                 f"{path}, line {k + first}: a word must have {dim} numbers after it: got {row[:40]!r}"

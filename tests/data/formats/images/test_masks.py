@@ -426,8 +426,9 @@ def test_the_depth_may_be_said_and_larger_levels_are_refused(tmp_path: Path) -> 
     assert int(data.splits["train"].pair(0)[0].max()) == 15 and "depth" not in data.encoding
     with pytest.raises(ValueError, match=r"0.png: levels must have 11 bits, .*: got 4095; --data.depth 12"):
         read_masks(tmp_path, depth=11)
-    with pytest.raises(ValueError, match="depth must be 8 to 16 bits: got 7"):
-        read_masks(tmp_path, depth=7)
+    for wrong in (0, 7, 17):
+        with pytest.raises(ValueError, match=f"depth must be 8 to 16 bits: got {wrong}"):
+            read_masks(tmp_path, depth=wrong)
     encoding = read_masks(tmp_path).encoding
     Image.fromarray(levels * 2).save(tmp_path / "new.png")
     with pytest.raises(ValueError, match="levels must have 12 bits"):

@@ -93,7 +93,7 @@ def read_masks(  # more than 7 parameters: they are the options of the source
     """
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be 1 or 3: got {channels}")
-    fit = Fit(resize, crop, depth or DEEPEST)  # which refuses a size that is none
+    fit = Fit(resize, crop, DEEPEST if depth is None else depth)  # which refuses a size that is none
     folder = Path(path)
     found = list_pairs(folder)
     found, broken = without_broken(folder, found) if skip_unreadable else (found, {})
@@ -104,7 +104,12 @@ def read_masks(  # more than 7 parameters: they are the options of the source
     headers = {image: header_of(image) for image, _ in pairs}
     gray = sum(header.gray for header in headers.values())
     table = table_of([mask for _, mask in pairs], _given(folder, classes), ignore_index, folder)
-    reading = Reading(table, channels or (1 if gray == len(pairs) else 3), resize, depth or deepest(headers))
+    reading = Reading(
+        table,
+        channels or (1 if gray == len(pairs) else 3),
+        resize,
+        deepest(headers) if depth is None else depth,
+    )
     pixels = sum(h * w for h, w in sizes.values())
     looked = _looked(parts, reading, size, crop, keep=pixels * (reading.channels + 1) <= room(memory))
     data = mask_data(folder.name or str(folder), looked, record, crop)

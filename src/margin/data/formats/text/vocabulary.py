@@ -41,6 +41,21 @@ def text_of(tokens: Iterable[str], level: Level) -> str:
     return re.sub(" ?\n ?", "\n", " ".join(tokens))
 
 
+def written(ids: Sequence[int], vocabulary: Sequence[str]) -> str:
+    """Tokens as a person reads them: pieces joined to words, no padding, what is special in brackets.
+
+    Pieces of bytes that are no letters by themselves stay as the vocabulary writes them.
+    """
+    padding = vocabulary[0] if vocabulary[0] in ("<pad>", "[PAD]") else ""
+    tokens = [vocabulary[k] for k in ids if 0 <= k < len(vocabulary)]
+    tokens = [token for token in tokens if token != padding]
+    if any("\u0120" in token for token in vocabulary):  # byte pairs write a blank so
+        return "".join(tokens).replace("\u0120", " ").replace("\u010a", "\n").strip()
+    if all(len(token) == 1 or token[0] + token[-1] == "<>" for token in vocabulary):
+        return "".join(tokens)
+    return " ".join(tokens).replace(" ##", "")
+
+
 def vocabulary_of(
     tokens: Iterable[str], *, min_count: int = 1, special: Sequence[str] = ()
 ) -> tuple[str, ...]:

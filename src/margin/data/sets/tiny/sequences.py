@@ -1,5 +1,7 @@
 """The smallest sequences that models train on: what the contracts and demonstrations use."""
 
+from dataclasses import replace
+
 import torch
 from torch import Generator
 
@@ -8,6 +10,7 @@ from margin.data.formats.sequences.sources import from_sequences
 from margin.data.formats.series.sources import from_series
 from margin.data.formats.text.corpus import from_corpus
 from margin.data.formats.text.sources import from_text
+from margin.data.formats.text.texts import from_texts
 from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.sets.copy_memory import copy_memory
 from margin.data.sets.counting import anbn
@@ -139,3 +142,24 @@ def words() -> Data:
     text = " ".join("abcdefghij"[k % 10] * (1 + k // 10) for k in drawn.tolist())
     rule = Tokenization(level="words", case="kept")
     return from_text(text, Split(test=0.1, val=0.1), "topics", rule, time=16)
+
+
+def text() -> Data:
+    """The same in blocks that begin where the last one ended."""
+    data = words()
+    return replace(
+        data, splits={part: replace(blocks, start="fixed") for part, blocks in data.splits.items()}
+    )
+
+
+def reviews() -> Data:
+    """Sixty texts of one to six words, whose class is that of the more frequent kind of word."""
+    generator, kinds = Generator().manual_seed(0), (("good", "fine", "great"), ("bad", "poor", "awful"))
+    labels = [k % 2 for k in range(60)]
+    counts = torch.randint(1, 6, (60,), generator=generator).tolist()
+    picks = torch.randint(3, (60, 6), generator=generator).tolist()
+    rows = [
+        " ".join([*(kinds[label][pick] for pick in row[:count]), *["film"] * (count > 2)])
+        for label, row, count in zip(labels, picks, counts, strict=True)
+    ]
+    return from_texts(rows, labels, name="reviews", tokens=Tokenization())
