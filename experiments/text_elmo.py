@@ -1,9 +1,9 @@
 """ELMo on questions of TREC (Li and Roth 2002) with few labels: language models first, or as drawn.
 
-Both language models read the 5,452 questions without their classes; then a mixture of layers and an affine map
-learn the six classes from 500 of them, the body as it was drawn or as it came from the language models. The
-words of the language models are those of all questions, of the classifier those of the 500: what goes over is
-the net on their letters. Accuracy on the official 500 test questions.
+Both language models read the 5,452 questions without their classes; then a mixture of layers and an affine
+map learn the six classes from 500 of them, the body as it was drawn or as it came from the language models.
+The words of the language models are those of all questions, of the classifier those of the 500: what goes
+over is the net on their letters. Accuracy on the official 500 test questions.
 """
 
 import argparse

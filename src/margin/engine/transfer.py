@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from margin.core.catalog import Entry, completed, nearest, resolve
 from margin.core.hints import flag
+from margin.data.files.word_vectors import read_rows
 from margin.engine.checkpoints import fill, listed
 
 
@@ -456,3 +457,41 @@ def joined(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             raise ValueError(f"queries, keys and values must all be given: got no {lacking[0]}")
         found[name.replace(".query.", ".queries_keys_values.")] = torch.cat([found.pop(p) for p in parts])
     return found
+
+
+def with_vectors(model: nn.Module, path: Path, vocabulary: Sequence[str]) -> tuple[str, int]:
+    """Begin the rows of a model's token vectors with those of a file; words that it lacks stay as drawn.
+
+    Args:
+        model: With one ``nn.Embedding`` of the vocabulary's size; changed in place.
+        path: See :func:`margin.data.files.word_vectors.read_rows`.
+        vocabulary: The tokens of the data in the order of their numbers.
+
+    Returns:
+        The name of the tensor, and how many words were found.
+
+    Raises:
+        ValueError: The model has no such vectors or of another length, the file is damaged, or no word is
+            found.
+
+    Reference: Kim 2014, Section 3.3 (words that are not among the pretrained ones are drawn).
+    """
+    tables = {name: m for name, m in model.named_modules() if isinstance(m, nn.Embedding)}
+    held = {name: m for name, m in tables.items() if m.num_embeddings == len(vocabulary)}
+    if not vocabulary or len(held) != 1:
+        raise ValueError(
+            f"{path}: word vectors need a model with one table of the {len(vocabulary):,} tokens"
+        )
+    ((name, table),) = held.items()
+    wanted = {word: k for k, word in enumerate(vocabulary)}
+    words, vectors = read_rows(path, wanted=wanted)
+    if not words:
+        raise ValueError(f"{path}: none of the {len(vocabulary):,} tokens has a vector in it")
+    if vectors.shape[1] != table.embedding_dim:
+        raise ValueError(
+            f"{path}: the vectors have {vectors.shape[1]} numbers, the model's {table.embedding_dim}: set "
+            f"{flag('model.embedding')} {vectors.shape[1]}"
+        )
+    with torch.no_grad():
+        table.weight[[wanted[word] for word in words]] = vectors.to(table.weight)
+    return f"{name}.weight", len(words)

@@ -17,6 +17,7 @@ from margin.core.options import Training, newer_options
 from margin.core.tasks import COLUMN
 from margin.core.user_modules import edited, is_user_model, reported_within
 from margin.data.examples import Data
+from margin.data.files.word_vectors import is_vectors
 from margin.data.files.writing import going_on
 from margin.data.open import open_data
 from margin.data.preprocess import rescaled
@@ -63,12 +64,20 @@ from margin.engine.transfer import (
     unwrapped,
     weights_file,
     with_options,
+    with_vectors,
 )
-from margin.engine.word_vectors import is_vectors, with_vectors
-from margin.nn.preprocessed import Preprocessed, core_of, device_of
+from margin.nn.preprocessed import core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
-from margin.runs.user_models import Chosen, check_outputs, check_own, choose, precision_of, put_in_row
+from margin.runs.user_models import (
+    Chosen,
+    check_outputs,
+    check_own,
+    choose,
+    in_own_type,
+    made_by,
+    put_in_row,
+)
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
@@ -102,8 +111,8 @@ def prepare(
     chosen = model if isinstance(model, Chosen) else choose(model, data)
     training, said = long_enough(chosen.entry, data, training)
     resolved = training.over(chosen.entry.defaults)
-    own = chosen.own is not None and training.precision is None
-    job = begin(chosen, data, arguments, resolved, out, announce=announce, own_type=own)
+    own_type = training.precision is None
+    job = begin(chosen, data, arguments, resolved, out, announce=announce, own_type=own_type)
     return replace(job, notes=(*said, *job.notes))
 
 
@@ -146,14 +155,16 @@ def begin(
         out: The run's directory, which must not exist; one that is free if not given.
         announce: Given the first line, what is trained on what, before an optimizer is made: torch imports
             its compiler with the first, which takes a second.
-        own_type: Whether a module that is built with weights of float64 is trained in it.
+        own_type: Whether a user's own module is trained in the type in which it is built.
     """
-    given, built = data, list[str]()
     entry, training = chosen.entry, in_group(training)
     check_own(chosen, training)
     check_counts(training)
     check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
+    training, typed = (
+        in_own_type(chosen, data, arguments["options"], training) if own_type else (training, ())
+    )
     data = rescaled(data, training.scale)
     training, said = with_precision(data, training)
     data, scaled = with_outcome(data, entry, training)
@@ -167,17 +178,10 @@ def begin(
     options = with_options(asked, found, resolve(entry.build), training.init_from or "")
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
-    notes: list[str] = [*said, *scaled]
+    notes: list[str] = [*typed, *said, *scaled]
     words = tuple(data.encoding.get("vocabulary", ()))
     take = partial(taken_over, training=training, found=found, words=words)
-    look = lambda model: built.append(precision_of(model, entry.name)) if own_type else None
-    make = partial(made_by(chosen.handed), look=look)
-    state = bare_state(entry, record, data, training, partial(take, notes=notes), make)
-    if built == ["float64"] and training.precision == "float32":
-        note = f"{entry.name} has weights of float64, in which it is trained; --precision says otherwise"
-        own = replace(training, precision="float64")
-        job = begin(chosen, given, arguments, own, out, announce=announce)
-        return replace(job, notes=(note, *job.notes))
+    state = bare_state(entry, record, data, training, partial(take, notes=notes), made_by(chosen.handed))
     makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
@@ -217,11 +221,6 @@ def _trial(
     own = replace(training, processes=world().size, workers=0, compile=False)
     state = initial_state(entry, record, data, own, change, partial(module_of, handed=handed))
     return state, plan_of(entry, data, record["arguments"], own, state)
-
-
-def made_by(handed: Any) -> Callable[..., Preprocessed]:
-    """What makes the module of a record: one that is handed over is itself trained, in place."""
-    return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
 
 
 def like_the_run(entry: Entry, given: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from margin.text import TEXT_TRAINING
 KIM_2014 = "Kim 2014, Section 2"
 JOULIN_2017 = "Joulin, Grave, Bojanowski and Mikolov 2017, Section 2"
 
-FILTERS = Need("a text CNN", ".claims:has_filters", of="model")
+FILTERS = Need("a text CNN", "margin.text.convolution.claims:has_filters", of="model")
 
 # fmt: off
 

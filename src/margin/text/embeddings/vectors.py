@@ -5,19 +5,18 @@ r"""Vectors of words by their names: nearest neighbors, analogies, similarity; f
 """
 
 import difflib
-import gzip
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from margin.data.files.word_vectors import read_rows
 from margin.engine.runs import Run, load, run_of
 from margin.nn.preprocessed import core_of
 
@@ -58,8 +57,7 @@ class WordVectors:
             )
         object.__setattr__(self, "numbers", {word: k for k, word in enumerate(self.words)})
         if len(self.numbers) != len(self.words):
-            seen: set[str] = set()
-            twice = next(word for word in self.words if word in seen or seen.add(word))
+            twice = next(word for k, word in enumerate(self.words) if self.numbers[word] != k)
             raise ValueError(f"each word must stand once: got {twice!r} twice")
 
     @classmethod
@@ -187,81 +185,9 @@ class WordVectors:
 def read_vectors(path: str | os.PathLike[str], *, words: str | os.PathLike[str] | None = None) -> WordVectors:
     """Vectors of another library: word2vec's text or binary, GloVe's text, ``.npy`` with a list of words.
 
-    Args:
-        path: The file; ``.gz`` is unpacked. ``.bin`` is word2vec's binary, ``.npy`` a matrix of NumPy.
-        words: A word a line, for a ``.npy``; ``.words.txt`` or ``.vocab`` beside it if not given.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is damaged; the message names the line.
+    The arguments and errors are those of :func:`margin.data.files.word_vectors.read_rows`.
     """
-    path = Path(path)
-    ending = Path(path.name.removesuffix(".gz")).suffix
-    if ending == ".npy":
-        return _of_matrix(path, None if words is None else Path(words))
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return _of_binary(data, path) if ending == ".bin" else _of_text(data, path)
-
-
-def _of_matrix(path: Path, words: Path | None) -> WordVectors:
-    named = [path.with_suffix(".words.txt"), path.with_suffix(".vocab")]
-    place = words or next((one for one in named if one.exists()), None)
-    if place is None:
-        raise ValueError(f"{path} needs its words, a word a line: give words=, or write {named[0].name}")
-    matrix = np.load(path, allow_pickle=False)
-    if matrix.ndim != 2:
-        raise ValueError(f"{path} must be a matrix with a row a word: got shape {matrix.shape}")
-    listed = place.read_text(encoding="utf-8").splitlines()
-    return WordVectors(tuple(listed), torch.from_numpy(matrix).float())
-
-
-def _of_text(data: bytes, path: Path) -> WordVectors:
-    lines = data.decode("utf-8").split("\n")
-    while lines and not lines[-1]:
-        lines.pop()
-    head = lines[0].split() if lines else []
-    counted = len(head) == 2 and all(part.isdigit() for part in head)
-    rows = lines[1:] if counted else lines
-    if not rows or (counted and len(rows) != int(head[0])):
-        said = f"{head[0]} are announced" if counted else "none is announced"
-        raise ValueError(f"{path} must have a word and its numbers a line: got {len(rows)} words, {said}")
-    dim = int(head[1]) if counted else len(rows[0].rstrip().split(" ")) - 1
-    return WordVectors(*_numbers(rows, dim, path, 1 + counted))
-
-
-def _numbers(rows: Sequence[str], dim: int, path: Path, first: int) -> tuple[tuple[str, ...], Tensor]:
-    """Words and vectors of lines; a word of GloVe's large files may hold blanks."""
-    words, values = [], np.empty((len(rows), dim), dtype=np.float32)
-    for k, row in enumerate(rows):
-        cells = row.rstrip().rsplit(" ", dim)
-        try:
-            values[k] = np.array(cells[1:], dtype=np.float32).reshape(
-                dim
-            )  # a single number is not all of them
-        except ValueError:
-            raise ValueError(
-                f"{path}, line {k + first}: a word must have {dim} numbers after it: got {row[:40]!r}"
-            ) from None
-        words.append(cells[0])
-    return tuple(words), torch.from_numpy(values)
-
-
-def _of_binary(data: bytes, path: Path) -> WordVectors:
-    end = data.find(b"\n")
-    head = data[:end].split()
-    if end < 0 or len(head) != 2 or not all(part.isdigit() for part in head):
-        raise ValueError(f"{path} must begin with the numbers of words and of dimensions: got {data[:20]!r}")
-    count, dim = int(head[0]), int(head[1])
-    words, values, at = [], np.empty((count, dim), dtype=np.float32), end + 1
-    for k in range(count):
-        blank = data.find(b" ", at)
-        stop = blank + 1 + 4 * dim
-        if blank < 0 or stop > len(data):
-            raise ValueError(f"{path} must hold {count} words of {dim} numbers: it ends in word {k + 1}")
-        words.append(data[at:blank].decode("utf-8").lstrip("\n"))
-        values[k] = np.frombuffer(data, "<f4", dim, blank + 1)
-        at = stop
-    return WordVectors(tuple(words), torch.from_numpy(values))
+    return WordVectors(*read_rows(Path(path), words=None if words is None else Path(words)))
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]]:
