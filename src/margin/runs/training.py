@@ -172,7 +172,8 @@ def begin(
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     found = pretrained(entry, _weights(training), data.spec)
-    options = with_options(arguments["options"], found, resolve(entry.build), training.init_from or "")
+    asked = like_the_run(entry, arguments["options"], training.init_from or "") or arguments["options"]
+    options = with_options(asked, found, resolve(entry.build), training.init_from or "")
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     notes: list[str] = [*typed, *said, *scaled]
@@ -218,6 +219,27 @@ def _trial(
     own = replace(training, processes=world().size, workers=0, compile=False)
     state = initial_state(entry, record, data, own, change, partial(module_of, handed=handed))
     return state, plan_of(entry, data, record["arguments"], own, state)
+
+
+def like_the_run(entry: Entry, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The options of a model that begins with a run of the same body: those of the run, unless one is given.
+
+    Args:
+        entry: The model.
+        given: The user's options; the command line gives defaults too, which count as not given.
+        path: The run, a file of weights, or "".
+
+    Returns:
+        {} where it begins with no run, or with one of another body.
+    """
+    if not (Path(path) / "run.yaml").is_file() or not path:
+        return {}
+    recipe = run_at(path, "init_from").record["recipe"]
+    if recipe["model"].partition(":")[0] != entry.name.partition(":")[0]:
+        return {}
+    defaults = completed(resolve(entry.build), {})
+    own = {name: value for name, value in given.items() if value != defaults.get(name)}
+    return {**{name: value for name, value in recipe["options"].items() if name in defaults}, **own}
 
 
 def _weights(training: Training) -> str:
