@@ -15,6 +15,8 @@ from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE, VALUES
 from margin.core.types import Batch
+from margin.data.examples import InOrder
+from margin.data.formats.series.sources import Windows
 from margin.engine.evaluation import evaluate
 from margin.engine.loop import risk as objective_of
 from margin.theory.curvature.hessian import risk_hessian
@@ -28,6 +30,7 @@ from margin.theory.prediction.held_out import (
     losses_of,
     stated,
     weighted_mean,
+    window_blocks,
 )
 from margin.theory.prediction.residuals import Interval
 from margin.theory.prediction.risk import accuracy, clopper_pearson, gap, gap_demo, loss
@@ -339,3 +342,11 @@ def test_the_limits_of_the_gap_of_a_draw_are_those_of_a_difference():
     expected = independent_difference(first, Interval(e, *shrunk))
     assert (low.item(), high.item()) == pytest.approx((expected.low, expected.high))
     assert abs((high - low) / 2 - (expected.high - expected.value)) > 0.02
+
+
+@pytest.mark.parametrize(("windows", "blocks"), [(11, 0), (12, 4), (13, 4), (59, 19), (60, 20), (200, 20)])
+def test_windows_of_a_series_are_taken_in_4_to_20_blocks_as_long_as_a_forecast(windows, blocks):
+    """Of 3 steps each. Mutants: 4 blocks are too few; one more than 20."""
+    series = Windows(torch.randn(300, 1), torch.arange(10, 10 + windows), 10, 3, (0,))
+    assert window_blocks(InOrder(series, 64)) == blocks
+    assert window_blocks([]) == 0
