@@ -191,7 +191,7 @@ def test_dropout_drops_numbers_of_the_lowest_maps_in_training_alone() -> None:
     kept = read != 0
     assert torch.equal(read[kept], 4 * lowest[kept])
     positive = lowest > 0
-    assert 0.65 < float((~kept & positive).sum() / positive.sum()) < 0.85  # 10 standard deviations and more
+    assert 0.65 < float((~kept & positive).sum() / positive.sum()) < 0.85  # 7 standard deviations
     seen.clear()
     model.eval()(x)
     assert torch.equal(*seen)
