@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.data.formats.text.texts import encode_texts, from_texts
+from margin.data.formats.tables.text_column import encode_texts
+from margin.data.formats.text.texts import from_texts
 from margin.data.formats.text.tokenizers import Tokenization, Tokenizer
 from margin.data.open import encode, open_data
 

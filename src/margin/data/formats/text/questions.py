@@ -25,7 +25,7 @@ from margin.data.formats.text.sources import text_in
 from margin.data.formats.text.texts import SPECIAL, TEXTS, Long
 from margin.data.formats.text.tokenizers import Tokenization, Tokenizer
 from margin.data.options import option_groups
-from margin.data.splits import Split, coded
+from margin.data.splits import Split, coded, grouped
 
 SPLIT = Split(test=0.2, val=0.1)
 
@@ -168,6 +168,17 @@ def read_questions(
         ["questions", f"of {len(set(groups.tolist())):,} articles, none of which lies in two parts"],
         ["tokens", f"{tokenizer.called} of {tokenizer.size:,} kinds; {lengths_line(lengths, 'tokens')}"],
     ]
+    own = {**kept, "about": about, "group": grouped("article", groups, index)}
+    return _data(path.name, splits, record, own, tuple(notes))
+
+
+def _data(
+    name: str,
+    splits: Mapping[str, Questions],
+    split: Mapping[str, Any],
+    own: Mapping[str, Any],
+    notes: tuple[str, ...],
+) -> Data:
     schema = Schema(
         format="questions",
         kind="questions",
@@ -175,22 +186,16 @@ def read_questions(
         shape=(0,),
         dtype=torch.float32,
         classes=(),
-        split=record,
-        own={**kept, "about": about},
+        split=split,
+        own=own,
     )
     spec = {
-        "vocab_size": tokenizer.size,
+        "vocab_size": len(own["vocabulary"]),
         "longest": int(splits["train"].lengths.max()),
         "num_examples": len(splits["train"]),
     }
-    return Data(
-        name=path.name,
-        splits=splits,
-        spec=spec,
-        encoding=schema.as_json(),
-        fingerprint=fingerprint_of(splits),
-        notes=tuple(notes),
-    )
+    encoding, prints = schema.as_json(), fingerprint_of(splits)
+    return Data(name=name, splits=splits, spec=spec, encoding=encoding, fingerprint=prints, notes=notes)
 
 
 def encode_questions(source: Any, encoding: Mapping[str, Any]) -> Questions:

@@ -4,6 +4,7 @@ import torch
 from torch import Generator
 
 from margin.data.examples import Data
+from margin.data.formats.text.corpus import from_corpus
 from margin.data.formats.text.tagged import from_tagged
 from margin.data.formats.text.texts import from_texts
 from margin.data.formats.text.tokenizers import Tokenization
@@ -50,3 +51,10 @@ def tags() -> Data:
     )
     sentences = [text.split() for text in drawn_texts()]
     return from_tagged(sentences, [[kinds[word] for word in words] for words in sentences], name="kinds")
+
+
+def corpus() -> Data:
+    """The same texts as sentences, six a document."""
+    texts = drawn_texts()
+    documents = ["\n".join(texts[k : k + 6]) for k in range(0, len(texts), 6)]
+    return from_corpus(documents, name="dogs and trees")
