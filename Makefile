@@ -21,7 +21,7 @@ check: format lint types test
 
 test: $(VENV)/.tested
 	$(BIN)/pytest -n $(WORKERS)
-	MARGIN_CHECK_SHAPES=0 $(BIN)/pytest -n 0 tests/unhooked
+	MARGIN_CHECK_SHAPES=0 $(BIN)/pytest -n $(WORKERS) --dist worksteal tests/unhooked
 
 slow: $(VENV)/.tested
 	$(BIN)/pytest -n $(WORKERS) --durations=50 --durations-min=1

@@ -1,7 +1,8 @@
 """What a default audit takes: wall seconds, report included, memory above the model's own, what it answers.
 
-Each case is audited in a process of its own, and its row is written as soon as it is there. Subjects are in
-plain torch; the large ones are not trained, which changes nothing of what is asked.
+Each case is audited in a process of its own, and its row is written as soon as it is there; its first screen
+goes to stderr. Subjects are in plain torch, or the catalog's own; the large ones are not trained, which
+changes nothing of what is asked.
 
     python -m benchmarks.audit_budget [CASE ...]
 """
@@ -129,6 +130,50 @@ def many_examples():
     return trained(model, x[100_000:], y[100_000:], 500), x, y, 100_000, (-8.0, 8.0)
 
 
+def images(model: nn.Module):
+    return model.eval(), torch.rand(2000, 3, 32, 32), torch.randint(10, (2000,)), 1000, (0.0, 1.0)
+
+
+def vit_tiny():
+    from margin.vision.transformers.vit import ViT
+
+    return images(ViT(3, (32, 32), 10, patch=4, width=192, depth=12, heads=3))
+
+
+def googlenet():
+    from margin.vision.convnets.googlenet import GoogLeNet
+
+    return images(GoogLeNet(3, (32, 32), 10))
+
+
+def vgg11():
+    from margin.vision.convnets.vgg import VGG
+
+    return images(VGG(3, (32, 32), 10, depth=11, widths=(32, 64, 128, 256, 256), hidden=(256,), norm="batch"))
+
+
+def unet512():
+    from margin.vision.segmentation.unet import UNet
+
+    model = UNet(3, 2, width=16, levels=4)
+    return model.eval(), torch.rand(40, 3, 512, 512), torch.randint(2, (40, 512, 512)), 20, (0.0, 1.0)
+
+
+class LongReader(nn.Module):
+    """A GRU over a long sequence, its last state read by a linear map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.GRU(8, 64, batch_first=True), nn.Linear(64, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x)[0][:, -1])
+
+
+def gru4000():
+    return LongReader().eval(), torch.randn(400, 4000, 8), torch.randint(4, (400,)), 200, (-8.0, 8.0)
+
+
 CASES = {
     "iris": (iris, "MLP of 3 layers on iris", 5),
     "lenet5": (lenet5, "LeNet-5 on digits of 28x28", 15),
@@ -136,6 +181,11 @@ CASES = {
     "resnet18": (resnet18, "ResNet-18, 11 million parameters, 1,000 images of 32x32", 120),
     "mlp25": (mlp25, "MLP of 25 million parameters, 1,000 held-out examples", 120),
     "transformer": (transformer, "transformer of 2 million parameters, 500 sequences of 64", 120),
+    "vit_tiny": (vit_tiny, "ViT of width 192, depth 12, patches of 4, 1,000 images of 32x32", 120),
+    "googlenet": (googlenet, "GoogLeNet of a quarter's width, 1,000 images of 32x32", 120),
+    "vgg11": (vgg11, "VGG-11 of half its width, 1,000 images of 32x32", 120),
+    "unet512": (unet512, "U-Net of 4 levels, segmentation of 20 images of 512x512", 120),
+    "gru4000": (gru4000, "GRU of 64 units, 200 sequences of length 4,000", 120),
     "many_examples": (many_examples, "small MLP, 100,000 held-out examples", 60),
 }
 
@@ -155,6 +205,7 @@ def measured(case: str) -> dict[str, object]:
         audit.save(out)
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
     user = os.times().user - user
+    print(audit, file=sys.stderr)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
     skipped = [a.skipped for a in audit.answers if a.skipped and not a.skipped.endswith("--claims")]
     return {
@@ -172,7 +223,7 @@ def main(names: list[str]) -> None:
     rows = {row["case"]: row for row in json.loads(path.read_text())["rows"]} if path.exists() else {}
     for name in names or CASES:
         words = [sys.executable, "-m", "benchmarks.audit_budget", "--in-process", name]
-        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
         rows[name] = json.loads(done.stdout.splitlines()[-1])
         print(rows[name], flush=True)
         known = [rows[case] for case in CASES if case in rows]

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.record import interleaved, record
 
 PROGRAM = str(Path(sys.executable).with_name("margin"))
-ROUNDS = 3
+ROUNDS = 5
 
 
 def until_said(*words: str, folder: str, terminal: bool = False) -> float:
@@ -29,7 +29,7 @@ def until_said(*words: str, folder: str, terminal: bool = False) -> float:
 
 WAITS = {
     "margin train mlp iris, first line in a terminal: what is waited for": ("iris", True),
-    "margin train mlp iris, first line in a pipe: what is trained; scikit-learn reads iris": ("iris", False),
+    "margin train mlp iris, first line in a pipe: what is trained": ("iris", False),
     "margin train mlp two-moons, first line in a pipe: what is trained": ("two-moons", False),
 }
 

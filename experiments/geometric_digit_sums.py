@@ -18,7 +18,7 @@ from benchmarks.record import record
 from margin import Training, load, train
 from margin.core.types import Batch
 from margin.data.examples import Data
-from margin.data.formats.images.idx import mnist
+from margin.data.formats.arrays.idx import mnist
 from margin.data.sets.synthetic_geometry import digit_sums
 from margin.runs.seed_interval import summary
 

@@ -20,7 +20,7 @@ from margin.data.examples import Data, InOrder
 from margin.data.formats.text.pairs import decode
 from margin.data.open import open_data
 from margin.nn.preprocessed import core_of
-from margin.sequence.seq2seq.model import Seq2Seq
+from margin.nn.seq2seq import Seq2Seq
 
 ENTRY = "sequence/attention_seq2seq"
 OPTIONS = {"embedding": 256, "hidden": 256, "attention": 256, "dropout": 0.4}

@@ -18,8 +18,8 @@ from margin import Training, load, train
 from margin.data.examples import Data, InOrder
 from margin.data.sets.reversal import reversal
 from margin.nn.preprocessed import core_of
+from margin.nn.seq2seq import END, Seq2Seq
 from margin.runs.seed_interval import summary
-from margin.sequence.seq2seq.model import END, Seq2Seq
 
 SEEDS = 5
 LONGEST = 20

@@ -1,7 +1,10 @@
 """Two convolutions on Fashion-MNIST and on MNIST, and three on MNIST-1D, whole and shuffled.
 
 The official test parts judge the last weights alone. Augmentation, rate and epochs were chosen by hand before
-the first training here, and nothing was changed after it. A training that was interrupted goes on.
+the first training here, and nothing was changed after it, but on MNIST-1D: three seeds had .917 [.895, .938]
+with a cosine schedule; now it trains as its authors do, at a constant rate (Adam, 1e-2, batches of 100, no
+weight decay). Their own loop in plain torch, whose batches keep one order, has .946, .932, .936 and .931
+after 6,000 steps. A training that was interrupted goes on.
 """
 
 import argparse
@@ -54,7 +57,7 @@ class Setting:
     most: float = 1.0
 
 
-MNIST1D = Training(max_steps=6000, batch_size=100, optimizer="Adam", lr=1e-2, schedule="cosine", patience=0)
+MNIST1D = Training(max_steps=6000, batch_size=100, optimizer="Adam", lr=1e-2, schedule="constant", patience=0)
 SETTINGS = {
     "fashion": Setting(
         title="Two convolutions of 32 and 64 maps, 3x3, with pooling and 128 dense units",

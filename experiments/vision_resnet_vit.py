@@ -26,7 +26,7 @@ from margin import Training, load, train
 from margin.data.assembly import assemble, raw_arrays
 from margin.data.data_home import folder_of
 from margin.data.examples import Data
-from margin.data.formats.images.idx import read_pairs
+from margin.data.formats.arrays.idx import read_pairs
 from margin.data.splits import Split
 from margin.nn.preprocessed import core_of
 

@@ -4,16 +4,16 @@
 would stop, and of our own checks of types, which it would forestall.
 """
 
-import copy
-import functools
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import jaxtyping
 import pytest
 import torch
 
+from quick import quick
 from typechecking import checked
 
 CHECKED = os.environ.get("MARGIN_CHECK_SHAPES", "1") == "1"
@@ -23,6 +23,9 @@ if CHECKED:
 
 collect_ignore = ["unhooked"] if CHECKED else []
 torch.set_num_threads(1)
+gc.set_threshold(20_000, 20, 50)  # torch's exporter makes millions of objects that live: a tenth of its time
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background, for all that is started
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
@@ -33,20 +36,7 @@ def _seeded() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick() -> Iterator[None]:
-    """Files are not waited for on the disk, which only a machine that fails could tell; git is asked once.
-
-    So is the text of scikit-learn's digits, which the smallest data of every model of images are made of: it
-    is read once, and handed out in copies.
-    """
-    import sklearn.datasets
-
-    import margin.engine.runs  # after the hook
-
-    digits = functools.cache(sklearn.datasets.load_digits)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sklearn.datasets, "load_digits", lambda **given: copy.deepcopy(digits(**given)))
-        patch.setattr(os, "fsync", lambda file: None)
-        patch.setattr(margin.engine.runs, "git_state", functools.cache(margin.engine.runs.git_state))
+    with quick():
         yield
 
 

@@ -35,6 +35,11 @@ class Values(nn.Module):
         return self.layers(x).squeeze(-1)
 
 
+class InColumn(Values):
+    def forward(self, x):
+        return self.layers(x)
+
+
 class SeveralValues(nn.Module):
     def __init__(self, in_features, outputs=2):
         super().__init__()

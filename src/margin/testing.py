@@ -27,7 +27,7 @@ from margin.data.preprocess import rescaled
 from margin.engine.evaluation import same_bits, weighted_sum
 from margin.engine.hooks import INTERRUPTED
 from margin.engine.loop import Hook, State
-from margin.engine.plan import objective_of
+from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import MEASURED, Run, load
 from margin.figures.svg import drawing
 from margin.nn.preprocessed import dtype_of
@@ -242,7 +242,7 @@ def check_batch_independence(entry: Entry) -> None:
 
 def examples_of(entry: Entry, data: Data) -> Any:
     """The training part as the entry cuts it into examples."""
-    return (resolve(entry.examples) if entry.examples else (lambda part: part))(data.splits["train"])
+    return cut_of(entry, {})(data.splits["train"])
 
 
 def _batches(part: Any, indices: Iterable[Tensor], data: Data) -> Iterator[Batch]:

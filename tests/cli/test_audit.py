@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from torch import nn
 
 import margin
 from margin.cli import main
+from margin.core.catalog import resolve
 
 QUICK = "theory/risk.accuracy,theory/calibration.brier"
 
@@ -463,6 +465,88 @@ def test_what_is_stopped_keeps_the_findings_and_says_so(here: Path, sent: signal
     assert (here / "audit" / "report.html").stat().st_size > 5000
 
 
+SENT = (signal.SIGINT, signal.SIGTERM)
+"""What Ctrl-C sends, and what a scheduler does."""
+
+
+@pytest.mark.parametrize("sent", SENT, ids=["ctrl-c", "terminated"])
+@pytest.mark.parametrize("phase", ["building", "reading", "trying", "timing"])
+def test_what_is_stopped_before_it_asks_has_status_130_and_writes_nothing(
+    here: Path,
+    sent: signal.Signals,
+    phase: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the model is built, data are read, the model is tried out, and its pass is timed."""
+    places = {
+        "building": "margin.cli.audit.stranger",
+        "reading": "margin.auditing.subject.subjects.read",
+        "trying": "margin.auditing.subject.subjects.probe",
+        "timing": "margin.auditing.asking.budget.cost_of_passes",
+    }
+    monkeypatch.setattr(places[phase], lambda *words: os.kill(os.getpid(), sent))
+    assert main(["audit", "stranger:build", "held.npz"]) == 130
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.strip().splitlines()[-1] == "margin: interrupted"
+    assert not (here / "audit").exists()
+
+
+@pytest.mark.parametrize("sent", SENT, ids=["ctrl-c", "terminated"])
+@pytest.mark.parametrize("phase", ["worst_examples", "outcomes"])
+def test_what_is_stopped_while_the_worst_are_sought_keeps_the_findings(
+    here: Path,
+    sent: signal.Signals,
+    phase: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"margin.auditing.asking.answers.{phase}", lambda *_: os.kill(os.getpid(), sent))
+    assert main([*STRANGER[:3], "--claims", QUICK]) == 130
+    assert "2 of 2 claims were answered; kept in audit" in capsys.readouterr().err
+    document = json.loads((here / "audit" / "findings.json").read_text())
+    assert document["interrupted"] and all(a["finding"] for a in document["answers"])
+
+
+@pytest.mark.parametrize("sent", SENT, ids=["ctrl-c", "terminated"])
+@pytest.mark.parametrize("place", ["asking.answers:write_outcomes", "report.report:write_report"])
+def test_what_is_stopped_while_it_is_written_is_written_whole(
+    here: Path,
+    sent: signal.Signals,
+    place: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutant: the signal ends the writing, and with it what was found in two minutes."""
+    path = f"margin.auditing.{place}"
+    own = resolve(path)
+
+    def stopped(*words: object) -> object:
+        os.kill(os.getpid(), sent)
+        return own(*words)
+
+    monkeypatch.setattr(path.replace(":", "."), stopped)
+    assert main([*STRANGER[:3], "--claims", QUICK]) == 130
+    assert "interrupted; 2 of 2 claims were answered; kept in audit" in capsys.readouterr().err
+    assert all(a["finding"] for a in json.loads((here / "audit" / "findings.json").read_text())["answers"])
+    assert (here / "audit" / "report.html").stat().st_size > 5000
+    for number in SENT:  # and later ones do what they did before
+        assert signal.getsignal(number) is HANDLERS[number]
+
+
+def test_a_second_signal_ends_the_writing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*words: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("margin.auditing.report.report.write_report", stopped)
+    assert main([*STRANGER[:3], "--claims", QUICK]) == 130
+    assert (here / "audit" / "findings.json").exists()
+
+
+HANDLERS = {number: signal.getsignal(number) for number in SENT}
+
+
 def test_a_binary_logit_in_a_column_is_audited(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "single.py").write_text(  # outputs that are no probabilities
         "from torch import nn\ndef build():\n    model = nn.Linear(4, 1)\n"
@@ -523,6 +607,7 @@ def test_audits_are_compared_with_their_requirements(
     assert rows["required accuracy>=0.999"][2:] == ["-", "missed"]
 
 
+GATE = ("audit", "gate:build", "held.npz", "--claims", QUICK, "--require", "accuracy>=.9")
 OWN = "class Own(BaseException): pass\n"
 
 
@@ -544,15 +629,23 @@ OWN = "class Own(BaseException): pass\n"
     ],
     ids=["import", "build", "forward", "own class", "generator's end", "own class in forward"],
 )
-def test_a_gate_is_not_passed_by_leaving(here: Path, text: str, rule: str) -> None:
+def test_a_gate_is_not_passed_by_leaving(
+    here: Path, text: str, rule: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "gate", raising=False)
     (here / "gate.py").write_text(text)
-    words = ["audit", "gate:build", "held.npz", "--claims", QUICK, "--require", "accuracy>=.9"]
-    done = subprocess.run(
-        [sys.executable, "-m", "margin", *words], cwd=here, capture_output=True, text=True, check=False
+    assert main(GATE) == 2
+    told = capsys.readouterr().err
+    assert told.splitlines()[0].startswith(f"margin: {rule}")
+    assert "Traceback" not in told
+
+
+def test_a_process_that_is_left_does_not_pass_its_gate(here: Path) -> None:
+    (here / "gate.py").write_text(
+        "import sys\nfrom torch import nn\nclass build(nn.Module):\n def forward(self, x): sys.exit(0)"
     )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[0].startswith(f"margin: {rule}")
-    assert "Traceback" not in done.stderr
+    command = [sys.executable, "-m", "margin", *GATE]
+    assert subprocess.run(command, cwd=here, capture_output=True, check=False).returncode == 2
 
 
 def test_text_classes_and_training_data_of_a_stranger_are_named(

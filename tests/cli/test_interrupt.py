@@ -7,10 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from margin import Run
+from margin.cli import main
 
 
-def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [
         sys.executable,
         "-m",
@@ -44,8 +47,8 @@ def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
     assert "Traceback" not in err
     marks = json.loads((tmp_path / "r" / "checkpoints.json").read_text())
     assert marks["reason"] == "interrupted"
-    resumed = [*words[:4], "--resume", "r", "--max-steps", str(marks["last"] + 5)]
-    subprocess.run(resumed, cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--resume", "r", "--max-steps", str(marks["last"] + 5)]) == 0
     run = Run(tmp_path / "r")
     assert run.checkpoints["last"] == marks["last"] + 5
     assert run.reason == "max_steps"

@@ -82,12 +82,19 @@ def test_a_pipe_gets_a_row_a_line_without_colors(
     ]
 
 
-def test_runs_are_compared_and_trained_in_eighty_columns(tmp_path: Path) -> None:
+def test_runs_are_compared_and_trained_in_eighty_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["train", "logistic_regression", "iris", "--epochs", "2", "--out", "first", "--lr", "0.1"]
     assert max(map(len, lines_of(in_terminal(words, 80, tmp_path)))) <= 80
     assert main([*words[:-3], str(tmp_path / "second"), *words[-2:]]) == 0
-    for width in (60, 80):
-        lines = lines_of(in_terminal(["compare", "first", "second"], width, tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    capsys.readouterr()
+    assert main(["compare", "first", "second"]) == 0
+    narrow, wide = in_terminal(["compare", "first", "second"], 60, tmp_path), capsys.readouterr().out
+    for width, told in ((60, narrow), (80, wide)):
+        lines = lines_of(told)
         assert max(map(len, lines)) <= width
         assert any(re.search(r"accuracy +\.?\d\S* \+- \S+ +[+-]\S+ \[\S+, \S+\]$", row) for row in lines)
 

@@ -1,5 +1,6 @@
 """``margin train``: what it leaves, repeats and resumes, and the line that each mistake gets."""
 
+import errno
 import json
 import math
 from pathlib import Path
@@ -141,7 +142,9 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
             ("train", "mlp", "iris", "--optimizer", "Adamw"),
             "unknown optimizer 'Adamw'; nearest in torch.optim and the catalog: AdamW",
         ),
-        (("train", "mlp", "iris", "--device", "cuda:7"), "no device 'cuda:7' here"),
+        (("train", "mlp", "iris", "--device", "cuda:7"), "no device 'cuda:7' here; there"),
+        (("train", "mlp", "iris", "--device", "gpu"), "no device 'gpu' here; there is: cpu"),
+        (("train", "mlp", "iris", "--out", "/proc/none/run"), "/proc/none/run cannot be made: No such file"),
         (("train", "mlp", "iris", "--model.activation", "rule"), "activation"),
         (("train", "mlp", "iris", "--model.dropout", "1.5"), "dropout must be in [0, 1): got 1.5"),
         (
@@ -170,6 +173,7 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         ),
         (("train", "--resume", "nowhere"), "nowhere is no run"),
         (("train", "--rule"), "--rule needs a value"),
+        (("compare",), "margin compare needs FIRST; see margin compare --help"),
     ],
 )
 def test_a_mistake_gets_one_line_and_leaves_nothing(
@@ -177,6 +181,19 @@ def test_a_mistake_gets_one_line_and_leaves_nothing(
 ) -> None:
     assert message in line(capsys, *words)
     assert not [p for p in here.rglob("*") if p.is_file()]
+
+
+def test_a_file_that_may_not_be_read_is_named(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs the tests may be root, who reads everything."""
+
+    def refuses(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(here / "a.csv.new"))
+
+    monkeypatch.setattr("margin.runs.training.open_source", refuses)
+    found = line(capsys, "train", "mlp", "iris")
+    assert f"a file must be one that you may read, or write: got {here / 'a.csv'}: Permission denied" in found
 
 
 def test_a_directory_that_exists_is_never_overwritten(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

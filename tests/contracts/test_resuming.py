@@ -109,7 +109,7 @@ def halves(entry: Entry, data: Any) -> dict[str, Any]:
     """A batch size that makes two steps an epoch, where an entry's own takes not all at once."""
     if entry.whole or entry.defaults.get("batch_size") == "all":
         return {"epochs": 5}
-    return {"epochs": 2, "batch_size": max(1, -(-len(cut_of(entry)(data.splits["train"])) // 2))}
+    return {"epochs": 2, "batch_size": max(1, -(-len(cut_of(entry, {})(data.splits["train"])) // 2))}
 
 
 def off(entry: Entry) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 import margin
 import own_modules
 from margin import Training
+from margin.cli import main
 from margin.data.examples import Arrays, Data
 from margin.engine.runs import Run
 from margin.runs.inference import predictions
@@ -104,17 +105,14 @@ def test_train_kill_resume_predict_audit_export(
     assert answered.findings or answered.answers
 
 
-def test_kill_9_of_the_command_and_a_resumption(tmp_path: Path) -> None:
+def test_kill_9_of_the_command_and_a_resumption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "net.py").write_text(Path(own_modules.__file__).read_text())
     command = [sys.executable, "-m", "margin", "train"]
     plain = ["net:Counting", "iris", "--checkpoint-every", "1", "--evaluate-every", "1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    options = {
-        "cwd": tmp_path,
-        "env": environment,
-        "stderr": subprocess.DEVNULL,
-        "stdout": subprocess.DEVNULL,
-    }
+    options = {"env": environment, "stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
     with subprocess.Popen(
         [*command, *plain, "--max-steps", "100000", "--out", "killed"], **options
     ) as process:
@@ -123,10 +121,8 @@ def test_kill_9_of_the_command_and_a_resumption(tmp_path: Path) -> None:
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     steps = Run(tmp_path / "killed").checkpoints["last"] + 20
-    finish_ = [*command, "--resume", "killed", "--max-steps", str(steps)]
-    assert subprocess.run(finish_, **options, check=False).returncode == 0
-    straight = [*command, *plain, "--max-steps", str(steps), "--out", "straight"]
-    assert subprocess.run(straight, **options, check=False).returncode == 0
+    assert main(["train", "--resume", "killed", "--max-steps", str(steps)]) == 0
+    assert main(["train", *plain, "--max-steps", str(steps), "--out", "straight"]) == 0
     check_same_run(Run(tmp_path / "straight"), Run(tmp_path / "killed"))
     seen = load_file(Run(tmp_path / "killed").checkpoint("last"))
     counted = next(value for key, value in seen.items() if key.endswith("seen"))

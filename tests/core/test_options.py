@@ -1,9 +1,11 @@
 """The options that all trainings share: what is refused, and whose default counts."""
 
 import math
+from dataclasses import fields
 
 import pytest
 
+from margin.core.hints import fits
 from margin.core.options import FORMERLY, HOUSE, Training, newer_options
 
 LEAST = {
@@ -94,3 +96,7 @@ def test_an_option_newer_than_the_record_is_as_it_was_before_it() -> None:
 def test_a_stopping_rule_holds_numbers() -> None:
     with pytest.raises(ValueError, match="until must hold numbers: got nan of loss"):
         Training(until={"loss": math.nan})
+
+
+def test_every_option_may_be_left_out() -> None:
+    assert [field.name for field in fields(Training) if not fits(None, field.type)] == []

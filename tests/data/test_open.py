@@ -1,5 +1,6 @@
 """Any source is opened; new data are read by the record of a finished run."""
 
+import gzip
 import inspect
 import subprocess
 import sys
@@ -9,10 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 
 import margin
 from margin.core.catalog import UnknownName, sources
+from margin.data.arrays import as_numpy
 from margin.data.data_home import LYING, PLACED
 from margin.data.examples import Arrays, Data
 from margin.data.open import encode, open_data, reader_of
@@ -125,7 +128,58 @@ def test_unknown_sources_are_refused(tmp_path: Path, csv, refused) -> None:
     with refused("a DataFrame, a torch Dataset or DataLoader, or a Data: got int"):
         open_data(3, {})
     with refused("no reader for such a file", ".parquet"):
-        open_data(csv(b"PK\3\4\0\0", "a.xlsx"), {})
+        open_data(csv(b"PK\3\4\0\0", "a.docx"), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("a.xlsx", "save the sheet as CSV (in Excel as CSV UTF-8)"),
+        ("A.XLS", "save the sheet as CSV (in Excel as CSV UTF-8)"),
+        ("a.zip", "unpack it, and name what was in it"),
+        ("a.tar.gz", "unpack it, and name what was in it"),
+        ("a.json", "pandas.read_json(FILE).to_csv(NEW, index=False)"),
+        ("a.pkl", "no pickle is read, which may run anything"),
+        ("a.feather", "pandas.read_feather(FILE).to_parquet(NEW)"),
+        ("a.h5", "numpy.savez"),
+    ],
+)
+def test_files_of_other_programs_are_refused_with_a_way(name: str, remedy: str, csv, refused) -> None:
+    content = b"u,y\n1,a\n" if not name.endswith(".gz") else gzip.compress(b"u,y\n1,a\n")
+    with refused(f"{name}: no reader for such a file: ", remedy):
+        open_data(csv(content, name), {})
+
+
+def test_a_file_that_is_not_there_has_a_nearest_one_and_an_address_is_none(csv, refused) -> None:
+    path = csv("u,y\n1,a\n", "prices.csv")
+    with refused(f"no such file: {path.parent}/price.csv; nearest: {path}", error=FileNotFoundError):
+        open_data(path.parent / "price.csv", {})
+    with pytest.raises(FileNotFoundError, match=r"no such file: \S+nothing.csv$"):
+        open_data(path.parent / "nothing.csv", {})
+    with refused("no such file: https://a.org/b.csv; download it first", error=FileNotFoundError):
+        open_data("https://a.org/b.csv", {})
+
+
+def test_a_web_page_and_cells_that_spaces_divide_are_told(csv, refused) -> None:
+    for text in ("<!DOCTYPE html><html></html>\n", "\n<HTML>\n<body>404</body>\n"):
+        with refused("a table must be delimited text: got a web page; download the file itself"):
+            open_data(csv(text), {})
+    rows = "".join(f"{k / 7:.3f} {k % 5} {'ab'[k % 2]}\n" for k in range(60))
+    with refused("if spaces divide the cells, set --data.separator ' '"):
+        open_data(csv("u v y\n" + rows), {})
+    data = open_data(csv("u v y\n" + rows), {"separator": " "})
+    assert [column["name"] for column in data.encoding["columns"]] == ["u", "v"]
+    with pytest.raises(ValueError, match="different texts") as caught:
+        open_data(csv("u v y\n" + rows + "a b c d\n"), {})
+    assert "separator" not in str(caught.value)
+
+
+def test_arrays_of_objects_and_sparse_ones_are_refused_with_a_way(refused) -> None:
+    x = np.eye(8)
+    with refused("the inputs must be numbers or names: got type object; give .astype(float)"):
+        open_data((x.astype(object), np.arange(8) % 2), {})
+    with refused("the inputs must be numbers or names: got csr_array; give .toarray()"):
+        as_numpy(csr_array(x), "arrays", "inputs")
 
 
 def test_unknown_options_are_refused(csv, run: Data, refused) -> None:

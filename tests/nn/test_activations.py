@@ -28,6 +28,8 @@ CLOSED = {
     "tanh": lambda z: (np.exp(z) - np.exp(-z)) / (np.exp(z) + np.exp(-z)),
     "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
     "gelu": lambda z: z * stats.norm.cdf(z),
+    "gelu_tanh": lambda z: z / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))),
+    "silu": lambda z: z / (1 + np.exp(-z)),
     "identity": lambda z: z,
 }
 
@@ -81,7 +83,7 @@ def test_gelu_weighs_by_the_lower_tail() -> None:
     [
         ("rleu", "unknown activation 'rleu'; nearest: relu"),
         ("sigmoyd", "unknown activation 'sigmoyd'; nearest: sigmoid"),
-        ("qqq", "unknown activation 'qqq'; nearest: relu, leaky_relu, tanh, sigmoid, gelu, identity"),
+        ("qqq", "unknown activation 'qqq'; nearest: relu, leaky_relu, tanh, sigmoid, gelu, gelu_tanh, silu"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(name: str, message: str) -> None:

@@ -33,6 +33,28 @@ def test_top_k_renormalizes_what_is_left() -> None:
         assert bool((counts(top_k=k) > 0).all())
 
 
+@pytest.mark.parametrize(
+    ("top_p", "left"),
+    [(0.6, [1]), (0.66, [1, 3]), (0.88, [1, 3]), (0.9, [0, 1, 3]), (0.999, [0, 1, 2, 3]), (1e-9, [1])],
+)
+def test_top_p_leaves_the_fewest_that_hold_so_much(top_p: float, left: list[int]) -> None:
+    """p = softmax(1, 3, 0, 2) = .0871, .6439, .0321, .2369: 1 and 3 hold .8808 together."""
+    p = LOGITS[0].softmax(0)
+    wanted = torch.zeros(4)
+    wanted[left] = p[left] / p[left].sum()
+    found = counts(top_p=top_p)
+    error = (wanted * (1 - wanted) / 40_000).sqrt()
+    assert bool(((found - wanted).abs() <= 5 * error).all())
+
+
+def test_top_p_is_of_what_temperature_and_top_k_leave() -> None:
+    """Of the two largest at temperature 1/2 the first holds 1 / (1 + e^-2) = .8808, at 1 it holds .7311."""
+    assert bool((counts(top_k=2, temperature=0.5, top_p=0.8)[[0, 2, 3]] == 0).all())
+    assert float(counts(top_k=2, top_p=0.8)[3]) > 0.2
+    tied = torch.zeros(500, 4)
+    assert set(drawn(tied, Generator().manual_seed(0), top_p=0.5).tolist()) == {0, 1}  # of equals the first
+
+
 def test_the_limits_are_the_largest_logit() -> None:
     g = Generator().manual_seed(0)
     tied = torch.tensor([[0.0, 2.0, 2.0, 1.0]]).expand(500, -1)
@@ -54,6 +76,12 @@ def test_the_same_generator_gives_the_same_tokens() -> None:
 def test_bad_options_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="finite temperature >= 0 and top_k >= 0"):
         drawn(LOGITS, Generator(), **options)
+
+
+@pytest.mark.parametrize("top_p", [0.0, 1.5, float("nan")])
+def test_a_top_p_that_is_no_share_is_refused(top_p: float) -> None:
+    with pytest.raises(ValueError, match=r"top_p must be in \(0, 1\]"):
+        drawn(LOGITS, Generator(), top_p=top_p)
 
 
 def test_a_nan_is_refused() -> None:

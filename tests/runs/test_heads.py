@@ -58,9 +58,16 @@ def accepts(entry, data) -> bool:
     return True
 
 
-def test_where_no_head_fits_the_message_is_of_the_name_that_was_given() -> None:
+def test_where_no_head_fits_the_message_is_of_the_name_that_was_given(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="sequence/lstm needs sequences: an example of iris has 4 features"):
         margin.train("lstm", "iris", training=ONCE)
+    (tmp_path / "a.csv").write_text(
+        "u,v,y\n" + "".join(f"{k / 7:.3f},{k % 5},{'ab'[k % 2]}\n" for k in range(60))
+    )
+    with pytest.raises(
+        ValueError, match=r"an example of \S*a\.csv has 2 features; read a file of them as seq"
+    ):
+        margin.train("lstm", tmp_path / "a.csv", training=ONCE)
 
 
 def test_a_record_of_before_goes_on(tmp_path: Path) -> None:

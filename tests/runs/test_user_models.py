@@ -1,8 +1,7 @@
 """One's own module is trained as an entry is: named, built by the data's spec, recorded, found again."""
 
+import functools
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,9 +15,11 @@ import margin
 import own_modules
 from margin import Training
 from margin.cli import main
+from margin.core.tasks import COLUMN
 from margin.core.user_losses import check_mean, each_term, loss_of
 from margin.core.user_modules import BuilderError, builder_of
 from margin.engine.runs import Run
+from margin.math.seeds import mix
 
 QUICK = Training(epochs=2)
 
@@ -133,6 +134,71 @@ def test_a_module_that_is_handed_over_keeps_its_type() -> None:
     assert net.head.weight.dtype == torch.float32
     with pytest.raises(ValueError, match=r"float32 or float64: some of own_modules:Classes are of bfloat16"):
         margin.train(net.bfloat16(), "iris", training=QUICK, out="half")
+
+
+def test_a_class_that_builds_float64_keeps_its_type() -> None:
+    class Double(own_modules.Classes):
+        def __init__(self, in_features, num_classes):
+            super().__init__(in_features, num_classes)
+            self.double()
+
+    run = margin.train(Double, "iris", training=QUICK, out="r")
+    assert run.record["arguments"]["training"]["precision"] == "float64"
+    assert margin.load(run).model.head.weight.dtype == torch.float64
+    stated = margin.train(Double, "iris", training=Training(epochs=1, precision="float32"), out="stated")
+    assert margin.load(stated).model.head.weight.dtype == torch.float32
+    single = margin.train(own_modules.Classes, "iris", training=QUICK, out="single")
+    assert single.record["arguments"]["training"]["precision"] == "float32"
+    # what stands in float64 is not rounded to float32 on its way
+    first = margin.load(run, "initial").model.head.weight
+    torch.manual_seed(mix(0, 3))
+    assert first.equal(Double(4, 3).head.weight)
+
+
+def test_a_partial_is_trained_with_what_it_binds() -> None:
+    wide = functools.partial(own_modules.Classes, width=3)
+    run = margin.train(wide, "iris", training=QUICK, out="r")
+    assert margin.load(run).model.body.out_features == 3
+    assert run.record["recipe"]["model"] == "own_modules:Classes"
+    assert run.record["recipe"]["options"]["width"] == 3
+    with pytest.raises(ValueError, match=r"own_modules:Classes was handed over in Python"):
+        margin.load("r")
+    assert margin.load("r", model=wide)(torch.zeros(1, 4)).shape == (1, 3)
+    other = margin.train(wide, "iris", {"width": 5}, training=QUICK, out="other")
+    assert margin.load(other).model.body.out_features == 5
+
+
+@pytest.mark.parametrize("task", ["values", "binary"])
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_one_output_in_a_column_is_one_number_an_example(task: str, scale: str) -> None:
+    """As with squeeze(-1) at its end, to the bit; (N, 1) against (N,) would compare every pair."""
+
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    y = x[:, 0] * 3 + 2 if task == "values" else (x[:, 0] > 0).astype(int)
+    training = Training(
+        epochs=3, batch_size=8, average=0.9, scale_targets=scale if task == "values" else None
+    )
+    runs = [
+        margin.train(net, (x, y), task=task, training=training, out=name)
+        for net, name in ((own_modules.InColumn, "column"), (own_modules.Values, "row"))
+    ]
+    one, other = (margin.load(run)(torch.tensor(x, dtype=torch.float32)) for run in runs)
+    assert one.shape == (60,) and one.equal(other)
+    assert runs[0].metrics == runs[1].metrics
+    np.testing.assert_array_equal(*(margin.predict(run, x) for run in runs))
+    more = [margin.resume(run, (x, y), epochs=5) for run in runs]
+    assert more[0].metrics == more[1].metrics
+    assert margin.load("column")(torch.tensor(x, dtype=torch.float32)).equal(
+        margin.load("row")(torch.tensor(x, dtype=torch.float32))
+    )
+
+
+def test_outputs_in_a_column_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "own_modules:InColumn", "diabetes", "--epochs", "1"]) == 0
+    assert capsys.readouterr().err.count(COLUMN) == 1
+    assert main(["audit", "runs/InColumn-1", "--claims", "risk"]) == 0
+    assert main(["train", "own_modules:Values", "diabetes", "--epochs", "1"]) == 0
+    assert COLUMN not in capsys.readouterr().err
 
 
 def test_a_module_that_is_handed_over_is_of_one_process() -> None:
@@ -258,31 +324,30 @@ def test_a_file_may_be_called_as_a_model_of_the_catalog_is(
     capsys.readouterr()
     assert main(["train", "lstm:Net", "iris"]) == 2
     assert "no module 'lstm' here" in (told := capsys.readouterr().err)
-    assert "of the catalog there are lstm, lstm:values, lstm:tokens, lstm:series" in told
+    assert (
+        "of the catalog there are lstm, lstm:values, lstm:texts, lstm:tags, lstm:tokens, lstm:series" in told
+    )
 
 
-def test_what_a_module_prints_is_no_part_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_module_prints_is_no_part_of_the_json(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["train", "own_modules:Printing", "iris", "--epochs", "1"]
     assert main([*words, "--out", "r", "--json"]) == 0
-    told = capsys.readouterr()
+    told = capfd.readouterr()
     assert json.loads(told.out)["run"] == "r" and "forward" in told.err
-    here = str(Path(own_modules.__file__).parent)
-    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "margin", *words, "--processes", "2", "--out", "two", "--json"]
-    both = subprocess.run(command, env=environment, check=True, capture_output=True)
-    assert json.loads(both.stdout)["metrics"] == pytest.approx(json.loads(told.out)["metrics"], abs=1e-5)
+    assert main([*words, "--processes", "2", "--out", "two", "--json"]) == 0
+    both = capfd.readouterr()  # of this process and of the two
+    assert json.loads(both.out)["metrics"] == pytest.approx(json.loads(told.out)["metrics"], abs=1e-5)
+    assert "forward" in both.err
 
 
-def test_what_fails_in_another_process_is_one_line_too() -> None:
-    here = str(Path(own_modules.__file__).parent)
-    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
+def test_what_fails_in_another_process_is_one_line_too(capfd: pytest.CaptureFixture[str]) -> None:
+    """By two processes what is shown is all that any of them wrote."""
     for count in ("1", "2"):
         words = ["train", "own_modules:RaisingInTraining", "iris", "--processes", count, "--out", "r" + count]
-        command = [sys.executable, "-m", "margin", *words]
-        ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-        assert ended.returncode == 2
-        assert "margin: own_modules:RaisingInTraining raised RuntimeError: only in training" in ended.stderr
-        assert "Traceback" not in ended.stderr
+        assert main(words) == 2
+        told = capfd.readouterr().err
+        assert "margin: own_modules:RaisingInTraining raised RuntimeError: only in training" in told
+        assert "Traceback" not in told
 
 
 def test_a_squeezed_batch_of_one_is_found_before_the_first_step() -> None:
@@ -523,12 +588,9 @@ def test_processes_rules_and_seeds_are_an_entrys() -> None:
 
     SAM with radius 0 would be descent, with its own it is not.
     """
-    here = str(Path(own_modules.__file__).parent)
-    command = [sys.executable, "-m", "margin", "train", "own_modules:build", "iris", "--epochs", "3"]
-    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
-    two = ["--processes", "2", "--objective", "own_modules:Uneven", "--out", "two"]
-    for words in (two, ["--seeds", "2", "--out", "seeds"]):
-        subprocess.run([*command, *words], env=environment, check=True, capture_output=True)
+    words = ["train", "own_modules:build", "iris", "--epochs", "3"]
+    assert main([*words, "--processes", "2", "--objective", "own_modules:Uneven", "--out", "two"]) == 0
+    assert main([*words, "--seeds", "2", "--out", "seeds"]) == 0
     one = margin.train(own_modules.build, "iris", epochs=3, out="one")
     uneven = margin.train(own_modules.build, "iris", epochs=3, objective=own_modules.Uneven, out="uneven")
     assert Run("two").metrics == pytest.approx(uneven.metrics, abs=1e-5)

@@ -145,7 +145,12 @@ def _guarded(name: str, words: list[str]) -> int:
 
 def _reason(error: Exception) -> str:
     """What an error says; a path that is too long is cut, since the whole of it would hide the message."""
-    if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+    if not isinstance(error, OSError) or not str(error).startswith("[Errno"):
+        return str(error)
+    if error.errno in (errno.EACCES, errno.EPERM) and error.filename:
+        path = os.fsdecode(error.filename).removesuffix(".new")
+        return f"a file must be one that you may read, or write: got {path}: {error.strerror}; choose another"
+    if error.errno != errno.ENAMETOOLONG:
         return str(error)
     path = os.fsdecode(error.filename or "")
     longest = max(len(os.fsencode(name)) for name in path.split("/"))

@@ -28,9 +28,10 @@ def run(words: Sequence[str]) -> Output:
     for option in ("--claims", "--fail-on"):
         rest, listed = taken_out(rest, option, ", names separated by commas")
         rest += [option, ",".join(listed)] if listed else []
-    return call(
-        audit_model, [*rest, *(["--require", json.dumps(required)] if required else [])], "margin audit"
-    )
+    with terminated_as_by_ctrl_c():
+        return call(
+            audit_model, [*rest, *(["--require", json.dumps(required)] if required else [])], "margin audit"
+        )
 
 
 def switched(words: Sequence[str]) -> list[str]:
@@ -122,28 +123,28 @@ def audit_model(
     held_out = data or None if is_run else None
     shown = Shown()
     try:
-        with terminated_as_by_ctrl_c():
-            found = audit(
-                asked,
-                held_out,
-                claims=patterns,
-                reference=reference or None if is_run else None,
-                require=require or [],
-                fail_on=[]
-                if fail_on == "none"
-                else [name.strip() for name in fail_on.split(",") if name.strip()],
-                minutes=minutes,
-                progress=shown,
-                reuse=earlier,
-            )
+        found = audit(
+            asked,
+            held_out,
+            claims=patterns,
+            reference=reference or None if is_run else None,
+            require=require or [],
+            fail_on=[]
+            if fail_on == "none"
+            else [name.strip() for name in fail_on.split(",") if name.strip()],
+            minutes=minutes,
+            progress=shown,
+            reuse=earlier,
+        )
     except Interrupted as stopped:
         found = stopped.audit
     finally:
         shown.clear()
-    report = found.save(directory, force=force or not out)
-    if junit:
-        write_whole(Path(junit), found.junit())
-    return kept(found, directory, report, whole=all)
+    with signals_wait() as came:  # what took minutes is not lost in the seconds in which it is written
+        report = found.save(directory, force=force or not out)
+        if junit:
+            write_whole(Path(junit), found.junit())
+    return kept(replace(found, interrupted=found.interrupted or bool(came)), directory, report, whole=all)
 
 
 def kept(found: Any, directory: Path, report: Path, *, whole: bool) -> Output:
@@ -183,6 +184,27 @@ def terminated_as_by_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def signals_wait() -> Iterator[list[int]]:
+    """Meanwhile a first Ctrl-C or SIGTERM is only noted, in what is given; a second one interrupts."""
+    came: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+        if len(came) > 1:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Given(NamedTuple):

@@ -211,6 +211,8 @@ def one_line(message: str, parser: Options) -> str:
             what = "words that are no options come before them"
             return f"unexpected argument {unknown[1].split()[0]!r}: {what}; see {parser.prog} --help"
         return _unknown(option.partition("=")[0], parser)
+    if lacking := re.search("arguments are required: (.*)", text):
+        return f"{parser.prog} needs {lacking[1].upper()}; see {parser.prog} --help"
     wrong = re.search(r'Parser key "([^"]+)": .*?(?:Given value|Got value): (.*?)(?: - Expected|$)', text)
     if wrong:
         action = next(a for a in parser._actions if f"--{wrong[1]}" in a.option_strings or a.dest == wrong[1])

@@ -70,7 +70,9 @@ def sample_run(words: Sequence[str]) -> Output:
     parser.add_argument("run", help="Directory of the run.")
     parser.add_argument("-n", "--count", type=int, default=1, help="Number of samples.")
     parser.add_argument("--seed", type=int, default=0, help="Random seed of the samples.")
-    parser.add_argument("--prefix", type=str, default="", help="Prompt: the text that a sample continues.")
+    parser.add_argument(
+        "--prefix", "--prompt", type=str, default="", help="Prompt: the text that a sample continues."
+    )
     parser.add_argument(
         "--interpolate", action="store_true", help="Interpolation: the path between two samples."
     )

@@ -110,6 +110,7 @@ def run(words: Sequence[str]) -> Output:
     check_names(taken)
     if not {*HELP} & {*words}:
         waiting(f"reading {taken.data}")  # torch comes next, which takes a second
+    taken = taken._replace(data=read_as(taken.model, taken.data))
     source = Source(taken.data)
     if is_own(taken.model) or "--objective" in " ".join(taken.rest):
         rest, task, objective = stated(taken.model, source, taken.rest, base)
@@ -120,6 +121,15 @@ def run(words: Sequence[str]) -> Output:
     if base:
         tell(newer_options(base["training"]))
     return trained(taken, source if data is None else data, options_of(parser, taken, base), before)
+
+
+def read_as(model: str, data: str) -> str:
+    """The data with the prefix of the kind of text that the model alone reads, where they have none."""
+    if is_own(model) or not Path(data).exists():
+        return data
+    from margin.engine.check_options import told_by
+
+    return str(told_by(entry_named(model), data))
 
 
 def take(words: Sequence[str]) -> Words:

@@ -76,7 +76,8 @@ class Entry:
         takes: The kind of data it takes, where the spec of another kind reads the same; "" is any.
         objective: Path of its objective; "" takes the task's loss.
         step: Path of a step factory; "" descends on the objective.
-        examples: Path of ``(split) -> Examples``; "" takes the split as it is.
+        examples: Path of ``(split) -> Examples``, whose keyword-only parameters are options of the model by
+            name; "" takes the split as it is.
         optimizers: Submodules with an optimizer of their own; "" is the whole model, () none.
         parallel: Whether a batch may be divided between processes.
         whole: Whether a step takes all training examples at once.
@@ -192,14 +193,15 @@ class Cost:
 
     Args:
         passes: How often the model is evaluated on each example, about.
-        part: The examples: test, or train where they are known.
+        part: The examples: test, or train where they are known; answered: those training examples that the
+            model answers once for all questions, :func:`~margin.theory.evidence.rows.training_draw`.
         limit: Examples at most, 0 for all.
         drawn: Whether fewer examples may be drawn, by ``Subject.at_most``, where there is less time.
         beside: Seconds that an example of that part, or a held-out one, takes of a core beside the passes.
     """
 
     passes: float = 1.0
-    part: Literal["test", "train"] = "test"
+    part: Literal["test", "train", "answered"] = "test"
     limit: int = 0
     drawn: bool = False
     beside: float = 0.0

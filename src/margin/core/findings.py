@@ -293,6 +293,8 @@ class Subject:
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
         reference_model: The reference model: a second one of the same kind, for claims that compare two.
         most: Examples at most that a question of many passes draws; None: as many as it says itself.
+        most_answered: Training examples at most that the model answers, one draw for all questions; None: as
+            many as :func:`~margin.theory.evidence.rows.training_draw` takes itself.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
     """
@@ -317,6 +319,7 @@ class Subject:
     as_given: nn.Module | None = None
     groups: str = ""
     most: int | None = None
+    most_answered: int | None = None
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def drawing(self, most: int | None) -> "Subject":

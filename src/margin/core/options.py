@@ -154,7 +154,7 @@ class Training:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not fits(value, field.type):
+            if value is not None and not fits(value, field.type):  # each may be left out
                 raise ValueError(f"{field.name} must be {describe_type(field.type)}: got {value!r}")
         for name, least in _LEAST.items():
             value = getattr(self, name)

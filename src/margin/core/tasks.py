@@ -40,6 +40,10 @@ class Task:
     weigh: Callable[[Tensor], Tensor] | None = None
 
 
+COLUMN = "outputs: (N, 1), read as one number an example (N,)"
+"""What is said of one output an example that stands in a column, which is not broadcast but read as (N,)."""
+
+
 def class_loss(logits: ClassScores, labels: Labels) -> PerExample:
     """Cross-entropy -log softmax(logits)[label], in nats, of each example."""
     return F.cross_entropy(logits, labels, reduction="none")

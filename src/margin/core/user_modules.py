@@ -16,6 +16,7 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -180,7 +181,9 @@ def name_of(target: Any) -> str:
 
 
 def _definition(target: Any) -> Any:
-    """The class or function that a source defines: of a module its class."""
+    """The class or function that a source defines: of a module its class, of a partial what it calls."""
+    if isinstance(target, partial):
+        return _definition(target.func)
     return target if hasattr(target, "__qualname__") else type(target)
 
 
@@ -336,6 +339,7 @@ def _is_module(value: Any) -> bool:
 
 def _documented(target: Any) -> str:
     """The docstring of a class, with that of its own constructor where the class explains no parameter."""
+    target = _definition(target)
     own = vars(target).get("__doc__") if isinstance(target, type) else target.__doc__
     init = getattr(vars(target).get("__init__"), "__doc__", "") if isinstance(target, type) else ""
     return "\n\n".join(inspect.cleandoc(text) for text in (own, init) if text)

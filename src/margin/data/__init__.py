@@ -118,7 +118,7 @@ PARTS = (
         name="data/mnist",
         summary="70,000 handwritten digits, 28 x 28 pixels, ten classes; read from $MARGIN_DATA/mnist",
         kind="source",
-        target="margin.data.formats.images.idx:mnist",
+        target="margin.data.formats.arrays.idx:mnist",
         reference="LeCun, Bottou, Bengio & Haffner 1998, Gradient-based learning applied to document "
         "recognition, section III-A",
     ),
@@ -126,7 +126,7 @@ PARTS = (
         name="data/fashion-mnist",
         summary="70,000 garments, 28 x 28 pixels, ten classes; read from $MARGIN_DATA/fashion-mnist",
         kind="source",
-        target="margin.data.formats.images.idx:fashion_mnist",
+        target="margin.data.formats.arrays.idx:fashion_mnist",
         reference="Xiao, Rasul & Vollgraf 2017, Fashion-MNIST, arXiv:1708.07747, section 2",
     ),
     Part(

@@ -59,7 +59,10 @@ def as_numpy(array: Any, name: str, what: str, *, copy: bool = True) -> NDArray[
     if found.dtype == object and all(isinstance(item, str) for item in found.flat):
         found = found.astype(str)
     if found.dtype.kind not in "buifU":
-        raise ValueError(f"{name}: the {what} must be numbers or names: got type {found.dtype}")
+        sparse = hasattr(array, "toarray")
+        way = "; give .toarray()" if sparse else "; give .astype(float)" if found.dtype == object else ""
+        kind = type(array).__name__ if sparse else f"type {found.dtype}"
+        raise ValueError(f"{name}: the {what} must be numbers or names: got {kind}{way}")
     if found.dtype.kind == "U" and found.size:
         names, places = np.unique(found, return_inverse=True)
         return np.array([plain(str(name)) for name in names])[places].reshape(found.shape)

@@ -64,6 +64,14 @@ class Standardize(nn.Module):
         return f"shape={tuple(self.mean.shape)}"
 
 
+class Column(Standardize):
+    """Of outputs (N, 1) the one number of each example, (N,), which then goes through the affine map."""
+
+    def forward(self, x: Float[Tensor, "... 1"]) -> Float[Tensor, "..."]:
+        """The numbers, an axis less."""
+        return super().forward(x.squeeze(-1))
+
+
 def fit_standardize(
     x: Float[Tensor, "n ..."],
     *,

@@ -5,10 +5,12 @@ Files whose ending leaves it open take a prefix: ``series:prices.csv`` is a seri
 
 import gzip
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,7 @@ class Source:
         if path.exists():
             return False
         if not isinstance(self.given, str) or path.name != self.given or _ending(path):
-            raise FileNotFoundError(f"no such file: {self.given}")
+            raise FileNotFoundError(f"no such file: {self.given}{_elsewhere(str(self.given))}")
         near = ", ".join(nearest(self.given, sources())) or ", ".join(sources())
         raise UnknownName(f"unknown data set {self.given!r}, and no file is called so; nearest: {near}")
 
@@ -253,6 +255,27 @@ def _part_of(name: str) -> Part:
     return sources().get(name) or next(part for part in sources().values() if part.name == name)
 
 
+FOREIGN = {
+    "xlsx xlsm xls ods numbers": "save the sheet as CSV (in Excel as CSV UTF-8)",
+    "zip 7z rar tar tgz bz2 xz": "unpack it, and name what was in it",
+    "json jsonl": "write it as CSV or Parquet: pandas.read_json(FILE).to_csv(NEW, index=False)",
+    "pkl pickle joblib": "no pickle is read, which may run anything: write arrays as .npz, a table as CSV",
+    "feather arrow": "write it as Parquet: pandas.read_feather(FILE).to_parquet(NEW)",
+    "h5 hdf5 mat": "write its arrays as .npz: numpy.savez(NEW, x=..., y=...)",
+}
+"""What is done about files that nothing here reads, by their endings."""
+
+
+def _elsewhere(given: str) -> str:
+    """Where a file that is not there may be, as the end of a message."""
+    if re.match("[a-z]+://", given):
+        return "; download it first"
+    folder = Path(given).parent
+    there = [path.name for path in islice(folder.iterdir(), 1000)] if folder.is_dir() else []
+    near = nearest(Path(given).name, there, 1, alike=0.7)
+    return f"; nearest: {folder / near[0]}" if near else ""
+
+
 def _ending(path: Path) -> str:
     """The ending that says what is in a file, ``.gz`` apart."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
@@ -270,6 +293,9 @@ def _form_of_path(path: Path) -> str:
         return "idx"
     if form := endings().get(_ending(path)):
         return form
+    kind = _ending(path).removeprefix(".")
+    if remedy := next((how for kinds, how in FOREIGN.items() if kind in kinds.split()), ""):
+        raise ValueError(f"{path}: no reader for such a file: {remedy}")
     start = _start(path)
     if start[:2] == b"\0\0" and len(start) > 3:
         return "idx"

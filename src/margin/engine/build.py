@@ -22,7 +22,7 @@ from margin.core.catalog import Entry, call_with, find, models, nearest, parts, 
 from margin.core.options import Training
 from margin.core.user_modules import builder_of, check_builder, is_user_model, named_object
 from margin.data.examples import Data
-from margin.data.preprocess import Standardize
+from margin.data.preprocess import Column, Standardize
 from margin.engine.loop import State
 from margin.engine.parallel.processes import check_divisible, shard, world
 from margin.engine.transfer import freeze, layer_rates
@@ -281,21 +281,26 @@ def record_preprocess(module: nn.Module) -> dict[str, Any]:
         ValueError: It is of no known kind.
     """
     if isinstance(module, Standardize):
-        return {"kind": "standardize", "shape": list(module.mean.shape)}
+        kind = "column" if isinstance(module, Column) else "standardize"
+        return {"kind": kind, "shape": list(module.mean.shape)}
     if type(module) is nn.Identity:
         return {"kind": "identity"}
     raise ValueError(f"a run cannot rebuild {type(module).__name__}: use Standardize or Identity")
 
 
 def _preprocess_of(recipe: Mapping[str, Any]) -> nn.Module:
-    if recipe["kind"] == "standardize":
-        shape = recipe["shape"]
-        return Standardize(torch.zeros(shape), torch.ones(shape))
+    if recipe["kind"] != "identity":
+        shape, kind = recipe["shape"], Column if recipe["kind"] == "column" else Standardize
+        return kind(torch.zeros(shape), torch.ones(shape))
     return nn.Identity()
 
 
 def module_of(
-    record: Mapping[str, Any], room: Room | None = None, handed: Any = None, *, in_place: bool = False
+    record: Mapping[str, Any],
+    room: Room | None = None,
+    handed: Any = None,
+    *,
+    in_place: bool = False,
 ) -> Preprocessed:
     """The module of a run's record, in the user's units, before any training.
 
@@ -416,6 +421,10 @@ def device_named(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"no device {name!r} here: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, AssertionError):
+        there = ("cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count())))
+        there += ("mps",) if torch.backends.mps.is_available() else ()
+        raise ValueError(
+            f"no device {name!r} here; there {'are' if there[1:] else 'is'}: {', '.join(there)}"
+        ) from None
     return device

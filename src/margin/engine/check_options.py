@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import islice, takewhile
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -78,6 +79,36 @@ def reading_of(entry: Entry, source: str) -> str:
     return "; ".join(way for way in ways.values() if way)
 
 
+UNTOLD = {"text": (".txt",), "corpus": (".txt",), "pairs": (".tsv", ".txt")}
+"""Endings of files of which a model that reads only such a kind of text tells the kind."""
+
+
+def told_by(entry: Entry, given: Any) -> Any:
+    """A file or folder of text with the prefix that its kind has, where the model tells it; else as given.
+
+    A ``.txt`` is a text, a corpus or pairs by what the heads of the model's body take; where they take
+    several kinds, one of them a corpus, it is that.
+
+    Args:
+        entry: The model.
+        given: What a user names.
+    """
+    if not isinstance(given, str | Path) or not Path(given).exists() or entry.name not in models():
+        return given
+    name, known = str(given).lower().removesuffix(".gz"), inputs()
+
+    def kind(head: Entry) -> str:
+        keys = data_parameters(resolve(head.build))
+        found = (known[key][1] for key in keys if known.get(key, ("", ""))[1])
+        return head.takes or next(found, "").removesuffix(":")
+
+    kinds = {kind(head) for head in heads_of(entry)}
+    wanted = "corpus" if "corpus" in kinds else next(iter(kinds)) if len(kinds) == 1 else ""
+    texts = name.endswith(UNTOLD.get(wanted, ()))
+    folder = wanted == "corpus" and Path(given).is_dir() and next(Path(given).glob("*.txt*"), None)
+    return f"{wanted}:{given}" if texts or folder else given
+
+
 def head_for(entry: Entry, data: Data) -> Entry:
     """The head of the entry's body that fits the data: the entry itself, else the first of its others.
 
@@ -119,7 +150,7 @@ def check_task(entry: Entry, data: Data) -> None:
         if wanted == "tokens" and form == "audio":
             remedy = "; of sound that is read as audio:PATH, set --data.task tokens"
         if data.origin and form in ("table", "arrays") and (other := reading_of(entry, data.name)):
-            remedy = f"; {other}"
+            remedy = f"; {other.removeprefix(f'{entry.name} needs {wanted}: ')}"
         raise ValueError(f"{entry.name} needs {wanted}: an example of {data.name} has {kind}{remedy}")
     kind = data.encoding.get("kind", entry.takes)
     if entry.takes and kind != entry.takes:

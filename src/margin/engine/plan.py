@@ -7,6 +7,7 @@ catalog.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,11 +17,13 @@ from margin.core.catalog import (
     Entry,
     Part,
     call_with,
+    completed,
     data_parameters,
     find,
     parts,
     resolve,
     rules,
+    user_options,
 )
 from margin.core.findings import without_loss
 from margin.core.options import Training
@@ -297,7 +300,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     Raises:
         ValueError: The rule, an option of the step or the data do not fit.
     """
-    cut = cut_of(entry)
+    cut = cut_of(entry, arguments["options"])
     examples = {name: cut(split) for name, split in data.splits.items()}
     count = len(examples["train"])
     size = count if training.batch_size == "all" else int(training.batch_size or 1)
@@ -342,10 +345,18 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     )
 
 
-def cut_of(entry: Entry) -> Callable[[Any], Examples]:
-    """How the entry cuts a split into examples: its own way, or the split as it is."""
-    cut: Callable[[Any], Examples] = resolve(entry.examples) if entry.examples else lambda split: split
-    return cut
+def cut_of(entry: Entry, options: Mapping[str, Any]) -> Callable[[Any], Examples]:
+    """How the entry cuts a split into examples: its own way, or the split as it is.
+
+    Args:
+        entry: Its cut may have keyword-only parameters, options of the model by name: a window of words.
+        options: Of the model; one that is not given has the default of its constructor.
+    """
+    if not entry.examples:
+        return lambda split: split
+    cut: Callable[..., Examples] = resolve(entry.examples)
+    chosen = completed(resolve(entry.build), options) if user_options(cut) else {}
+    return partial(cut, **{name: chosen[name] for name in user_options(cut)})
 
 
 def objective_of(entry: Entry, task: Task) -> Objective | None:

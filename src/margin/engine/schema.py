@@ -146,7 +146,7 @@ def rule(value: Any) -> str:
     return ""
 
 
-SCALING = {"kind": Literal["standardize", "identity"], "shape?": extents}
+SCALING = {"kind": Literal["standardize", "identity", "column"], "shape?": extents}
 """What a record keeps of a preprocessing, or of the map from a model's output to the user's units."""
 
 RECORD: dict[str, Any] = {
@@ -233,7 +233,7 @@ def _check_scaling(scaling: Any, key: str, file: Path) -> None:
     if scaling is None and key == "outcome":
         return
     check(scaling, SCALING, key, file)
-    if scaling["kind"] == "standardize" and "shape" not in scaling:
+    if scaling["kind"] != "identity" and "shape" not in scaling:
         raise wrong(file, f"{key}.shape", "is missing")
 
 

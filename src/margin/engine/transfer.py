@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from margin.core.catalog import Entry, completed, nearest, resolve
 from margin.core.hints import flag
+from margin.data.files.word_vectors import read_rows
 from margin.engine.checkpoints import fill, listed
 
 
@@ -210,13 +211,17 @@ def _layers(module: nn.Module) -> Iterator[list[nn.Parameter]]:
             yield list(child.parameters())
 
 
+NESTED = ("state_dict", "model_state_dict")
+"""Under which of these names a checkpoint of a training commonly holds the state dict."""
+
+
 def load_weights(model: nn.Module, path: str | Path) -> str:
     """Fill the module's parameters and buffers from a state dict; every tensor must find its place.
 
     Args:
         model: The module, filled in place, on its device and in its type.
         path: ``.safetensors``, or ``.pt`` / ``.pth`` written by ``torch.save(model.state_dict(), path)``;
-            of a compiled or parallel module too.
+            of a compiled or parallel module too; or a checkpoint with ``{"state_dict": ...}`` in it.
 
     Returns:
         What of the names in the file was left out because a wrapper had put it there, or "".
@@ -251,6 +256,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is damaged: it cannot be read as weights") from error
     if not isinstance(state, Mapping):
         raise ValueError(f"{path} must hold a state dict: it holds the type {type(state).__name__}")
+    state = next((state[name] for name in NESTED if isinstance(state.get(name), Mapping)), state)
     if odd := [str(name) for name, value in state.items() if not isinstance(value, Tensor)]:
         raise ValueError(
             f"{path} must hold a state dict: {listed('not a tensor', odd)}; save model.state_dict()"
@@ -271,6 +277,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 REMEDIES = {
     "channels": "a folder of images is read as RGB by --data.channels 3, an array by repeating its channel",
+    "vocab_size": "a text is read by the weights' own tokenizer with --data.tokenizer FOLDER",
 }
 """What helps where the data dictate another number than the weights were trained with."""
 
@@ -283,14 +290,15 @@ class Pretrained:
         tensors: By the names of our model.
         options: The options of the model's constructor that make it the same function.
         spec: What the data must dictate, as ``{"channels": 3}``.
-        head: How the names of the last layer begin, which stays as drawn where its classes are others.
+        head: How the names of the last layers begin, which stay as drawn where they are not given, or their
+            classes are others.
         adapted: ``(model, tensors) -> tensors``: what fits them to a model on data of another size.
     """
 
     tensors: Mapping[str, Tensor]
     options: Mapping[str, Any]
     spec: Mapping[str, int] = field(default_factory=dict)
-    head: str = "head."
+    head: str | tuple[str, ...] = "head."
     adapted: Callable[[nn.Module, Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
 
 
@@ -430,3 +438,60 @@ def renamed(given: Mapping[str, Tensor], names: Sequence[tuple[str, str]], what:
     if odd:
         raise ValueError(f"every tensor must be one of {what}: {listed(f'{len(odd)} are not', odd)}")
     return found
+
+
+JOINED = ("query", "key", "value")
+"""Three layers in other libraries, one after another in ``queries_keys_values`` here."""
+
+
+def joined(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with queries, keys and values as one layer.
+
+    Raises:
+        ValueError: A block lacks one of the three.
+    """
+    found = dict(tensors)
+    for name in [name for name in found if ".attention.query." in name]:
+        parts = [name.replace(".query.", f".{part}.") for part in JOINED]
+        if lacking := [part for part in parts if part not in found]:
+            raise ValueError(f"queries, keys and values must all be given: got no {lacking[0]}")
+        found[name.replace(".query.", ".queries_keys_values.")] = torch.cat([found.pop(p) for p in parts])
+    return found
+
+
+def with_vectors(model: nn.Module, path: Path, vocabulary: Sequence[str]) -> tuple[str, int]:
+    """Begin the rows of a model's token vectors with those of a file; words that it lacks stay as drawn.
+
+    Args:
+        model: With one ``nn.Embedding`` of the vocabulary's size; changed in place.
+        path: See :func:`margin.data.files.word_vectors.read_rows`.
+        vocabulary: The tokens of the data in the order of their numbers.
+
+    Returns:
+        The name of the tensor, and how many words were found.
+
+    Raises:
+        ValueError: The model has no such vectors or of another length, the file is damaged, or no word is
+            found.
+
+    Reference: Kim 2014, Section 3.3 (words that are not among the pretrained ones are drawn).
+    """
+    tables = {name: m for name, m in model.named_modules() if isinstance(m, nn.Embedding)}
+    held = {name: m for name, m in tables.items() if m.num_embeddings == len(vocabulary)}
+    if not vocabulary or len(held) != 1:
+        raise ValueError(
+            f"{path}: word vectors need a model with one table of the {len(vocabulary):,} tokens"
+        )
+    ((name, table),) = held.items()
+    wanted = {word: k for k, word in enumerate(vocabulary)}
+    words, vectors = read_rows(path, wanted=wanted)
+    if not words:
+        raise ValueError(f"{path}: none of the {len(vocabulary):,} tokens has a vector in it")
+    if vectors.shape[1] != table.embedding_dim:
+        raise ValueError(
+            f"{path}: the vectors have {vectors.shape[1]} numbers, the model's {table.embedding_dim}: set "
+            f"{flag('model.embedding')} {vectors.shape[1]}"
+        )
+    with torch.no_grad():
+        table.weight[[wanted[word] for word in words]] = vectors.to(table.weight)
+    return f"{name}.weight", len(words)

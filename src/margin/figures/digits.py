@@ -1,8 +1,9 @@
 """How numbers are written: as many digits as the error leaves meaning, one notation for a row.
 
 A value with an error keeps two digits of the error, and no number fewer than two of its own: an error that
-is larger than the number, as the upper one of a logarithmic interval, would leave 0. Seven digits are enough,
-unless a number would so become a whole one that its error excludes. An exact value keeps four. Numbers below
+is larger than the number, as the upper one of a logarithmic interval, would leave 0. Seven digits are enough;
+a number that would so become a whole one that its error excludes is written by its distance, 1-2e-12. An
+exact value keeps four. Numbers below
 1 are written without the leading zero, very large and very small ones by a power of ten.
 """
 
@@ -13,7 +14,6 @@ from collections.abc import Sequence
 EXACT_DIGITS = 4
 ERROR_DIGITS = 2
 MOST_DIGITS = 7
-ALL_DIGITS = 15
 PLAIN = (1e-3, 1e6)
 
 HELD = "\ue000"
@@ -47,14 +47,17 @@ def figures(values: Sequence[float], error: float) -> list[str]:
         return [exact(v) for v in values]
     # of an error of 9.96, which is 10 in two digits, the last digit that counts is the ones
     wanted = ERROR_DIGITS - 1 - math.floor(math.log10(float(f"{error:.{ERROR_DIGITS - 1}e}")))
-    decimals = min(wanted, max(MOST_DIGITS - 1 - power, *(_apart(v, error) for v in values)))
-    return [_kept(v, decimals, power) for v in values]
+    decimals = min(wanted, MOST_DIGITS - 1 - power)
+    return [_near_whole(v, decimals, error) or _kept(v, decimals, power) for v in values]
 
 
-def _apart(value: float, error: float) -> int:
-    """The decimals by which a number is told from the whole one next to it, where its error excludes that."""
-    gap = abs(value - round(value)) if math.isfinite(value) else 0.0
-    return ERROR_DIGITS - 1 - math.floor(math.log10(gap)) if gap > error else -ALL_DIGITS
+def _near_whole(value: float, decimals: int, error: float) -> str:
+    """A number by its distance from the whole one that rounding would make of it against its error, or ""."""
+    if not math.isfinite(value) or round(value) == 0 or decimals <= 0:
+        return ""
+    gap = value - round(value)
+    lost = abs(gap) > error and round(value, decimals) == round(value)
+    return f"{round(value)}{gap:+.{ERROR_DIGITS - 1}e}".replace("e-0", "e-") if lost else ""
 
 
 def _kept(value: float, decimals: int, power: int) -> str:

@@ -4,6 +4,8 @@ from margin.core.catalog import Part
 
 GOODFELLOW_2016 = "Goodfellow, Bengio and Courville 2016, Section 6.3"
 
+VASWANI_2017 = "Vaswani et al. 2017, Section 3.2"
+
 # fmt: off
 
 PARTS: tuple[Part, ...] = (
@@ -73,5 +75,31 @@ PARTS: tuple[Part, ...] = (
     Part("nn/distillation.excess", "loss", "margin.nn.losses:distillation_excess",
         "By how much that loss exceeds its least value; at high temperature a squared distance",
         "Hinton, Vinyals and Dean 2015, Section 2.1", covers=("distill.loss",)),
+    Part("nn/attention", "layer", "margin.nn.attention:SelfAttention",
+        "Multi-head self-attention: each place reads a convex combination of values", VASWANI_2017,
+        covers=("attn.mixing", "attn.multihead", "attn.causal")),
+    Part("nn/scaled_dot_product", "layer", "torch.nn.functional:scaled_dot_product_attention",
+        "softmax(Q K^T / sqrt(d)) V, under a mask", VASWANI_2017, covers=("attn.scaled_dot_product",)),
+    Part("nn/bilinear_scores", "layer", "margin.nn.attention:bilinear_scores",
+        "How well each query matches each key: a bilinear form of the rank of the queries at most",
+        "Vaswani et al. 2017, Section 3.2.1", covers=("attn.bilinear",)),
+    Part("nn/cross_attention", "layer", "margin.nn.attention:CrossAttention",
+        "Multi-head attention of the places of one sequence to those of another",
+        "Vaswani et al. 2017, Section 3.2.3", covers=("attn.cross",)),
+    Part("nn/encoder_block", "layer", "margin.nn.attention:EncoderBlock",
+        "Self-attention and a perceptron for each place, each added to its input, normalized before or after",
+        "Vaswani et al. 2017, Section 3.1; Xiong et al. 2020, Figure 1",
+        covers=("transformer.encoder_block", "transformer.ffn")),
+    Part("nn/decoder_block", "layer", "margin.nn.attention:DecoderBlock",
+        "Causal self-attention, attention to a source, and a perceptron for each place",
+        "Vaswani et al. 2017, Section 3.1", covers=("transformer.decoder_block",)),
+    Part("nn/sinusoidal_positions", "layer", "margin.nn.positions:SinusoidalPositions",
+        "Sines and cosines of a token's place, one frequency a pair of coordinates",
+        "Vaswani et al. 2017, Section 3.5", covers=("attn.positional_sinusoidal",)),
+    Part("nn/learned_positions", "layer", "margin.nn.positions:LearnedPositions",
+        "A learned vector for each place", "Gehring et al. 2017, Section 3.1"),
+    Part("nn/rotary_positions", "layer", "margin.nn.positions:rotated",
+        "Queries and keys turned by angles that grow with their place",
+        "Su et al. 2021, Equations 14 and 15"),
 )
 # fmt: on

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from margin.core.catalog import nearest
 
-Activation = Literal["relu", "leaky_relu", "tanh", "sigmoid", "gelu", "identity"]
+Activation = Literal["relu", "leaky_relu", "tanh", "sigmoid", "gelu", "gelu_tanh", "silu", "identity"]
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -17,6 +17,8 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
     "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU("tanh"),
+    "silu": nn.SiLU,
     "identity": nn.Identity,
 }
 """Torch's modules, by the names of :data:`Activation`."""
@@ -31,6 +33,8 @@ def activation_of(name: str, *, slope: float | None = None) -> nn.Module:
     tanh         (e^z - e^-z) / (e^z + e^-z)
     sigmoid      1 / (1 + e^-z)
     gelu         z Phi(z), Phi the standard normal's distribution
+    gelu_tanh    z / 2 (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), near gelu
+    silu         z / (1 + e^-z)
     identity     z
     ============ ===============================================
 

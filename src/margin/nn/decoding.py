@@ -2,11 +2,11 @@
 
 Everything here asks one function, ``step(token, state) -> (scores of the next token, new state)``, which any
 autoregressive model has: a language model, the decoder of an encoder-decoder, a WaveNet. Continuations of a
-prefix (Graves 2013) are drawn by temperature, of the k largest logits: :func:`continued`, :func:`drawn`.
+prefix (Graves 2013) are drawn by temperature, of the likeliest tokens: :func:`drawn`, :func:`sampled`.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -281,38 +281,112 @@ def drawn(
     *,
     temperature: float = 1.0,
     top_k: int = 0,
+    top_p: float = 1.0,
 ) -> Int[Tensor, " batch"]:
-    r"""One token of each row, drawn from p_i proportional to exp(l_i / temperature) over the k largest.
+    r"""One token of each row, drawn from p_i proportional to exp(l_i / temperature) over the likeliest.
 
-    Temperature 0 is the limit: the largest logit, the first of equals. Of tokens equal to the k-th largest
-    logit the first ones stay, so exactly k do.
+    The likeliest are the k largest; of what is left at this temperature, the fewest whose probabilities sum
+    to ``top_p`` or more (nucleus sampling). Temperature 0 is the limit: the largest logit, the first of
+    equals. Of tokens with equal logits the first ones stay, so exactly k do.
 
     Args:
         logits: l, the unnormalized log probabilities.
         generator: Where the draw comes from.
         temperature: At least 0; 1 samples the model itself.
         top_k: k, how many tokens may be drawn; 0 is all of them.
+        top_p: In (0, 1]; 1 leaves all.
 
     Raises:
-        ValueError: The temperature is negative or not finite, k is negative, or a logit is NaN.
+        ValueError: The temperature is negative or not finite, k is negative, top_p is not in (0, 1], or a
+            logit is NaN.
 
     Reference:
-        Graves 2013, Section 2; Fan, Lewis and Dauphin 2018, Section 5.4 (top-k).
+        Graves 2013, Section 2; Fan, Lewis and Dauphin 2018, Section 5.4 (top-k); Holtzman et al. 2020,
+        Section 3.1 (top-p).
     """
     if not 0 <= temperature < torch.inf or top_k < 0:
         raise ValueError(
             f"sampling needs a finite temperature >= 0 and top_k >= 0: got {temperature}, {top_k}"
         )
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be in (0, 1]: got {top_p}")
     if bool(logits.isnan().any()):
         raise ValueError("the model's logits are NaN: nothing can be drawn from them")
     if temperature == 0:
         return logits.argmax(-1)
-    if 0 < top_k < logits.shape[-1]:
-        order = logits.sort(stable=True, dim=-1, descending=True).indices
+    cut = 0 < top_k < logits.shape[-1]
+    order = logits.sort(stable=True, dim=-1, descending=True).indices if cut or top_p < 1 else logits
+    if cut:
         logits = logits.scatter(-1, order[:, top_k:], -torch.inf)
     # the largest is taken off first: a small temperature would make it overflow
     p = ((logits - logits.amax(-1, keepdim=True)) / temperature).softmax(-1)
+    if top_p < 1:
+        ranked = p.gather(-1, order)
+        before = ranked.double().cumsum(-1) - ranked  # of the likelier ones alone
+        p = p.scatter(-1, order, ranked.masked_fill(before >= top_p, 0))
     return torch.multinomial(p, 1, generator=generator)[:, 0]
+
+
+@runtime_checkable
+class Autoregressive(Protocol):
+    """A model of the next token, as a language model is one."""
+
+    vocab_size: int
+
+    def initial(self, tokens: Int[Tensor, " batch *rest"]) -> State:
+        """The state before the first token."""
+        ...
+
+    def step(self, token: Tokens, state: State) -> tuple[Float[Tensor, "batch vocab"], State]:
+        """The scores of the token after this one, and the new state."""
+        ...
+
+
+def beginning(
+    prefix: Int[Tensor, " prefix"] | None, count: int, vocab_size: int, generator: Generator
+) -> tuple[Int[Tensor, "count prefix"], bool]:
+    """What each of ``count`` samples begins with: the prefix, or a token drawn evenly, which is its first.
+
+    Returns:
+        The tokens, and whether they were drawn.
+    """
+    if prefix is not None and len(prefix):
+        return prefix.to(generator.device).expand(count, -1), False
+    return torch.randint(vocab_size, (count, 1), generator=generator, device=generator.device), True
+
+
+@torch.no_grad()
+def sampled(
+    model: Autoregressive,
+    count: int,
+    length: int,
+    prefix: Int[Tensor, " prefix"] | None,
+    draw: Callable[[Tensor], Tensor],
+    generator: Generator,
+) -> Int[Tensor, "count length"]:
+    """Continuations of a prefix, or texts from nothing, drawn from a model token by token.
+
+    Args:
+        model: The model.
+        count: How many, at least 1.
+        length: Tokens of each, at least 0.
+        prefix: What they continue; None begins with a token drawn evenly, which is the first of each.
+        draw: ``logits -> token``, see :func:`drawn`.
+        generator: Where that first token comes from.
+
+    Raises:
+        ValueError: The count is below 1, or the length negative.
+    """
+    check_counts(count, length)
+    start, new = beginning(prefix, count, model.vocab_size, generator)
+    rest, _ = continued(model.step, model.initial(start), start, max(length - new, 0), draw)
+    return torch.cat((start, rest), 1)[:, :length] if new else rest
+
+
+def check_counts(count: int, length: int) -> None:
+    """Refuse to draw fewer than one sample, or fewer than no tokens."""
+    if count < 1 or length < 0:
+        raise ValueError(f"sampling needs count >= 1 and length >= 0: got {count} and {length}")
 
 
 def continued(

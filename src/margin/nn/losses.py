@@ -12,6 +12,9 @@ The loss of knowledge distillation (Hinton, Vinyals and Dean, 2015): a teacher's
 
 G are the student's logits, F the teacher's. With q - p for the gradient this is a loss; without the minus, as
 it is often printed, it is a reward.
+
+The loss of a reward model (Bradley and Terry, 1952), and the distribution that a model aligned with it tends
+to (Ouyang et al., 2022): :func:`preference_loss`, :func:`tilted`.
 """
 
 import torch
@@ -182,6 +185,39 @@ def distillation_excess(
     _check(logits, teacher_logits, temperature)
     log_p = (teacher_logits / temperature).log_softmax(1)
     return _against(log_p.exp(), log_p - (logits / temperature).log_softmax(1))
+
+
+def preference_loss(
+    preferred: Float[Tensor, "*pairs"], rejected: Float[Tensor, "*pairs"]
+) -> Float[Tensor, "*pairs"]:
+    """The loss -log sigma(r+ - r-) of the rewards of two answers, of which the first was preferred.
+
+    Only differences count: the reward is learned up to a number a question.
+
+    Reference: Bradley and Terry 1952; Ouyang et al. 2022, Equation 1.
+    """
+    return F.softplus(rejected - preferred)
+
+
+def tilted(
+    log_p: Float[Tensor, "*batch answers"], reward: Float[Tensor, "*batch answers"], beta: float
+) -> Float[Tensor, "*batch answers"]:
+    r"""The log of q(y) ~ p(y) exp(r(y) / beta), the most of E_q r - beta KL(q \| p) over all q.
+
+    The most is beta log E_p exp(r / beta).
+
+    Args:
+        log_p: The logarithms of the probabilities of finitely many answers before.
+        reward: Of each answer.
+        beta: What a nat of divergence costs, > 0.
+
+    Raises:
+        ValueError: beta is not positive and finite.
+
+    Reference: Ouyang et al. 2022, Equation 2; Rafailov et al. 2023, Equation 4.
+    """
+    check_temperature(beta)
+    return (log_p + reward / beta).log_softmax(-1)
 
 
 def _check(logits: Tensor, teacher_logits: Tensor, temperature: float) -> None:

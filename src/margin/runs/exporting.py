@@ -197,7 +197,7 @@ def example_inputs(
 
 def _examples(data: Data, run: Run, dtype: torch.dtype) -> tuple[tuple[Tensor, ...], str]:
     part = held_out_part(data.splits) or "train"
-    cut = cut_of(run.entry)
+    cut = cut_of(run.entry, run.record["recipe"]["options"])
     inputs = InOrder(cut(data.splits[part]), EXAMPLES, dtype=dtype)[0].inputs
     return inputs, f"{len(inputs[0])} examples of {data.name} ({part} part)"
 

@@ -195,7 +195,7 @@ def held_out_terms(run: Run) -> HeldOut:
     objective = objective_of(entry, task)
     if objective is None:
         raise ValueError(f"{entry.name} has no loss that could be compared")
-    examples, first = cut_of(entry)(part), 0
+    examples, first = cut_of(entry, run.record["recipe"]["options"])(part), 0
     found: dict[str, list[tuple[Tensor, ...]]] = {}
     with torch.no_grad(), eval_mode(model) as generator:
         for batch in InOrder(examples, evaluation_batch(examples), dtype=dtype_of(model)):

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from margin.core.catalog import resolve
 from margin.core.tasks import PIXEL_CLASSES
+from margin.data.examples import Arrays
 from margin.data.formats.images.images import header_of
 from margin.data.formats.images.mask_pairs import Pairs, joined, nearest
 from margin.data.open import encode
@@ -44,8 +45,8 @@ def predicted_masks(run: Run, data: Any) -> Iterator[PredictedMask]:
 
     Args:
         run: A training with at least one checkpoint, on images with masks.
-        data: One image, a folder of images, or with masks, which are not needed; the run's own source is the
-            part that it held out.
+        data: One image, a folder of images, arrays of them, or with masks, which are not needed; the run's
+            own source is the part that it held out.
 
     Raises:
         ValueError: The data do not fit the run.
@@ -53,11 +54,12 @@ def predicted_masks(run: Run, data: Any) -> Iterator[PredictedMask]:
     source = Source.of(data)
     named = is_own(run, source) and not Path(source.bare).exists()
     examples = held_out(run) if named else encode(source, run.record["data"]["encoding"])
-    if not isinstance(examples, Pairs):
-        raise ValueError(f"masks are predicted of images in files, or of a set by name: got {source.called}")
+    if not isinstance(examples, Pairs | Arrays):
+        raise ValueError(f"masks are predicted of images, in files or arrays: got {source.called}")
     model = load(run)
-    count = len(examples.files or examples.kept)
-    tiles = examples.tiles
+    files = examples.files if isinstance(examples, Pairs) else ()
+    tiles = examples.tiles if isinstance(examples, Pairs) else None
+    count = len(files or examples) if tiles is None else int(tiles[-1, 0]) + 1
     for i in range(count):
         own = torch.tensor([i]) if tiles is None else (tiles[:, 0] == i).nonzero()[:, 0]
         answers = []
@@ -66,13 +68,12 @@ def predicted_masks(run: Run, data: Any) -> Iterator[PredictedMask]:
                 x = examples.take(k, Generator()).inputs[0].to(dtype_of(model))
                 answers += [*model(x).argmax(-1)]
         labels = answers[0]
-        if tiles is not None:
+        if isinstance(examples, Pairs) and tiles is not None:
             pixels = examples.pair(i)[0]
             labels = joined(tiles[own], answers, (pixels.shape[1], pixels.shape[2]))
-        name = str(examples.files[i][0]) if examples.files else str(i)
-        if examples.files and examples.reading.resize is not None:
-            labels = nearest(labels, header_of(examples.files[i][0]).size)
-        yield PredictedMask(name, labels)
+        if isinstance(examples, Pairs) and files and examples.reading.resize is not None:
+            labels = nearest(labels, header_of(files[i][0]).size)
+        yield PredictedMask(str(files[i][0]) if files else str(i), labels)
 
 
 def mask_shares(run: Run, data: Any, out: str | Path = "") -> dict[str, list[Any]]:

@@ -13,10 +13,11 @@ from typing import Any
 from torch import nn
 
 from margin.core.catalog import Entry, check_options, completed, find, resolve, rules, sources
-from margin.core.hints import flag
 from margin.core.options import Training, newer_options
+from margin.core.tasks import COLUMN
 from margin.core.user_modules import edited, is_user_model, reported_within
 from margin.data.examples import Data
+from margin.data.files.word_vectors import is_vectors
 from margin.data.files.writing import going_on
 from margin.data.open import open_data
 from margin.data.preprocess import rescaled
@@ -63,12 +64,20 @@ from margin.engine.transfer import (
     unwrapped,
     weights_file,
     with_options,
+    with_vectors,
 )
-from margin.engine.word_vectors import is_vectors, with_vectors
-from margin.nn.preprocessed import Preprocessed, core_of, device_of
+from margin.nn.preprocessed import core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
-from margin.runs.user_models import Chosen, check_outputs, choose
+from margin.runs.user_models import (
+    Chosen,
+    check_outputs,
+    check_own,
+    choose,
+    in_own_type,
+    made_by,
+    put_in_row,
+)
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
@@ -101,7 +110,9 @@ def prepare(
     """Choose the entry that a model is trained as, resolve the options by its defaults, then begin."""
     chosen = model if isinstance(model, Chosen) else choose(model, data)
     training, said = long_enough(chosen.entry, data, training)
-    job = begin(chosen, data, arguments, training.over(chosen.entry.defaults), out, announce=announce)
+    resolved = training.over(chosen.entry.defaults)
+    own_type = training.precision is None
+    job = begin(chosen, data, arguments, resolved, out, announce=announce, own_type=own_type)
     return replace(job, notes=(*said, *job.notes))
 
 
@@ -132,6 +143,7 @@ def begin(
     out: str | Path | None,
     *,
     announce: Callable[[str], None] = lambda line: None,
+    own_type: bool = False,
 ) -> Job:
     """Check every argument of a resolved training, then make the run's directory and its first state.
 
@@ -143,12 +155,14 @@ def begin(
         out: The run's directory, which must not exist; one that is free if not given.
         announce: Given the first line, what is trained on what, before an optimizer is made: torch imports
             its compiler with the first, which takes a second.
+        own_type: Whether a user's own module is trained in the type in which it is built.
     """
     entry, training = chosen.entry, in_group(training)
     check_own(chosen, training)
     check_counts(training)
     check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
+    training, typed = in_own_type(chosen, data, arguments["options"] if own_type else None, training)
     data = rescaled(data, training.scale)
     training, said = with_precision(data, training)
     data, scaled = with_outcome(data, entry, training)
@@ -158,19 +172,21 @@ def begin(
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     found = pretrained(entry, _weights(training), data.spec)
-    options = with_options(arguments["options"], found, resolve(entry.build), training.init_from or "")
+    asked = like_the_run(entry, arguments["options"], training.init_from or "") or arguments["options"]
+    options = with_options(asked, found, resolve(entry.build), training.init_from or "")
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
-    notes: list[str] = [*said, *scaled]
+    notes: list[str] = [*typed, *said, *scaled]
     words = tuple(data.encoding.get("vocabulary", ()))
-    change = partial(taken_over, training=training, notes=notes, found=found, words=words)
-    state = bare_state(entry, record, data, training, change, made_by(chosen.handed))
+    take = partial(taken_over, training=training, found=found, words=words)
+    state = bare_state(entry, record, data, training, partial(take, notes=notes), made_by(chosen.handed))
     makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
-    check_outputs(chosen, data, state.model, plan)
-    take = partial(taken_over, training=training, notes=[], found=found, words=words)
-    trial = partial(_trial, entry, record, data, training, take, chosen.handed)
+    if check_outputs(chosen, data, state.model, plan):
+        put_in_row(state, record)
+        notes.append(COLUMN)
+    trial = partial(_trial, entry, record, data, training, partial(take, notes=[]), chosen.handed)
     check_stops(training, Training().over(entry.defaults), plan, trial)
     record["arguments"]["training"] = linked_runs(training.as_json())  # messages name a run as the user did
     record["others"] = digests(training)
@@ -205,30 +221,25 @@ def _trial(
     return state, plan_of(entry, data, record["arguments"], own, state)
 
 
-def check_own(chosen: Chosen, training: Training) -> None:
-    """Refuse what a user's own module, or its loss, has no use for.
+def like_the_run(entry: Entry, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The options of a model that begins with a run of the same body: those of the run, unless one is given.
 
-    Raises:
-        ValueError: Several processes are asked for, of which the others could not build a module that no name
-            finds again; or the labels of a loss are to be smoothed or weighted, which is done to the task's.
+    Args:
+        entry: The model.
+        given: The user's options; the command line gives defaults too, which count as not given.
+        path: The run, a file of weights, or "".
+
+    Returns:
+        {} where it begins with no run, or with one of another body.
     """
-    if chosen.handed is not None and (training.processes or 1) > 1:
-        raise ValueError(
-            f"several processes build the model by its name, and {chosen.entry.name} was handed over, which "
-            "the others do not have: leave out processes, or hand over a class at the top of a file, or a "
-            "function there that builds it"
-        )
-    for name in ("label_smoothing", "confusion", "class_weight"):
-        if chosen.own and chosen.own["loss"] and getattr(training, name):
-            raise ValueError(
-                f"{name} changes the loss of the task, and the objective is {chosen.own['loss']}: leave out "
-                f"{flag(name)}, or give it to the objective"
-            )
-
-
-def made_by(handed: Any) -> Callable[[Mapping[str, Any]], Preprocessed]:
-    """What makes the module of a record: one that is handed over is itself trained, in place."""
-    return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
+    if not (Path(path) / "run.yaml").is_file() or not path:
+        return {}
+    recipe = run_at(path, "init_from").record["recipe"]
+    if recipe["model"].partition(":")[0] != entry.name.partition(":")[0]:
+        return {}
+    defaults = completed(resolve(entry.build), {})
+    own = {name: value for name, value in given.items() if value != defaults.get(name)}
+    return {**{name: value for name, value in recipe["options"].items() if name in defaults}, **own}
 
 
 def _weights(training: Training) -> str:

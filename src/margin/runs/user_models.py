@@ -4,14 +4,17 @@ How the outputs of one's own are read follows from the data's targets, or is sta
 they are looked at on two examples, so that a wrong shape is told in one line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from margin.core.catalog import Entry, find, models
+from margin.core.catalog import Entry, completed, data_parameters, find, models, resolve
+from margin.core.hints import flag
+from margin.core.options import Training
 from margin.core.tasks import CLASSES, PIXEL_CLASSES, POINT_CLASSES, TOKENS, Task
 from margin.core.types import Batch
 from margin.core.user_losses import check_mean, recorded_loss
@@ -30,9 +33,13 @@ from margin.core.user_modules import (
 )
 from margin.data.examples import Data, InOrder
 from margin.data.formats.objects.streams import Stream
+from margin.data.preprocess import Column
+from margin.engine.build import build, module_of, record_preprocess
 from margin.engine.check_options import head_for
 from margin.engine.evaluation import eval_mode
+from margin.engine.loop import State
 from margin.engine.plan import Plan, cut_of
+from margin.nn.preprocessed import Preprocessed, core_of, device_of, dtype_of
 
 KINDS = {
     "classes": ("classes", "binary", "multilabel", "scores", "halfspace"),
@@ -109,7 +116,49 @@ def choose(model: Any, data: Data, task: str = "", objective: Any = None) -> Cho
     return Chosen(entry, own, target if handed else None)
 
 
-def precision_of(model: nn.Module, path: str) -> str:
+def check_own(chosen: Chosen, training: Training) -> None:
+    """Refuse what a user's own module, or its loss, has no use for.
+
+    Raises:
+        ValueError: Several processes are asked for, of which the others could not build a module that no name
+            finds again; or the labels of a loss are to be smoothed or weighted, which is done to the task's.
+    """
+    if chosen.handed is not None and (training.processes or 1) > 1:
+        raise ValueError(
+            f"several processes build the model by its name, and {chosen.entry.name} was handed over, which "
+            "the others do not have: leave out processes, or hand over a class at the top of a file, or a "
+            "function there that builds it"
+        )
+    for name in ("label_smoothing", "confusion", "class_weight"):
+        if chosen.own and chosen.own["loss"] and getattr(training, name):
+            raise ValueError(
+                f"{name} changes the loss of the task, and the objective is {chosen.own['loss']}: leave out "
+                f"{flag(name)}, or give it to the objective"
+            )
+
+
+def made_by(handed: Any) -> Callable[..., Preprocessed]:
+    """What makes the module of a record: one that is handed over is itself trained, in place."""
+    return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
+
+
+def in_own_type(
+    chosen: Chosen, data: Data, options: Mapping[str, Any] | None, training: Training
+) -> tuple[Training, tuple[str, ...]]:
+    """The precision in which the user's class or function builds its module, and a note; None keeps it."""
+    if options is None or chosen.own is None or isinstance(chosen.handed, nn.Module):
+        return training, ()
+    name, build_it = chosen.entry.name, resolve(chosen.entry.build)
+    spec = {key: data.spec[key] for key in data_parameters(build_it) if key in data.spec}
+    with torch.random.fork_rng([]):
+        built = build({"model": name, "spec": spec, "options": completed(build_it, options)}, chosen.handed)
+    if (own := precision_of(built, name)) == training.precision:
+        return training, ()
+    note = f"{name} has weights of {own}, in which it is trained; --precision says otherwise"
+    return replace(training, precision=own), (note,)
+
+
+def precision_of(model: nn.Module, path: str) -> Literal["float32", "float64"]:
     """The precision in which a module that is handed over is trained: its own, so that it is as it came.
 
     Raises:
@@ -153,7 +202,11 @@ def task_for(data: Data, stated: str, path: str) -> str:
     return stated
 
 
-def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> None:
+NUMBERS = ("values", "binary", "halfspace")
+"""The tasks of one number an example, which a last layer of one unit gives in a column (N, 1)."""
+
+
+def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> bool:
     """Refuse a module of the user's own that fails on the first two examples, or returns another shape.
 
     Args:
@@ -162,19 +215,34 @@ def check_outputs(chosen: Chosen, data: Data, model: nn.Module, plan: Plan) -> N
         model: Built, in the user's units.
         plan: The training's.
 
+    Returns:
+        Whether it returns (N, 1) where one number an example is read: :func:`put_in_row` reads it so.
+
     Raises:
         BuilderError: The user's code raises.
         ValueError: The outputs are of another shape.
     """
-    examples = cut_of(chosen.entry)(data.splits["train"])
+    examples = cut_of(chosen.entry, {})(data.splits["train"])
     if chosen.own is None or isinstance(examples, Stream):
-        return
-    for count in (2, 1):  # a last batch may be of one example, which squeeze() takes for none
-        batch = InOrder(examples, count, dtype=plan.dtype, device=plan.device)[0]
-        _check_batch(chosen, data, model, plan, batch)
+        return False
+    # a last batch may be of one example, which squeeze() takes for none
+    two, one = (InOrder(examples, count, dtype=plan.dtype, device=plan.device)[0] for count in (2, 1))
+    column = _check_batch(chosen, data, model, plan, two)
+    if _check_batch(chosen, data, model, plan, one) != column:
+        raise ValueError(f"{chosen.entry.name} must return as many axes of one example as of two")
+    return column
 
 
-def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch: Batch) -> None:
+def put_in_row(state: State, record: dict[str, Any]) -> None:
+    """Read the outputs (N, 1) of a module as one number an example, in a state and in its run's record."""
+    for module in state.modules.values():
+        core, old = core_of(module), getattr(module, "outcome", None)
+        mean, std = (torch.zeros(()), torch.ones(())) if old is None else (old.mean.clone(), old.std.clone())
+        module.outcome = outcome = Column(mean, std).to(device_of(core), dtype_of(core))
+        record["outcome"] = record_preprocess(outcome)
+
+
+def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch: Batch) -> bool:
     path, task, own = chosen.entry.name, plan.task, chosen.own or {}
     with torch.no_grad(), eval_mode(model) as generator:
         with reported(path), torch.enable_grad():
@@ -183,11 +251,13 @@ def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch
             raise ValueError(f"{path} must return one tensor: got {type(outputs).__name__}")
         if own["task"] == "reconstruction":
             plan.objective(model, batch, generator) if plan.objective else None
-            return
+            return False
         if batch.targets is None:
             raise ValueError(
                 f"the task {task.name} needs targets: {data.name} has none; set task reconstruction"
             )
+        column = task.name in NUMBERS and batch.targets.ndim == 1 and outputs.shape == (len(batch.targets), 1)
+        outputs = outputs.squeeze(-1) if column else outputs
         check_shape(outputs, batch.inputs[0], batch.targets, task, path, data.spec)
         check_logits(outputs, task, path)
         outputs = outputs.detach()
@@ -196,6 +266,7 @@ def _check_batch(chosen: Chosen, data: Data, model: nn.Module, plan: Plan, batch
         elif task.loss is not None:
             with reported(f"the loss of {task.name} of {path}"):
                 task.loss(outputs, batch.targets)
+    return column
 
 
 def check_shape(
@@ -217,9 +288,7 @@ def check_shape(
     if tuple(outputs.shape) == wanted:
         return
     remedy = ""
-    if tuple(outputs.shape) == (*wanted, 1):
-        remedy = "; end its forward with .squeeze(-1)"
-    elif outputs.ndim == 4 and tuple(outputs.movedim(1, -1).shape) == wanted:
+    if outputs.ndim == 4 and tuple(outputs.movedim(1, -1).shape) == wanted:
         remedy = "; end its forward with .movedim(1, -1)"
     elif targets.shape == (1,) and outputs.ndim == len(wanted) - 1:
         remedy = "; squeeze() drops a batch of one: write squeeze(-1)"

@@ -13,9 +13,12 @@ import numpy as np
 from torch import Tensor
 
 from margin.core.arguments import by_argument
+from margin.core.catalog import find, models
 from margin.core.options import Schedule, Training, Weights
 from margin.core.types import Batch
+from margin.core.user_modules import is_user_model
 from margin.data.description import describe, lines
+from margin.engine.check_options import told_by
 from margin.engine.runs import Run, run_of
 from margin.figures.rows import html_text
 from margin.runs.inference import predictions
@@ -125,6 +128,8 @@ def train(
     }
     arguments = {"options": dict(options or {}), "step": dict(step or {}), "rule": rule}
     common = _options(training, named)
+    if isinstance(model, str) and not is_user_model(model):
+        data = told_by(find(models(), model, "model"), data)
     opened = open_source(data, {})
     chosen = choose(model, opened, task, objective)
     return finish(prepare(chosen, opened, arguments, common, out), progress=notebook_progress())

@@ -71,7 +71,7 @@ def test_the_same_is_the_same_and_comments_do_not_count(built):
     assert identity_of(built()) == first
     commented = SOURCE.replace("import helper", "# why\n\n\nimport helper")
     assert identity_of(built(commented, f"# what\n\n{HELPER}")) == first
-    assert len(set(first.values())) == 6
+    assert len(set(first.values())) == 7
 
 
 @pytest.mark.parametrize(

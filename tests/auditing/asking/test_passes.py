@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
-from margin.auditing.asking.passes import BYTES, FLOPS, OVERHEAD, Counter, cost_of_passes
+from margin.auditing.asking.passes import BYTES, FLOPS, LIVE, OVERHEAD, Counter, cost_of_passes
 from margin.core.tasks import CLASSES
 from margin.engine.loop import risk
 
@@ -187,10 +187,21 @@ def test_a_model_that_is_broken_raises_what_it_raises(subject):
 
 
 def test_what_a_pass_holds_for_the_backward_one_is_measured_without_the_weights(subject):
-    """Of each example its 4 inputs, the 300 numbers that ReLU gave, and what the loss needs of 3 scores."""
-    model = nn.Sequential(nn.Linear(4, 300), nn.ReLU(), nn.Linear(300, 3))
+    """Of each example its 4 inputs, 4 times the 300 numbers of ReLU, and what the loss needs of 3 scores."""
+    hidden = [layer for n in (4, 300, 300, 300) for layer in (nn.Linear(n, 300), nn.ReLU())]
+    model = nn.Sequential(*hidden, nn.Linear(300, 3))
     held = cost_of_passes(replace(subject, model=model)).held
-    assert 300 * FLOAT <= held <= (4 + 300 + 3 + 3) * FLOAT
+    assert 4 * 300 * FLOAT <= held <= (4 + 4 * 300 + 3 + 3) * FLOAT
+
+
+def test_a_pass_that_holds_nothing_for_a_gradient_needs_its_largest_tensors(subject):
+    """Mutants: what the frozen body computes is not counted; weights of as many rows as examples are."""
+    body = nn.Sequential(nn.Linear(4, 300), nn.ReLU(), nn.Linear(300, 20)).requires_grad_(False)
+    model = nn.Sequential(body, nn.Linear(20, 3))
+    assert cost_of_passes(replace(subject, model=model)).held == LIVE * 300 * FLOAT
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(4000, 20)).requires_grad_(False)
+    wide = nn.Sequential(nn.Linear(4, 4000), normed, nn.Linear(20, 3)).requires_grad_(False)
+    assert cost_of_passes(replace(subject, model=wide)).held == LIVE * 4000 * FLOAT
 
 
 def test_measuring_what_a_pass_holds_keeps_none_of_it(subject):

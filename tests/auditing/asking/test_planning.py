@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+import margin
 from margin.auditing.asking.answers import Interrupted, _fewer, ask
-from margin.auditing.asking.budget import LEAST, Budget, claims_named, count
-from margin.auditing.asking.passes import PassCost, Passes
+from margin.auditing.asking.budget import LEAST, Budget, count
+from margin.auditing.asking.named import claims_named
+from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes
 from margin.auditing.asking.requirements import Requirement, Status
 from margin.auditing.asking.side_effects import Snapshot
 from margin.auditing.report.screen import plain
@@ -58,7 +60,7 @@ def claims_of(claim_of, finding, costs):
 def passes_cost(monkeypatch, counted, timed=None):
     """Both passes over an example count for so many seconds, and take as many, or others."""
     alike = PassCost(Passes(counted, counted), Passes(*[counted if timed is None else timed] * 2))
-    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda subject: alike)
+    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda *_: alike)
 
 
 def test_a_claim_costs_its_passes_over_its_examples(slow, claim_of, finding, monkeypatch):
@@ -454,6 +456,7 @@ def test_a_refusal_that_a_question_swallows_stops_it_all_the_same(slow, claim_of
 
     audit = ask(slow, [replace(claim_of(swallows), cost=Cost(0))], minutes=4 / 60)
     assert audit.answers[0].skipped.startswith("stopped after 0.")
+    assert audit.answers[0].finding is None and not audit.findings and not audit.failed
 
 
 def test_what_a_question_computes_beside_its_passes_is_expected(slow, claim_of, finding):
@@ -473,7 +476,7 @@ def test_what_a_question_computes_beside_its_passes_is_expected(slow, claim_of, 
 def test_batches_are_cut_to_what_a_pass_may_hold(slow, monkeypatch):
     """Of 3 MB an example 44 would fit in the 128 MiB that are allowed: 32 is the power of 2."""
     cost = PassCost(Passes(1e-4, 1e-4), Passes(1e-4, 1e-4), held=3e6)
-    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda subject: cost)
+    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda *_: cost)
     x, y = torch.randn(100, 4), torch.arange(100) % 3
     lazy = InOrder(Arrays((x,), y, groups=torch.arange(100)), 50, dtype=torch.float64)
     large = replace(slow, test=[Batch((x[:80],), y[:80]), Batch((x[80:],), y[80:])], train=lazy)
@@ -501,7 +504,7 @@ def test_of_which_held_out_examples_a_question_is_asked_is_said(slow, claim_of, 
 def both_cost(monkeypatch, forward, gradient):
     """A pass of an example takes so long, and one with a backward pass."""
     alike = PassCost(Passes(forward, gradient), Passes(forward, gradient))
-    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda subject: alike)
+    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda *_: alike)
 
 
 def refused(plan, claim, rows, *, graph=False):
@@ -619,3 +622,126 @@ def test_after_the_time_is_over_no_pass_tells_whether_a_claim_applies(subject, m
     late = [answer for answer in audit.answers if answer.skipped]
     assert late and all(answer.skipped.endswith("of the 0 s that remain") for answer in late)
     assert any(answer.refusal for answer in audit.answers)  # what asks no model is told all the same
+
+
+def test_training_examples_are_answered_in_a_sixteenth_of_the_time_one_draw_for_all(
+    slow, claim_of, finding, monkeypatch
+):
+    """Of 24 s the model answers 150 of 10 ms: 128 of 1,000. The gap and the memorization cost one pass."""
+    passes_cost(monkeypatch, 0.01, timed=0.0001)
+    rows = torch.arange(1000) % 12
+    batch = slow.test[0]
+    large = replace(slow, train=[Batch((batch.inputs[0][rows],), batch.targets[rows])])
+    plan = Budget(large, 24 / 60)
+    assert plan.within(large).most_answered == 128
+    gap, memorized = claims_named(["risk.gap", "memorization.accuracy"])
+    assert plan.seconds(gap) == pytest.approx(plan.seconds(memorized)) == pytest.approx(LEAST + 0.0128)
+    audit = ask(large, [memorized, gap], minutes=24 / 60)
+    assert [found.sample for found in audit.findings.values()] == [
+        "128 training examples drawn",
+        "128 of 1,000 training examples drawn",
+    ]
+    assert [answer.most for answer in audit.answers] == [128, 128]
+    assert Budget(large, 240 / 60).within(large) is large  # 1,500 would fit
+    grouped = replace(large, train=InOrder(Arrays((batch.inputs[0],), batch.targets, groups=rows[:12]), 50))
+    assert Budget(grouped, 0.5 / 60).within(grouped).most_answered is None
+
+
+def test_outputs_that_were_drawn_are_known_to_all_that_read_them(slow, monkeypatch):
+    passes_cost(monkeypatch, 0.01)
+    large = replace(slow, train=[*slow.test] * 3)
+    plan = Budget(large, 2.0)
+    large = plan.within(large)
+    gap, linear = claims_named(["risk.gap", "baseline.linear"])
+    before = plan.seconds(gap)
+    outputs_of(large, "train")
+    assert before > LEAST == plan.seconds(gap)
+    assert plan.seconds(linear) == pytest.approx(LEAST + 5e-4 * (20 + plan._sizes["train"]))  # no pass
+
+
+def test_what_is_dear_waits_until_all_that_tells_something_was_asked(slow, claim_of, finding, monkeypatch):
+    """Of 60 s a question may count for .6 s before it waits; what bears on no question comes last."""
+    passes_cost(monkeypatch, 0.001)
+    own = claim_of(lambda s: finding())
+    rows = {
+        "plain": Cost(0),
+        "dear": Cost(31),  # .62 s
+        "moves": Cost(29),
+        "rests": Cost(1),
+        "of_outputs": Cost(1),
+    }
+    asked = {"dear": "right", "moves": "moves", "rests": "rests", "of_outputs": "right"}
+    claims = [
+        replace(own, name=f"a/b.{name}", cost=cost, question=asked.get(name, ""))
+        for name, cost in rows.items()
+    ]
+    order = [claim.name.partition(".")[2] for claim in Budget(slow, 1.0).order(claims)]
+    assert order == ["of_outputs", "moves", "rests", "dear", "plain"]
+    passes_cost(monkeypatch, 1.0)  # a pass of all alone counts for 20 s, once for all that read the outputs
+    order = [claim.name.partition(".")[2] for claim in Budget(slow, 1.0).order(claims)]
+    assert order == ["of_outputs", "rests", "dear", "moves", "plain"]
+
+
+class Waiting(torch.nn.Module):
+    """A linear model that waits half a second at every call, however many rows it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        self.seen = []
+
+    def forward(self, x):
+        time.sleep(0.5)
+        self.seen.append(len(x))
+        return self.linear(x)
+
+
+def test_a_model_that_waits_for_half_a_second_is_audited_in_six():
+    """In its time a pass over all is run, which the cheapest questions share; to try it out less is asked."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 4, generator=generator)
+    y = x[:, :3].argmax(1)
+    told = {"data": (x[:100], y[:100]), "train": (x[100:], y[100:]), "minutes": 0.1}
+    margin.audit(torch.nn.Linear(4, 3), **told)  # whatever is loaded, is now
+    model, start = Waiting(), time.perf_counter()
+    audit = margin.audit(model, **told)
+    assert time.perf_counter() - start <= 6 + 0.5 + 0.5  # its budget, a pass, and what runs beside
+    assert len(audit.findings) >= 5 and "theory/risk.accuracy" in audit.findings
+    assert any("no time to try it" in line for line in audit.assumed)
+    assert len(model.seen) <= 12
+
+
+def test_a_pass_that_waits_is_timed_of_one_of_four_and_of_all_examples(subject):
+    """Of 20 s half a second is noticed: it is not repeated. Of 200 it is: of each batch, and twice of all."""
+    batch = subject.test[0]
+    rows = torch.arange(100) % len(batch.inputs[0])
+    whole = replace(subject, test=[Batch((batch.inputs[0][rows],), batch.targets[rows])], model=Waiting())
+    cost = cost_of_passes(whole, 19.0)
+    assert whole.model.seen == [1, 4, 100]
+    assert cost.timed.forward == pytest.approx(0.005, rel=0.2)
+    whole.model.seen.clear()
+    cost_of_passes(whole, 200.0)
+    assert whole.model.seen == [1, 4, 16, 64, 100, 100, 100]
+
+
+@pytest.mark.parametrize(("each", "seconds", "rows"), [(0.9, 19.0, [1]), (0.1, 3.0, [1, 4])])
+def test_a_pass_that_computes_longer_for_more_is_not_run_on_all_to_time_it(subject, each, seconds, rows):
+    """Of any model .8 s are enough; where .08 s are noticed, four examples that take longer than one."""
+
+    class Dear(Waiting):
+        def forward(self, x):
+            time.sleep(each * len(x) - 0.5)
+            return super().forward(x)
+
+    whole = replace(subject, model=Dear())
+    cost_of_passes(whole, seconds)
+    assert whole.model.seen == rows
+
+
+def test_what_makes_no_pass_tells_nothing_of_what_passes_take(slow, claim_of, finding, monkeypatch):
+    """Loading a library took its time: it took 30 times what was expected."""
+    passes_cost(monkeypatch, 0.001)
+    plan, claim = Budget(slow, 1.0), claim_of(lambda s: finding())
+    before = plan.seconds(claim)
+    plan.took(replace(claim, cost=Cost(0, beside=0.01)), 60.0)
+    assert plan.seconds(claim) == before

@@ -288,6 +288,21 @@ def test_another_version_is_not_read(model, place):
     assert audit.facts["earlier audit"] == f"nothing of {place} is taken over: it is of other versions"
 
 
+def test_what_two_threads_answered_is_asked_of_one_again(model):
+    """A sum that is divided into other parts has other last bits, of a gradient at least."""
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        first = margin.audit(model, (X, Y), claims="risk.loss")
+        again = margin.audit(model, (X, Y), claims="risk.loss", reuse=first)
+        torch.set_num_threads(1)
+        other = margin.audit(model, (X, Y), claims="risk.loss", reuse=first)
+    finally:
+        torch.set_num_threads(threads)
+    assert "1 finding of the audit" in again.facts["earlier audit"]
+    assert "it is of other processor" in other.facts["earlier audit"]
+
+
 DAMAGES = {
     "digest is another": lambda d: d["answers"][0].update(seconds=1.5),
     "answers[0].finding is no finding: verdict does not follow": lambda d: d["answers"][0]["finding"].update(

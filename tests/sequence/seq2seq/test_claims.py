@@ -14,6 +14,7 @@ from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.nn.decoding import State
+from margin.nn.seq2seq import BEGIN, END, Seq2Seq
 from margin.sequence.seq2seq import claims as seq2seq_claims
 from margin.sequence.seq2seq.claims import (
     aligned,
@@ -26,7 +27,7 @@ from margin.sequence.seq2seq.claims import (
     search,
     smallest,
 )
-from margin.sequence.seq2seq.model import BEGIN, END, AttentionSeq2Seq, EncoderDecoder, Seq2Seq
+from margin.sequence.seq2seq.model import AttentionSeq2Seq, EncoderDecoder
 from margin.theory.prediction.held_out import weighted_mean
 
 

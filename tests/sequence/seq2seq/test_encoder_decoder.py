@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from margin.data.formats.text import pair_examples
-from margin.sequence.seq2seq.model import BEGIN, END, AttentionSeq2Seq, Encoder, EncoderDecoder, Seq2Seq
+from margin.nn.seq2seq import BEGIN, END, Seq2Seq
+from margin.sequence.seq2seq.model import AttentionSeq2Seq, Encoder, EncoderDecoder
 
 SOURCE, VOCAB = 7, 4
 OPTIONS = {"embedding": 6, "hidden": 5}

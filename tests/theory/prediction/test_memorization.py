@@ -17,6 +17,7 @@ from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.theory.prediction.held_out import losses_of, stated
 from margin.theory.prediction.memorization import accuracy, demo, training_part, values_demo
+from margin.theory.prediction.risk import gap
 
 
 def test_the_gap_of_two_accuracies_has_the_published_interval():
@@ -68,9 +69,34 @@ def test_the_training_part_runs_once_and_is_drawn_where_it_is_large():
     assert subject.model.rows == [120]
     losses_of(subject, "train")  # as the generalization gap needs
     assert subject.model.rows == [120]
-    part, sample = training_part(subject, examples=20)
-    assert sample == "20 training examples drawn" and sum(len(b.inputs[0]) for b in part.test) == 20
-    assert training_part(subject)[1] == ""
+    few = dataclasses.replace(subject, most_answered=20)
+    assert accuracy(few).sample == "20 training examples drawn"
+    assert sum(len(b.inputs[0]) for b in training_part(few).test) == 20
+    assert accuracy(subject).sample == ""
+
+
+@pytest.mark.parametrize("first", [accuracy, gap])
+@pytest.mark.parametrize("second", [accuracy, gap])
+def test_one_draw_of_training_examples_whichever_claim_asks_first(first, second):
+    """Asked alone, before or after another: the same finding, and 7 training and 60 held-out rows in all."""
+
+    def few():
+        return dataclasses.replace(storing(60, signal=True), most_answered=7)
+
+    alone, both = few(), few()
+    first(both)
+    found, expected = second(both), second(alone)
+    assert alone.model.rows == both.model.rows == [67]
+    assert torch.equal(found.value, expected.value)
+    assert all(map(torch.equal, found.printed, expected.printed))
+    assert (found.sample, found.statement) == (expected.sample, expected.statement)
+    assert "7 " in found.sample and "training examples drawn" in found.sample
+
+
+def test_outputs_too_large_to_be_kept_are_computed_anew(monkeypatch):
+    """Mutant: outputs that were not kept are taken from what is."""
+    monkeypatch.setattr("margin.theory.prediction.held_out.KEPT", 100)
+    assert accuracy(storing(60, signal=True)).value[0].item() == 1
 
 
 def test_of_values_the_gap_is_that_of_r2():

@@ -7,22 +7,30 @@ import torch
 from torch import nn
 
 from margin.auditing.asking.answers import ask
-from margin.auditing.asking.budget import claims_named
+from margin.auditing.asking.named import claims_named
 from margin.auditing.asking.worst_examples import worst_examples
-from margin.core.findings import Subject
+from margin.core.findings import NotAsked, Subject
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.loop import risk
-from margin.theory.prediction.held_out import held_out_terms, losses_of
+from margin.theory.prediction.held_out import held_out_terms, losses_of, outputs_of
 
 HELD, TRAINED = 60, 100
 
 
 class Counting(nn.Linear):
-    rows = 0
+    """It counts the rows that it is asked, in a list: a number would be put back as all attributes are."""
+
+    def __init__(self, inner: int, out: int) -> None:
+        super().__init__(inner, out)
+        self.seen: list[int] = []
+
+    @property
+    def rows(self) -> int:
+        return sum(self.seen)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.rows += len(x)
+        self.seen.append(len(x))
         return super().forward(x)
 
 
@@ -50,7 +58,7 @@ def test_every_claim_of_prediction_and_the_worst_examples_share_two_passes():
     assert len(asked) >= 8
     assert audit.worst_examples is not None
     subject.kept.clear()
-    subject.model.rows = 0
+    subject.model.seen.clear()
     names = [
         "theory/risk.*",
         "theory/confusion.*",
@@ -99,3 +107,43 @@ def test_a_loss_of_several_values_an_example_is_asked_of_the_objective():
     own = held_out_terms(subject.model, subject.test, subject.objective)
     assert torch.equal(losses_of(subject, "test").values, own.values)
     assert len(own.values) == 21
+
+
+def test_a_pass_that_was_stopped_goes_on_where_it_was():
+    """The second claim of six batches of ten runs the four that the first one had no time for."""
+    subject = classifier()
+    x, y = torch.randn(60, 4), torch.arange(60) % 3
+    subject = replace(subject, test=[Batch(((x[i : i + 10]),), y[i : i + 10]) for i in range(0, 60, 10)])
+    whole = outputs_of(replace(subject), "test").answers
+    subject.model.seen.clear()
+    handle = subject.model.register_forward_pre_hook(refuse_after(20))
+    with pytest.raises(NotAsked, match="stopped"):
+        outputs_of(subject, "test")
+    handle.remove()
+    found = outputs_of(subject, "test").answers
+    assert subject.model.rows == 60
+    assert all(map(torch.equal, found, whole))
+    with torch.no_grad():
+        subject.model.bias += 1  # of other weights nothing goes on
+    outputs_of(subject, "test")
+    assert subject.model.rows == 120
+
+
+def test_a_pass_that_was_stopped_begins_anew_with_other_weights():
+    subject = classifier()
+    handle = subject.model.register_forward_pre_hook(refuse_after(25))
+    with pytest.raises(NotAsked):
+        outputs_of(subject, "test")
+    handle.remove()
+    with torch.no_grad():
+        subject.model.bias += 1
+    expected = subject.model(torch.cat([batch.inputs[0] for batch in subject.test]))
+    torch.testing.assert_close(outputs_of(subject, "test").answers.outputs, expected)
+
+
+def refuse_after(rows: int):
+    def refuse(module, args):
+        if module.rows == rows:
+            raise NotAsked("stopped")
+
+    return refuse

@@ -18,6 +18,7 @@ from margin.core.types import Batch
 from margin.engine.evaluation import evaluate
 from margin.engine.loop import risk as objective_of
 from margin.theory.curvature.hessian import risk_hessian
+from margin.theory.evidence.rows import training_draw
 from margin.theory.prediction.held_out import Terms, held_out_terms, stated, weighted_mean
 from margin.theory.prediction.risk import accuracy, clopper_pearson, gap, gap_demo, loss
 
@@ -265,3 +266,49 @@ def test_a_gap_is_at_least_what_no_held_out_loss_leaves():
     found = gap(subject)
     assert found.value.item() == pytest.approx(1.0)
     assert [float(ends[0]) for ends in (found.shown, found.verdict_interval)] == [-1.0, -1.0]
+
+
+def normal_losses(seed: int, n: int, trained: int, answered: int | None) -> Subject:
+    """Losses that are the inputs squared: of ``trained`` training examples ``answered`` are asked."""
+    g = torch.Generator().manual_seed(seed)
+    part = [
+        Batch((x := torch.randn(m, 1, generator=g, dtype=torch.float64),), torch.zeros_like(x))
+        for m in (n, trained)
+    ]
+    return Subject(
+        model=torch.nn.Identity(),
+        test=part[:1],
+        train=part[1:],
+        task=VALUES,
+        objective=objective_of(VALUES),
+        most_answered=answered,
+    )
+
+
+@pytest.mark.parametrize(("answered", "unasked"), [(None, 0.0), (40, 0.6), (100, 0.0)])
+def test_of_training_examples_that_are_drawn_the_gap_has_their_error_too(answered, unasked):
+    """Cochran 1977, Equation 2.23: of 40 of 100 without replacement the variance is .6 of the mean's."""
+    subject = normal_losses(0, 50, 100, answered)
+    found = gap(subject)
+    held = subject.test[0].inputs[0].square()
+    drawn = training_draw(subject)
+    train = torch.cat([b.inputs[0] for b in drawn.batches]).square()
+    assert len(train) == (answered or 100)
+    variance = held.var() / 50 + unasked * train.var() / len(train)
+    assert found.value.item() == pytest.approx((held.mean() - train.mean()).item())
+    assert found.stderr.item() == pytest.approx(variance.sqrt().item())
+    assert found.sample == ("40 of 100 training examples drawn" if unasked else "")
+
+
+def test_the_interval_of_the_gap_covers_that_of_all_training_examples():
+    """400 data sets, 30 of 60 training examples asked: about 95 % hold the gap, without their error 83 %.
+
+    Of the fixed seeds; of others fewer than 340 of 400, at 93 %, have a probability below 1e-7.
+    """
+    held = 0
+    for seed in range(400):
+        subject = normal_losses(seed, 60, 60, 30)
+        low, high = gap(subject).printed
+        truth = 1.0 - subject.train[0].inputs[0].square().mean().item()
+        held += bool(low <= truth <= high)
+    assert 340 < held < 398

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from margin.nn.windows import Window, receptive_field
 from margin.vision.algebra.fields import extent, followed, measured_support
+from margin.vision.convnets.resnet import ResNet
 
 X = torch.randn(3, 2, 48, 48, generator=Generator().manual_seed(0), dtype=torch.float64)
 
@@ -183,3 +184,54 @@ def test_the_extent_of_a_support() -> None:
     assert extent(support) == (0, 0)
     support[1, 2] = support[3, 3] = -1e-30
     assert extent(support) == (3, 2)
+
+
+class Sliced(nn.Module):
+    """A convolution, what a function makes of its maps, and a convolution again."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 2, 2)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.function(self.first(x)))
+
+
+@pytest.mark.parametrize(
+    ("function", "steps"),
+    [
+        (lambda x: x[:, :, ::2, ::3], (2, 3)),
+        (lambda x: x[..., 1::2, 2::3], (2, 3)),
+        (lambda x: x[:, :, ::2], (2, 1)),
+        (lambda x: x[..., ::3], (1, 3)),
+        (lambda x: x[:, ..., ::3], (1, 3)),
+        (lambda x: x[::2, 1:][:, [0, 1, 1]], (None, None)),
+        (lambda x: x[:, :, torch.tensor([3, 0, 1])], (None, None)),
+    ],
+)
+def test_a_slice_steps_as_a_window_of_one_place(function, steps) -> None:
+    model = Sliced(function).double().eval()
+    with followed(model, X) as maps:
+        model(X)
+    fields = {one.layer: one.fields for one in maps}
+    if steps == (None, None):
+        assert all(field == (math.inf, None) for field in fields["last"])
+        return
+    assert fields["last"] == tuple((3 + step, step) for step in steps)
+    support = measured_support(model, X, generator=Generator().manual_seed(0))
+    assert extent(support["last"]) == tuple(3 + step for step in steps)
+
+
+def test_shortcuts_without_parameters_are_followed() -> None:
+    """Option A of ResNets: every second row and column, then maps of zeros."""
+    model = ResNet(2, (48, 48), 3, depth=20, shortcut="padded", block="basic", blocks=(1, 1), widths=(3, 5))
+    found = both(model)
+    assert [(allowed, step) for allowed, step, _ in found.values()] == [
+        (3, 1),
+        (5, 1),
+        (7, 1),
+        (9, 2),
+        (13, 2),
+    ]
+    assert [seen for _, _, seen in found.values()] == [allowed for allowed, _, _ in found.values()]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from margin.vision.convnets.densenet import DenseBlock, DenseNet, layers_of
 
-PUBLISHED = {121: 7_978_856, 169: 14_149_480, 201: 20_013_928}
+PUBLISHED = {121: 7_978_856, 161: 28_681_000, 169: 14_149_480, 201: 20_013_928}
 """Parameters on 3 channels and 1,000 classes, as torchvision lists them."""
 
 
@@ -23,6 +23,24 @@ def test_the_networks_for_imagenet_have_their_published_parameters(depth: int) -
         model = DenseNet(3, (224, 224), 1000, depth=depth)
     assert count(model) == PUBLISHED[depth]
     assert sum(isinstance(layer, nn.Conv2d | nn.Linear) for layer in model.modules()) == depth
+
+
+@pytest.mark.parametrize(
+    ("depth", "compression", "maps"), [(121, 0.5, 64), (121, 1.0, 64), (40, 0.5, 24), (40, 1.0, 16)]
+)
+def test_the_first_convolution_has_twice_the_growth_or_16_maps(depth, compression, maps) -> None:
+    """Section 3: 2 k with compression and for ImageNet, else 16."""
+    with torch.device("meta"):
+        model = DenseNet(3, (64, 64), 2, depth=depth, compression=compression)
+    assert model.features[0].out_channels == maps
+
+
+def test_a_transition_rounds_the_maps_that_it_keeps_down() -> None:
+    """Section 3, floor(theta m): of 32 maps 22.4 with .7, of 46 then 32.2; with .55 17.6 and 22.55."""
+    for compression, kept in ((0.7, [22, 32]), (0.55, [17, 22])):
+        model = DenseNet(3, (8, 8), 2, growth=4, compression=compression)
+        transitions = [c.out_channels for c in model.features if isinstance(c, nn.Conv2d)][1:]
+        assert transitions == kept
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from margin.data.files.writing import write_whole
 from margin.engine.evaluation import counts
 from margin.engine.parallel.processes import give_back_memory
 from margin.engine.schema import sealed
+from margin.theory.evidence.rows import MOST_TRAINING
 from margin.theory.prediction.held_out import Terms
 
 if TYPE_CHECKING:
@@ -423,8 +424,11 @@ def _judgments(requirements: Sequence[Requirement], answers: Mapping[str, Answer
 
 def _fewer(subject: Subject, claim: Claim, plan: Budget, most: int | None) -> tuple[int | None, int | None]:
     """How many examples a claim draws at most, and how many held-out ones stand for all; None: not fewer."""
-    batches = subject.train if claim.cost.part == "train" and len(subject.train) else subject.test
-    says_itself = min(count(batches), claim.cost.limit or math.inf)
+    batches = subject.train if claim.cost.part != "test" and len(subject.train) else subject.test
+    limit = MOST_TRAINING if claim.cost.part == "answered" else claim.cost.limit
+    says_itself = min(count(batches), limit or math.inf)
+    if claim.cost.part == "answered":
+        most = subject.most_answered
     fewer = None if most is None or most >= says_itself else most
     return fewer, count(subject.test) if plan.drawn_of_test else None
 
@@ -452,6 +456,7 @@ def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwa
             finding = finding_of(claim, subject.drawing(most))
         finding = replace(finding, sample=finding.sample or plan.sample(claim, most))
     except Exception as error:
+        finding = None  # a deadline may pass after it was made of a refusal on the way
         skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
         broken = "" if skipped else traceback.format_exc()
     if claim.cost.passes >= 3:  # so many hold graphs

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from margin.auditing.asking.answers import FAIL_ON, Audit, Progress, ask
-from margin.auditing.asking.budget import claims_named
+from margin.auditing.asking.named import claims_named
 from margin.auditing.asking.requirements import requirement_of
 from margin.auditing.asking.reuse import Earlier, earlier_of
 from margin.auditing.subject.predictions import (
@@ -34,6 +34,9 @@ from margin.engine.runs import Run
 
 MINUTES = 2.0
 """What an audit may take, where nothing else is said."""
+
+TRYING = 1 / 8
+"""The part of the budget that is for finding out what a module does besides answering."""
 
 
 # 16 parameters: the model, its data and how both are read; what is asked, required and allowed
@@ -162,7 +165,16 @@ def audit(
     if not (reference is None or isinstance(reference, nn.Module)):
         raise ValueError("reference must be a module where the model is one: got a run")
     names = tuple(class_names)
-    subject = subject_of(model, data, task=task, train=train, domain=domain, class_names=names, output=output)
+    subject = subject_of(
+        model,
+        data,
+        task=task,
+        train=train,
+        domain=domain,
+        class_names=names,
+        output=output,
+        seconds=60 * minutes * TRYING,
+    )
     second = _second(model, reference)
     return put(replace(subject, reference_model=None if second is None else alike(subject.model, second)))
 

@@ -1,6 +1,5 @@
-"""The claims of an audit: chosen by name or pattern, and by what fits into a budget of time."""
+"""The claims of an audit that fit into a budget of time, and of how many examples."""
 
-import fnmatch
 import math
 import sys
 import time
@@ -14,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes, passes_until
-from margin.core import catalog
-from margin.core.catalog import Claim, Need, UnknownName, nearest
+from margin.core.catalog import Claim, Need
 from margin.core.deadline import check_deadline, deadline, duration
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.engine.evaluation import sample_examples
 from margin.theory.curvature.hessian import pieces_of
+from margin.theory.evidence.rows import MOST_TRAINING, in_groups
 
 LONG = "needs about"
 """How the reason begins for which there was no time for a claim."""
@@ -31,6 +30,12 @@ LEAST = 0.2
 
 REPORT = (8.0, 1 / 15)
 """Seconds, and at most which share of the budget, that are left for the findings and the report."""
+
+ANSWERS = (1 / 4, 1 / 16)
+"""The parts of the budget in which the model answers the held-out examples, and those of training."""
+
+DEAR = 1 / 100
+"""The part of the budget above which a question waits until cheaper ones that tell something are asked."""
 
 PART = 1 / 40
 """The part of the budget that a question may take whose examples can be drawn, where it is one of many."""
@@ -57,6 +62,9 @@ SLOW = (
 )
 """What is said where all sizes are stepped down."""
 
+OUTPUTS = {part: f"outputs on {of}" for part, of in (("test", "test"), ("answered", "train"), ("train", ""))}
+"""Under which name a subject keeps the outputs on the examples of each part, all of them."""
+
 TELLING = ("right", "probabilities", "fails", "memorized", "moves", "rests")
 """The questions of a user that are answered first, in this order."""
 
@@ -75,6 +83,12 @@ class Budget:
     only leaves questions out: a pass is timed, and what the questions took corrects what the next are
     expected to.
 
+    The clock is the wall's, not the processor's: a user waits, or a job of continuous integration is ended,
+    by the former, and a model that waits (for an accelerator, another machine, a lock) takes none of the
+    latter. On a machine that others use too a pass is timed by the least of several, so that only the load of
+    many draws fewer examples, which is said; any other is learned from the first answers, and what it leaves
+    no time for are the dear questions, which come last.
+
     Args:
         subject: The model under audit.
         minutes: What the audit may take; inf for any time.
@@ -91,9 +105,8 @@ class Budget:
         if not minutes > 0:
             raise ValueError(f"minutes must be above 0: got {minutes:g}")
         self._total = total = 60 * minutes
-        self._end = (
-            (time.perf_counter() if began is None else began) + total - min(REPORT[0], REPORT[1] * total)
-        )
+        start = time.perf_counter() if began is None else began
+        self._end = start + total - min(REPORT[0], REPORT[1] * total)
         self._part = total * max(PART, 1 / named if named else 0.0)
         self._limited = math.isfinite(minutes)
         self._said: dict[tuple[str, int | None], float] = {}  # before the answer
@@ -102,11 +115,11 @@ class Budget:
         self._alike: dict[str, list[float]] = {}  # of the claims of one package, which ask in one way
         self._passes: dict[str, float] = {}  # of the dearest claim of each package that draws examples
         self.drawn_of_test = ""  # which held-out examples are asked, where not all
-        self._sizes = {
-            part: count(batches) for part, batches in (("test", subject.test), ("train", subject.train))
-        }
+        self._sizes = {"test": count(subject.test), "train": count(subject.train)}
+        most = sys.maxsize if in_groups(subject.train) else MOST_TRAINING
+        self._sizes["answered"] = min(self._sizes["train"], most)
         self.needs: dict[Need, bool] = {}  # which are met, as far as was found out
-        cost = cost_of_passes(subject) if self._limited else PassCost()
+        cost = cost_of_passes(subject, total) if self._limited else PassCost()
         self._timed, self._counted = cost.timed, cost.counted.times(cost.slower)
         self._rows = 2 ** int(math.log2(max(HELD / cost.held, 2.0))) if cost.held else sys.maxsize
         self.assumed = (SLOW.format(cost.slower),) if cost.slower > 1 else ()
@@ -115,11 +128,15 @@ class Budget:
         """The subject with as many held-out examples as the model answers in a quarter of the time, counted.
 
         All of them, where they fit, read each other or stand in groups; else a power of 2 drawn at random, at
-        least 128. Batches are cut to as many as hold some memory in a pass.
+        least 128. So it is with the training examples that it answers, in a sixteenth. Batches are cut to as
+        many as hold some memory in a pass.
         """
-        fits = self._fits(self._total / 4, self._counted.forward)
         if not subject.independent:
             return subject
+        fits, fits_of_train = (self._fits(part * self._total, self._counted.forward) for part in ANSWERS)
+        if self._sizes["answered"] > fits_of_train and not in_groups(subject.train):
+            self._sizes["answered"] = fits_of_train
+            subject = replace(subject, most_answered=fits_of_train)
         if not subject.groups and self._sizes["test"] > fits:
             found = sample_examples(subject.test, fits)
             subject = replace(subject, test=list(found.batches))
@@ -152,10 +169,10 @@ class Budget:
         return median([median(self._ratios), *self._alike.get(_kind(claim), [])])
 
     def took(self, claim: Claim, seconds: float, most: int | None = None) -> None:
-        """Learn from the time of an answer; where hardly any was expected or taken, it tells nothing."""
+        """Learn from the time of an answer; of hardly any time, or without a pass, it tells nothing."""
         # what the answer has computed for all is no longer expected, and was
         expected = self._said.pop((claim.name, most), None) or self._expected(claim, most, self._timed)
-        if self._limited and expected > 0 and max(expected, seconds) > LEAST:
+        if self._limited and claim.cost.passes and expected > 0 and max(expected, seconds) > LEAST:
             ratio = max(seconds - LEAST, 0.0) / expected
             ratio = min(max(ratio, 1 / FARTHEST), FARTHEST)
             self._ratios.append(ratio)
@@ -168,8 +185,8 @@ class Budget:
         if most is not None and cost.drawn:
             examples = min(examples, most)
         whole = not 0 < cost.limit < self._sizes[cost.part]
-        known = cost.passes <= ONE and whole and f"outputs on {cost.part}" in self._subject.kept
-        rows = self._sizes["test"] + (self._sizes["train"] if cost.part == "train" else 0)
+        known = cost.passes <= ONE and whole and OUTPUTS[cost.part] in self._subject.kept
+        rows = self._sizes["test"] + (self._sizes[cost.part] if cost.part != "test" else 0)
         beside = cost.beside * (min(rows, cost.limit) if cost.limit else rows)
         return beside + (0.0 if known else cost.passes * examples * _each(claim, passes))
 
@@ -179,7 +196,12 @@ class Budget:
         return min(examples, cost.limit) if cost.limit else examples
 
     def order(self, claims: Sequence[Claim], first: Sequence[Claim] = ()) -> list[Claim]:
-        """What is required first, then what tells most, then what counts least; as given without a limit."""
+        """What is required first, then what tells most, then what counts least; as given without a limit.
+
+        What is dear comes after all that tells something and is not: one question about what moves the model
+        shall not cost all of those of what the numbers rest on. Outputs are computed once for all and make no
+        question dear.
+        """
         required = [claim for claim in claims if claim in first]
         others = [claim for claim in claims if claim not in first]
         if not self._limited:
@@ -188,8 +210,14 @@ class Budget:
             if claim.cost.drawn and not claim.by_name:
                 kind = _kind(claim)
                 self._passes[kind] = max(self._passes.get(kind, 0.0), claim.cost.passes)
-        work = {claim.name: self._expected(claim, FEW[0], self._counted) for claim in others}
-        return required + sorted(others, key=lambda claim: (_rank(claim), work[claim.name]))
+
+        def place(claim: Claim) -> tuple[bool, int, bool, float]:
+            of_outputs = 0 < claim.cost.passes <= ONE and not claim.cost.drawn
+            work = self._expected(claim, FEW[0], self._counted)
+            later = (not of_outputs and work > DEAR * self._total) or _rank(claim) == len(TELLING)
+            return later, _rank(claim), not of_outputs, work
+
+        return required + sorted(others, key=place)
 
     def drawn(self, claim: Claim) -> int | None:
         """How many examples a question draws at most, so that it counts for its part; None: all that it says.
@@ -228,9 +256,8 @@ class Budget:
         allowed = max(OVERRUN[0] * self.seconds(claim, most), OVERRUN[1] * self._total)
         forward, gradient = self._timed.times(self._correction(claim))
 
-        def refuse_late(
-            module: nn.Module, args: tuple[Any, ...]
-        ) -> None:  # no method, which a copy would copy
+        # no method, which a copy of the model would copy
+        def refuse_late(module: nn.Module, args: tuple[Any, ...]) -> None:
             rows = len(args[0]) if args and isinstance(args[0], Tensor) and args[0].ndim else 1
             check_deadline(rows * (gradient if torch.is_grad_enabled() else forward), "a pass")
 
@@ -287,51 +314,3 @@ def count(batches: Sequence[Batch]) -> int:
     if not len(batches):
         return 0
     return (len(batches) - 1) * len(batches[0].inputs[0]) + len(batches[-1].inputs[0])
-
-
-def claims_named(patterns: Sequence[str]) -> list[Claim]:
-    """The claims whose name matches a pattern, or has it as a part.
-
-    Raises:
-        UnknownName: A pattern matches none.
-    """
-    table = catalog.claims()
-    for pattern in patterns:
-        if not any(_matches(name, pattern) for name in table):
-            raise UnknownName(f"no claim matches {pattern!r}; {_see(pattern)}")
-    return [row for name, row in table.items() if any(_matches(name, pattern) for pattern in patterns)]
-
-
-def claim_named(name: str) -> Claim:
-    """The one claim of that name: in full, by what follows its last ``/`` or ``.``, or as the only match.
-
-    Of several that end alike the one is meant that asks whether the model is right: ``accuracy`` is that on
-    held-out examples.
-
-    Raises:
-        UnknownName: No claim has that name, or several do.
-    """
-    table = catalog.claims()
-    if name in table:
-        return table[name]
-    short = [full for full in table if name in (full.rpartition("/")[2], full.rpartition(".")[2])]
-    short = [full for full in short if table[full].question == "right"] or short
-    found = short or [full for full in table if _matches(full, name)]
-    right = [full for full in short if table[full].question == "right"]
-    if len(right) == 1:
-        return table[right[0]]
-    if len(found) > 1:
-        raise UnknownName(f"claim {name!r} could be {', '.join(found)}: give the full name")
-    if not found:
-        raise UnknownName(f"unknown claim {name!r}; {_see(name)}")
-    return table[found[0]]
-
-
-def _see(name: str) -> str:
-    forms = {full.rpartition(".")[2]: full for full in reversed(list(catalog.claims()))}  # the first counts
-    near = list(dict.fromkeys([*(forms[n] for n in nearest(name, forms)), *nearest(name, catalog.claims())]))
-    return f"nearest: {', '.join(near[:3]) or 'none'}; see margin list --kind claim"
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*{pattern}*")

@@ -29,7 +29,7 @@ from margin.core.types import Batch
 from margin.theory.prediction.held_out import kept, outputs_of
 
 Part = str
-"""weights, held-out data, training data, settings, code, versions or outputs: what a digest is of."""
+"""weights, held-out data, training data, settings, code, versions, processor or outputs: what it is of."""
 
 VERSIONS, OUTPUTS = "versions", "outputs"
 MOST_BYTES = 2**30
@@ -71,6 +71,7 @@ def identity_of(subject: Subject) -> dict[Part, str]:
         "settings": seen.settings.hexdigest(),
         "code": seen.code.hexdigest(),
         VERSIONS: versions(),
+        "processor": processor(),
     }
 
 
@@ -312,6 +313,11 @@ def versions() -> str:
         f"{name} {version(name)}" for name in ("margin", "torch", "numpy", "scipy", "scikit-learn")
     )
     return f"{named}, Python {platform.python_version()}, source {source.hexdigest()[:16]}"
+
+
+def processor() -> str:
+    """What the last bits of a sum depend on: into how many parts it is divided, and how long a vector is."""
+    return f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
 
 
 @cache

@@ -8,7 +8,7 @@ clock says what still fits.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -43,11 +43,20 @@ PROBE = 0.1
 COLD = 1.0
 """Seconds below which a pass is timed twice: a library warms up, another program may have the processor."""
 
+NOTICED = 1 / 40
+"""The part of an audit's time from which on a pass is not run only to time it better."""
+
+FLAT = 1.5
+"""By how much four times the examples may take longer where a pass waits rather than computes."""
+
 SLOWER = 8.0
 """By how much a pass may take longer than it counts for, before fewer examples are drawn."""
 
 STEP = 4.0
 """The factor by which all sizes are then stepped down."""
+
+LIVE = 3
+"""Tensors as large as the largest that a forward pass needs at once where it holds none for a gradient."""
 
 PICKS = {"embedding", "gather", "index", "index_select", "take", "index_put", "index_add", "scatter_add"}
 """Operations that read, or write, a part of their first argument."""
@@ -76,7 +85,8 @@ class PassCost(NamedTuple):
     Args:
         counted: In seconds of the reference core: the same on every machine.
         timed: In seconds of this machine, as busy as it is.
-        held: Bytes that a forward pass holds for the backward one.
+        held: Bytes that a forward pass holds for the backward one; at least those of a few of its largest
+            tensors, which it needs without a gradient too.
     """
 
     counted: Passes = Passes()
@@ -97,9 +107,11 @@ class Counter(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # else torch loads its compiler, for a second, to leave this method alone
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int = 0, weights: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.seconds = 0.0
+        self.largest = 0  # bytes of the largest tensor of a row an example
+        self._rows, self._shapes = rows, {x.shape for x in weights}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -114,6 +126,9 @@ class Counter(TorchDispatchMode):
         self.seconds += OVERHEAD
         if not func.is_view:
             self.seconds += _flops(func, args, kwargs, out) / FLOPS + _bytes(func, args, out) / BYTES
+            made = (x for x in _tensors(out) if x.ndim and len(x) == self._rows)
+            sizes = (x.numel() * x.element_size() for x in made if x.shape not in self._shapes)
+            self.largest = max(self.largest, *sizes, 0)
         return out
 
 
@@ -165,26 +180,34 @@ def _bytes(func: Any, args: tuple[Any, ...], out: Any) -> int:
     return sum(x.numel() * x.element_size() for x in (*read, *written))
 
 
-def cost_of_passes(subject: Subject) -> PassCost:
+def cost_of_passes(subject: Subject, seconds: float = math.inf) -> PassCost:
     """What a forward pass, and one with a backward pass, cost by their examples: of one, then of more.
 
     A batch is run whole only where its examples read each other. Of a model whose loss is another than one of
     its outputs the loss is run: its forward may be long, as a bound that sums over the thousand steps of a
     diffusion. Without a gradient both are the same.
+
+    Args:
+        subject: The model and its examples.
+        seconds: What this may take, about: a pass that takes a part of it is not repeated, and one that takes
+            no longer for more examples is next run on all of a batch, as if it waited for another machine.
     """
     if not len(subject.test):
         return PassCost()
     batch = subject.test[0]
     length = len(batch.inputs[0])
-    size = 1 if subject.independent and batch.divisible else length
+    size, before = 1 if subject.independent and batch.divisible else length, 0.0
     with eval_mode(subject.model) as generator:
         while True:
             part = rows_of(batch, torch.arange(size)) if size < length else batch
             counted, timed, held = _counted(subject, part, generator)
             if counted.gradient > PROBE or timed.gradient > SLOWER * PROBE or size >= length:
                 break
-            size = min(4 * size, length)
-        if timed.gradient < COLD:
+            long, flat = timed.gradient > NOTICED * seconds, timed.gradient < FLAT * before
+            if long and before and not flat:
+                break
+            size, before = length if long and flat else min(4 * size, length), timed.gradient
+        if timed.gradient < min(COLD, NOTICED * seconds):
             again = [_passes(subject, part, generator, _clock(part))[0] for _ in range(2)]
             timed = Passes(*map(min, zip(*again, strict=True)))
     share = 1 / max(size, 1)
@@ -193,8 +216,9 @@ def cost_of_passes(subject: Subject) -> PassCost:
 
 def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passes, Passes, int]:
     """Both passes counted, and timed, which counting makes a little longer; the bytes they hold."""
-    counter, clock = Counter(), _clock(part)
-    weights = {x.data_ptr() for x in (*subject.model.parameters(), *subject.model.buffers())}
+    tensors = [*subject.model.parameters(), *subject.model.buffers()]
+    counter, clock = Counter(len(part.inputs[0]), tensors), _clock(part)
+    weights = {x.data_ptr() for x in tensors}
     held: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -218,7 +242,8 @@ def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passe
     finally:
         for handle in handles:
             handle.remove()
-    return Passes(*(max(seconds, OVERHEAD) for seconds in counted)), timed, sum(held.values())
+    bytes_held = max(sum(held.values()), LIVE * counter.largest)
+    return Passes(*(max(seconds, OVERHEAD) for seconds in counted)), timed, bytes_held
 
 
 def _passes(

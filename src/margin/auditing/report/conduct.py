@@ -39,6 +39,9 @@ NEARLY = 0.05
 TINY = 0.001
 """Share of a constant's loss that no training needs to take away."""
 
+SIDE = 16
+"""Pixels of the shorter side from which on shifts are advised: on digits of 8 x 8 they cost accuracy."""
+
 NEAR, FAR = 0.01, 0.05
 """Shares of an input's range: a change that nobody sees, and one that is noise."""
 
@@ -54,6 +57,10 @@ def _shifted(evidence: Evidence) -> list[Sentence]:
     if changed is None or changed.below <= TEN_POINTS:
         return []
     text = f"Moved by one pixel, {changed.text} of its images get another class in one of four directions"
+    side = evidence.curve(PIXEL_SHIFT, "shorter side")
+    if side is not None and float(side) < SIDE:
+        text += f"; a pixel is 1/{int(side)} of their side"
+        return [Sentence("moves", "warn", f"{text}.", "", (PIXEL_SHIFT,))]
     shift = "--augment shift:1" if evidence.is_run else "shifted images (margin train --augment shift:1)"
     return [Sentence("moves", "warn", f"{text}.", f"Train longer, with {shift}.", (PIXEL_SHIFT,))]
 
@@ -165,6 +172,9 @@ def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -
     if not classes:
         parts = f"explains {training.text} of the training targets' variance, {held.text} held out"
     parts += f": a gap of {gap.text}."
+    if gap.above < -TEN_POINTS:
+        todo = "The held-out examples are easier, or of another kind: how were they chosen?"
+        return Sentence("memorized", "unknown", capital(parts), todo, (MEMORIZED,))
     if gap.below > TEN_POINTS:
         if any(said.level == "bad" and LINEAR not in said.claims for said in right(evidence)):
             # labels in another order, inputs that lie elsewhere: a gap without a thing learned by heart

@@ -83,8 +83,13 @@ def frame(audit: "Audit") -> "DataFrame":
 def _examples(audit: "Audit", answer: "Answer") -> int | None:
     """The examples of the part that a claim asks; None where it asks none, or not all of them."""
     cost = answer.claim.cost
-    known = audit.facts.get(f"{'training' if cost.part == 'train' else 'held-out'} examples")
-    if not isinstance(known, int) or not cost.passes or answer.finding is None or answer.finding.sample:
+    known = audit.facts.get(f"{'held-out' if cost.part == 'test' else 'training'} examples")
+    if (
+        not isinstance(known, int)
+        or not (cost.passes or cost.beside)
+        or answer.finding is None
+        or answer.finding.sample
+    ):
         return None
     return None if 0 < cost.limit < known else known
 

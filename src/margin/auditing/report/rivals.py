@@ -96,9 +96,14 @@ def codes(evidence: Evidence) -> list[Sentence]:
         text = f"{word} a constant, the mean of the training inputs ({SHARE}: {constant.text})."
         return [Sentence("right", "bad" if level == "warn" else level, text, todo, (CODES,))]
     restored = f"{constant.text} of the inputs' variance is restored"
+    remarks = evidence.findings[CODES].remarks
     if components is None:
-        text = f"{restored[:1].upper()}{restored[1:]}; PCA of as many numbers restores all of it."
+        text = f"{restored[:1].upper()}{restored[1:]}. {' '.join(remarks)}".strip()
         return [Sentence("right", "unknown", text, "", (CODES,))]
+    if remarks:  # it is PCA itself
+        level, word, todo = _compared(components, BROKEN, f"{components.label} is simpler.")
+        text = f"{word} {components.label} ({SHARE}: {components.text}); {restored}. {remarks[0]}"
+        return [Sentence("right", asserted(level, [components, constant]), text, todo, (CODES,))]
     if max(abs(components.below), abs(components.above)) < SAME:
         text = f"As good as {components.label} ({SHARE}: {components.text}); {restored}."
         return [Sentence("right", asserted("good", [constant]), text, "", (CODES,))]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from margin.core.tasks import (
     BINARY,
     CLASSES,
+    COLUMN,
     HALFSPACE,
     MULTILABEL,
     SCORES,
@@ -166,7 +167,7 @@ def layout_of(name: str | None, outputs: Tensor, targets: Tensor | None, assumed
         return None
     real = "values" if targets.is_floating_point() else ""
     if targets.ndim == 1 and outputs.shape[1] == 1 and (name or real) == "values":
-        assumed.append("outputs: (N, 1), read as one value an example (N,)")
+        assumed.append(COLUMN)
         return Layout(-1, True)
     if real or targets.ndim < 2:
         return None
@@ -324,7 +325,7 @@ def _single(task: Task, outputs: Tensor, assumed: list[str]) -> Task:
     """The task of one output for two classes, which may stand in a column of its own."""
     if outputs.ndim != 2 or outputs.shape[1] != 1:
         return task
-    assumed.append("outputs: (N, 1), read as one number an example (N,)")
+    assumed.append(COLUMN)
     return _of_column(task)
 
 

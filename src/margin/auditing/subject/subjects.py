@@ -3,6 +3,7 @@
 Nothing is broadcast, clamped or guessed silently: an inference is a sentence of ``Subject.assumed``.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ from margin.engine.loop import risk
 from margin.theory.behavior.claims import first_rows
 
 
-# 8 parameters: the model, its data and how both are read
+# 9 parameters: the model, its data and how both are read, for how long
 def subject_of(
     model: Any,
     data: Any,
@@ -60,6 +61,7 @@ def subject_of(
     domain: Domain | tuple[float | int, float | int] | None = None,
     class_names: Sequence[str] = (),
     output: str | int | None = None,
+    seconds: float = math.inf,
 ) -> Subject:
     """The subject of an audit: any module, with the data it is judged on.
 
@@ -81,6 +83,8 @@ def subject_of(
         class_names: Names of the classes, or of several labels, in the order of the outputs.
         output: Which part of what the model returns is its outputs: an index, a key or an attribute; the
             obvious one if not given.
+        seconds: What trying it out may take: of a model that needs more for a few passes less is tried, which
+            is said.
 
     Raises:
         ValueError: The data are empty or do not fit the model or the task.
@@ -105,7 +109,7 @@ def subject_of(
     as_given = model
     first = first_rows(model, held_out[0], FEW)
     model = with_one_output(model, first, output, assumed)
-    probed = _laid_out(probe(model, first, assumed), first, task, assumed)
+    probed = _laid_out(probe(model, first, assumed, seconds), first, task, assumed)
     outputs, targets = _read(probed, held_out, task)
     chosen = task_of(task, outputs, targets, assumed)
     _check_names(class_names, chosen, outputs)

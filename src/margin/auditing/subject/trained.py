@@ -54,10 +54,10 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
     assumed = list(record["data"]["notes"]) if is_held_out(run, data) else []
     original = _original(record, data)
     if is_own(run, data) or (data is not None and data is original):
-        assumed.append("The data named are the run's own: the part that it held out is audited.")
+        assumed.append("the data named are the run's own: the part that it held out is audited")
         data = None
     test = _test_part(original, data, record, task, assumed)
-    cut = cut_of(entry)
+    cut = cut_of(entry, record["recipe"]["options"])
 
     def in_order(part: Examples) -> InOrder:
         examples = cut(part)

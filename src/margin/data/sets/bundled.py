@@ -5,14 +5,31 @@ cancer (Street, Wolberg & Mangasarian 1993), diabetes (Efron et al. 2004).
 """
 
 from collections.abc import Sequence
-from typing import Any
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from margin.data.assembly import Raw, assemble
 from margin.data.examples import Data
 from margin.data.options import option_groups
 from margin.data.splits import Split
+
+_IRIS = tuple(f"{part} {side} (cm)" for part, side in product(("sepal", "petal"), ("length", "width")))
+_WINE = (
+    *("alcohol", "malic_acid", "ash", "alcalinity_of_ash", "magnesium", "total_phenols", "flavanoids"),
+    *("nonflavanoid_phenols", "proanthocyanins", "color_intensity", "hue", "od280/od315_of_diluted_wines"),
+    "proline",
+)
+_NUCLEUS = (
+    *("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity"),
+    *("concave points", "symmetry", "fractal dimension"),
+)
+_MASS = tuple(form.format(of) for form, of in product(("mean {}", "{} error", "worst {}"), _NUCLEUS))
+_PATIENT = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 
 
 @option_groups()
@@ -27,15 +44,13 @@ def digits(*, split: Split = Split()) -> Data:
 
     Reference: Alpaydin & Kaynak 1998, Optical Recognition of Handwritten Digits, its test part.
     """
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
+    pixels, targets = _numbers("digits", "digits.csv.gz")
     raw = Raw(
         name="digits",
-        inputs=torch.from_numpy(bunch.images)[:, None],
-        targets=torch.from_numpy(bunch.target),
+        inputs=pixels.reshape(-1, 1, 8, 8),
+        targets=targets.long(),
         task="classes",
-        classes=tuple(str(name) for name in bunch.target_names),
+        classes=tuple("0123456789"),
         domain=(0.0, 16.0),
     )
     return assemble(raw, split)
@@ -50,9 +65,8 @@ def iris(*, split: Split = Split()) -> Data:
 
     Reference: Fisher 1936, The use of multiple measurements in taxonomic problems.
     """
-    from sklearn.datasets import load_iris
-
-    return _table("iris", load_iris(), "species", split)
+    numbers = _numbers("iris", "iris.csv", header=1)
+    return _table("iris", numbers, _IRIS, "species", ("setosa", "versicolor", "virginica"), split)
 
 
 @option_groups()
@@ -64,9 +78,8 @@ def wine(*, split: Split = Split()) -> Data:
 
     Reference: Aeberhard, Coomans & de Vel 1992, Comparison of classifiers in high dimensional settings.
     """
-    from sklearn.datasets import load_wine
-
-    return _table("wine", load_wine(), "cultivar", split)
+    numbers = _numbers("wine", "wine_data.csv", header=1)
+    return _table("wine", numbers, _WINE, "cultivar", ("class_0", "class_1", "class_2"), split)
 
 
 @option_groups()
@@ -78,9 +91,8 @@ def breast_cancer(*, split: Split = Split()) -> Data:
 
     Reference: Street, Wolberg & Mangasarian 1993, Nuclear feature extraction for breast tumor diagnosis.
     """
-    from sklearn.datasets import load_breast_cancer
-
-    return _table("breast-cancer", load_breast_cancer(), "diagnosis", split)
+    numbers = _numbers("breast_cancer", "breast_cancer.csv", header=1)
+    return _table("breast-cancer", numbers, _MASS, "diagnosis", ("malignant", "benign"), split)
 
 
 @option_groups()
@@ -92,26 +104,57 @@ def diabetes(*, split: Split = Split()) -> Data:
 
     Reference: Efron, Hastie, Johnstone & Tibshirani 2004, Least angle regression, table 1.
     """
-    from sklearn.datasets import load_diabetes
+    files = ("diabetes_data_raw.csv.gz", "diabetes_target.csv.gz")
+    numbers = _numbers("diabetes", *files, separator=None, scaled=False)
+    return _table("diabetes", numbers, _PATIENT, "progression", (), split)
 
-    bunch = load_diabetes(scaled=False)
-    return _table("diabetes", bunch, "progression", split)
+
+def _numbers(
+    name: str, *files: str, header: int = 0, separator: str | None = ",", **options: bool
+) -> tuple[Tensor, Tensor]:
+    """The features and the targets of a set, from scikit-learn's files by their path.
+
+    To import scikit-learn takes a second. A release that keeps its files elsewhere, or names them otherwise,
+    reads the same numbers by its own function.
+
+    Args:
+        name: What scikit-learn calls the set.
+        files: The files, side by side; the last column is the target.
+        header: Lines above the numbers.
+        separator: What divides numbers; None is space.
+        options: Of scikit-learn's function.
+    """
+    package = find_spec("sklearn")
+    folder = Path(package.origin if package and package.origin else "").parent / "datasets" / "data"
+    if all((folder / file).is_file() for file in files):
+        read = [np.loadtxt(folder / file, delimiter=separator, skiprows=header, ndmin=2) for file in files]
+        table = torch.from_numpy(np.concatenate(read, axis=1))
+        return table[:, :-1].contiguous(), table[:, -1].contiguous()
+    import sklearn.datasets
+
+    data, target = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True, **options)
+    return torch.from_numpy(data), torch.from_numpy(target)
 
 
-def _table(name: str, bunch: Any, target: str, split: Split) -> Data:
-    """A bunch of named columns, encoded as a table: a file with the same columns can be predicted."""
-    classes: Sequence[Any] = getattr(bunch, "target_names", ())
-    columns = [{"name": str(column), "kind": "number"} for column in bunch.feature_names]
+def _table(
+    name: str,
+    numbers: tuple[Tensor, Tensor],
+    features: Sequence[str],
+    target: str,
+    classes: tuple[str, ...],
+    split: Split,
+) -> Data:
+    """Named columns, encoded as a table: a file with the same columns can be predicted."""
     raw = Raw(
         name=name,
-        inputs=torch.from_numpy(bunch.data),
-        targets=torch.from_numpy(bunch.target),
-        task="classes" if len(classes) else "values",
-        classes=tuple(str(c) for c in classes),
+        inputs=numbers[0],
+        targets=numbers[1].long() if classes else numbers[1],
+        task="classes" if classes else "values",
+        classes=classes,
         encoding={
             "format": "table",
-            "columns": columns,
-            "target": {"name": target, "kind": "category" if len(classes) else "number"},
+            "columns": [{"name": column, "kind": "number"} for column in features],
+            "target": {"name": target, "kind": "category" if classes else "number"},
             "missing": "error",
             "header": "first",
         },

@@ -256,7 +256,7 @@ def digit_sums(
 def _images(digits: Digits) -> tuple[Tensor, Tensor, Tensor]:
     """Images (N, d) of levels in [0, 1], their digits, and which are held out."""
     if digits == "mnist":
-        from margin.data.formats.images.idx import mnist
+        from margin.data.formats.arrays.idx import mnist
 
         data, levels = mnist(val=0.0), 255.0
     else:

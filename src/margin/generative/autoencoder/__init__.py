@@ -11,6 +11,7 @@ LINEAR_VAE = Need(
     of="model",
 )
 
+CODED = Need("codes from which inputs are restored", "margin.generative.autoencoder.claims:has_codes")
 RESTORES = Need(
     "a model that restores inputs from codes",
     "margin.generative.autoencoder.claims:reconstructs",
@@ -98,7 +99,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("generative/codes.baselines", ".baselines:baselines", ".baselines:demo",
         "Baselines: how much of the error of PCA of the same width, and of a constant, does it take away?",
         "Hinton and Salakhutdinov 2006, Figure 2; Eckart and Young 1936, Section 3",
-        needs=(RESTORES, TRAINING, TWO_EXAMPLES), cost=Cost(passes=3, limit=1000, beside=1e-6),
+        needs=(CODED, TRAINING, TWO_EXAMPLES), cost=Cost(passes=3, limit=1000, beside=1e-6),
         covers=("ae.autoencoder",), question="right"),
     Claim("generative/codes.traversal", ".claims:traversal", ".claims:bent_demo",
         "Latent traversal: how far does each coordinate of the code move the decoded input?",

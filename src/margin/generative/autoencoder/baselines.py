@@ -27,6 +27,13 @@ MOST, FEW = 5000, 1000
 NOTHING = 1e-10
 """Share of the inputs' variance that is rounding."""
 
+CONSTANT = "a constant"
+IS_PCA = "It is principal component analysis itself: what is simpler are fewer components."
+ROUNDING = 1e-5
+"""Share of the largest error about the mean by which two projections of 32 bits may differ."""
+
+NO_BOTTLENECK = "PCA of as many numbers restores all of it: the code is no bottleneck, and a copy would do."
+
 
 class Principal:
     """Projection on the leading principal components of training rows, about their mean.
@@ -73,13 +80,33 @@ def _ratio(errors: Float[Tensor, " n"], rival: Float[Tensor, " n"], level: float
     )
 
 
+def _rivals(
+    errors: Tensor, rows: Tensor, weight: Tensor, training: tuple[Tensor, Tensor], m: int
+) -> tuple[dict[str, Tensor], str]:
+    """The errors of simpler reconstructions of the rows, by name, and what is to be said of them."""
+    projected, about_mean = Principal(*training, m).errors(rows)
+    total = (weight * about_mean).sum()
+    if not total > 0:
+        raise NotAsked("the held-out inputs are all the training mean, which leaves nothing to restore")
+    if not (weight * projected).sum() > NOTHING * total:
+        return {CONSTANT: about_mean}, NO_BOTTLENECK
+    itself = bool((errors - projected).abs().max() <= ROUNDING * about_mean.max())
+    k = m // 2 if itself else m
+    if not k:
+        return {CONSTANT: about_mean}, IS_PCA
+    named = f"PCA of {k} component{'s' if k > 1 else ''}"
+    known = Principal(*training, k).errors(rows)[0] if itself else projected
+    return {named: known, CONSTANT: about_mean}, IS_PCA if itself else ""
+
+
 @torch.no_grad()
 def baselines(subject: Subject) -> Finding:
     """How much of the squared error of PCA of the code's width, and of a constant, a reconstruction saves.
 
     Both are fitted on the training inputs and judged on the same held-out ones, in the model's units, so the
     intervals are of the ratio of two errors of the same examples. Below 0 the model restores inputs worse
-    than an affine map of as many numbers, which has a closed form, or than the training mean.
+    than an affine map of as many numbers, which has a closed form, or than the training mean. PCA itself
+    stands beside one of half as many components.
 
     Args:
         subject: A model that restores inputs from codes, whose training inputs are known.
@@ -91,17 +118,13 @@ def baselines(subject: Subject) -> Finding:
     """
     core, (x, weight, _) = core_of(subject.model), inputs_of(subject)
     with eval_mode(subject.model):
-        restored, codes = core.reconstruct(x), core.encode(x)
+        codes = core.encode(x)
+        restored = core.reconstruct(x) if callable(getattr(core, "reconstruct", None)) else core.decode(codes)
     rows, back = (t.flatten(1).double().cpu() for t in (x, restored))
     m, (train, counted, sample) = codes.flatten(1).shape[1], _training(subject)
-    projected, about_mean = Principal(train, counted, m).errors(rows)
-    total = (weight * about_mean).sum()
-    if not total > 0:
-        raise NotAsked("the held-out inputs are all the training mean, which leaves nothing to restore")
     errors = (rows - back).square().sum(1)
-    rivals = {"a constant": about_mean}
-    if (weight * projected).sum() > NOTHING * total:
-        rivals = {f"PCA of {m} component{'s' if m > 1 else ''}": projected} | rivals
+    rivals, remark = _rivals(errors, rows, weight, (train, counted), m)
+    total = (weight * rivals[CONSTANT]).sum()
     finite = bool(errors.isfinite().all())
 
     def measure(level: float) -> list[Interval]:
@@ -121,6 +144,7 @@ def baselines(subject: Subject) -> Finding:
         kind="estimate",
         labels=tuple(rivals),
         sample=sample,
+        remarks=(remark,) if remark else (),
         failure="" if finite else "a reconstruction is not finite",
         **at_both_levels(measure)._asdict(),
     )

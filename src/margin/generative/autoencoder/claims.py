@@ -45,6 +45,13 @@ def reconstructs(subject: Subject) -> bool:
     return callable(getattr(core_of(subject.model), "reconstruct", None))
 
 
+def has_codes(subject: Subject) -> bool:
+    """Whether the model restores an input, or encodes it and decodes the code."""
+    core = core_of(subject.model)
+    both = all(callable(getattr(core, name, None)) for name in ("encode", "decode"))
+    return reconstructs(subject) or (both and subject.task.name == CODES.name)
+
+
 def is_coder(subject: Subject) -> bool:
     """Whether the model is one of this area's autoencoders, variational or not."""
     return isinstance(core_of(subject.model), Autoencoder | VAE)

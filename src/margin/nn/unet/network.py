@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from margin.nn.attention import multi_head
+
 Maps = Float[Tensor, "batch channels height width"]
 Embedding = Float[Tensor, "batch embedding"]
 Layer = TypeVar("Layer", bound=nn.Module)
@@ -102,9 +104,8 @@ class AttentionBlock(nn.Module):
         """The maps after the block."""
         batch, channels, height, width = x.shape
         pixels = self.norm(x).flatten(2).transpose(1, 2)
-        three = self.queries_keys_values(pixels).unflatten(2, (3, self.heads, -1))
-        q, k, v = three.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        q, k, v = self.queries_keys_values(pixels).chunk(3, 2)
+        mixed = multi_head(q, k, v, self.heads)
         return x + self.output(mixed).transpose(1, 2).reshape(batch, channels, height, width)
 
 

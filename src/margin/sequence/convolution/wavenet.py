@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.nn.decoding import continued, drawn
+from margin.nn.decoding import check_counts, continued, drawn
 from margin.nn.recurrence import Lengths, State, without_padding
 from margin.sequence.convolution.causal import GatedConvolutions
 
@@ -162,6 +162,7 @@ class WaveNet(nn.Module):
         prefix: Int[Tensor, " prefix"] | None = None,
         temperature: float = 1.0,
         top_k: int = 0,
+        top_p: float = 1.0,
     ) -> Int[Tensor, "count length"]:
         """Continuations drawn from the model, token by token, by :class:`CachedSteps`.
 
@@ -172,12 +173,12 @@ class WaveNet(nn.Module):
             prefix: What they continue; None begins with the middle level, which is silence, not returned.
             temperature: 0 takes the likeliest token each time, 1 samples the model.
             top_k: Of how many of the likeliest tokens is drawn; 0 is all.
+            top_p: Of how much probability the likeliest are that are drawn of; 1 is all.
 
         Raises:
             ValueError: The count is below 1, or an option is out of range.
         """
-        if count < 1 or length < 0:
-            raise ValueError(f"sampling needs count >= 1 and length >= 0: got {count} and {length}")
+        check_counts(count, length)
         start = torch.tensor([self.vocab_size // 2]) if prefix is None or not len(prefix) else prefix
         start = start.to(self.embedding.weight.device).expand(count, -1)
         _, state = self.trunk(self.embedding(start[:, :-1]))
@@ -187,6 +188,6 @@ class WaveNet(nn.Module):
             return self.head(steps(self.embedding(token))), state
 
         def draw(logits: Tensor) -> Tensor:
-            return drawn(logits, generator, temperature=temperature, top_k=top_k)
+            return drawn(logits, generator, temperature=temperature, top_k=top_k, top_p=top_p)
 
         return continued(step, (), start[:, -1:], length, draw)[0]

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.composition import headed
 from margin.core.types import ClassScores, PerExample
-from margin.nn.decoding import continued, drawn
+from margin.nn.decoding import drawn, sampled
 from margin.nn.recurrence import (
     Lengths,
     Recurrence,
@@ -253,6 +253,7 @@ class LanguageModel(nn.Module):
         prefix: Int[Tensor, " prefix"] | None = None,
         temperature: float = 1.0,
         top_k: int = 0,
+        top_p: float = 1.0,
     ) -> Int[Tensor, "count length"]:
         """Continuations drawn from the model, token by token, each in constant time.
 
@@ -263,23 +264,16 @@ class LanguageModel(nn.Module):
             prefix: What they continue; None begins with a token drawn evenly, which is the first of each.
             temperature: 0 takes the likeliest token each time, 1 samples the model.
             top_k: Of how many of the likeliest tokens is drawn; 0 is all.
+            top_p: Of how much probability the likeliest are that are drawn of; 1 is all.
 
         Raises:
             ValueError: The count is below 1, or an option is out of range.
         """
-        if count < 1 or length < 0:
-            raise ValueError(f"sampling needs count >= 1 and length >= 0: got {count} and {length}")
-        device = self.embedding.weight.device
 
         def draw(logits: Tensor) -> Tensor:
-            return drawn(logits, generator, temperature=temperature, top_k=top_k)
+            return drawn(logits, generator, temperature=temperature, top_k=top_k, top_p=top_p)
 
-        if prefix is not None and len(prefix):
-            start = prefix.to(device).expand(count, -1)
-            return continued(self.step, self.initial(start), start, length, draw)[0]
-        start = torch.randint(self.vocab_size, (count, 1), generator=generator, device=device)
-        rest, _ = continued(self.step, self.initial(start), start, max(length - 1, 0), draw)
-        return torch.cat((start, rest), 1)[:, :length]
+        return sampled(self, count, length, prefix, draw, generator)
 
 
 Constructor = Callable[..., Any]

@@ -2,12 +2,9 @@
 
 from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need, Part
 
-SEQ2SEQ = Need("an encoder-decoder", model="margin.sequence.seq2seq.model:Seq2Seq")
+SEQ2SEQ = Need("an encoder-decoder", model="margin.nn.seq2seq:Seq2Seq")
 
-ALIGNING = Need(
-    "an encoder-decoder with additive attention",
-    model="margin.sequence.seq2seq.model:AttentionSeq2Seq",
-)
+ALIGNING = Need("an encoder-decoder with attention", model="margin.nn.seq2seq:AligningSeq2Seq")
 
 PAIR_TRAINING = {"epochs": 30, "batch_size": 64, "patience": 5, "clip": 1.0}
 

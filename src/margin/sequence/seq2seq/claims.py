@@ -16,7 +16,8 @@ from margin.engine.evaluation import ExampleSample, drawn_rows, eval_mode, expan
 from margin.engine.loop import risk
 from margin.nn.preprocessed import core_of, features_of
 from margin.nn.recurrence import valid
-from margin.sequence.seq2seq.model import BEGIN, END, AttentionSeq2Seq
+from margin.nn.seq2seq import BEGIN, END, AligningSeq2Seq
+from margin.sequence.seq2seq.model import AttentionSeq2Seq
 from margin.theory.prediction.held_out import (
     Estimate,
     Terms,
@@ -54,10 +55,10 @@ def aligned(subject: Subject) -> tuple[list[Aligned], ExampleSample]:
     """The weights for drawn held-out pairs, batch by batch, their known targets being shown.
 
     Raises:
-        ValueError: The model has no additive attention.
+        ValueError: The model has no attention.
     """
     core = core_of(subject.model)
-    if not isinstance(core, AttentionSeq2Seq):
+    if not isinstance(core, AligningSeq2Seq):
         raise ValueError(f"this is asked of an encoder-decoder with attention: got {type(core).__name__}")
     drawn, found = drawn_rows(subject.test, EXAMPLES), list[Aligned]()
     for batch in drawn.batches:
@@ -82,7 +83,7 @@ def rows(subject: Subject) -> Finding:
     """Whether each row of the attention sums to 1, and padding has exactly the weight 0.
 
     Args:
-        subject: An encoder-decoder with additive attention.
+        subject: An encoder-decoder with attention.
     """
     parts, drawn = aligned(subject)
     found = [_off(one) for one in parts]
@@ -157,7 +158,7 @@ def alignment(subject: Subject) -> Finding:
     says where a trained model looks.
 
     Args:
-        subject: An encoder-decoder with additive attention.
+        subject: An encoder-decoder with attention.
     """
     parts, drawn = aligned(subject)
     both = zip(*(diagonal_terms(one.weights, _tokens(one), one.counted) for one in parts), strict=True)

@@ -3,28 +3,27 @@
 With additive attention (Bahdanau, Cho and Bengio 2015) each target token reads all of the source anew.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from margin.engine.evaluation import eval_mode
-from margin.nn.decoding import Decoded, State, beam, greedy
+from margin.nn.decoding import State
 from margin.nn.recurrence import check_dropout, check_lengths, valid
+from margin.nn.seq2seq import (
+    AligningSeq2Seq,
+    Lengths,
+    Logits,
+    Seq2Seq,
+    Source,
+    Target,
+    check_sizes,
+    check_target,
+)
 
 Cell = Literal["gru", "lstm"]
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
-
-BEGIN, END = 1, 2
-"""The tokens that a target begins after and ends with, as every source of pairs numbers them."""
-
-Source = Int[Tensor, "batch source"]
-Lengths = Int[Tensor, " batch"]
-Target = Int[Tensor, "batch time"]
-Logits = Float[Tensor, "batch time vocab"]
 
 
 class Encoder(nn.Module):
@@ -99,64 +98,6 @@ class Encoder(nn.Module):
         annotations = annotations[:, :time] * there[:, None, None]
         states = final if isinstance(final, tuple) else (final,)
         return annotations, tuple(part.transpose(0, 1) * there[:, None, None] for part in states)
-
-
-class Seq2Seq(nn.Module, ABC):
-    r"""A distribution over target sequences given a source sequence, token by token.
-
-    .. math:: p(y \mid x) = \prod_{t} p(y_t \mid y_{<t}, x)
-
-    ``forward`` gives the logits of all factors at once for a known target; ``initial`` and ``step`` give them
-    one by one for a target that is being written. Both are the same numbers.
-    """
-
-    @abstractmethod
-    def forward(self, source: Source, source_lengths: Lengths, target: Target) -> Logits:
-        """The logits of the next token after each token of the target."""
-
-    @abstractmethod
-    def initial(self, source: Source, source_lengths: Lengths | None = None) -> State:
-        """The state before the first token of the target: the source as it was read."""
-
-    @abstractmethod
-    def step(self, token: Int[Tensor, " batch"], state: State) -> tuple[Float[Tensor, "batch vocab"], State]:
-        """The logits of the token after ``token``, and the new state."""
-
-    def translate(
-        self,
-        source: Source,
-        source_lengths: Lengths | None = None,
-        *,
-        width: int = 1,
-        longest: int = 100,
-        length_normalization: float = 0.0,
-    ) -> Decoded:
-        """The target that decoding finds for each source, in evaluation mode; nothing of the model changes.
-
-        Args:
-            source: Tokens, padded to one length.
-            source_lengths: Tokens of each source; None is all of them.
-            width: 1 decodes greedily, more by a beam of so many.
-            longest: Tokens of a target at most, its end included; one that came to no end says so.
-            length_normalization: See :func:`margin.nn.decoding.beam`; 0 for the probability itself.
-
-        Raises:
-            ValueError: An option is out of range, or the lengths disagree with the sources.
-        """
-        with torch.no_grad(), eval_mode(self):
-            state = self.initial(source, source_lengths)
-            first = torch.full((len(source),), BEGIN, device=source.device)
-            if width == 1 and length_normalization == 0:
-                return greedy(self.step, state, first, end=END, longest=longest)
-            return beam(
-                self.step,
-                state,
-                first,
-                end=END,
-                longest=longest,
-                width=width,
-                length_normalization=length_normalization,
-            )
 
 
 class EncoderDecoder(Seq2Seq):
@@ -240,27 +181,6 @@ class EncoderDecoder(Seq2Seq):
         return self.readout(self.dropout(z)), tuple(part.transpose(0, 1) for part in after)
 
 
-def check_target(target: Tensor) -> None:
-    """Refuse a target without any token: its first is BEGIN."""
-    if target.shape[1] == 0:
-        raise ValueError(f"a target must hold its first token at least: got shape {tuple(target.shape)}")
-
-
-def check_sizes(source_vocab_size: int, vocab_size: int, sizes: Mapping[str, int]) -> None:
-    """Refuse a size below 1, and a target whose vocabulary lacks BEGIN or END.
-
-    Raises:
-        ValueError: A size is too small.
-    """
-    if source_vocab_size < 1:
-        raise ValueError(f"source_vocab_size must be at least 1: got {source_vocab_size}")
-    if vocab_size <= END:
-        raise ValueError(f"vocab_size must be at least {END + 1}, {END} being the end: got {vocab_size}")
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1: got {size}")
-
-
 DECODERS: dict[str, type[nn.GRUCell | nn.LSTMCell]] = {"gru": nn.GRUCell, "lstm": nn.LSTMCell}
 
 Weights = Float[Tensor, "batch source"]
@@ -334,7 +254,7 @@ class AdditiveAttention(nn.Module):
         return (weights[:, None] @ memory)[:, 0], weights
 
 
-class AttentionSeq2Seq(Seq2Seq):
+class AttentionSeq2Seq(AligningSeq2Seq):
     r"""A recurrence that writes the target and before each token looks at all annotations of the source.
 
     .. math:: z_i = F(z_{i-1}, [E y_{i-1}, c_i]), \qquad p(y_i \mid y_{<i}, x) = \mathrm{softmax}(W_o t_i + b)

@@ -19,7 +19,7 @@ from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode, sample_examples, weight_of_terms
+from margin.engine.evaluation import eval_mode, rows_of, sample_examples, weight_of_terms
 from margin.engine.loop import risk
 from margin.math.seeds import mix
 from margin.theory.prediction.calibration import is_distribution
@@ -46,6 +46,9 @@ BY_ACCURACY = Premise(
 ROUNDING = 1e-9
 
 ITSELF_LINEAR = "The model is itself linear in its inputs."
+
+COPIED, NO_BOTTLENECK = "the targets are the inputs", "it has no bottleneck"
+"""What is said of a model that restores its inputs, and of one that can copy them."""
 
 PROBED = 8
 """Rows at which that is tried."""
@@ -258,7 +261,9 @@ def linear(subject: Subject, *, seed: int = 0) -> Finding:
     most = min(MOST_EXAMPLES, MOST_NUMBERS // features, 5 * MOST_NUMBERS // width)
     found = sample_examples(subject.train, max(most, 1), seed=seed)
     if all(b.targets is not None and torch.equal(b.inputs[0], b.targets) for b in found.batches):
-        raise NotAsked("the targets are the inputs, which a linear model copies")
+        raise NotAsked(
+            f"{COPIED}, which a linear model copies{_bottleneck(subject, found.batches[0], width)}"
+        )
     sketch = Sketch(width, seed) if width > features else None
     X, y, w = _rows(found.batches, sketch)
     fitted = (_logistic if has_labels(subject) else _ridge)(X, y, w)
@@ -277,6 +282,29 @@ def linear(subject: Subject, *, seed: int = 0) -> Finding:
         remarks.append("The linear model was stopped before its fit converged: a better one may exist.")
     words = "a logistic regression" if has_labels(subject) else "a ridge regression"
     return compared(subject, Rival(answers, words, sample, tuple(remarks)), promised=False)
+
+
+@torch.no_grad()
+def _bottleneck(subject: Subject, batch: Batch, width: int) -> str:
+    """How many numbers an example becomes in the narrowest layer of a model that restores its inputs."""
+    rows = rows_of(batch, torch.arange(min(2, len(batch.inputs[0]))))
+    numbers = [width]
+
+    def looked_at(module: nn.Module, args: Any, out: Any) -> None:
+        if isinstance(out, Tensor) and len(out) == len(rows.inputs[0]):
+            numbers.append(out[0].numel())
+
+    leaves = [module for module in subject.model.modules() if not list(module.children())]
+    handles = [module.register_forward_hook(looked_at) for module in leaves]
+    try:
+        with eval_mode(subject.model):
+            subject.model(*rows.inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if min(numbers) == width:
+        return f"; {NO_BOTTLENECK}: no layer is narrower than the {width:,} numbers of an example"
+    return f"; its narrowest layer gives {min(numbers):,} numbers for {width:,}"
 
 
 @torch.no_grad()

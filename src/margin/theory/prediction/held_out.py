@@ -29,7 +29,7 @@ from margin.engine.evaluation import eval_mode, weight_of_terms
 from margin.engine.loop import Risk, risk
 from margin.theory.evidence.duplicates import unseen_draws
 from margin.theory.evidence.groups import new_examples
-from margin.theory.evidence.rows import answer_to_one
+from margin.theory.evidence.rows import answer_to_one, answered_batches
 
 
 class Terms(NamedTuple):
@@ -160,21 +160,33 @@ class Outputs(NamedTuple):
 def outputs_of(subject: Subject, part: Part) -> Outputs:
     """The outputs and targets of every term of weight > 0, on the CPU; leaves no trace.
 
-    They are computed once for all claims of the subject: nobody writes into them.
+    They are computed once for all claims of the subject: nobody writes into them. Where the time of the claim
+    that asked first is over, the next one goes on from the batch where it was stopped.
+
+    Args:
+        subject: Whose model is asked.
+        part: Of which examples: of training ones those of :func:`training_draw`.
     """
-    return kept(
+    rows: list[tuple[Tensor, ...]] = kept(subject, f"rows on {part}", list, lambda _: 0)
+    found = kept(
         subject,
         f"outputs on {part}",
-        lambda: _outputs(subject.model, subject.test if part == "test" else subject.train),
+        lambda: _outputs(subject.model, answered_batches(subject, part), rows),
         lambda found: 0 if found.answers is None else _bytes(found.answers),
     )
+    rows.clear()
+    return found
 
 
 @torch.no_grad()
-def _outputs(model: nn.Module, batches: Sequence[Batch]) -> Outputs:
-    rows, first = [], 0
+def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[tuple[Tensor, ...]]) -> Outputs:
+    """The outputs on batches, of which the first have given ``rows``, which grow."""
+    first = 0
     with eval_mode(model):
-        for batch in batches:
+        for i, batch in enumerate(batches):
+            before, first = first, first + len(batch.inputs[0])
+            if i < len(rows):
+                continue
             if batch.targets is None:
                 return Outputs(None, "the held-out examples have no targets")
             outputs = model(*batch.inputs)
@@ -183,9 +195,8 @@ def _outputs(model: nn.Module, batches: Sequence[Batch]) -> Outputs:
                 kind = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
                 rule = "the model must return one tensor with a row per target"
                 return Outputs(None, f"{rule}: got {kind} for targets {tuple(shape)}")
-            keep, weight, example = _counted(batch.targets, batch, first)
+            keep, weight, example = _counted(batch.targets, batch, before)
             rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
-            first += len(outputs)
     found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
     return Outputs(found._replace(example=_draws(batches, found.example)))
 
@@ -195,7 +206,7 @@ def losses_of(subject: Subject, part: Part) -> Terms:
 
     It is computed once for all claims of the subject, from the outputs where it is a loss of each.
     """
-    batches = subject.test if part == "test" else subject.train
+    batches = answered_batches(subject, part)
 
     def compute() -> Terms:
         answers = outputs_of(subject, part).answers if _is_of_outputs(subject, batches) else None

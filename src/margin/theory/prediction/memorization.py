@@ -13,14 +13,12 @@ import torch
 
 from margin.core.findings import Finding, Premise, Subject, has_labels
 from margin.core.tasks import CLASSES, VALUES
-from margin.engine.evaluation import sample_examples
-from margin.engine.loop import Risk
+from margin.theory.evidence.rows import training_draw
 from margin.theory.prediction.confusion import classified
 from margin.theory.prediction.differences import at_both_levels, independent_difference, share_limits
 from margin.theory.prediction.held_out import (
     Terms,
     independent_draws,
-    kept,
     outputs_of,
     stated,
     trials_of,
@@ -29,9 +27,6 @@ from margin.theory.prediction.held_out import (
 )
 from margin.theory.prediction.residuals import Interval, explained, residuals_of
 from margin.theory.prediction.risk import clopper_pearson
-
-MOST = 10_000
-"""Training examples that are asked at most: their share is then known to a percent."""
 
 Measured = Callable[[float], list[Interval]]
 """Intervals by their level: of the training part, of the held-out one, of the gap."""
@@ -45,30 +40,17 @@ APART = Premise(
 )
 
 
-def training_part(subject: Subject, *, examples: int | None = MOST) -> tuple[Subject, str]:
-    """The same model on its training examples, as if they were held out; and which they are where not all.
-
-    Its answers are kept with it, for all claims; of all examples they are those that the subject keeps of its
-    training part. Of a part in groups all examples are taken.
+def training_part(subject: Subject) -> Subject:
+    """The same model on the training examples that it answers, as if they were held out.
 
     Args:
         subject: A model whose training examples are known.
-        examples: Examples that are drawn where there are more; None: all.
     """
-
-    def compute() -> tuple[Subject, str]:
-        grouped = getattr(getattr(subject.train, "examples", None), "groups", None) is not None
-        found = sample_examples(
-            subject.train, None if grouped else examples, whole_batches=not subject.independent
-        )
-        sample = "" if found.whole else f"{found.taken:,} training examples drawn"
-        made = dataclasses.replace(subject, test=found.batches, train=())
-        if found.whole and isinstance(subject.objective, Risk):
-            outputs_of(subject, "train")
-            made.kept.update({"outputs on test": subject.kept["outputs on train"]})
-        return made, sample
-
-    return kept(subject, f"training part of {examples}", compute, lambda _: 0)
+    outputs_of(subject, "train")
+    made = dataclasses.replace(subject, test=training_draw(subject).batches, train=())
+    if (known := subject.kept.get("outputs on train")) is not None:  # they may be too large to be kept
+        made.kept["outputs on test"] = known
+    return made
 
 
 def accuracy(subject: Subject) -> Finding:
@@ -87,7 +69,7 @@ def accuracy(subject: Subject) -> Finding:
 
     Reference: Newcombe 1998, method 10; Zhang, Bengio, Hardt, Recht and Vinyals 2017.
     """
-    train, sample = training_part(subject)
+    train, drawn = training_part(subject), training_draw(subject)
     words, failure, measured = (_shares if has_labels(subject) else _explained)(train, subject)
 
     def measure(level: float) -> list[Interval]:
@@ -99,7 +81,7 @@ def accuracy(subject: Subject) -> Finding:
         range=(-1.0, 1.0) if has_labels(subject) else (-math.inf, math.inf),
         premises=(independent_draws(subject), APART),
         kind="estimate",
-        sample=sample,
+        sample="" if drawn.whole else f"{drawn.taken:,} training examples drawn",
         failure=failure,
         labels=PARTS,
         **at_both_levels(measure)._asdict(),

@@ -19,9 +19,11 @@ from margin.core.tasks import CLASSES, VALUES, class_accuracy
 from margin.figures.digits import figures
 from margin.math.probability.inequalities import chebyshev_bound
 from margin.math.probability.information import entropy, mutual_information
+from margin.theory.evidence.rows import training_draw
 from margin.theory.evidence.shift import same_distribution
 from margin.theory.prediction.confusion import classified, confusion_matrix
 from margin.theory.prediction.held_out import (
+    Estimate,
     are_whole,
     described,
     held_out_answers,
@@ -153,20 +155,28 @@ def loss(subject: Subject) -> Finding:
 
 
 def gap(subject: Subject) -> Finding:
-    """The generalization gap R(f) - R_hat(f): held-out risk less training risk, in evaluation mode.
+    r"""The generalization gap R(f) - R_hat(f): held-out risk less training risk, in evaluation mode.
 
-    The training risk is that of the very sample the model was trained on, a known number; the error of
-    the difference is the held-out risk's.
+    The training risk is that of the very sample the model was trained on, a known number where all N examples
+    are asked: the error of the difference is then the held-out risk's. Of n drawn without replacement its
+    error is added,
+
+    .. math:: s^2 = s_{\mathrm{test}}^2 + (1 - n / N)\, s_{\mathrm{train}}^2
 
     Args:
         subject: A model whose training examples are known.
+
+    Reference: Cochran 1977, Equation 2.23 (the mean of a sample without replacement).
     """
     test = held_out_losses(subject)
     train = losses_of(subject, "train")
     risk, empirical = weighted_mean(test), weighted_mean(train)
-    low, high = limits_of(test)
+    drawn = training_draw(subject)
+    unasked = math.sqrt(1 - drawn.taken / max(drawn.among, 1))
+    low, high = _gap_limits(risk, limits_of(test), empirical, limits_of(train), unasked)
     negative = bool((torch.cat((test.values, train.values)) < 0).any())
     failure = unanswered(test.values, "the held-out loss") or unanswered(train.values, "the training loss")
+    stderr = risk.stderr.hypot(unasked * empirical.stderr) if unasked else risk.stderr
     means = figures([risk.mean.item(), empirical.mean.item()], float(high - low))
     return Finding(
         statement=f"The mean loss on held-out examples ({means[0]}) exceeds that on the training examples "
@@ -176,10 +186,27 @@ def gap(subject: Subject) -> Finding:
         range=(-torch.inf if negative or failure else -float(empirical.mean), torch.inf),
         premises=(independent_draws(subject), same_distribution(subject)),
         kind="estimate",
-        stderr=risk.stderr,
-        printed=(low - empirical.mean, high - empirical.mean),
-        failure=failure or _one_example(risk.stderr),
+        stderr=stderr,
+        printed=(low, high),
+        sample="" if drawn.whole else f"{drawn.taken:,} of {drawn.among:,} training examples drawn",
+        failure=failure or _one_example(stderr),
     )
+
+
+def _gap_limits(
+    risk: Estimate,
+    limits: tuple[Tensor, Tensor],
+    empirical: Estimate,
+    of_training: tuple[Tensor, Tensor],
+    unasked: float,
+) -> tuple[Tensor, Tensor]:
+    """The limits of the gap, from those of both risks: of the training risk by what was not asked of it."""
+    low, high = (end - empirical.mean for end in limits)
+    if not unasked:
+        return low, high
+    value = risk.mean - empirical.mean
+    below, above = (unasked * (end - empirical.mean) for end in of_training)
+    return value - (value - low).hypot(above), value + (high - value).hypot(below)
 
 
 def _one_example(stderr: Tensor) -> str:

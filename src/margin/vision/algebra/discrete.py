@@ -67,7 +67,7 @@ def cross_correlate(h: Tensor, f: Tensor, mode: Mode = "valid") -> Tensor:
         f: The signal.
         mode: As of :func:`convolve`; full begins at u = 1 - m, circular is f's period with u from 0.
 
-    Reference: Oppenheim and Schafer 2010, Problem 2.67; Goodfellow, Bengio and Courville 2016, Equation 9.6.
+    Reference: Goodfellow, Bengio and Courville 2016, Equation 9.6.
     """
     found = convolve(f, flip(h), mode)
     if mode != "circular":

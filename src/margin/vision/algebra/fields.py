@@ -114,6 +114,8 @@ class Following(TorchFunctionMode):
             return spread(widest[0], windows[0]), spread(widest[1], windows[1])
         if name == "interpolate" and image:
             return _resized(widest, args, kwargs, out)
+        if name == "__getitem__" and image and args[0].ndim == 4:
+            return _sliced(widest, args[1])
         return Field(WHOLE, None), Field(WHOLE, None)
 
 
@@ -147,6 +149,17 @@ def _resized(fields: Fields, args: Any, kwargs: Any, out: Tensor) -> Fields:
         wider = _windowed(field, Window(taps))
         made.append(Field(wider.size, None if wider.step is None else wider.step * ratio))
     return made[0], made[1]
+
+
+def _sliced(fields: Fields, index: Any) -> Fields:
+    """Every s-th row and column of a map: a place sees what it saw, the next one lies s steps on."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if not all(isinstance(part, slice) or part is Ellipsis for part in parts):
+        return Field(WHOLE, None), Field(WHOLE, None)
+    before = parts.index(...) if ... in parts else len(parts)
+    every = (*parts[:before], *[slice(None)] * (4 - len(parts) + (... in parts)), *parts[before + 1 :])
+    windows = [Window(1, part.step or 1) for part in every[2:]]
+    return _windowed(fields[0], windows[0]), _windowed(fields[1], windows[1])
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -110,6 +110,7 @@ def shifted_classes(subject: Subject) -> Finding:
         curves={
             "pixels": torch.arange(1, SHIFTS + 1).double(),
             "share that changes": torch.tensor(counts, dtype=torch.float64) / count,
+            "shorter side": torch.tensor([float(min(subject.test[0].inputs[0].shape[2:]))]),
         },
     )
 

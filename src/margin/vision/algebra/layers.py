@@ -44,8 +44,8 @@ def softmax_pool2d(
         stride: From a window to the next; None: the kernel.
         padding: Places around the image, which no window counts.
 
-    Reference: Boureau, Ponce and LeCun 2010, Section 3.1 (between average and maximum); Lange, Zuehlke,
-        Holz and Villmann 2014 (softmax pooling).
+    Reference: Boureau, Ponce and LeCun 2010 (between average and maximum); Lange, Zuehlke, Holz and Villmann
+        2014 (this smooth maximum, of any numbers).
     """
     batch, channels = x.shape[:2]
     size = [output_size(n, Window(kernel, stride or kernel), padding=padding) for n in x.shape[2:]]
@@ -91,7 +91,7 @@ class SoftmaxPool2d(nn.Module):
     Raises:
         ValueError: The padding is more than half the kernel: a window would be empty.
 
-    Reference: Lange, Zuehlke, Holz and Villmann 2014.
+    Reference: as :func:`softmax_pool2d`.
     """
 
     def __init__(
@@ -124,8 +124,7 @@ class LocallyConnected2d(nn.Module):
     Raises:
         ValueError: The window does not fit.
 
-    Reference: LeCun 1989, Section 5.2 (local connections); Goodfellow, Bengio and Courville 2016, Equation
-    9.9.
+    Reference: LeCun 1989 (local connections); Goodfellow, Bengio and Courville 2016, Equation 9.9.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def integral_transform(
     Raises:
         ValueError: There is not one value a place of the grid.
 
-    Reference: Kress 2014, Section 2.3 (integral operators), Section 12.1 (quadrature).
+    Reference: Kress 2014, Chapter 2 (integral operators), Section 12.1 (quadrature).
     """
     if len(f) != grid.size:
         raise ValueError(f"one value a place of the grid: got {len(f)} for {grid.size}")

@@ -1,43 +1,43 @@
 """Convolutional networks."""
 
+from functools import partial
+
 from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need, Part
 
 CONVOLUTIONS = Need("networks that convolve images", "margin.vision.convnets.claims:convolves", of="model")
 
-TRAINING = {"epochs": 20, "batch_size": 64, "lr": 2e-3, "schedule": "cosine"}
+network = partial(
+    Entry,
+    task="margin.core.tasks:CLASSES",
+    tiny="margin.data.sets.tiny.tables:images",
+    defaults={"epochs": 20, "batch_size": 64, "lr": 2e-3, "schedule": "cosine"},
+    least_steps=300,
+)
+"""A classifier of images, with the family's defaults of a training."""
 
 # fmt: off
 
 MODELS: tuple[Entry, ...] = (
-    Entry("vision/lenet5",
-        ".lenet5:LeNet5", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:images",
-        "LeNet-5: two convolutions, two poolings, three dense layers, on images of any size",
-        "LeCun, Bottou, Bengio and Haffner 1998, Section II.B",
-        defaults=TRAINING, least_steps=300, covers=("cnn.lenet5",)),
-    Entry("vision/alexnet",
-        ".alexnet:AlexNet", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:images",
-        "AlexNet with one or two groups; a quarter of it for small images",
-        "Krizhevsky, Sutskever and Hinton 2012, Section 3", defaults=TRAINING, least_steps=300,
-        covers=("cnn.alexnet",)),
-    Entry("vision/vgg",
-        ".vgg:VGG", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:images",
-        "VGG-11 to 19, or a small one for small images: 3x3 convolutions in stages with pooling between",
-        "Simonyan and Zisserman 2015, Table 1", defaults=TRAINING, least_steps=300, covers=("cnn.vgg",)),
-    Entry("vision/googlenet",
-        ".googlenet:GoogLeNet", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:images",
-        "GoogLeNet: nine Inception modules with normalization; a quarter of it for small images",
-        "Szegedy et al. 2015, Table 1", defaults=TRAINING, least_steps=300, covers=("cnn.inception",)),
-    Entry("vision/densenet",
-        ".densenet:DenseNet", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:images",
-        "DenseNet-121 to 264, and 40 to 250 for small images: each layer reads all maps before it",
-        "Huang, Liu, van der Maaten and Weinberger 2017, Table 1", defaults=TRAINING, least_steps=300,
-        covers=("densenet.block",)),
-    Entry("vision/resnet",
-        ".resnet:ResNet", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.tables:images",
-        "ResNet-18 to 152, and 20 to 110 for small images; basic, bottleneck or pre-activation blocks",
-        "He, Zhang, Ren and Sun 2016, Deep residual learning, Table 1 and Section 4.2",
-        defaults=TRAINING, least_steps=300,
-        weights=".weights:resnet_weights", covers=("cnn.resnet",)),
+    network("vision/lenet5", ".lenet5:LeNet5", covers=("cnn.lenet5",),
+        summary="LeNet-5: two convolutions, two poolings, three dense layers, on images of any size",
+        reference="LeCun, Bottou, Bengio and Haffner 1998, Section II.B"),
+    network("vision/alexnet", ".alexnet:AlexNet", covers=("cnn.alexnet",), weights=".weights:alexnet_weights",
+        summary="AlexNet with one or two groups; a quarter of it for small images",
+        reference="Krizhevsky, Sutskever and Hinton 2012, Section 3"),
+    network("vision/vgg", ".vgg:VGG", covers=("cnn.vgg",), weights=".weights:vgg_weights",
+        summary="VGG-11 to 19, or a small one for small images: 3x3 convolutions in stages, pooling between",
+        reference="Simonyan and Zisserman 2015, Table 1"),
+    network("vision/googlenet", ".googlenet:GoogLeNet", covers=("cnn.inception",),
+        weights=".weights:googlenet_weights",
+        summary="GoogLeNet: nine Inception modules with normalization; a quarter of it for small images",
+        reference="Szegedy et al. 2015, Table 1"),
+    network("vision/densenet", ".densenet:DenseNet", covers=("densenet.block",),
+        weights=".weights:densenet_weights",
+        summary="DenseNet-121 to 264, and 40 to 250 for small images: each layer reads all maps before it",
+        reference="Huang, Liu, van der Maaten and Weinberger 2017, Table 1"),
+    network("vision/resnet", ".resnet:ResNet", covers=("cnn.resnet",), weights=".weights:resnet_weights",
+        summary="ResNet-18 to 152, or 20 to 110 for small images; basic, bottleneck or pre-activation blocks",
+        reference="He, Zhang, Ren and Sun 2016, Deep residual learning, Table 1 and Section 4.2"),
 )
 
 PARTS: tuple[Part, ...] = (

@@ -20,11 +20,12 @@ from margin.vision.convnets.layers import (
 
 IMAGENET: dict[int, tuple[int, ...]] = {
     121: (6, 12, 24, 16),
+    161: (6, 12, 36, 24),
     169: (6, 12, 32, 32),
     201: (6, 12, 48, 32),
     264: (6, 12, 64, 48),
 }
-"""Layers of each block by depth, Table 1; they grow by 32 maps."""
+"""Layers of each block by depth, Table 1; they grow by 32 maps, 161 (torchvision's) by 48."""
 
 CIFAR = (40, 100, 190, 250)
 """Depths 6 n + 4 of Section 3: three blocks of n layers with bottlenecks, 2 n without."""
@@ -76,8 +77,8 @@ class DenseNet(nn.Module):
         channels: Channels of an image.
         image_size: Rows and columns.
         num_classes: Number of logits.
-        depth: Layers with weights: 121, 169, 201, 264 as for ImageNet, or 40, 100, 190, 250 as for CIFAR.
-        growth: Maps that a layer adds; 32 for ImageNet, 12 for CIFAR if not given.
+        depth: Layers with weights: 121, 161, 169, 201, 264 as for ImageNet, or 40, 100, 190, 250 for CIFAR.
+        growth: Maps that a layer adds; 32 for ImageNet (48 at depth 161), 12 for CIFAR if not given.
         block: Whether a 1x1 convolution precedes each 3x3 (bottleneck, "B") or not (basic).
         compression: Share of the maps that a transition keeps ("C"); 1 keeps all.
         stem: First layers: 7x7 with stride 2 and pooling (large), 3x3 (small), or by the shorter side (auto).
@@ -109,7 +110,7 @@ class DenseNet(nn.Module):
         check_least(("growth", growth))
         bottleneck = block == "bottleneck"
         blocks = layers_of(depth, bottleneck=bottleneck)
-        growth = growth or (32 if depth in IMAGENET else 12)
+        growth = growth or (48 if depth == 161 else 32 if depth in IMAGENET else 12)
         # 16 maps without compression, Section 3
         maps = 2 * growth if compression < 1 or depth in IMAGENET else 16
         layers: list[nn.Module] = []

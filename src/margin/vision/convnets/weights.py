@@ -1,12 +1,14 @@
-"""Weights of ResNets from transformers (ResNetForImageClassification) and torchvision, by our names."""
+"""Weights of torchvision's networks, and of ResNets from transformers, by the names of ours."""
 
 import re
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 from torch import Tensor
 
 from margin.engine.transfer import Pretrained, renamed
+from margin.vision.convnets import densenet, vgg
 from margin.vision.convnets.resnet import EXPANSION, IMAGENET
 
 SETTINGS = {"hidden_act": "relu", "downsample_in_first_stage": False, "downsample_in_bottleneck": False}
@@ -113,3 +115,169 @@ def _check_ordinary(
         last = ours[f"stages.{stage}.0.0.branch.6.weight"].shape[0] if block == "bottleneck" else 0
         if last and last != EXPANSION * width:
             raise ValueError(f"a bottleneck must widen by {EXPANSION}: {what} has {width} to {last}")
+
+
+DENSE_LAYERS = {
+    "an AlexNet of torchvision": {1: 3, 4: 6, 6: 8},
+    "a VGG of torchvision": {0: 2, 3: 5, 6: 8},
+}
+"""Places of the dense layers in torchvision, and in our large form."""
+
+LAST = "classifier.8."
+"""How the names of the last layer of that form begin."""
+
+DENSENET = (
+    (r"^features\.conv0\.", "features.0."),
+    (r"^features\.norm0\.", "features.1."),
+    *(  # older files have a dot before the number
+        (
+            rf"^features\.denseblock{block}\.denselayer(\d+)\.{kind}\.",
+            rf"features.{5 * block - 1}.layers.\1.{at}.",
+        )
+        for block in range(1, 5)
+        for kind, at in ((r"norm\.?1", 0), (r"conv\.?1", 2), (r"norm\.?2", 3), (r"conv\.?2", 5))
+    ),
+    *(
+        (rf"^features\.transition{block}\.{kind}\.", f"features.{5 * block + at}.")
+        for block in range(1, 4)
+        for kind, at in (("norm", 0), ("conv", 2))
+    ),
+    (r"^features\.norm5\.", "features.20."),
+    (r"^classifier\.", "head."),
+)
+"""Patterns of names in torchvision, and ours, whose layers are counted from 0."""
+
+GOOGLENET = (
+    *(
+        (rf"^{name}\.{kind}\.", f"features.{place}.{at}.")
+        for name, place in (("conv1", 0), ("conv2", 2), ("conv3", 3))
+        for at, kind in enumerate(("conv", "bn"))
+    ),
+    *(
+        (
+            rf"^inception{name}\.branch{branch}\.(\d\.)?{kind}\.",
+            rf"features.{place}.branches.{branch - 1}.\g<1>{at}.",
+        )
+        for name, place in zip(
+            ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b"), (5, 6, *range(8, 13), 14, 15), strict=True
+        )
+        for branch in range(1, 5)
+        for at, kind in enumerate(("conv", "bn"))
+    ),
+    (r"^fc\.", "head."),
+    (r"^aux[12]\.", ""),
+)
+"""Patterns of names in torchvision, and ours; its two auxiliary classifiers have no counterpart."""
+
+
+def _dense_named(tensors: Mapping[str, Tensor], what: str) -> dict[str, Tensor] | None:
+    """The tensors by our names, if their dense layers stand where those of torchvision's network do."""
+    places = DENSE_LAYERS[what]
+    found = {match[1] for name in tensors if (match := re.match(r"classifier\.(\d+)\.weight$", name))}
+    if "features.0.weight" not in tensors or found != set(map(str, places)):
+        return None
+    names = [(rf"^classifier\.{theirs}\.", f"classifier.{ours}.") for theirs, ours in places.items()]
+    return renamed(tensors, [(r"^features\.", "features."), *names], what)
+
+
+def alexnet_weights(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pretrained | None:
+    """The weights of torchvision's AlexNet, which has one group, and the options that make ours equal.
+
+    Args:
+        tensors: By their names.
+        config: Not read: torchvision writes none.
+
+    Returns:
+        None where the names are not torchvision's.
+    """
+    ours = _dense_named(tensors, "an AlexNet of torchvision")
+    if ours is None:
+        return None
+    options = {"groups": 1, "stem": "large", "hidden": ours["classifier.3.weight"].shape[0]}
+    return Pretrained(ours, options, {"channels": ours["features.0.weight"].shape[1]}, LAST)
+
+
+def vgg_weights(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pretrained | None:
+    """The weights of a VGG of torchvision, with batch normalization or without, and the options.
+
+    Args:
+        tensors: By their names.
+        config: Not read: torchvision writes none.
+
+    Returns:
+        None where the names are not torchvision's.
+
+    Raises:
+        ValueError: It has another number of convolutions than the networks of the paper.
+    """
+    ours = _dense_named(tensors, "a VGG of torchvision")
+    if ours is None:
+        return None
+    # safetensors keeps names in the order of letters: 10 before 4
+    sizes = {int(name.split(".")[1]): tensor.shape[0] for name, tensor in ours.items() if tensor.ndim == 4}
+    maps = [size for _, size in sorted(sizes.items())]
+    depth = next((depth for depth, stages in vgg.DEPTHS.items() if sum(stages) == len(maps)), None)
+    if depth is None:
+        raise ValueError(f"a VGG must have 8, 10, 13 or 16 convolutions: torchvision's has {len(maps)}")
+    ends = list(accumulate(vgg.DEPTHS[depth]))
+    options = {
+        "depth": depth,
+        "stem": "large",
+        "widths": tuple(maps[end - 1] for end in ends),
+        "hidden": tuple(ours[f"classifier.{place}.weight"].shape[0] for place in (2, 5)),
+        "norm": "batch" if "features.1.weight" in ours else "none",
+    }
+    return Pretrained(ours, options, {"channels": ours["features.0.weight"].shape[1]}, LAST)
+
+
+def densenet_weights(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pretrained | None:
+    """The weights of a DenseNet of torchvision, in files of any release, and the options.
+
+    Args:
+        tensors: By their names.
+        config: Not read: torchvision writes none.
+
+    Returns:
+        None where the names are not torchvision's.
+
+    Raises:
+        ValueError: A tensor is none of a DenseNet's, or its blocks are of no depth that is known.
+    """
+    if "features.conv0.weight" not in tensors:
+        return None
+    ours = {
+        re.sub(r"(?<=layers\.)\d+", lambda number: str(int(number[0]) - 1), name): tensor
+        for name, tensor in renamed(tensors, DENSENET, "a DenseNet of torchvision").items()
+    }
+    layers = {m.groups() for name in ours if (m := re.match(r"features\.(\d+)\.layers\.(\d+)\.", name))}
+    counts = tuple(sum(place == str(wanted) for place, _ in layers) for wanted in (4, 9, 14, 19))
+    depth = next((depth for depth, blocks in densenet.IMAGENET.items() if blocks == counts), None)
+    if depth is None:
+        known = ", ".join(map(str, densenet.IMAGENET.values()))
+        raise ValueError(f"blocks of a DenseNet must have the layers {known}: torchvision's has {counts}")
+    options = {"depth": depth, "stem": "large", "growth": ours["features.4.layers.0.5.weight"].shape[0]}
+    return Pretrained(ours, options, {"channels": ours["features.0.weight"].shape[1]})
+
+
+def googlenet_weights(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pretrained | None:
+    """The weights of torchvision's GoogLeNet, without its auxiliary classifiers, and the options.
+
+    Its published weights were trained on pixels in [-1, 1], where those of the others had each channel
+    standardized; a fine-tuning learns the difference.
+
+    Args:
+        tensors: By their names.
+        config: Not read: torchvision writes none.
+
+    Returns:
+        None where the names are not torchvision's.
+
+    Raises:
+        ValueError: A tensor is none of a GoogLeNet's.
+    """
+    if "inception3a.branch1.conv.weight" not in tensors:
+        return None
+    ours = renamed(tensors, GOOGLENET, "a GoogLeNet of torchvision")
+    width, channels = ours["features.0.0.weight"].shape[:2]
+    third = ours["features.5.branches.2.1.0.weight"].shape[-1]
+    return Pretrained(ours, {"stem": "large", "width": width, "third": third}, {"channels": channels})

@@ -34,7 +34,7 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(LABELS, DENSE), figure=".figures:overlays", question="fails"),
     Claim("vision/segmentation.iou", ".overlap:iou", ".overlap:demo",
         "Intersection over union by class: what share of the pixels that are or are called a class are both?",
-        "Jaccard 1912 (the coefficient); Everingham et al. 2010, Section 4.2.4", needs=(LABELS, DENSE),
+        "Jaccard 1912 (the coefficient); Everingham et al. 2010, Section 4.2", needs=(LABELS, DENSE),
         question="fails"),
 )
 # fmt: on

@@ -154,7 +154,7 @@ def rollout(
 
     def collect(layer: nn.Module, args: tuple[Any, ...]) -> None:
         if isinstance(layer, SelfAttention):
-            weights = layer.weights(*args).mean(1)
+            weights = layer.weights(*args[:2]).mean(1)
             half = (weights + torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)) / 2
             mixed.append(half if not mixed else half @ mixed.pop())
 

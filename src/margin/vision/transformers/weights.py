@@ -4,10 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from margin.engine.transfer import Pretrained, renamed
+from margin.engine.transfer import Pretrained, joined, renamed
 from margin.vision.transformers.vit import ViT, interpolated
 
 SETTINGS = {"hidden_act": "gelu", "qkv_bias": True}
@@ -35,9 +34,6 @@ NAMES = (
 )
 """Patterns of their names, and ours; "" has no part in a classifier."""
 
-JOINED = ("query", "key", "value")
-"""Three layers there, one after another in ``queries_keys_values`` here."""
-
 
 def vit_weights(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pretrained | None:
     """The weights of a vision transformer of transformers, and the options that make ours the same function.
@@ -60,7 +56,7 @@ def vit_weights(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pre
     for name, value in SETTINGS.items():
         if config.get(name, value) != value:
             raise ValueError(f"{name} of a ViT must be {value!r}: got {config[name]!r}")
-    ours = _joined(renamed(tensors, NAMES, "a ViT of transformers"))
+    ours = joined(renamed(tensors, NAMES, "a ViT of transformers"))
     width, channels, *patch = ours["patches.weight"].shape
     size = config.get("image_size")
     side = math.isqrt(ours["positions"].shape[1] - 1)
@@ -81,18 +77,3 @@ def vit_weights(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pre
         "eps": config.get("layer_norm_eps", 1e-12),
     }
     return Pretrained(ours, options, {"channels": channels}, adapted=adapted)
-
-
-def _joined(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors with queries, keys and values as one layer.
-
-    Raises:
-        ValueError: A block lacks one of the three.
-    """
-    found = dict(tensors)
-    for name in [name for name in found if ".attention.query." in name]:
-        parts = [name.replace(".query.", f".{part}.") for part in JOINED]
-        if lacking := [part for part in parts if part not in found]:
-            raise ValueError(f"queries, keys and values must all be given: got no {lacking[0]}")
-        found[name.replace(".query.", ".queries_keys_values.")] = torch.cat([found.pop(p) for p in parts])
-    return found

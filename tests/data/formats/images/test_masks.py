@@ -10,7 +10,9 @@ from torch import Generator
 
 from margin.data.description import describe, lines
 from margin.data.formats.images.mask_pairs import drawn, joined, nearest, tiles_of
+from margin.data.formats.images.masks import encode_masks, read_masks
 from margin.data.open import encode, open_data
+from margin.data.splits import Split
 
 ALL = Generator()
 
@@ -388,3 +390,60 @@ def test_a_shorter_side_resizes_images_and_masks_alike(tmp_path: Path) -> None:
         image = Image.fromarray(masks[k].astype(np.uint8))
         peer = np.asarray(image.resize((3, 3), Image.Resampling.NEAREST))
         assert torch.equal(batch.targets[k], torch.from_numpy(peer.copy()).long())
+
+
+def deep_folder(root: Path, most: int) -> np.ndarray:
+    """Gray images of 16 bits whose largest level is ``most``."""
+    levels = np.linspace(0, most, 12).astype(np.uint16).reshape(3, 4)
+    for k in range(4):
+        (root / "images").mkdir(parents=True, exist_ok=True)
+        (root / "masks").mkdir(exist_ok=True)
+        Image.fromarray(levels // (1 + (k > 0))).save(root / f"images/{k}.png")
+        save(root / f"masks/{k}.png", np.array([[0, 1, 0, 1]] * 3, np.uint8))
+    return levels
+
+
+@pytest.mark.parametrize(("most", "bits"), [(4095, 12), (4096, 13), (200, 8), (65535, 16)])
+def test_levels_of_sixteen_bit_files_are_read_in_the_bits_that_they_use(
+    tmp_path: Path, most: int, bits: int
+) -> None:
+    """12 bits in a file of 16 would be 16 levels of 256: nearly black."""
+    levels = deep_folder(tmp_path, most)
+    data = read_masks(tmp_path, split=Split(test=0.0, val=0.0))
+    assert torch.equal(
+        data.splits["train"].pair(0)[0][0].long(), torch.from_numpy(levels.astype(int) >> bits - 8)
+    )
+    assert data.encoding.get("depth", 16) == bits
+    said = f"gray images of 16 bits are of {bits} bits, in files of 16: their levels, up to {2**bits - 1:,}, "
+    assert (f"{said}become 0 to 255" in data.notes) == (bits < 16)
+    new = encode_masks(tmp_path / "images/1.png", data.encoding)
+    assert torch.equal(new.pair(0)[0][0].long(), torch.from_numpy(levels.astype(int) // 2 >> bits - 8))
+
+
+def test_the_depth_may_be_said_and_larger_levels_are_refused(tmp_path: Path) -> None:
+    levels = deep_folder(tmp_path, 4095)
+    data = read_masks(tmp_path, depth=16, split=Split(test=0.0, val=0.0))
+    assert int(data.splits["train"].pair(0)[0].max()) == 15 and "depth" not in data.encoding
+    with pytest.raises(ValueError, match=r"0.png: levels must have 11 bits, .*: got 4095; --data.depth 12"):
+        read_masks(tmp_path, depth=11)
+    for wrong in (0, 7, 17):
+        with pytest.raises(ValueError, match=f"depth must be 8 to 16 bits: got {wrong}"):
+            read_masks(tmp_path, depth=wrong)
+    encoding = read_masks(tmp_path).encoding
+    Image.fromarray(levels * 2).save(tmp_path / "new.png")
+    with pytest.raises(ValueError, match="levels must have 12 bits"):
+        encode_masks(tmp_path / "new.png", encoding).pair(0)
+
+
+def test_pairs_that_do_not_decode_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
+    deep_folder(tmp_path, 200)
+    (tmp_path / "images/1.png").write_bytes(b"no image")
+    (tmp_path / "masks/2.png").write_bytes(b"no image")
+    data = read_masks(tmp_path, skip_unreadable=True, split=Split(test=0.0, val=0.0))
+    assert [image.name for image, _ in data.splits["train"].files] == ["0.png", "3.png"]
+    (note,) = [note for note in data.notes if "unreadable" in note]
+    assert note.startswith("2 unreadable pairs are left out; the first: ") and "1.png" in note
+    for k in (0, 3):
+        (tmp_path / f"masks/{k}.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match="a part must have an image that can be read"):
+        read_masks(tmp_path, skip_unreadable=True)

@@ -11,7 +11,7 @@ import torch
 
 from margin.cli import main
 from margin.data.formats.series.clock import Clock
-from margin.data.formats.series.sources import encode_series, read_series
+from margin.data.formats.series.sources import Window, encode_series, read_series
 from margin.data.formats.series.step import off_grid, on_grid
 from margin.data.formats.series.table import load_steps
 
@@ -171,8 +171,42 @@ DAY_FIRST, US = "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"
 
 
 @pytest.mark.parametrize("form", [DAY_FIRST, US, "%d.%m.%Y", "%m-%d-%Y %H:%M:%S"])
+def test_a_date_that_has_one_reading_tells_how_the_others_are_written(tmp_path, form) -> None:
+    """Of 13/01/2024 the day comes first, and so it does in 12/01/2024."""
+    path = stamped(tmp_path / "a.csv", [1440 * k for k in range(40)], form)
+    steps = load_steps(path, ahead=1)
+    assert steps.time_column == "date" and steps.clock.form == form
+    assert steps.step.length == 86_400 and steps.later == (
+        (START + datetime.timedelta(days=40)).strftime(form),
+    )
+    first = "day" if form.startswith("%d") else "month"
+    assert any(f"the {first} of a date comes first" in note for note in steps.notes)
+
+
+def test_a_run_reads_new_dates_of_two_readings_as_its_own(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = read_series(
+        stamped(tmp_path / "a.csv", [1440 * k for k in range(60)], "%d/%m/%Y"),
+        window=Window(context=8, horizon=2),
+    )
+    new = stamped(tmp_path / "b.csv", [1440 * k for k in range(9)], "%d/%m/%Y")
+    assert encode_series(new, data.encoding).times[-1] == "11/01/2024"
+
+
+def test_months_of_other_languages_are_read_and_later_ones_are_iso(tmp_path) -> None:
+    names = ("Januar", "Februar", "März", "April", "Mai", "Juni", "Juli")
+    days = [datetime.datetime(2023, 1, 1) + datetime.timedelta(days=k) for k in range(200)]
+    rows = "".join(f"{d.day}. {names[d.month - 1]} {d.year};{k}\n" for k, d in enumerate(days))
+    path = tmp_path / "a.csv"
+    path.write_text("Tag;x\n" + rows)
+    steps = load_steps(path, ahead=2)
+    assert steps.time_column == "Tag" and str(steps.step) == "1 day"
+    assert steps.times[59] == "1. März 2023" and steps.later == ("2023-07-20", "2023-07-21")
+
+
+@pytest.mark.parametrize("form", [DAY_FIRST, US, "%d.%m.%Y %H:%M", "%m-%d-%Y %H:%M:%S", "%m/%d/%Y %I:%M %p"])
 def test_dates_of_two_readings_need_a_word_and_the_refusal_names_it(tmp_path, refused, form) -> None:
-    day = 1440 if " " not in form else 60
+    day = 60
     path = stamped(tmp_path / "a.csv", [day * k for k in range(40)], form)
     for options in ({}, {"time_column": "date"}):
         with refused("a.csv", "--data.time-format", f"'{form}'"):

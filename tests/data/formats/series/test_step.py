@@ -3,9 +3,10 @@
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from margin.data.formats.series.step import TimeStep, check_step
+from margin.data.formats.series.step import TimeStep, check_step, usual_step
 from margin.data.formats.series.table import load_steps
 
 
@@ -38,6 +39,14 @@ def test_two_steps_are_one_up_to_a_ratio_that_months_stay_within() -> None:
     assert not day.is_like(TimeStep(1.121 * day.length, True))
     assert not day.is_like(TimeStep(day.length / 1.121, True))
     assert not TimeStep(1.0, True).is_like(TimeStep(1.0, False))
+
+
+def test_the_median_is_the_step_where_all_rows_lie_on_its_grid() -> None:
+    """A clock that is not exact: the median of the steps 1.0 and 1.1, and of those that are one, is 1.05."""
+    steps = np.array([1.0] * 5 + [1.1] * 5 + [2.1] * 3)
+    assert usual_step(steps) == 1.1
+    assert usual_step(np.array([1.0] * 5 + [2.0] * 9)) == 2.0  # single rows lie between
+    assert usual_step(np.array([1.0] * 5 + [2.0] * 4 + [3.0] * 2)) == 1.0
 
 
 def test_another_step_than_that_of_the_record_is_refused() -> None:

@@ -52,6 +52,50 @@ def test_times_that_fall_or_come_twice_are_refused(tmp_path, refused):
         load_steps(days(tmp_path / "b.csv", FINE[0], *FINE))
 
 
+def test_the_newest_row_may_be_the_first(tmp_path, refused):
+    steps = load_steps(days(tmp_path / "a.csv", *FINE[::-1]), ahead=1)
+    assert steps.values.tolist() == [[1, 10], [2, 20], [3, 30], [4, 40]]
+    assert steps.times == ("2020-01-01", "2020-01-02", "2020-01-03", "2020-01-04")
+    assert steps.later == ("2020-01-05",)
+    assert "the newest row is the first: rows are read from the last one up" in steps.notes
+    with refused("row 3, column 'x'", "2020-01-03"):  # rows keep the numbers of the file
+        load_steps(days(tmp_path / "b.csv", FINE[3], "2020-01-03,,30", FINE[1], FINE[0]))
+    with refused("comes twice"):
+        load_steps(days(tmp_path / "c.csv", FINE[3], FINE[2], FINE[2], FINE[0]))
+
+
+def test_several_series_in_one_file_and_a_clock_in_another_column_are_told(tmp_path, refused):
+    with refused("row 6", "if another series begins here, give each a file, or a column, of its own"):
+        load_steps(days(tmp_path / "a.csv", *FINE, *FINE))
+    later = [f"2020-01-0{k},{k},1" for k in (5, 4)]
+    with pytest.raises(ValueError, match=r"row 7, .*sort them$"):
+        load_steps(days(tmp_path / "b.csv", *FINE, *later))
+    with refused("if the clock stands in another column, write both in one"):
+        load_steps(write(tmp_path / "c.csv", "date,clock,x\n2020-01-01,1,5\n2020-01-01,2,6\n"))
+
+
+def test_dates_are_times_whatever_the_column_is_called(tmp_path, refused):
+    file = write(tmp_path / "a.csv", "Stichtag,x\n2020-01-01,5\n2020-01-02,6\n2020-01-03,7\n")
+    assert load_steps(file).time_column == "Stichtag"
+    assert load_steps(file).columns == ("x",)
+    both = write(tmp_path / "b.csv", "born,date,x\n1990-01-01,2020-01-01,5\n1991-01-01,2020-01-02,6\n")
+    with refused("column 'born'", "a series must be numbers"):
+        load_steps(both)
+    assert load_steps(both, ignore="born").time_column == "date"
+
+
+def test_a_time_that_is_none_is_named_by_its_row(tmp_path, refused):
+    with refused("row 4, column 'date'", "a time must be a date", "got '2020-13-03'"):
+        load_steps(days(tmp_path / "a.csv", *FINE[:2], "2020-13-03,3,30", FINE[3]))
+    dates = [f"{k}.01.2020" for k in range(12, 31)]
+    rows = "".join(f"{date},{k}\n" for k, date in enumerate([*dates, "31.01.20"]))
+    with refused("row 21, column 'when'", "must be written as the others, %d.%m.%Y", "got '31.01.20'"):
+        load_steps(write(tmp_path / "b.csv", "when,x\n" + rows), time_column="when")
+    zones = [f"2020-01-01T0{k}:00:00{'Z' * (k < 3)},{k}" for k in range(6)]
+    with refused("row 5", "all times must have their offset from UTC, or none", "'2020-01-01T03:00:00'"):
+        load_steps(write(tmp_path / "c.csv", "\n".join(["time,x", *zones]) + "\n"))
+
+
 def test_a_time_that_is_no_number_is_refused(tmp_path, refused):
     file = write(tmp_path / "a.csv", "t,x\n1,5\nnan,6\n3,7\n")
     with refused("a.csv, row 3", "'t'", "a time must be a date"):

@@ -146,6 +146,13 @@ def test_tabs_are_recognized_and_the_form_can_be_said(csv, refused) -> None:
         ("a;b\n1.234.567;x\n", ";", ","),  # two points
         ("a;b\n1,234.5;x\n", ";", "."),
         ("a;b\n1.234;x\n", ";", "."),
+        ("a;b\n1.500;x\n7;x\n80;x\n950;x\n", ";", ","),  # a fraction is 1.5, or the others are 7.000
+        ("a;b\n1.500 €;x\n7 €;x\n80 €;x\n950 €;x\n", ";", ","),
+        ("a;b\n1.500;7\n2.500;80\n3.500;950\n", ";", "."),  # columns are apart
+        ("a;b\n1.500;x\n-1;x\n2.500;x\n99;x\n", ";", "."),  # two may stand for missing values
+        ("a;b\n1.501;x\n7;x\n80;x\n950;x\n", ";", "."),  # zeros may have been left out
+        ("a;b\n1.500;x\n7;x\n80;x\n950;x\n1500;x\n", ";", "."),  # a thousand without a point
+        ("a;b\n1.500;x\n7;x\n80;x\n950;x\n0.125;x\n", ";", "."),
         ("a;b\n1.234,5;1.5\n", ";", "."),  # of two that contradict each other the other is refused
     ],
 )
@@ -197,6 +204,12 @@ def test_one_point_before_three_digits_is_said_and_never_a_thousand_by_itself(cs
     assert "column 'a': the points of 1.234 divide thousands" in notes
     for sure in (amounts(["1.234", "0.345"]), amounts(["1.234", "2.5"]), amounts(["1.234", "7"], ",")):
         assert not any("thousand" in note for note in column_of(csv(sure))[1])
+
+
+def test_one_column_tells_that_points_divide_thousands(csv) -> None:
+    found, notes = column_of(csv(amounts(["2.000 €", "999 €", "1.500 €", "80 €", "7 €"])))
+    assert found[:5] == [2000, 999, 1500, 80, 7]
+    assert "column 'a': the points of 2.000 divide thousands" in notes
 
 
 def test_numbers_written_in_two_ways_are_refused(csv, refused) -> None:

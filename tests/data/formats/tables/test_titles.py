@@ -51,6 +51,13 @@ def test_a_title_above_the_header_is_left_out_and_said(name: str, csv, refused) 
         read_table(csv(title + text.replace("name,", "size,", 1), "twice.csv"))
 
 
+def test_ten_lines_may_stand_above_the_header_and_no_more(csv, refused) -> None:
+    titles = "".join(f"line {k}\n" for k in range(10))
+    assert rows_of(read_table(csv(titles + PLAIN))) == rows_of(read_table(csv(PLAIN, "plain.csv")))
+    with refused("row 12: every row must have 1 cells"):
+        read_table(csv(titles + "line 10\n" + PLAIN))
+
+
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [

@@ -207,6 +207,33 @@ def test_dates_whose_order_one_of_them_tells(name: str, csv, refused) -> None:
         column_of(csv(written([*cells[:4], "soon", *cells[5:]])))
 
 
+MONTHS = {  # Unicode CLDR: wide and abbreviated
+    "de": "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
+    "de short": "Jan. Feb. März Apr. Mai Juni Juli Aug. Sept. Okt. Nov. Dez.",
+    "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
+    "fr short": "janv. févr. mars avr. mai juin juil. août sept. oct. nov. déc.",
+}
+
+
+@pytest.mark.parametrize("name", MONTHS)
+def test_months_may_have_german_and_french_names(name: str, csv, refused) -> None:
+    first = {"de": "1. ", "fr": "1er "}[name[:2]]
+
+    def form(day: pd.Timestamp) -> str:
+        number = first if day.day == 1 else f"{day.day}{'. ' if name[:2] == 'de' else ' '}"
+        return f"{number}{MONTHS[name].split()[day.month - 1]} {day.year}"
+
+    cells, expected = [form(day) for day in DAYS], (DAYS - pd.Timestamp(0)).days
+    found, shown = column_of(csv(written(cells)))
+    np.testing.assert_array_equal(found, expected)
+    assert f"dates are written as {cells[0]!r}" in shown
+    data = read_table(csv(written(cells)), target="y", ignore="b")
+    new = csv(f"a\n{form(pd.Timestamp('2024-12-01'))}\n", "new.csv")
+    assert encode(new, data.encoding).inputs[0][0, 0] == (pd.Timestamp("2024-12-01") - pd.Timestamp(0)).days
+    with refused("row 6, column 'a': '4. Brumaire 2023' is not a date"):
+        column_of(csv(written([*cells[:4], "4. Brumaire 2023", *cells[5:]])))
+
+
 def test_an_order_that_nothing_tells_is_asked_for_and_both_answers_read_it(csv, refused) -> None:
     days = [pd.Timestamp(2023, 1 + k % 12, 1 + (5 * k) % 11) for k in range(ROWS)]
     path = csv(written([day.strftime("%d/%m/%Y") for day in days]))

@@ -11,7 +11,7 @@ FORMATS = (
         gives={"in_features": "vectors", "channels": "images"},
         real=True,
         numbers=True,
-        record={},
+        record={"values?": list[list[int]], "ignored?": list[list[int]]},
         labeled="give (x, y), an array 'y' in the .npz, or NAME_y.npy beside NAME.npy",
     ),
     Format(

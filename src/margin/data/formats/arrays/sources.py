@@ -18,6 +18,8 @@ from margin.data.examples import Arrays, Data
 from margin.data.files.archives import GROUPS, array_in, arrays_in, names_in, unread_in
 from margin.data.files.reading import classes_of
 from margin.data.formats.arrays.mapped import Mapped, checked, mapped_data
+from margin.data.formats.arrays.mask_arrays import TASK as MASKED
+from margin.data.formats.arrays.mask_arrays import are_masks, labeled_as, masked_images
 from margin.data.options import option_groups
 from margin.data.splits import Split, TargetKind
 
@@ -44,7 +46,7 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
 
     Args:
         x: Inputs (N, d), (N, H, W) or (N, C, H, W); float64 stays float64, all else becomes float32.
-        y: Targets (N,).
+        y: Targets (N,); or masks (N, H, W) of images, whole numbers: a class for every pixel.
         name: What messages and records call the data.
         task: Whether targets are classes or values, where their type does not say what is wanted; none leaves
             them out.
@@ -61,6 +63,8 @@ def from_arrays(  # more than 7 parameters: they are the options of the source
     Raises:
         ValueError: Shapes do not fit, a number is not finite, or labels are out of range.
     """
+    if task is None and are_masks(x, y):
+        return masked_images(name, x, y, domain=domain, split=split, test_arrays=test_arrays, groups=groups)
     raw = raw_arrays(name, x, y, task=task, domain=domain, test_arrays=test_arrays)
     raw, parts = with_groups(raw, groups, split)
     return assemble(raw, split, parts)
@@ -145,6 +149,18 @@ def read_arrays(
         return replace(mapped_data(str(path), found["x"], raw, split), name=path.name)
     if path.suffix == ".npy":
         found["x"] = array_in(path)  # pages of a mapped file would stay beside what is copied from them
+    if task is None and are_masks(found["x"], found.get("y")):
+        data = masked_images(
+            str(path),
+            found["x"],
+            found["y"],
+            domain=domain,
+            split=split,
+            test_arrays=official,
+            groups=found.get(group),
+            classes=classes,
+        )
+        return replace(data, name=path.name)
     raw = raw_arrays(
         str(path),
         found["x"],
@@ -226,6 +242,8 @@ def encode_pair(pair: Any, encoding: Mapping[str, Any], name: str = "arrays", *,
     x, y = pair
     schema = Schema.from_json(encoding)
     inputs = fit_shape(inputs_of(x, name, copy=copy), schema.shape, name).to(schema.dtype)
+    if schema.task == MASKED:
+        return labeled_as(Arrays((inputs,)), y, encoding, name)
     return Arrays((inputs,), schema.targets_if(y, len(inputs), name))
 
 

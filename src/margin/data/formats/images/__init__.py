@@ -11,8 +11,8 @@ MASKS = ("masks", "mask", "labels", "label", "annotations")
 FORMATS = (
     Format(
         name="idx",
-        reader="margin.data.formats.images.idx:read_images",
-        encoder="margin.data.formats.images.idx:encode_idx",
+        reader="margin.data.formats.arrays.idx:read_images",
+        encoder="margin.data.formats.arrays.idx:encode_idx",
         endings=(".idx",),
         holds=("*ubyte*",),
     ),
@@ -34,6 +34,7 @@ FORMATS = (
             "pixels": Literal["bytes"],
             "resize": int | list[int] | None,
             "crop": list[int] | None,
+            "depth?": int,
             "values": list[list[int]],
             "ignored": list[list[int]],
         },
@@ -61,6 +62,7 @@ FORMATS = (
             "pixels": Literal["bytes"],
             "resize?": list[int] | None,
             "crop?": list[int] | None,
+            "depth?": int,
         },
     ),
 )

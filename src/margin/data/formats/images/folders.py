@@ -5,12 +5,14 @@ With ``FOLDER/train/<class>/<image>`` (or ``FOLDER/train/<image>``) and ``FOLDER
 not looked at; other files that are no images are left out and counted in a note.
 """
 
+import ctypes
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -24,7 +26,19 @@ from margin.data.assembly import Schema, cut, spec_of
 from margin.data.examples import PARTS_OF_DATA, Arrays, Data, evaluated_at_once
 from margin.data.files.reading import renamed
 from margin.data.formats.images.image_folder import Listing, list_images
-from margin.data.formats.images.images import ODDITIES, Fit, Header, Size, by, header_of, pixels_of, quiet
+from margin.data.formats.images.images import (
+    DEEPEST,
+    ODDITIES,
+    Fit,
+    Header,
+    Size,
+    by,
+    depth_of,
+    header_of,
+    in_depth,
+    pixels_of,
+    quiet,
+)
 from margin.data.formats.objects.survey import MOST_BYTES, Memory, room
 from margin.data.options import option_groups
 from margin.data.preprocess import standardize_levels
@@ -32,6 +46,9 @@ from margin.data.splits import Split
 
 READERS = 2
 """Threads that decode images: Pillow lets go of Python's lock while it does."""
+
+ARENA_MAX = -8
+"""The option of mallopt in glibc that says how many heaps the threads of a process may have."""
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
@@ -42,8 +59,21 @@ def in_threads(function: Callable[[Given], Found], items: Iterable[Given], reade
     if readers == 0:
         yield from map(function, items)
         return
+    share_heap()
     with ThreadPoolExecutor(readers) as pool:
         yield from pool.map(function, items)
+
+
+def share_heap() -> None:
+    """From now on threads that begin take memory from the heap that is there; only glibc does otherwise.
+
+    Of itself it gives each its own, in which batches that a thread makes and another lets go leave holes:
+    with what a training keeps of freed memory it then grows with the number of images. What the environment
+    says of this is left as it is.
+    """
+    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
+        if tune := getattr(ctypes.CDLL(None), "mallopt", None):
+            tune(ARENA_MAX, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +123,7 @@ def read_folder(
     resize: int | tuple[int, int] | None = None,
     crop: tuple[int, int] | None = None,
     channels: Literal[1, 3] | None = None,
+    depth: int | None = None,
     memory: Memory = "auto",
     skip_unreadable: bool = False,
     readers: int = READERS,
@@ -109,6 +140,8 @@ def read_folder(
             proportions; needed where their sizes differ.
         crop: Height and width of the middle that is kept of every image after it is resized.
         channels: 1 for gray or 3 for RGB; by default 1 where the type of every file is gray.
+        depth: Bits of a level in gray files of 16 bits, 8 to 16; by default what the largest level of all
+            needs, so that images of 12 bits are not nearly black.
         memory: Whether decoded images are kept in memory (where they take at most 1 GiB, always, never), or
             read when they are taken; both give the same batches.
         skip_unreadable: Whether files that do not decode are left out and counted, in place of an error.
@@ -129,12 +162,14 @@ def read_folder(
         raise ValueError(f"channels must be 1 or 3: got {channels}")
     if readers < 0:
         raise ValueError(f"readers must be at least 0: got {readers}")
-    folder, fit = Path(path), Fit(resize, crop)
+    folder, fit = Path(path), Fit(resize, crop, DEEPEST if depth is None else depth)
     found = list_images(folder)
     _check_classes(folder, found)
     files = [file for part in found.files.values() for file in part]
     headers, broken = _readable(header_of, files, 0, skip_unreadable)
     size = _size(headers, fit)
+    if depth is None:
+        fit = replace(fit, depth=deepest(headers))
     channels = channels or (1 if all(header.gray for header in headers.values()) else 3)
     decoded = len(headers) * channels * size[0] * size[1]
     keep = decoded <= room(memory)
@@ -260,14 +295,26 @@ def _size(headers: Mapping[Path, Header], fit: Fit) -> Size:
 def _record_of(fit: Fit) -> dict[str, Any]:
     """What a record says of the sizes; a crop only where there is one, as of earlier runs."""
     resize = [fit.resize] if isinstance(fit.resize, int) else fit.resize and list(fit.resize)
-    return {"resize": resize, **({"crop": list(fit.crop)} if fit.crop else {})}
+    depth = {"depth": fit.depth} if fit.depth < DEEPEST else {}
+    return {"resize": resize, **({"crop": list(fit.crop)} if fit.crop else {}), **depth}
+
+
+def deepest(headers: Mapping[Path, Header]) -> int:
+    """The bits that the largest level of all gray pictures of 16 bits needs; 16 where there are none."""
+    bits = []
+    for file in (file for file, header in headers.items() if header.gray and "deep" in header.odd):
+        try:
+            bits.append(depth_of(file))
+        except ValueError:
+            continue  # it is decoded again, and then refused or left out
+    return max(bits, default=0) or DEEPEST
 
 
 def _fit_of(encoding: Mapping[str, Any]) -> Fit:
     resize, crop = encoding.get("resize"), encoding.get("crop")
     if resize is not None:
         resize = resize[0] if len(resize) == 1 else (resize[0], resize[1])
-    return Fit(resize, None if crop is None else (crop[0], crop[1]))
+    return Fit(resize, None if crop is None else (crop[0], crop[1]), encoding.get("depth", DEEPEST))
 
 
 Part = tuple[tuple[Path, ...], tuple[int, ...]]
@@ -383,7 +430,10 @@ def _notes(found: Listing, headers: Mapping[Path, Header], channels: int, fit: F
     how = "gray, one channel" if channels == 1 else "RGB, three channels"
     yield f"images are read as {how}: {gray} of {len(headers)} files are gray"
     for kind, said in ODDITIES.items():
-        if count := sum(kind in header.odd for header in headers.values()):
+        count = sum(kind in header.odd for header in headers.values())
+        if count and kind == "deep" and fit.depth < DEEPEST:
+            yield f"{count} of {len(headers)} images {in_depth(fit.depth, one=count == 1)}"
+        elif count:
             yield f"{count} of {len(headers)} images {'is' if count == 1 else 'are'} {said}"
     if words := fit.words():
         changed = sum(fit.size_of(header.size, file) != header.size for file, header in headers.items())

@@ -31,6 +31,9 @@ TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 Size = tuple[int, int]
 """Height and width in pixels."""
 
+DEEPEST = 16
+"""Bits of a level at most."""
+
 ODDITIES = {
     "turned": "turned as the EXIF orientation says",
     "transparent": "laid on white where transparent",
@@ -64,10 +67,12 @@ class Fit:
         resize: Height and width to which each is resampled, or the length of its shorter side alone, which
             keeps its proportions; None keeps its size. Resampled by an antialiased triangle filter.
         crop: Height and width of its middle, which is all that is kept afterwards; None keeps all.
+        depth: Bits of a level of a gray picture of 16 bits, as 12 of many cameras and scanners; 8 are kept.
     """
 
     resize: int | Size | None = None
     crop: Size | None = None
+    depth: int = DEEPEST
 
     def __post_init__(self) -> None:
         sides = (self.resize,) if isinstance(self.resize, int) else self.resize or ()
@@ -75,6 +80,8 @@ class Fit:
             raise ValueError(
                 f"resize must be a height and a width, or a shorter side, of at least 1: got {self.resize}"
             )
+        if not 8 <= self.depth <= DEEPEST:
+            raise ValueError(f"depth must be 8 to {DEEPEST} bits: got {self.depth}")
         if self.crop is not None and min(self.crop) < 1:
             raise ValueError(f"crop must be a height and a width of at least 1: got {self.crop}")
 
@@ -156,6 +163,23 @@ def header_of(path: Path) -> Header:
         return Header((height, width), gray, tuple(name for name, so in odd.items() if so))
 
 
+def depth_of(path: Path) -> int:
+    """The bits that the largest level of a gray picture of 16 bits needs, at least 8; 0 where all are 0.
+
+    Raises:
+        ValueError: The picture does not decode.
+    """
+    with _reading(path), Image.open(path) as picture:
+        most = int(np.asarray(picture).max()) if picture.mode.startswith("I") else 0
+    return max(8, most.bit_length()) if most else 0
+
+
+def in_depth(depth: int, *, one: bool) -> str:
+    """How gray pictures of 16 bits are read whose levels have fewer."""
+    are = "is" if one else "are"
+    return f"{are} of {depth} bits, in files of 16: their levels, up to {2**depth - 1:,}, become 0 to 255"
+
+
 def pixels_of(data: bytes, path: Path, *, channels: int, fit: Fit) -> UInt8[Tensor, "channel h w"]:
     """The pixels of a picture; threads may read several at a time.
 
@@ -173,7 +197,12 @@ def pixels_of(data: bytes, path: Path, *, channels: int, fit: Fit) -> UInt8[Tens
         picture = ImageOps.exif_transpose(image)
         if picture.mode.startswith("I"):
             deep = np.asarray(picture).astype(np.int64)
-            high = np.where(deep == picture.info.get("transparency", -1), 255, deep >> 8)
+            if (most := int(deep.max())) >> fit.depth:
+                raise ValueError(
+                    f"{path}: levels must have {fit.depth} bits, as the others: got {most}; "
+                    f"--data.depth {most.bit_length()} reads all so"
+                )
+            high = np.where(deep == picture.info.get("transparency", -1), 255, deep >> (fit.depth - 8))
             picture = Image.fromarray(high.astype(np.uint8))
         if picture.mode in TRANSPARENT or "transparency" in picture.info:
             over = picture.convert("RGBA")

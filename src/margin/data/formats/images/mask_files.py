@@ -8,7 +8,7 @@ as :data:`MASKS` says, and its name is the image's, possibly with an ending such
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from margin.data.files.reading import BROKEN, check_unpacked, raised_in, reason_of, text_of
 from margin.data.formats.images import IMAGES, MASKS
 from margin.data.formats.images.image_folder import PARTS
-from margin.data.formats.images.images import Size, by, header_of, is_image, quiet
+from margin.data.formats.images.images import Fit, Size, by, header_of, is_image, pixels_of, quiet
 
 ENDING = re.compile(r"[_-](masks?|gt|labels?|seg|segmentation|L)$")
 """What the name of a mask may have behind that of its image."""
@@ -95,6 +95,39 @@ def list_pairs(folder: Path) -> PairListing:
         others += rest
         paired[part] = _matched(files, own, masks)
     return PairListing(found, paired, tuple(others))
+
+
+def without_broken(folder: Path, found: PairListing) -> tuple[PairListing, dict[Path, str]]:
+    """The pairs whose image and mask both decode, and of the other images why one of them does not.
+
+    Raises:
+        ValueError: No pair is left in a part.
+    """
+    broken: dict[Path, str] = {}
+    for part, masks in found.masks.items():
+        for image, mask in zip(found.images[part], masks or (None,) * len(found.images[part]), strict=True):
+            try:
+                pixels_of(image.read_bytes(), image, channels=1, fit=Fit())
+                if mask is not None:
+                    values_of(mask.read_bytes(), mask)
+            except ValueError as error:
+                broken[image] = str(error)
+        if all(image in broken for image in found.images[part]):
+            raise ValueError(
+                f"{folder}: a part must have an image that can be read: {broken[found.images[part][0]]}"
+            )
+    kept = {
+        part: [k for k, image in enumerate(images) if image not in broken]
+        for part, images in found.images.items()
+    }
+    return replace(
+        found,
+        images={part: tuple(found.images[part][k] for k in places) for part, places in kept.items()},
+        masks={
+            part: tuple(found.masks[part][k] for k in places if found.masks[part])
+            for part, places in kept.items()
+        },
+    ), broken
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -238,7 +271,18 @@ class ClassTable:
         Raises:
             ValueError: A pixel holds what is no class; the message says where.
         """
-        held = values_of(data, path, colored=self.colored)
+        return self.of(values_of(data, path, colored=self.colored), str(path))
+
+    def of(self, held: NDArray[np.int64], name: str) -> UInt8[Tensor, "height width"]:
+        """As :meth:`labels`, of the values that pixels hold.
+
+        Args:
+            held: As :func:`values_of` gives them.
+            name: What messages call the mask.
+
+        Raises:
+            ValueError: A pixel holds what is no class; the message says where.
+        """
         known = {as_code(value): k for k, value in enumerate(self.values)}
         known |= {as_code(value): UNLABELED for value in self.ignored}
         found, place = np.unique(held, return_inverse=True)
@@ -246,7 +290,7 @@ class ClassTable:
             row, column = np.argwhere(held == strange[0])[0]
             names = ", ".join(f"{shown(v)} ({n})" for v, n in zip(self.values, self.names, strict=True))
             raise ValueError(
-                f"{path}: every pixel must be of a known class, {names}: got {shown(as_value(strange[0]))} "
+                f"{name}: every pixel must be of a known class, {names}: got {shown(as_value(strange[0]))} "
                 f"in row {row}, column {column}"
             )
         codes = np.array([known[int(code)] for code in found], dtype=np.uint8)
@@ -318,6 +362,15 @@ def table_of(
             f"{folder}: masks in color need a table of classes: got {len(colors)} colors, as {some}; "
             f"write lines 'red green blue name' to {folder / TABLES[0]}, or to a file named by --data.classes"
         )
+    return table_of_values(held, ignore, str(folder))
+
+
+def table_of_values(held: Sequence[int], ignore: int | None, name: str) -> ClassTable:
+    """The table of classes of the values that occur, ascending; see :func:`table_of`.
+
+    Raises:
+        ValueError: There are fewer than two classes or too many.
+    """
     others = [value for value in held if value != UNLABELED]
     indices = len(others) > 1 and (others[-1] < FEW or others[-1] < len(others))
     if ignore is None and indices and UNLABELED in held:
@@ -325,6 +378,6 @@ def table_of(
     values = [value for value in held if value != ignore]
     if not 2 <= len(values) <= MOST:
         hint = "; are these masks of instances, or photographs?" if len(values) > MOST else ""
-        raise ValueError(f"{folder}: masks must show 2 to {MOST} classes: got {len(values)} values{hint}")
+        raise ValueError(f"{name}: masks must show 2 to {MOST} classes: got {len(values)} values{hint}")
     spare = () if ignore is None else ((ignore,),)
     return ClassTable(tuple((value,) for value in values), tuple(map(str, values)), spare)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Integer, UInt8
 from torch import Generator, Tensor
 
 from margin.core.types import Batch
-from margin.data.formats.images.images import Fit, Size, pixels_of
+from margin.data.formats.images.images import DEEPEST, Fit, Size, pixels_of
 from margin.data.formats.images.mask_files import UNLABELED, ClassTable
 
 Pair = tuple[UInt8[Tensor, "channel h w"], UInt8[Tensor, "h w"] | None]
@@ -28,15 +28,22 @@ class Reading:
         channels: 1 or 3.
         resize: Height and width, or the shorter side, to which each is resampled, masks by the nearest pixel;
             None: as it is.
+        depth: Bits of a level of a gray image of 16 bits.
     """
 
     table: ClassTable
     channels: int
     resize: int | Size | None = None
+    depth: int = DEEPEST
+
+    @property
+    def fit(self) -> Fit:
+        """How images become of one size and of 8 bits."""
+        return Fit(self.resize, depth=self.depth)
 
     def read(self, image: Path, mask: Path | None) -> Pair:
         """The pixels of an image and its mask."""
-        pixels = pixels_of(image.read_bytes(), image, channels=self.channels, fit=Fit(self.resize))
+        pixels = pixels_of(image.read_bytes(), image, channels=self.channels, fit=self.fit)
         if mask is None:
             return pixels, None
         classes = self.table.labels(mask.read_bytes(), mask)

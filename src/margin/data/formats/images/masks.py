@@ -19,7 +19,8 @@ from margin.data.assembly import Schema, cut, spec_of
 from margin.data.examples import PARTS_OF_DATA, Data
 from margin.data.files.reading import regular
 from margin.data.formats.images import MASKS
-from margin.data.formats.images.images import Fit, Size, by, header_of, is_image
+from margin.data.formats.images.folders import deepest
+from margin.data.formats.images.images import DEEPEST, Fit, Size, by, header_of, in_depth, is_image
 from margin.data.formats.images.mask_files import (
     TABLES,
     ClassTable,
@@ -30,6 +31,7 @@ from margin.data.formats.images.mask_files import (
     read_table,
     shown,
     table_of,
+    without_broken,
 )
 from margin.data.formats.images.mask_pairs import Pair, Pairs, Reading, tiles_of
 from margin.data.formats.objects.survey import Memory, room
@@ -50,7 +52,9 @@ def read_masks(  # more than 7 parameters: they are the options of the source
     channels: Literal[1, 3] | None = None,
     classes: str = "",
     ignore_index: int | None = None,
+    depth: int | None = None,
     memory: Memory = "auto",
+    skip_unreadable: bool = False,
     split: Split = Split(),
 ) -> Data:
     """Images in ``FOLDER/images`` with masks of the same names in ``FOLDER/masks``.
@@ -69,8 +73,12 @@ def read_masks(  # more than 7 parameters: they are the options of the source
         classes: A text file with a line a class, "value name" or "red green blue name"; classes.txt in the
             folder if not given, else every value is a class.
         ignore_index: The value of pixels without a class; 255 where the others are 0, 1, 2, ...
+        depth: Bits of a level in gray images of 16 bits, 8 to 16; by default what the largest level of all
+            needs, so that images of 12 bits are not nearly black.
         memory: Whether decoded images are kept in memory (where they take at most 1 GiB, always, never), or
             read when they are taken; both give the same batches.
+        skip_unreadable: Whether an image that does not decode, or whose mask does not, is left out with it
+            and counted, in place of an error.
         split: Test and validation part, seed.
         test: Share of the test part; without effect where there is a folder of that name.
         val: Share of the validation part; without effect where there is a folder of that name.
@@ -85,20 +93,27 @@ def read_masks(  # more than 7 parameters: they are the options of the source
     """
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be 1 or 3: got {channels}")
-    fit = Fit(resize, crop)  # which refuses a size that is none
+    fit = Fit(resize, crop, DEEPEST if depth is None else depth)  # which refuses a size that is none
     folder = Path(path)
     found = list_pairs(folder)
+    found, broken = without_broken(folder, found) if skip_unreadable else (found, {})
     parts, record = _parts(folder, found, split)
     pairs = [pair for files in parts.values() for pair in files]
     sizes = {image: fit.scaled(check_size(image, mask)) for image, mask in pairs}
     size = crop or _one_size(sizes)
-    gray = sum(header_of(image).gray for image, _ in pairs)
+    headers = {image: header_of(image) for image, _ in pairs}
+    gray = sum(header.gray for header in headers.values())
     table = table_of([mask for _, mask in pairs], _given(folder, classes), ignore_index, folder)
-    reading = Reading(table, channels or (1 if gray == len(pairs) else 3), resize)
+    reading = Reading(
+        table,
+        channels or (1 if gray == len(pairs) else 3),
+        resize,
+        deepest(headers) if depth is None else depth,
+    )
     pixels = sum(h * w for h, w in sizes.values())
     looked = _looked(parts, reading, size, crop, keep=pixels * (reading.channels + 1) <= room(memory))
     data = mask_data(folder.name or str(folder), looked, record, crop)
-    return replace(data, notes=(*data.notes, *_notes(found, reading, gray, len(pairs))))
+    return replace(data, notes=(*data.notes, *_notes(found, reading, gray, len(pairs), broken)))
 
 
 def mask_data(
@@ -119,6 +134,7 @@ def mask_data(
         "pixels": "bytes",
         "resize": list(reading.resize) if isinstance(reading.resize, tuple) else reading.resize,
         "crop": None if crop is None else list(crop),
+        **({"depth": reading.depth} if reading.depth < DEEPEST else {}),
         "values": [list(value) for value in reading.table.values],
         "ignored": [list(value) for value in reading.table.ignored],
         "about": _about(looked, crop),
@@ -178,7 +194,8 @@ def encode_masks(source: str | os.PathLike[str], encoding: Mapping[str, Any]) ->
                 f"--data.crop {size[0]},{size[1]}"
             )
     crop = None if encoding["crop"] is None else size
-    look = _looked({"test": files}, Reading(table, channels, resize), size, crop, keep=False)["test"]
+    reading = Reading(table, channels, resize, encoding.get("depth", DEEPEST))
+    look = _looked({"test": files}, reading, size, crop, keep=False)["test"]
     return look.pairs
 
 
@@ -336,12 +353,19 @@ def _about(looked: Mapping[str, Look], crop: Size | None) -> list[list[str]]:
     return lines
 
 
-def _notes(found: PairListing, reading: Reading, gray: int, count: int) -> Iterator[str]:
+def _notes(
+    found: PairListing, reading: Reading, gray: int, count: int, broken: Mapping[Path, str]
+) -> Iterator[str]:
     """What was decided."""
     how = "gray, one channel" if reading.channels == 1 else "RGB, three channels"
     yield f"images are read as {how}: {gray} of {count} files are gray"
     if reading.table.names == tuple(shown(value) for value in reading.table.values):
         yield f"the values of masks are taken for classes; {TABLES[0]}, lines 'value name', would name them"
+    if reading.depth < DEEPEST:
+        yield f"gray images of 16 bits {in_depth(reading.depth, one=False)}"
+    if broken:
+        are, first = "pair is" if len(broken) == 1 else "pairs are", next(iter(broken.values()))
+        yield f"{len(broken)} unreadable {are} left out; the first: {first}"
     if reading.resize is not None:
         yield f"images are {Fit(reading.resize).words()}, masks to the nearest pixel"
     if bare := [part for part, masks in found.masks.items() if not masks]:

@@ -1,5 +1,7 @@
 """The times of a series' rows: how they are written, whether they ascend, gaps, and the grid they lie on."""
 
+import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,10 +11,20 @@ from numpy.typing import NDArray
 from margin.data.files.reading import check_unpacked
 from margin.data.formats.series.step import MONTH, OFF, Irregular, TimeStep, off_grid, on_grid, usual_step
 from margin.data.formats.tables.columns import no_column
-from margin.data.formats.tables.dates import ZONE, ambiguous, dates_of, form_of, written_as
+from margin.data.formats.tables.dates import (
+    NAMED,
+    ORDERED,
+    YEAR,
+    ZONE,
+    ambiguous,
+    dates_of,
+    form_of,
+    unambiguous,
+    written_as,
+)
 from margin.data.formats.tables.delimited import Table
 
-TIMES = ("date", "time", "datetime", "timestamp", "year", "month", "day", "week", "ds")
+TIMES = ("date", "time", "datetime", "timestamp", "year", "month", "day", "week", "ds", "datum", "zeit")
 """Names of a column of times that need not be said."""
 
 MOST_GAPS = 3
@@ -34,13 +46,48 @@ class Clock(NamedTuple):
 CLOCK = Clock()
 
 
-def is_time(table: Table, name: str, form: str) -> bool:
+def time_column_of(table: Table, names: Sequence[str], clock: Clock) -> str | None:
+    """The column of times among these: one called so, else one of text that is dates; None where none is.
+
+    One called so whose first cell is a date is taken even if a later cell is none, which is refused by row.
+    """
+    called = [name for name in names if name.lower() in TIMES]
+    for name in called:
+        if _begins_dated(table, name) or _is_time(table, name, clock):
+            return name
+    texts = (name for name in names if _begins_dated(table, name))
+    return next((name for name in texts if _is_time(table, name, clock)), None)
+
+
+def _begins_dated(table: Table, name: str) -> bool:
+    """Whether a column is of text, and its first cell begins as a date that is more than digits."""
+    cells = table.frame[name]
+    text = cells[0] or "" if cells.dtype == pl.String else ""
+    return any(re.match(begin, text) for begin in (YEAR, ORDERED, NAMED))
+
+
+def _is_time(table: Table, name: str, clock: Clock) -> bool:
     """Whether every cell of a column is a time."""
     try:
-        times_of(table, name, form)
+        times_of(table, name, told(table, name, clock)[0].form)
     except ValueError:
         return False
     return True
+
+
+def told(table: Table, name: str, clock: Clock) -> tuple[Clock, str]:
+    """The clock with the form of dates that are not ISO 8601, where there is one reading; what is said of it.
+
+    Raises:
+        ValueError: A cell is written otherwise than nearly all.
+    """
+    if clock.form or name not in table.frame.columns or table.frame[name].dtype != pl.String:
+        return clock, ""
+    form, said = unambiguous(table.frame[name].str.strip_chars())
+    if not form:
+        return clock, ""
+    _by_form(table, name, form, "the others")
+    return clock._replace(form=form), f"column {name!r}: {said}"
 
 
 def times_of(table: Table, name: str, form: str = "") -> pl.Series:
@@ -62,6 +109,12 @@ def times_of(table: Table, name: str, form: str = "") -> pl.Series:
         stripped = cells.str.strip_chars()
         numbers, dates = stripped.cast(pl.Float64, strict=False), dates_of(stripped)
         times = dates if dates.null_count() < numbers.null_count() else numbers
+        zoned = stripped.str.contains(ZONE)
+        if len(odd := (zoned != zoned[0]).arg_true()):
+            raise ValueError(
+                f"{table.at(odd[0], name)}: all times must have their offset from UTC, or none: got "
+                f"{cells[odd[0]]!r} beside {cells[0]!r}"
+            )
     if times.dtype.is_float():
         times = times.set(~times.is_finite(), None)  # NaN is neither before nor after a time
     if len(bad := times.is_null().arg_true()):
@@ -72,8 +125,8 @@ def times_of(table: Table, name: str, form: str = "") -> pl.Series:
     return times
 
 
-def _by_form(table: Table, name: str, form: str) -> pl.Series:
-    """Dates written as the user says.
+def _by_form(table: Table, name: str, form: str, says: str = "time_format says") -> pl.Series:
+    """Dates written as the user says, or as the others are.
 
     Raises:
         ValueError: The form is none, or a cell is written in another way.
@@ -82,7 +135,7 @@ def _by_form(table: Table, name: str, form: str) -> pl.Series:
     dates = written_as(cells, form, "time_format")
     if len(bad := dates.is_null().arg_true()):
         raise ValueError(
-            f"{table.at(bad[0], name)}: a time must be written as time_format says, {form}: got "
+            f"{table.at(bad[0], name)}: a time must be written as {says}, {form}: got "
             f"{cells[bad[0]]!r} ({len(bad)} such cells)"
         )
     return dates
@@ -271,6 +324,10 @@ def _written(times: pl.Series, cells: pl.Series, form: str) -> tuple[str, ...]:
         suffix, text = zone, text.str.replace(ZONE, "${1}")
         times = times + (dates_of(text.tail(1))[0] - dates_of(last)[0].replace(tzinfo=None))
     form = form or _compact(cells) or form_of(text)
+    month = re.findall(r"[^\W\d_]{3,}", text[-1]) if "%b" in form else []
+    english = written_as(text.tail(1), form, "").dt.to_string("%b %B")[0] if month else ""
+    if month and month[0].lower() not in english.lower().split():
+        form = "%Y-%m-%d" + form.partition("%Y")[2]  # months have their names in another language
     said = times.dt.to_string(form)
     again = dates_of(said) if form == "%Y-%m" else written_as(said, form, "time_format")
     return tuple(said + suffix) if again.equals(times) else tuple(f"{one}{suffix}" for one in times)
@@ -291,6 +348,12 @@ def _repeats(times: pl.Series, row: int, value: float) -> str:
     return SUMMER * ends
 
 
+def _begins_again(times: pl.Series, row: int) -> str:
+    """What is said where a row is back at the first time, as of a second series below the first."""
+    again = times[row] <= times[0]
+    return "; if another series begins here, give each a file, or a column, of its own" * again
+
+
 def _check_order(table: Table, name: str, values: NDArray[np.float64], times: pl.Series) -> None:
     """Refuse times that come twice or fall."""
     shown = table.frame[name]
@@ -298,12 +361,13 @@ def _check_order(table: Table, name: str, values: NDArray[np.float64], times: pl
         row = int(twin[0]) + 1
         raise ValueError(
             f"{table.at(row, name)}: every time must come once: {shown[row]} comes twice; if {name!r} is not "
-            f"the rows' time, train with --data.time-column, or leave it out by --data.ignore {name!r}"
-            f"{_repeats(times, row, 0.0)}"
+            f"the rows' time, train with --data.time-column, or leave it out by --data.ignore {name!r}; if "
+            f"the clock stands in another column, write both in one{_repeats(times, row, 0.0)}"
         )
     if len(fall := np.flatnonzero(values < 0)):
         row = int(fall[0]) + 1
         raise ValueError(
             f"{table.at(row, name)}: rows must be in order of time: got {shown[row]} "
-            f"after {shown[row - 1]}; sort them{_repeats(times, row, float(values[row - 1]))}"
+            f"after {shown[row - 1]}; sort them{_begins_again(times, row)}"
+            f"{_repeats(times, row, float(values[row - 1]))}"
         )

@@ -159,14 +159,15 @@ def read_series(  # more than 7 parameters: they are the options of the source
         path: The file.
         target: The columns to foretell, names or one text with commas between; by default all that are read.
         time_column: The column of times or dates; by default the one called date, time, datetime, timestamp,
-            year, month, day or week that holds them, if there is one. It is checked, and is no feature.
+            year, month, day or week that holds them, else one of text that is dates, if there is one. It is
+            checked, and is no feature. Where the newest row is the first, rows are read from the last one up.
         ignore: Columns that are left out.
         window: How many rows a window has, and how many lie between two.
         rows: How many rows are used, from the first; all if not given.
         missing: What a missing cell gets: an error that names row, column and time; or the last value before
             it (the training of a forecast then reads no future).
         time_format: How dates are written, as "%d/%m/%Y %H:%M" where the day comes first; found out where
-            they are ISO 8601, as 2016-07-01 00:00:00.
+            they are ISO 8601, as 2016-07-01 00:00:00, or one of them has one reading, as 13/01/2016.
         irregular: What happens where times leave the grid of the usual step, or the rate changes: an error
             that names the row; the rows read one after another; or the last row before each time of the grid.
         split: Test and validation part, seed.

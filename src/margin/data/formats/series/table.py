@@ -1,7 +1,7 @@
 """The rows of a table in time: numbers, and a column of times that is checked for order, twins and gaps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,12 +14,12 @@ from torch import Tensor
 from margin.data.files.reading import check_unpacked, plain
 from margin.data.formats.series.clock import (
     CLOCK,
-    TIMES,
     Clock,
     Spacing,
-    is_time,
     spacing_of,
+    time_column_of,
     times_of,
+    told,
 )
 from margin.data.formats.series.step import TimeStep
 from margin.data.formats.tables.columns import Column, Remedies, as_kind, missing_cell, no_column, understand
@@ -98,19 +98,19 @@ def load_steps(
     names = table.frame.columns
     if time_column is None and wanted is None:
         left = [name for name in names if name not in _listed(ignore, names)]
-        time_column = next(
-            (name for name in left if name.lower() in TIMES and is_time(table, name, clock.form)), None
-        )
-    spaced = Spacing()
+        time_column = time_column_of(table, left, clock)
+    spaced, said = Spacing(), list[str]()
     if time_column is not None:
-        stamps = times_of(table, time_column, clock.form)
+        clock, form = told(table, time_column, clock)
+        table, stamps, order = _ascending(table, times_of(table, time_column, clock.form))
+        said = [note for note in (form, order) if note]
         spaced = spacing_of(table, time_column, stamps, clock, ahead)
     if wanted is None:
         columns = [_number(table, name) for name in _used(table, ignore, time_column)]
     else:
         columns = [as_kind(table, name, "number", how) for name, how in wanted.items()]
     filled = [_filled(table, column, time_column, missing) for column in columns]
-    notes = [*spaced.notes, *(grouped_note(column) for column in columns if column.grouped)]
+    notes = [*said, *spaced.notes, *(grouped_note(column) for column in columns if column.grouped)]
     notes += [note for column in columns for note in column.notes]
     gaps = sum(column.values.null_count() for column in columns)
     if gaps:
@@ -134,6 +134,14 @@ def load_steps(
         written={column.name: how for column in columns if (how := written_of(column))},
         notes=tuple(notes),
     )
+
+
+def _ascending(table: Table, stamps: pl.Series) -> tuple[Table, pl.Series, str]:
+    """A table whose newest row is the first from its last row up, its times, and what is said of that."""
+    if len(stamps) < 2 or not stamps.is_sorted(descending=True) or stamps.n_unique() < len(stamps):
+        return table, stamps, ""
+    turned = replace(table, frame=table.frame.reverse(), rows=table.rows[::-1])
+    return turned, stamps.reverse(), "the newest row is the first: rows are read from the last one up"
 
 
 def columns_of(steps: Steps, target: Sequence[str] | str | None) -> tuple[int, ...]:

@@ -33,8 +33,24 @@ PARTS = ("days since 1970", "year", "month", "day of month", "weekday", "hour")
 """What a date becomes; weekdays count from Monday, 1, and an hour has its minutes as a fraction."""
 
 
-NAMED = r"^\s*(?:\d{1,2}[ .-]{1,2}[A-Za-z]{3,9}|[A-Za-z]{3,9}\.? \d{1,2},?)[ -]\d{2,4}"
-"""How a date with the English name of its month begins."""
+NAMED = r"^\s*(?:\d{1,2}(?:er)?[ .-]{1,2}[^\W\d_]{3,9}\.?|[A-Za-z]{3,9}\.? \d{1,2},?)[ -]\d{2,4}"
+"""How a date with the name of its month begins."""
+
+NAMES = {
+    "Jan": "januar|jänner|jän|janvier|janv|jan",
+    "Feb": "februar|février|fevrier|févr|fév|feb",
+    "Mar": "märz|mär|mrz|mars|mar",
+    "Apr": "april|avril|avr|apr",
+    "May": "mai",
+    "Jun": "juni|juin|jun",
+    "Jul": "juli|juillet|juil|jul",
+    "Aug": "august|août|aout|aug",
+    "Sep": "september|septembre|sept|sep",
+    "Oct": "oktober|octobre|okt|oct",
+    "Nov": "november|novembre|nov",
+    "Dec": "dezember|décembre|decembre|déc|dez|dec",
+}
+"""German and French names of months (Unicode CLDR), wide and abbreviated, by what English calls them."""
 
 MONTHS = ("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%d. %b %Y", "%b %d, %Y", "%b %d %Y")
 
@@ -130,12 +146,22 @@ def written_as(cells: pl.Series, form: str, option: str) -> pl.Series:
     """
     try:
         dates = cells.str.strip_chars().str.to_datetime(form, strict=False)
+        if ("%b" in form or "%B" in form) and dates.null_count() > cells.null_count():
+            dates = dates.fill_null(_english(cells).str.strip_chars().str.to_datetime(form, strict=False))
         return dates.set(dates.dt.year() < 100, None)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"{option} must say how a date is written, as %d/%m/%Y %H:%M: got {form!r}: {reason}"
         ) from None
+
+
+def _english(cells: pl.Series) -> pl.Series:
+    """Dates with the English names of their months; 1er janvier is the first of it."""
+    cells = cells.str.replace(r"^(\s*1)er\b", "${1}")
+    for name, others in NAMES.items():
+        cells = cells.str.replace(rf"(?i)\b(?:{others})\b\.?", name)
+    return cells
 
 
 def form_of(cells: pl.Series) -> str:

@@ -7,6 +7,7 @@ commas are decimal marks if the semicolon's cells are numbers with one.
 import csv
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Literal
 
 Decimal = Literal[".", ","]
@@ -86,9 +87,24 @@ def decimal_of(text: str, separator: str, usual: Decimal = ".") -> tuple[Decimal
     if any(re.match(SURE[","], cell) for cell in cells):
         return ",", "", True
     if lone:
-        return usual, lone[0], False
+        told = any(map(_counts_thousands, zip_longest(*_cells(_lines(text), separator), fillvalue="")))
+        return (",", "", True) if told else (usual, lone[0], False)
     commas = [cell for cell in cells if _COMMA.fullmatch(cell)]
     return (",", "", True) if any(not _GROUPED.fullmatch(cell) for cell in commas) else (usual, "", False)
+
+
+def _counts_thousands(column: Sequence[str]) -> bool:
+    """Whether the points of a column can only divide thousands: 2.000 and 1.500 beside 7, 80 and 950.
+
+    Who writes a fraction in three digits, zeros too, writes 80.000; who leaves zeros out writes 2 and 1.5.
+    Three numbers below a thousand are asked for: one or two may stand for a missing value.
+    """
+    cells = [_BESIDE.sub("", cell.strip()) for cell in column]
+    points = [cell for cell in cells if _LONE.fullmatch(cell)]
+    whole = {cell for cell in cells if re.fullmatch(r"[+-]?\d+", cell)}
+    small = {cell for cell in whole if 0 < abs(int(cell)) < 1000}
+    zeros = any(cell.endswith("0") for cell in points)
+    return zeros and len(small) > 2 and all(abs(int(cell)) < 1000 for cell in whole)
 
 
 def check_form(separator: str | None, decimal: str | None) -> None:

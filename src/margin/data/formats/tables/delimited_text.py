@@ -33,6 +33,8 @@ def text_of(path: Path) -> tuple[bytes, list[str]]:
                 f"{path}: a table that begins as UTF-16 must be so to its end; save it anew"
             ) from None
     raw = raw.removeprefix(codecs.BOM_UTF8)
+    if re.match(rb"\s*<(?:!doctype html|html)", raw, re.IGNORECASE):
+        raise ValueError(f"{path}: a table must be delimited text: got a web page; download the file itself")
     try:
         if not raw.isascii() and not unicodedata.is_normalized("NFC", text := raw.decode()):
             raw, notes = unicodedata.normalize("NFC", text).encode(), [*notes, COMPOSED]

@@ -388,6 +388,9 @@ def categories_of(table: Table, column: Column) -> list[str]:
             hint = f"; if they are numbers, write them without {unit[1]!r}"
         if how := ambiguous(first, "--data.date-format").partition(":")[2]:
             hint += f"; if they are dates, write them as 2016-07-01, or say how:{how}"
+        counts = {len(str(cell).split()) for cell in (column.name, *categories)}
+        if table.frame.width == 1 and len(counts) == 1 and counts != {1}:
+            hint += "; if spaces divide the cells, set --data.separator ' '"
         raise ValueError(
             f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
             f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}, or "

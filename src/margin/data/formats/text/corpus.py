@@ -7,7 +7,7 @@ BERT's pre-training).
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +42,8 @@ class Corpus:
     Args:
         sentences: The sentences, none of them empty, in the order of the text.
         documents: The document of each, counted from 0, never falling.
+        special: The numbers of special tokens, as [CLS].
+        vocab_size: Number of tokens.
 
     Raises:
         ValueError: There is not one document a sentence.
@@ -49,6 +51,8 @@ class Corpus:
 
     sentences: Ragged
     documents: Int[Tensor, " sentences"]
+    special: Mapping[str, int] = field(default_factory=dict)
+    vocab_size: int = 0
 
     def __post_init__(self) -> None:
         if len(self.documents) != len(self.sentences):
@@ -207,7 +211,7 @@ def _corpus(tokenizer: Tokenizer, texts: Sequence[str], documents: Sequence[int]
     """The tokens of sentences; one of which no token is left is left out."""
     rows = [(ids, k) for ids, k in zip(tokenizer.encode(texts), documents, strict=True) if ids]
     ragged = Ragged.of([torch.tensor(ids, dtype=torch.int64) for ids, _ in rows])
-    return Corpus(ragged, torch.tensor([k for _, k in rows]))
+    return Corpus(ragged, torch.tensor([k for _, k in rows]), tokenizer.special, tokenizer.size)
 
 
 def _files(path: Path) -> list[str]:

@@ -144,7 +144,12 @@ def from_text(
     return Data(
         name=name,
         splits=splits,
-        spec={"vocab_size": tokenizer.size, "time": time, "num_examples": len(splits["train"])},
+        spec={
+            "vocab_size": tokenizer.size,
+            "vocabulary": tokenizer.vocabulary,
+            "time": time,
+            "num_examples": len(splits["train"]),
+        },
         encoding=tokens_schema(
             format="text",
             shape=(time,),

@@ -214,6 +214,7 @@ def assemble_texts(
     )
     spec = {
         "vocab_size": tokenizer.size,
+        "vocabulary": tokenizer.vocabulary,
         "longest": int(splits["train"].ragged.lengths.max()),
         "num_examples": len(splits["train"]),
     }

@@ -4,7 +4,6 @@ WordPiece (Schuster & Nakajima 2012) and byte-level byte-pair encoding (Sennrich
 2019) are those of the package ``tokenizers``, trained on the user's text or read from the files of a model.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
-from margin.data.formats.text.subwords import BERT, core_of, makes_small, opened, trained_core
+from margin.data.formats.text.subwords import BERT, core_of, described, opened, trained_core
 from margin.data.formats.text.vocabulary import (
     UNKNOWN,
     WORD,
@@ -168,28 +168,25 @@ class Tokenizer:
         Raises:
             ValueError: It is neither of WordPieces nor of byte pairs.
         """
-        core.no_padding()
-        core.no_truncation()
-        text = core.to_str()
-        record = json.loads(text)
-        kinds: dict[str, Level] = {"WordPiece": "wordpiece", "BPE": "bpe"}
-        if (kind := record["model"].get("type")) not in kinds:
-            raise ValueError(f"a tokenizer must be of WordPiece or BPE: got {kind}")
-        at = {number: token for token, number in core.get_vocab().items()}
-        tokens = tuple(at.get(k, f"<unused {k}>") for k in range(max(at) + 1))
-        return cls(kinds[kind], "lower" if makes_small(record["normalizer"]) else "kept", tokens, text)
+        return cls(*described(core))
 
     @classmethod
     def from_path(cls, path: str | Path) -> "Tokenizer":
         """The tokenizer of a file or folder.
 
         That is a ``tokenizer.json``, a ``vocab.txt`` of WordPieces, a ``vocab.json`` with its ``merges.txt``
-        beside it, or a folder with one of these. A ``vocab.txt`` without a capital makes capitals small.
+        beside it, or a folder with one of these. A ``vocab.txt`` without a capital makes capitals small. Of a
+        run it is that of its data.
 
         Raises:
             FileNotFoundError: There is nothing, or its second file is missing.
             ValueError: It is no tokenizer.
         """
+        if (record := Path(path) / "run.yaml").is_file():
+            encoding = yaml.safe_load(record.read_text("utf-8"))["data"]["encoding"]
+            if "vocabulary" not in encoding and "tokenizer" not in encoding:
+                raise ValueError(f"{path}: the run must be of texts: its data are {encoding['format']}")
+            return cls.from_json(encoding)
         with opened(Path(path)) as core:
             return cls.of_core(core)
 

@@ -1,11 +1,17 @@
 """The smallest sequences that models train on: what the contracts and demonstrations use."""
 
+from dataclasses import replace
+
 import torch
 from torch import Generator
 
 from margin.data.examples import Arrays, Data
 from margin.data.formats.sequences.sources import from_sequences
 from margin.data.formats.series.sources import from_series
+from margin.data.formats.text.corpus import from_corpus
+from margin.data.formats.text.sources import from_text
+from margin.data.formats.text.texts import from_texts
+from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.sets.copy_memory import copy_memory
 from margin.data.sets.counting import anbn
 from margin.data.sets.reversal import reversal
@@ -56,6 +62,17 @@ def copies() -> Data:
 def pairs() -> Data:
     """Sixty words of 1 .. 5 letters with their reversal."""
     return reversal(examples=60, longest=5, symbols=4)
+
+
+def corpus() -> Data:
+    """Twelve documents of 4 to 6 sentences, each of which counts on from the one before, as WordPieces."""
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    documents = [
+        "\n".join(" ".join(words[(k + 3 * j + i) % 10] for i in range(3)) for j in range(4 + k % 3))
+        for k in range(12)
+    ]
+    tokens = Tokenization(level="wordpiece", vocab_size=80)
+    return from_corpus(documents, name="counting on", tokens=tokens, test=0.2, val=0.2)
 
 
 def series() -> Data:
@@ -115,3 +132,34 @@ def waves() -> Data:
     noise = 0.1 * torch.randn(70, 2, generator=Generator().manual_seed(0))
     waves = torch.stack((100 + 10 * phase.sin(), -3 + phase.cos()), 1) + noise
     return from_series(waves, name="two waves", context=12, horizon=3)
+
+
+def words() -> Data:
+    """Six hundred words of two topics, ten words each, that keep to their own for a while."""
+    generator = Generator().manual_seed(0)
+    topic = (torch.arange(600) // 20) % 2
+    drawn = torch.randint(10, (600,), generator=generator) + 10 * topic
+    text = " ".join("abcdefghij"[k % 10] * (1 + k // 10) for k in drawn.tolist())
+    rule = Tokenization(level="words", case="kept")
+    return from_text(text, Split(test=0.1, val=0.1), "topics", rule, time=16)
+
+
+def text() -> Data:
+    """The same in blocks that begin where the last one ended."""
+    data = words()
+    return replace(
+        data, splits={part: replace(blocks, start="fixed") for part, blocks in data.splits.items()}
+    )
+
+
+def reviews() -> Data:
+    """Sixty texts of one to six words, whose class is that of the more frequent kind of word."""
+    generator, kinds = Generator().manual_seed(0), (("good", "fine", "great"), ("bad", "poor", "awful"))
+    labels = [k % 2 for k in range(60)]
+    counts = torch.randint(1, 6, (60,), generator=generator).tolist()
+    picks = torch.randint(3, (60, 6), generator=generator).tolist()
+    rows = [
+        " ".join([*(kinds[label][pick] for pick in row[:count]), *["film"] * (count > 2)])
+        for label, row, count in zip(labels, picks, counts, strict=True)
+    ]
+    return from_texts(rows, labels, name="reviews", tokens=Tokenization())

@@ -1,10 +1,14 @@
 """The smallest texts that models train on: what the contracts and demonstrations use."""
 
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import torch
 from torch import Generator
 
 from margin.data.examples import Data
-from margin.data.formats.text.corpus import from_corpus
+from margin.data.formats.text.questions import read_questions
 from margin.data.formats.text.tagged import from_tagged
 from margin.data.formats.text.texts import from_texts
 from margin.data.formats.text.tokenizers import Tokenization
@@ -53,8 +57,20 @@ def tags() -> Data:
     return from_tagged(sentences, [[kinds[word] for word in words] for words in sentences], name="kinds")
 
 
-def corpus() -> Data:
-    """The same texts as sentences, six a document."""
-    texts = drawn_texts()
-    documents = ["\n".join(texts[k : k + 6]) for k in range(0, len(texts), 6)]
-    return from_corpus(documents, name="dogs and trees")
+def questions() -> Data:
+    """Thirty-six texts of four things with a color each, in twelve articles; the color of one is asked."""
+    colors, things = ("red", "blue", "green", "black"), ("dog", "cat", "tree", "house")
+    articles = []
+    for k in range(12):
+        paragraphs = []
+        for j in range(3):
+            order = [(k + i * (1 + j)) % 4 for i in range(4)]
+            pairs = [f"{colors[c]} {thing}" for c, thing in zip(order, things, strict=True)]
+            text, asked = ", ".join(pairs), (k + j) % 4
+            answer = {"text": colors[order[asked]], "answer_start": text.index(pairs[asked])}
+            paragraphs.append({"context": text, "qas": [{"question": things[asked], "answers": [answer]}]})
+        articles.append({"title": str(k), "paragraphs": paragraphs})
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "colors.json"
+        path.write_text(json.dumps({"data": articles}))
+        return read_questions(path, tokens=Tokenization(min_count=1))

@@ -1,17 +1,9 @@
-"""Trainings under the engine's rules by one process and by two; what they left is compared by test_rules.
+"""Trainings under the engine's rules by one process and by two, a part of process_server."""
 
-``python rule_server.py DIRECTORY`` writes ``DIRECTORY/by-1-RULE`` and ``DIRECTORY/by-2-RULE``.
-"""
-
-import sys
-from collections.abc import Callable
 from pathlib import Path
-
-import torch
 
 from margin.core.catalog import models, resolve
 from margin.core.options import Training
-from margin.engine.parallel.launching import launch
 from margin.engine.parallel.processes import wait, world
 from margin.runs.training import finish, prepare
 
@@ -53,17 +45,8 @@ def refused(rule: str, changed: dict, directory: Path) -> str:
     return ""
 
 
-def work(stop: Callable[[], bool], directory: Path) -> None:
-    torch.set_num_threads(1)
-    train_all(directory)
+def refuse_all(directory: Path) -> None:
     messages = [refused("newton", {}, directory / "newton")]
     messages += [refused(rule, {"strategy": "fsdp"}, directory / rule) for rule in list(STEPS)[1:]]
     if world().rank == 0:
         (directory / "refused").write_text("\n".join(messages))
-
-
-if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    torch.set_num_threads(1)
-    train_all(target)
-    launch(work, 2, "cpu", (target,))

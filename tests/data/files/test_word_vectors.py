@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import margin
-from margin.engine.word_vectors import is_vectors, with_vectors
+from margin.data.files.word_vectors import is_vectors
+from margin.engine.transfer import with_vectors
 
 WORDS = ("<pad>", "<unk>", "dog", "cat", "bird")
 VECTORS = {"cat": [1.0, 2.0, -3.0], "bird": [0.5, 0.25, 4.0], "fish": [9.0, 9.0, 9.0]}
@@ -45,7 +46,7 @@ def test_vectors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="need a model with one table of the 5 tokens"):
         with_vectors(nn.Linear(5, 3), path, WORDS)
     path.write_text("dog 1 two 3\n")
-    with pytest.raises(ValueError, match="line 1: a line must be a word and its numbers"):
+    with pytest.raises(ValueError, match="line 1: a word must have 3 numbers after it: got 'dog 1 two 3'"):
         with_vectors(nn.Embedding(5, 3), path, WORDS)
 
 

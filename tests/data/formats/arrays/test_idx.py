@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from margin.data.formats.images.idx import fashion_mnist, mnist, read_idx, read_images
+from margin.data.formats.arrays.idx import fashion_mnist, mnist, read_idx, read_images
 
 FOUR = (
     "train-images-idx3-ubyte",
