@@ -33,7 +33,8 @@ def shown(data, part: str) -> set[tuple[str, str]]:
 def test_a_table_of_texts_and_labels_is_read_as_tokens(csv: Callable) -> None:
     data = open_data(csv(_two()), {})
     assert data.encoding["format"] == "texts"
-    assert data.spec == {"vocab_size": 17, "longest": 7, "num_examples": 108, "num_classes": 2}
+    sizes = {"vocab_size": 17, "longest": 7, "num_examples": 108, "num_classes": 2}
+    assert data.spec == sizes | {"vocabulary": tuple(data.encoding["vocabulary"])}
     assert data.encoding["vocabulary"][:2] == ["<pad>", "<unk>"]
     pairs = {(t[:-1] + " " + t[-1], y) for t, y in zip(TEXTS, LABELS, strict=True)}
     assert set.union(*(shown(data, part) for part in data.splits)) == pairs
