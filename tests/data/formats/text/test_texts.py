@@ -163,3 +163,19 @@ def test_sentences_that_recur_are_texts_and_names_are_categories(csv: Callable) 
     assert open_data(recurring, {"categories": "text"}).encoding["format"] == "table"
     names = csv("text,label\n" + "".join(f"{text[4:12]},{label}\n" for text, label in rows), "n.csv")
     assert open_data(names, {}).encoding["format"] == "table"
+
+
+def test_new_folders_have_classes_or_none(tmp_path: Path) -> None:
+    data = from_texts(TEXTS, LABELS)
+    for label, text in (("warm", "a red dog"), ("cold", "a gray dog")):
+        (tmp_path / "new" / label).mkdir(parents=True)
+        (tmp_path / "new" / label / "0.txt").write_text(text)
+        (tmp_path / f"{label}.txt").write_text(text)
+    found, bare = encode_texts(tmp_path / "new", data.encoding), encode_texts(tmp_path, data.encoding)
+    assert found.targets.tolist() == [0, 1]
+    assert torch.equal(
+        found.ragged.steps, encode_texts(["a gray dog", "a red dog"], data.encoding).ragged.steps
+    )
+    (tmp_path / "new" / "warm").rename(tmp_path / "new" / "hot")
+    assert encode_texts(tmp_path / "new", data.encoding).targets is None
+    assert bare.targets is None and len(bare) in (1, 2)

@@ -20,7 +20,7 @@ from margin.data.formats.tables.delimited import Table, load_table, to_table
 from margin.data.formats.tables.encoder import targets_known, writing_of
 from margin.data.formats.tables.table_parts import MOST_CATEGORIES
 from margin.data.formats.text.sources import text_in
-from margin.data.formats.text.texts import Long, Reader, assemble_texts, numbered_text, strings_of
+from margin.data.formats.text.texts import Long, Reader, assemble_texts, in_classes, numbered_text, strings_of
 from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.source import is_frame
 from margin.data.splits import Split
@@ -87,13 +87,16 @@ def data_of_column(
 def encode_texts(source: Any, encoding: Mapping[str, Any]) -> Sequences:
     """New texts by a run's record: a list, a pair of texts and targets, a DataFrame, a file.
 
-    A file is a table with the run's column of texts, or, ending in ``.txt``, a text a line.
+    A file is a table with the run's column of texts, or, ending in ``.txt``, a text a line; a folder holds
+    class folders, or ``.txt`` files of a text each.
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: The column is missing, a text has no token or too many, or a class is unknown.
     """
     path = isinstance(source, str | os.PathLike)
+    if path and Path(source).is_dir():
+        source, path = _of_folder(Path(source), encoding), False
     if "columns" in encoding and (is_frame(source) or (path and not _is_lines(str(source)))):
         texts, targets, place = texts_of_table(source, encoding)
     elif is_frame(source):
@@ -106,6 +109,16 @@ def encode_texts(source: Any, encoding: Mapping[str, Any]) -> Sequences:
         texts, place = strings_of(x, name), partial(numbered_text, name)
         targets = Schema.from_json(encoding).targets_if(y, len(texts), name)
     return Sequences(Ragged.of(Reader.of(encoding).rows(texts, place)), targets)
+
+
+def _of_folder(folder: Path, encoding: Mapping[str, Any]) -> Any:
+    """The texts of class folders with their classes, where these are the run's; else of ``.txt`` files."""
+    folder = folder / "test" if (folder / "test").is_dir() else folder
+    if not any(folder.glob("*/*.txt")):
+        return [text_in(file) for file in sorted(folder.glob("*.txt"))]
+    texts, names = in_classes(folder)
+    known = encoding["task"] == "classes" and set(names) <= set(encoding["classes"])
+    return (texts, np.array(names)) if known else texts
 
 
 def _is_lines(path: str) -> bool:

@@ -232,6 +232,7 @@ def _asked(path: Path, *, answered: bool = True) -> tuple[list[Asked], int]:
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: not {what}: got no {error}") from None
     for k, context, question, answers in rows:
+        _check_types(path, context, question, answers)
         if not answers and answered:
             unanswered += 1
             continue
@@ -248,6 +249,19 @@ def _asked(path: Path, *, answered: bool = True) -> tuple[list[Asked], int]:
     if not found:
         raise ValueError(f"{path}: there must be a question{' with an answer' * answered}: got none")
     return found, unanswered
+
+
+def _check_types(path: Path, context: Any, question: Any, answers: Any) -> None:
+    """Refuse what is no text, or a place that is no whole number."""
+    first = answers[0] if isinstance(answers, list) and answers else {"text": "", "answer_start": 0}
+    texts = (context, question, first.get("text") if isinstance(first, dict) else None)
+    start = first.get("answer_start") if isinstance(first, dict) else None
+    whole = isinstance(start, int) and not isinstance(start, bool) and start >= 0
+    if not isinstance(answers, list) or not whole or not all(isinstance(text, str) for text in texts):
+        raise ValueError(
+            f"{path}, question {str(question)[:60]!r}: context, question and text must be texts, answers a "
+            f"list, answer_start a whole number from 0: got {str(first)[:80]}"
+        )
 
 
 def _questions(asked: Sequence[Asked], tokenizer: Tokenizer, kept: Mapping[str, Any], name: str) -> Questions:

@@ -120,7 +120,7 @@ def read_texts(
             "COLUMN where it has more than one column of texts"
         )
     parts = {part: folder / part for part in ("train", "test") if (folder / part).is_dir()}
-    read = {part: _in_classes(place) for part, place in (parts or {"train": folder}).items()}
+    read = {part: in_classes(place) for part, place in (parts or {"train": folder}).items()}
     x, y = read["train"]
     data = from_texts(
         x,
@@ -135,7 +135,7 @@ def read_texts(
     return replace(data, name=folder.name)
 
 
-def _in_classes(folder: Path) -> tuple[list[str], list[str]]:
+def in_classes(folder: Path) -> tuple[list[str], list[str]]:
     """The texts of the class folders of a folder, and the name of the folder of each.
 
     Raises:
