@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from margin.auditing.asking.worst_examples import RIGHT, WorstExamples
+from margin.auditing.asking.worst_examples import RIGHT
 from margin.auditing.report.evidence import (
     Evidence,
     Level,
@@ -18,7 +18,7 @@ from margin.auditing.report.evidence import (
     remarked,
     rounded,
 )
-from margin.auditing.report.plots import Example, examples
+from margin.auditing.report.plots import examples
 from margin.auditing.report.rivals import BINARY_ECE, ECE, beside_rivals, probabilities
 from margin.auditing.subject.outputs import TERMS
 from margin.core.tasks import CODES, CRITIC, DENSITY, MULTILABEL, PROBABILITY
@@ -47,9 +47,6 @@ RARE = 0.05
 LARGE = 0.1
 """Difference of two shares that is worth a sentence; an interval that reaches beyond tells nothing apart."""
 
-
-LONGEST = 80
-"""Characters of a text that a sentence shows."""
 
 MOST_SHOWN = 4
 """Targets of one example that are written out beside what was answered."""
@@ -357,14 +354,6 @@ def _by_confidence(evidence: Evidence) -> float:
     return max((error.value for error in errors), default=0.0) * labels
 
 
-def _called(example: Example, hard: WorstExamples) -> str:
-    """The row of an example; of a text with its beginning."""
-    if not hard.texts:
-        return f"row {example.index}"
-    text = hard.texts[hard.index.tolist().index(example.index)]
-    return f"row {example.index} {text if len(text) <= LONGEST else text[: LONGEST - 3] + '...'!r}"
-
-
 def _rows(evidence: Evidence) -> list[Sentence]:
     """The rows of largest loss, and what is said of them."""
     hard = evidence.audit.worst_examples
@@ -390,10 +379,7 @@ def _rows(evidence: Evidence) -> list[Sentence]:
         return []
     many = hard.targets.ndim > 1 and hard.targets[0].numel() > MOST_SHOWN
     named = enumerated(
-        (
-            f"{_called(e, hard)}" + ("" if many else f" (is {e.target}, said {e.prediction})")
-            for e in wrong[:3]
-        ),
+        (e.called + ("" if many else f" (is {e.target}, said {e.prediction})") for e in wrong[:3]),
         3,
     )
     return [Sentence("fails", "unknown", f"Of largest loss: {named}.", todo, ())]

@@ -156,6 +156,16 @@ class Example:
     loss: str
     margin: str
 
+    @property
+    def called(self) -> str:
+        """Its row; of a text with its beginning."""
+        text = self.text if len(self.text) <= LONGEST else f"{self.text[: LONGEST - 3]}..."
+        return f"row {self.index}" + f" {text!r}" * bool(text)
+
+
+LONGEST = 80
+"""Characters of a text that a sentence shows."""
+
 
 def examples(
     hardest: WorstExamples, class_names: tuple[str, ...] = (), span: tuple[float, float] | None = None

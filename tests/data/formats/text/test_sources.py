@@ -71,7 +71,8 @@ def test_the_shortest_texts_are_blocks(refused: Callable) -> None:
 
 def test_parts_follow_each_other_and_each_held_out_token_is_asked_for_once(csv: Callable) -> None:
     data = read_text(csv(TEXT, "a.txt"), time=7, test=0.1, val=0.2)
-    assert data.spec == {"vocab_size": 10, "time": 7, "num_examples": 40}
+    kinds = tuple(data.encoding["vocabulary"])
+    assert data.spec == {"vocab_size": 10, "vocabulary": kinds, "time": 7, "num_examples": 40}
     said = {
         part: "".join(data.encoding["vocabulary"][k] for k in asked(data.splits[part]))
         for part in ("val", "test")

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Generator
 
-from margin.data.formats.text.texts import encode_texts, from_texts
+from margin.data.formats.tables.text_column import encode_texts
+from margin.data.formats.text.texts import from_texts
 from margin.data.formats.text.tokenizers import Tokenization, Tokenizer
 from margin.data.open import encode, open_data
 
@@ -32,7 +33,8 @@ def shown(data, part: str) -> set[tuple[str, str]]:
 def test_a_table_of_texts_and_labels_is_read_as_tokens(csv: Callable) -> None:
     data = open_data(csv(_two()), {})
     assert data.encoding["format"] == "texts"
-    assert data.spec == {"vocab_size": 17, "longest": 7, "num_examples": 108, "num_classes": 2}
+    sizes = {"vocab_size": 17, "longest": 7, "num_examples": 108, "num_classes": 2}
+    assert data.spec == sizes | {"vocabulary": tuple(data.encoding["vocabulary"])}
     assert data.encoding["vocabulary"][:2] == ["<pad>", "<unk>"]
     pairs = {(t[:-1] + " " + t[-1], y) for t, y in zip(TEXTS, LABELS, strict=True)}
     assert set.union(*(shown(data, part) for part in data.splits)) == pairs
@@ -161,3 +163,19 @@ def test_sentences_that_recur_are_texts_and_names_are_categories(csv: Callable) 
     assert open_data(recurring, {"categories": "text"}).encoding["format"] == "table"
     names = csv("text,label\n" + "".join(f"{text[4:12]},{label}\n" for text, label in rows), "n.csv")
     assert open_data(names, {}).encoding["format"] == "table"
+
+
+def test_new_folders_have_classes_or_none(tmp_path: Path) -> None:
+    data = from_texts(TEXTS, LABELS)
+    for label, text in (("warm", "a red dog"), ("cold", "a gray dog")):
+        (tmp_path / "new" / label).mkdir(parents=True)
+        (tmp_path / "new" / label / "0.txt").write_text(text)
+        (tmp_path / f"{label}.txt").write_text(text)
+    found, bare = encode_texts(tmp_path / "new", data.encoding), encode_texts(tmp_path, data.encoding)
+    assert found.targets.tolist() == [0, 1]
+    assert torch.equal(
+        found.ragged.steps, encode_texts(["a gray dog", "a red dog"], data.encoding).ragged.steps
+    )
+    (tmp_path / "new" / "warm").rename(tmp_path / "new" / "hot")
+    assert encode_texts(tmp_path / "new", data.encoding).targets is None
+    assert bare.targets is None and len(bare) in (1, 2)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,6 @@ INDEX = re.compile(r"Unnamed: 0(\.\d+)*|__index_level_\d+__")
 
 MOST_CATEGORIES = 50
 """With more values than this, and than half its cells, a column is text or an identifier."""
-
-SENTENCE = 5
-"""From so many words on, in the median, a cell is a sentence rather than a name, however often it recurs."""
 
 MOST_ALIKE = 20
 """From so many cells on it is no chance that no two are alike."""
@@ -402,37 +400,6 @@ def categories_of(table: Table, column: Column) -> list[str]:
     return categories
 
 
-def text_column(
-    table: Table, used: Sequence[str], chosen: str | None, categories: Sequence[str]
-) -> tuple[str, tuple[str, ...]]:
-    """The column that is read as texts, "" where none is, and what is said of it.
-
-    That is the one that is chosen; else the only feature, where its cells are text of too many different
-    values for categories.
-
-    Raises:
-        ValueError: There is no such column among the features.
-    """
-    if chosen is not None:
-        if chosen not in used:
-            raise ValueError(no_column(table, chosen))
-        others = [name for name in used if name != chosen]
-        said = f"the texts of column {chosen!r} are read as tokens"
-        return chosen, (said + f"; left out: {listed(others)}" * bool(others),)
-    cells = table.frame[used[0]]
-    if len(used) != 1 or used[0] in categories or cells.dtype != pl.String:
-        return "", ()
-    filled = cells.filter((cells.str.strip_chars() != "") & cells.str.contains(r"\pL.*\s.*\pL"))
-    words = filled.str.count_matches(r"\S+").median() or 0
-    many = MOST_CATEGORIES if words >= SENTENCE else max(MOST_CATEGORIES, len(filled) / 2)
-    if 2 * len(filled) <= len(cells) or filled.n_unique() <= many:
-        return "", ()
-    return used[0], (
-        f"the texts of column {used[0]!r} are read as tokens; --data.categories {used[0]} takes "
-        "each for a category",
-    )
-
-
 def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.int64]) -> dict[str, Any]:
     """What the encoding keeps of a column.
 
@@ -453,6 +420,29 @@ def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.
     if missing == "indicate" and record["missing"]:
         record["indicator"] = True
     return record
+
+
+def drop_rows(
+    table: Table, target: Column | None, columns: Sequence[Column]
+) -> tuple[Table, Column | None, list[Column], tuple[str, ...]]:
+    """The table without the rows in which a cell is missing."""
+    every = [*columns, *([] if target is None else [target])]
+    whole = every[0].values.is_not_null()
+    for column in every:
+        if column.values.null_count():
+            whole = whole & column.values.is_not_null()
+    dropped = len(whole) - int(whole.sum())
+    if dropped == 0:
+        return table, target, list(columns), ()
+    if dropped == len(whole):
+        worst = max(every, key=lambda column: column.values.null_count())
+        raise ValueError(
+            f"{table.name}: --missing drop leaves no row; column {worst.name!r} lacks "
+            f"{worst.values.null_count()} of {len(whole)} cells: fill in, or set --ignore {worst.name!r}"
+        )
+    kept = [replace(column, values=column.values.filter(whole)) for column in every]
+    note = f"{dropped} of {len(whole)} rows are dropped: a cell is missing"
+    return table.keep(whole), None if target is None else kept.pop(), kept, (note,)
 
 
 def written_of(column: Column) -> dict[str, Any]:

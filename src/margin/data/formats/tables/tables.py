@@ -7,7 +7,6 @@ column names, with the categories, classes and fill values of the training.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -34,6 +33,7 @@ from margin.data.formats.tables.encoder import (
 )
 from margin.data.formats.tables.table_parts import (
     counting_notes,
+    drop_rows,
     group_codes,
     held_out_groups,
     identifier_notes,
@@ -45,10 +45,10 @@ from margin.data.formats.tables.table_parts import (
     refuse_total,
     sentinel_notes,
     target_name,
-    text_column,
     written_of,
 )
-from margin.data.formats.text.texts import TEXTS, Long, assemble_texts, text_cells, texts_of_table
+from margin.data.formats.tables.text_column import data_of_column, text_cells, text_column
+from margin.data.formats.text.texts import TEXTS, Long
 from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.options import option_groups
 from margin.data.splits import Split, TargetKind, grouped
@@ -261,6 +261,10 @@ def _understood(table: Table, reading: Reading) -> _Understood:
     if own:
         columns = [Column(own, "category", text_cells(table, own))]
     else:
+        if (reading.tokens, reading.long) != (TEXTS, "error"):
+            raise ValueError(
+                f"{table.name}: no column is read as texts, whose tokens are meant; set --data.text"
+            )
         columns = [
             as_kind(table, own, "category") if own in named else understand(table, own, dates="read")
             for own in used
@@ -270,7 +274,7 @@ def _understood(table: Table, reading: Reading) -> _Understood:
         raise ValueError(f"{table.name}: date_format must be how a column writes dates: got {table.dates!r}")
     refuse_total(table, [*columns, *([] if target is None else [target])], reading.missing)
     if reading.missing == "drop":
-        table, target, columns, dropped = _drop(table, target, columns)
+        table, target, columns, dropped = drop_rows(table, target, columns)
         notes += dropped
     targets, task, classes = _targets(table, target, reading.task)
     if reading.missing == "error":
@@ -290,10 +294,6 @@ def _data(
     parts, _ = cut(table.name, targets, task, split, classes, own=own, groups=groups)
     if text:
         return _texts(understood, reading, split, writing, held_out, parts, groups)
-    if (reading.tokens, reading.long) != (TEXTS, "error"):
-        raise ValueError(
-            f"{table.name}: no column is read as texts, whose tokens could be chosen; set --data.text"
-        )
     records = [record_of(table, column, reading.missing, parts["train"].numpy()) for column in columns]
     inputs, wide = matrix_of(columns, records, parts["train"].numpy())
     notes += tuple(sentinel_notes(columns, records, inputs))
@@ -339,32 +339,21 @@ def _texts(
     groups: Tensor | None,
 ) -> Data:
     """The Data of a table whose one feature is a text."""
-    (column,), table = found.columns, found.table
-    encoding = _encoding(table, reading, writing, [{"name": column.name, "kind": "text"}], found.target)
-    encoding["format"] = "texts"
-    notes, official = found.notes, None
+    record = {"name": found.columns[0].name, "kind": "text"}
+    encoding = _encoding(found.table, reading, writing, [record], found.target) | {"format": "texts"}
     if groups is not None:
         encoding["group"] = grouped(reading.group, groups, parts)
-    if held_out is not None:
-        known = {"task": found.task, "classes": found.classes}
-        texts, official_targets, _ = texts_of_table(held_out, encoding | known)
-        if official_targets is None:
-            raise ValueError(f"{held_out}: the test part needs the target column")
-        official, notes = (texts, official_targets), (*notes, f"the test part is {held_out.name}")
     raw = Raw(
-        name=table.name,
-        inputs=column.values.to_list(),
+        name=found.table.name,
+        inputs=found.columns[0].values.to_list(),
         targets=found.targets,
         task=found.task,
         classes=found.classes,
-        official=official,
         groups=groups,
         encoding=encoding,
-        notes=notes,
+        notes=found.notes,
     )
-    place = partial(table.at, column=column.name)
-    data = assemble_texts(raw, reading.tokens, reading.long, split, parts=parts, place=place)
-    return replace(data, name=Path(table.name).name)
+    return data_of_column(raw, found.table, reading.tokens, reading.long, split, parts, held_out)
 
 
 def _with_groups(data: Data, table: Table, tested: Table) -> Data:
@@ -423,7 +412,7 @@ def _official(
         wanted = [*encoding["columns"], *([encoding["target"]] if "target" in encoding else [])]
         named = replace(table, missing=named_missing(encoding)) if table.typed else table
         columns = [as_kind(named, record["name"], record["kind"], record) for record in wanted]
-        table, _, _, dropped = _drop(table, None, columns)
+        table, _, _, dropped = drop_rows(table, None, columns)
     part = encode_table(table, encoding)
     if "target" not in encoding:
         part = replace(part, targets=torch.empty(len(part), 0))
@@ -471,29 +460,6 @@ def _of_columns(table: Table, names: Sequence[str] | str) -> Sequence[str]:
     if not isinstance(names, str):
         return names
     return [names] if names in table.frame.columns else [*map(plain, names.split(","))]
-
-
-def _drop(
-    table: Table, target: Column | None, columns: Sequence[Column]
-) -> tuple[Table, Column | None, list[Column], tuple[str, ...]]:
-    """The table without the rows in which a cell is missing."""
-    every = [*columns, *([] if target is None else [target])]
-    whole = every[0].values.is_not_null()
-    for column in every:
-        if column.values.null_count():
-            whole = whole & column.values.is_not_null()
-    dropped = len(whole) - int(whole.sum())
-    if dropped == 0:
-        return table, target, list(columns), ()
-    if dropped == len(whole):
-        worst = max(every, key=lambda column: column.values.null_count())
-        raise ValueError(
-            f"{table.name}: --missing drop leaves no row; column {worst.name!r} lacks "
-            f"{worst.values.null_count()} of {len(whole)} cells: fill in, or set --ignore {worst.name!r}"
-        )
-    kept = [replace(column, values=column.values.filter(whole)) for column in every]
-    note = f"{dropped} of {len(whole)} rows are dropped: a cell is missing"
-    return table.keep(whole), None if target is None else kept.pop(), kept, (note,)
 
 
 def _targets(

@@ -31,7 +31,7 @@ FORMATS = (
     Format(
         name="texts",
         reader="margin.data.formats.text.texts:read_texts",
-        encoder="margin.data.formats.text.texts:encode_texts",
+        encoder="margin.data.formats.tables.text_column:encode_texts",
         prefix=True,
         numbers=True,
         labeled="name the target column: --target NAME",
@@ -52,7 +52,7 @@ FORMATS = (
     Format(
         name="strings",
         reader="margin.data.formats.text.texts:from_texts",
-        encoder="margin.data.formats.text.texts:encode_texts",
+        encoder="margin.data.formats.tables.text_column:encode_texts",
         known="margin.data.source:is_texts",
     ),
     Format(

@@ -25,7 +25,7 @@ from margin.data.formats.text.sources import text_in
 from margin.data.formats.text.texts import SPECIAL, TEXTS, Long
 from margin.data.formats.text.tokenizers import Tokenization, Tokenizer
 from margin.data.options import option_groups
-from margin.data.splits import Split, coded
+from margin.data.splits import Split, coded, grouped
 
 SPLIT = Split(test=0.2, val=0.1)
 
@@ -168,6 +168,17 @@ def read_questions(
         ["questions", f"of {len(set(groups.tolist())):,} articles, none of which lies in two parts"],
         ["tokens", f"{tokenizer.called} of {tokenizer.size:,} kinds; {lengths_line(lengths, 'tokens')}"],
     ]
+    own = {**kept, "about": about, "group": grouped("article", groups, index)}
+    return _data(path.name, splits, record, own, tuple(notes))
+
+
+def _data(
+    name: str,
+    splits: Mapping[str, Questions],
+    split: Mapping[str, Any],
+    own: Mapping[str, Any],
+    notes: tuple[str, ...],
+) -> Data:
     schema = Schema(
         format="questions",
         kind="questions",
@@ -175,22 +186,16 @@ def read_questions(
         shape=(0,),
         dtype=torch.float32,
         classes=(),
-        split=record,
-        own={**kept, "about": about},
+        split=split,
+        own=own,
     )
     spec = {
-        "vocab_size": tokenizer.size,
+        "vocab_size": len(own["vocabulary"]),
         "longest": int(splits["train"].lengths.max()),
         "num_examples": len(splits["train"]),
     }
-    return Data(
-        name=path.name,
-        splits=splits,
-        spec=spec,
-        encoding=schema.as_json(),
-        fingerprint=fingerprint_of(splits),
-        notes=tuple(notes),
-    )
+    encoding, prints = schema.as_json(), fingerprint_of(splits)
+    return Data(name=name, splits=splits, spec=spec, encoding=encoding, fingerprint=prints, notes=notes)
 
 
 def encode_questions(source: Any, encoding: Mapping[str, Any]) -> Questions:
@@ -227,6 +232,7 @@ def _asked(path: Path, *, answered: bool = True) -> tuple[list[Asked], int]:
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: not {what}: got no {error}") from None
     for k, context, question, answers in rows:
+        _check_types(path, context, question, answers)
         if not answers and answered:
             unanswered += 1
             continue
@@ -243,6 +249,19 @@ def _asked(path: Path, *, answered: bool = True) -> tuple[list[Asked], int]:
     if not found:
         raise ValueError(f"{path}: there must be a question{' with an answer' * answered}: got none")
     return found, unanswered
+
+
+def _check_types(path: Path, context: Any, question: Any, answers: Any) -> None:
+    """Refuse what is no text, or a place that is no whole number."""
+    first = answers[0] if isinstance(answers, list) and answers else {"text": "", "answer_start": 0}
+    texts = (context, question, first.get("text") if isinstance(first, dict) else None)
+    start = first.get("answer_start") if isinstance(first, dict) else None
+    whole = isinstance(start, int) and not isinstance(start, bool) and start >= 0
+    if not isinstance(answers, list) or not whole or not all(isinstance(text, str) for text in texts):
+        raise ValueError(
+            f"{path}, question {str(question)[:60]!r}: context, question and text must be texts, answers a "
+            f"list, answer_start a whole number from 0: got {str(first)[:80]}"
+        )
 
 
 def _questions(asked: Sequence[Asked], tokenizer: Tokenizer, kept: Mapping[str, Any], name: str) -> Questions:

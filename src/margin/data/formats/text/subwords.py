@@ -164,6 +164,24 @@ def _core_of(files: Sequence[Path]) -> Any:
     return core
 
 
+def described(core: Any) -> tuple[Level, Case, tuple[str, ...], str]:
+    """What a tokenizer is of, whether it makes capitals small, its tokens by number, itself as JSON text.
+
+    Raises:
+        ValueError: It is neither of WordPieces nor of byte pairs.
+    """
+    core.no_padding()
+    core.no_truncation()
+    text = core.to_str()
+    record = json.loads(text)
+    kinds: dict[str, Level] = {"WordPiece": "wordpiece", "BPE": "bpe"}
+    if (kind := record["model"].get("type")) not in kinds:
+        raise ValueError(f"a tokenizer must be of WordPiece or BPE: got {kind}")
+    at = {number: token for token, number in core.get_vocab().items()}
+    tokens = tuple(at.get(k, f"<unused {k}>") for k in range(max(at) + 1))
+    return kinds[kind], "lower" if makes_small(record["normalizer"]) else "kept", tokens, text
+
+
 def makes_small(normalizer: Any) -> bool:
     """Whether a normalizer, as JSON, makes capitals small."""
     if not normalizer:

@@ -186,9 +186,7 @@ def _data(
     split: Split,
 ) -> Data:
     x, y = given
-    for k, (words, tags) in enumerate(zip(x, y or [], strict=True)):
-        if len(words) != len(tags):
-            raise ValueError(f"{name}: sentence {k} has {len(words)} words and {len(tags)} tags")
+    _check(given, name)
     index, record = cut(name, x, "tags", split, own=dict.fromkeys(official))
     parts: dict[str, Tagging] = {
         part: ([x[i] for i in at], [(y or [])[i] for i in at])
@@ -222,13 +220,15 @@ def _data(
         "num_classes": len(classes),
         "num_examples": len(splits["train"]),
     }
-    return Data(
-        name=name,
-        splits=splits,
-        spec=spec,
-        encoding=schema.as_json(),
-        fingerprint=fingerprint_of(splits),
-    )
+    prints = fingerprint_of(splits)
+    return Data(name=name, splits=splits, spec=spec, encoding=schema.as_json(), fingerprint=prints)
+
+
+def _check(given: Tagging, name: str) -> None:
+    """Refuse sentences that have not a tag a word."""
+    for k, (words, tags) in enumerate(zip(given[0], given[1] or [], strict=True)):
+        if len(words) != len(tags):
+            raise ValueError(f"{name}: sentence {k} has {len(words)} words and {len(tags)} tags")
 
 
 def encode_tagged(source: Any, encoding: Mapping[str, Any]) -> Tagged:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 import torch
 from torch import Tensor
 
@@ -17,14 +16,11 @@ from margin.data.assembly import Raw, Schema, cut
 from margin.data.examples import Data
 from margin.data.formats.sequences.rows import Ragged, Sequences, fingerprint_of
 from margin.data.formats.sequences.sources import lengths_line
-from margin.data.formats.tables.delimited import Table, load_table, to_table
-from margin.data.formats.tables.encoder import targets_known, writing_of
 from margin.data.formats.text.sources import text_in
 from margin.data.formats.text.tokenizers import Tokenization, Tokenizer
 from margin.data.formats.text.vocabulary import UNKNOWN
 from margin.data.options import option_groups
 from margin.data.sampling.length_batches import padding_line
-from margin.data.source import is_frame
 from margin.data.splits import Split, TaskName
 
 Long = Literal["error", "cut"]
@@ -70,12 +66,12 @@ def from_texts(  # more than 7 parameters: they are the options of the source
     Raises:
         ValueError: Numbers differ, a text has no token or too many, or labels are out of range.
     """
-    texts = _strings(x, name)
+    texts = strings_of(x, name)
     targets, kind, classes = targets_of(y, len(texts), name, task)
     official = None
     if test_texts is not None:
         where = f"{name}, test part"
-        held_out = _strings(test_texts[0], where)
+        held_out = strings_of(test_texts[0], where)
         official = held_out, known_targets(test_texts[1], len(held_out), where, kind, classes)
     raw = Raw(
         name=name,
@@ -124,7 +120,7 @@ def read_texts(
             "COLUMN where it has more than one column of texts"
         )
     parts = {part: folder / part for part in ("train", "test") if (folder / part).is_dir()}
-    read = {part: _in_classes(place) for part, place in (parts or {"train": folder}).items()}
+    read = {part: in_classes(place) for part, place in (parts or {"train": folder}).items()}
     x, y = read["train"]
     data = from_texts(
         x,
@@ -139,7 +135,7 @@ def read_texts(
     return replace(data, name=folder.name)
 
 
-def _in_classes(folder: Path) -> tuple[list[str], list[str]]:
+def in_classes(folder: Path) -> tuple[list[str], list[str]]:
     """The texts of the class folders of a folder, and the name of the folder of each.
 
     Raises:
@@ -151,7 +147,7 @@ def _in_classes(folder: Path) -> tuple[list[str], list[str]]:
     return [text_in(file) for file in files], [file.parent.name for file in files]
 
 
-def _strings(x: Iterable[Any], name: str) -> list[str]:
+def strings_of(x: Iterable[Any], name: str) -> list[str]:
     """The texts of a list, an array or a column.
 
     Raises:
@@ -197,14 +193,14 @@ def assemble_texts(
     level = "bpe" if rule.tokenizer else rule.level
     tokenizer = rule.made(train, SPECIAL.get(level))
     reader = Reader(tokenizer, rule.longest, long)
-    rows = reader.rows(raw.inputs, place or partial(_numbered, raw.name))
+    rows = reader.rows(raw.inputs, place or partial(numbered_text, raw.name))
     targets, splits = raw.typed(raw.targets), {}
     for part, index in parts.items():
         groups = None if raw.groups is None else raw.groups[index].unique(return_inverse=True)[1]
         held = Ragged.of([rows[i] for i in index.tolist()])
         splits[part] = Sequences(held, None if targets is None else targets[index], groups=groups)
     if raw.official is not None:
-        test = reader.rows(raw.official[0], partial(_numbered, f"{raw.name}, test part"))
+        test = reader.rows(raw.official[0], partial(numbered_text, f"{raw.name}, test part"))
         splits["test"] = Sequences(Ragged.of(test), raw.typed(raw.official[1]))
     schema = Schema(
         format="texts",
@@ -278,62 +274,9 @@ class Reader:
         return [torch.tensor(row, dtype=torch.int64) for row in rows]
 
 
-def encode_texts(source: Any, encoding: Mapping[str, Any]) -> Sequences:
-    """New texts by a run's record: a list, a pair of texts and targets, a DataFrame, a file.
-
-    A file is a table with the run's column of texts, or, ending in ``.txt``, a text a line.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The column is missing, a text has no token or too many, or a class is unknown.
-    """
-    path = isinstance(source, str | os.PathLike)
-    if "columns" in encoding and (is_frame(source) or (path and not _is_lines(str(source)))):
-        texts, targets, place = texts_of_table(source, encoding)
-    elif is_frame(source):
-        raise ValueError("the run was trained on a list of texts: got a table; give a list")
-    else:
-        name = str(source) if path else "texts"
-        lines = text_in(Path(source)).removesuffix("\n").split("\n") if path else source
-        pair = isinstance(lines, tuple) and len(lines) == 2 and not isinstance(lines[0], str)
-        x, y = lines if pair else (lines, None)
-        texts, place = _strings(x, name), partial(_numbered, name)
-        targets = Schema.from_json(encoding).targets_if(y, len(texts), name)
-    return Sequences(Ragged.of(Reader.of(encoding).rows(texts, place)), targets)
-
-
-def _numbered(name: str, k: int) -> str:
+def numbered_text(name: str, k: int) -> str:
+    """What a message calls the text of an index."""
     return f"{name}, text {k} (from 0)"
-
-
-def _is_lines(path: str) -> bool:
-    """Whether a file is a text a line: a table is none."""
-    return path.lower().removesuffix(".gz").endswith(".txt")
-
-
-def texts_of_table(
-    source: Any, encoding: Mapping[str, Any]
-) -> tuple[list[str], Tensor | None, Callable[[int], str]]:
-    """The texts and targets of a new table, and what messages call a text."""
-    if is_frame(source):
-        table = to_table(source, "table", ())
-    else:
-        table = load_table(Path(source), writing=writing_of(encoding))
-    column = encoding["columns"][0]["name"]
-    if column not in table.frame.columns:
-        names = ", ".join(table.frame.columns)
-        raise ValueError(f"{table.name}: the column of texts must be {column!r}: it has {names}")
-    texts, targets = text_cells(table, column).fill_null("").to_list(), None
-    if "target" in encoding and encoding["target"]["name"] in table.frame.columns:
-        known = targets_known(table, encoding)
-        targets = known.to(Schema.from_json(encoding).dtype) if encoding["task"] == "values" else known
-    return texts, targets, partial(table.at, column=column)
-
-
-def text_cells(table: Table, name: str) -> pl.Series:
-    """The cells of a column as texts; a blank one is missing, and no other."""
-    cells = table.frame[name].cast(pl.String)
-    return cells.set(cells.str.strip_chars() == "", None)
 
 
 def _about(splits: Mapping[str, Sequences], tokenizer: Tokenizer) -> list[list[str]]:

@@ -4,7 +4,6 @@ WordPiece (Schuster & Nakajima 2012) and byte-level byte-pair encoding (Sennrich
 2019) are those of the package ``tokenizers``, trained on the user's text or read from the files of a model.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from margin.data.formats.text.subwords import BERT, core_of, makes_small, opened, trained_core
+from margin.data.formats.text.subwords import BERT, core_of, described, opened, trained_core
 from margin.data.formats.text.vocabulary import (
     UNKNOWN,
     WORD,
@@ -169,16 +168,7 @@ class Tokenizer:
         Raises:
             ValueError: It is neither of WordPieces nor of byte pairs.
         """
-        core.no_padding()
-        core.no_truncation()
-        text = core.to_str()
-        record = json.loads(text)
-        kinds: dict[str, Level] = {"WordPiece": "wordpiece", "BPE": "bpe"}
-        if (kind := record["model"].get("type")) not in kinds:
-            raise ValueError(f"a tokenizer must be of WordPiece or BPE: got {kind}")
-        at = {number: token for token, number in core.get_vocab().items()}
-        tokens = tuple(at.get(k, f"<unused {k}>") for k in range(max(at) + 1))
-        return cls(kinds[kind], "lower" if makes_small(record["normalizer"]) else "kept", tokens, text)
+        return cls(*described(core))
 
     @classmethod
     def from_path(cls, path: str | Path) -> "Tokenizer":
