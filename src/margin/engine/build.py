@@ -301,7 +301,6 @@ def module_of(
     handed: Any = None,
     *,
     in_place: bool = False,
-    look: Callable[[nn.Module], object] = lambda model: None,
 ) -> Preprocessed:
     """The module of a run's record, in the user's units, before any training.
 
@@ -312,7 +311,6 @@ def module_of(
         room: The memory that it may ask for; all of this machine's if not given.
         handed: The user's own class, function or module, where it is handed over in Python.
         in_place: Whether a module that is handed over is taken as it is, and not a copy of it.
-        look: Called with the model as it was built, in its own type.
 
     Raises:
         ValueError: There is not so much memory, or an option does not fit.
@@ -322,7 +320,6 @@ def module_of(
         torch.manual_seed(mix(int(training.seed or 0), 3))
         preprocess = _preprocess_of(record["preprocess"])
         model = handed if in_place else build(record["recipe"], handed)
-        look(model)
         if training.init:
             initialize(model, training.init, scale=training.init_scale)
         outcome = _preprocess_of(record["outcome"]) if record.get("outcome") else None

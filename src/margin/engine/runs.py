@@ -28,7 +28,7 @@ from margin.core.catalog import Entry, data_parameters, resolve
 from margin.core.options import Training
 from margin.core.user_modules import BuilderError, entry_of, object_of
 from margin.data.examples import Data
-from margin.data.files.writing import append_whole, clear_aside, write_whole
+from margin.data.files.writing import append_whole, clear_aside, make_directory, write_whole
 from margin.engine.build import Room, memory_here, module_of, record_preprocess
 from margin.engine.checkpoints import load_module, load_state, save_state
 from margin.engine.loop import State
@@ -92,9 +92,7 @@ class Run:
         self.path = Path(path)
         self.handed = model
         if not (self.path / "run.yaml").is_file():
-            raise FileNotFoundError(
-                f"{self.path} is no run: it has no run.yaml, as a directory that margin train has left"
-            )
+            raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml, which margin train leaves")
         self._record: dict[str, Any] | None = None
         self.ending = ""  # why the training ends at this step, to be marked with its checkpoint
         self._history: History | None = None
@@ -282,12 +280,7 @@ def _made(path: Path, record: dict[str, Any]) -> Path:
     new = path.with_name(path.name + ".new")
     if new.exists():
         shutil.rmtree(new)  # left by a kill: it was never a run
-    try:
-        new.mkdir(parents=True)
-    except OSError as error:
-        raise OSError(
-            f"the run's directory {path} cannot be made: {error.strerror}; choose another --out"
-        ) from None
+    make_directory(new, f"the run's directory {path}", "choose another --out")
     try:
         write_whole(new / "run.yaml", _yaml(record))
         new.rename(path)

@@ -66,10 +66,18 @@ from margin.engine.transfer import (
     with_options,
     with_vectors,
 )
-from margin.nn.preprocessed import Preprocessed, core_of, device_of
+from margin.nn.preprocessed import core_of, device_of
 from margin.runs.run_data import reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
-from margin.runs.user_models import Chosen, check_outputs, check_own, choose, precision_of, put_in_row
+from margin.runs.user_models import (
+    Chosen,
+    check_outputs,
+    check_own,
+    choose,
+    in_own_type,
+    made_by,
+    put_in_row,
+)
 
 Progress = Callable[[Run, int, int], Hook]
 """``(run, total steps, steps an epoch) -> hook`` that shows how a training goes."""
@@ -103,8 +111,8 @@ def prepare(
     chosen = model if isinstance(model, Chosen) else choose(model, data)
     training, said = long_enough(chosen.entry, data, training)
     resolved = training.over(chosen.entry.defaults)
-    own = chosen.own is not None and training.precision is None
-    job = begin(chosen, data, arguments, resolved, out, announce=announce, own_type=own)
+    own_type = training.precision is None
+    job = begin(chosen, data, arguments, resolved, out, announce=announce, own_type=own_type)
     return replace(job, notes=(*said, *job.notes))
 
 
@@ -147,14 +155,14 @@ def begin(
         out: The run's directory, which must not exist; one that is free if not given.
         announce: Given the first line, what is trained on what, before an optimizer is made: torch imports
             its compiler with the first, which takes a second.
-        own_type: Whether a module that is built with weights of float64 is trained in it.
+        own_type: Whether a user's own module is trained in the type in which it is built.
     """
-    given, built = data, list[str]()
     entry, training = chosen.entry, in_group(training)
     check_own(chosen, training)
     check_counts(training)
     check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
+    training, typed = in_own_type(chosen, data, arguments["options"] if own_type else None, training)
     data = rescaled(data, training.scale)
     training, said = with_precision(data, training)
     data, scaled = with_outcome(data, entry, training)
@@ -164,20 +172,14 @@ def begin(
     if not data.resumable and ((training.processes or 1) > 1 or training.workers):
         raise ValueError(f"{data.name} is a stream, which one process reads: leave out processes and workers")
     found = pretrained(entry, _weights(training), data.spec)
-    options = with_options(arguments["options"], found, resolve(entry.build), training.init_from or "")
+    asked = like_the_run(entry, arguments["options"], training.init_from or "") or arguments["options"]
+    options = with_options(asked, found, resolve(entry.build), training.init_from or "")
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
-    notes: list[str] = [*said, *scaled]
+    notes: list[str] = [*typed, *said, *scaled]
     words = tuple(data.encoding.get("vocabulary", ()))
     take = partial(taken_over, training=training, found=found, words=words)
-    look = lambda model: built.append(precision_of(model, entry.name)) if own_type else None
-    make = partial(made_by(chosen.handed), look=look)
-    state = bare_state(entry, record, data, training, partial(take, notes=notes), make)
-    if built == ["float64"] and training.precision == "float32":
-        note = f"{entry.name} has weights of float64, in which it is trained; --precision says otherwise"
-        own = replace(training, precision="float64")
-        job = begin(chosen, given, arguments, own, out, announce=announce)
-        return replace(job, notes=(note, *job.notes))
+    state = bare_state(entry, record, data, training, partial(take, notes=notes), made_by(chosen.handed))
     makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
     plan = plan_of(entry, data, record["arguments"], training, state)
@@ -219,9 +221,25 @@ def _trial(
     return state, plan_of(entry, data, record["arguments"], own, state)
 
 
-def made_by(handed: Any) -> Callable[..., Preprocessed]:
-    """What makes the module of a record: one that is handed over is itself trained, in place."""
-    return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
+def like_the_run(entry: Entry, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The options of a model that begins with a run of the same body: those of the run, unless one is given.
+
+    Args:
+        entry: The model.
+        given: The user's options; the command line gives defaults too, which count as not given.
+        path: The run, a file of weights, or "".
+
+    Returns:
+        {} where it begins with no run, or with one of another body.
+    """
+    if not (Path(path) / "run.yaml").is_file() or not path:
+        return {}
+    recipe = run_at(path, "init_from").record["recipe"]
+    if recipe["model"].partition(":")[0] != entry.name.partition(":")[0]:
+        return {}
+    defaults = completed(resolve(entry.build), {})
+    own = {name: value for name, value in given.items() if value != defaults.get(name)}
+    return {**{name: value for name, value in recipe["options"].items() if name in defaults}, **own}
 
 
 def _weights(training: Training) -> str:

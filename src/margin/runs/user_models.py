@@ -4,14 +4,15 @@ How the outputs of one's own are read follows from the data's targets, or is sta
 they are looked at on two examples, so that a wrong shape is told in one line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from margin.core.catalog import Entry, find, models
+from margin.core.catalog import Entry, completed, data_parameters, find, models, resolve
 from margin.core.hints import flag
 from margin.core.options import Training
 from margin.core.tasks import CLASSES, PIXEL_CLASSES, POINT_CLASSES, TOKENS, Task
@@ -33,12 +34,12 @@ from margin.core.user_modules import (
 from margin.data.examples import Data, InOrder
 from margin.data.formats.objects.streams import Stream
 from margin.data.preprocess import Column
-from margin.engine.build import record_preprocess
+from margin.engine.build import build, module_of, record_preprocess
 from margin.engine.check_options import head_for
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import State
 from margin.engine.plan import Plan, cut_of
-from margin.nn.preprocessed import core_of, device_of, dtype_of
+from margin.nn.preprocessed import Preprocessed, core_of, device_of, dtype_of
 
 KINDS = {
     "classes": ("classes", "binary", "multilabel", "scores", "halfspace"),
@@ -136,7 +137,28 @@ def check_own(chosen: Chosen, training: Training) -> None:
             )
 
 
-def precision_of(model: nn.Module, path: str) -> str:
+def made_by(handed: Any) -> Callable[..., Preprocessed]:
+    """What makes the module of a record: one that is handed over is itself trained, in place."""
+    return partial(module_of, handed=handed, in_place=isinstance(handed, nn.Module))
+
+
+def in_own_type(
+    chosen: Chosen, data: Data, options: Mapping[str, Any] | None, training: Training
+) -> tuple[Training, tuple[str, ...]]:
+    """The precision in which the user's class or function builds its module, and a note; None keeps it."""
+    if options is None or chosen.own is None or isinstance(chosen.handed, nn.Module):
+        return training, ()
+    name, build_it = chosen.entry.name, resolve(chosen.entry.build)
+    spec = {key: data.spec[key] for key in data_parameters(build_it) if key in data.spec}
+    with torch.random.fork_rng([]):
+        built = build({"model": name, "spec": spec, "options": completed(build_it, options)}, chosen.handed)
+    if (own := precision_of(built, name)) == training.precision:
+        return training, ()
+    note = f"{name} has weights of {own}, in which it is trained; --precision says otherwise"
+    return replace(training, precision=own), (note,)
+
+
+def precision_of(model: nn.Module, path: str) -> Literal["float32", "float64"]:
     """The precision in which a module that is handed over is trained: its own, so that it is as it came.
 
     Raises:
@@ -216,8 +238,7 @@ def put_in_row(state: State, record: dict[str, Any]) -> None:
     for module in state.modules.values():
         core, old = core_of(module), getattr(module, "outcome", None)
         mean, std = (torch.zeros(()), torch.ones(())) if old is None else (old.mean.clone(), old.std.clone())
-        outcome = Column(mean, std).to(device_of(core), dtype_of(core))
-        module.outcome = outcome
+        module.outcome = outcome = Column(mean, std).to(device_of(core), dtype_of(core))
         record["outcome"] = record_preprocess(outcome)
 
 

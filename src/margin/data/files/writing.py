@@ -24,6 +24,18 @@ class DiskFullError(OSError):
     """A file found no room; what was there before is there still."""
 
 
+def make_directory(path: Path, what: str, remedy: str) -> None:
+    """Make a directory, and those above it.
+
+    Raises:
+        OSError: It cannot be made; the message says what it was for, and what to do.
+    """
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise OSError(f"{what} cannot be made: {error.strerror}; {remedy}") from None
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file by one rename, after its bytes have reached the disk.
 

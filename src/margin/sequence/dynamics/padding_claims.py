@@ -4,10 +4,12 @@ import inspect
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from margin.core.findings import Finding, Subject
 from margin.engine.evaluation import drawn_rows, eval_mode, in_double
+from margin.nn.positions import LearnedPositions
 from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import valid
 from margin.sequence.convolution.tcn import classifier
@@ -60,6 +62,18 @@ def padded(x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
     return torch.where(own.view(*own.shape, *(1,) * (x.ndim - 2)), whole, drawn)
 
 
+def cut(
+    inputs: list[Tensor], weight: Tensor | None, place: int, room: int | None
+) -> tuple[list[Tensor], Tensor | None]:
+    """The inputs with no more steps than a model of learned positions has room for beside what is added."""
+    shape = inputs[place].shape[:2]
+    if room is None or shape[1] <= room:
+        return inputs, weight
+    short = [one[:, : max(room, 0)] if one.shape[:2] == shape else one for one in inputs]
+    short[place + 1] = inputs[place + 1].clamp_max(max(room, 0))
+    return short, weight[:, : max(room, 0)] if weight is not None and weight.ndim > 1 else weight
+
+
 def counted_changes(before: Tensor, after: Tensor, lengths: Tensor, weight: Tensor | None) -> Tensor:
     """Changes of the outputs that say something: of one output a step, those of the sequences' own steps.
 
@@ -96,14 +110,17 @@ def invariance(subject: Subject) -> Finding:
     place, given = found
     model, drawn = in_double(subject.model), drawn_rows(subject.test, EXAMPLES)
     parts, largest = [], 1.0
+    room = min((m.longest - MORE for m in model.modules() if isinstance(m, LearnedPositions)), default=None)
     with eval_mode(model):
         for batch in drawn.batches:
             inputs = list(first_inputs(batch, EXAMPLES))
             x, weight = inputs[place], None if batch.weight is None else batch.weight[:EXAMPLES]
             if not given:
                 inputs.append(torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device))
-            lengths = inputs[place + 1]
+            inputs, weight = cut(inputs, weight, place, room)
+            x, lengths = inputs[place : place + 2]
             before = model(*inputs)
+            inputs = [F.pad(one, (0, MORE)) if one.shape == x.shape[:2] else one for one in inputs]
             inputs[place] = padded(x, lengths, Generator().manual_seed(0))
             parts.append(counted_changes(before, model(*inputs), lengths, weight).abs().flatten())
             largest = max(largest, float(before.abs().amax()))

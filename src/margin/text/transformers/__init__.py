@@ -1,7 +1,20 @@
 """Transformers of texts."""
 
-from margin.core.catalog import Entry
+from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need
 
+NEXT_TOKEN = Need("predictions of the next token", "margin.sequence.convolution.claims:predicts_next")
+GOES_ON = Need(
+    "a model of the next token that goes on step by step",
+    "margin.text.transformers.language_claims:goes_on",
+)
+ATTENTION = Need("models with self-attention", "margin.text.transformers.claims:attends", of="model")
+READS = Need(
+    "models of tokens with self-attention", "margin.text.transformers.claims:reads_tokens", of="model"
+)
+PLACED = Need("models of tokens with positions", "margin.text.transformers.claims:placed", of="model")
+MASKS = Need("texts with hidden tokens", "margin.text.transformers.claims:masks")
+
+VASWANI_2017 = "Vaswani et al. 2017, Section 3.2.1"
 DEVLIN_2019 = "Devlin, Chang, Lee and Toutanova 2019, Section 3"
 RADFORD_2019 = "Radford, Wu, Child, Luan, Amodei and Sutskever 2019, Section 2.3"
 
@@ -68,5 +81,55 @@ MODELS: tuple[Entry, ...] = (
         "An encoder of texts that learns from hidden tokens and from which sentence follows which",
         DEVLIN_2019, takes="corpus", objective=".masking:masked_loss", examples=".masking:masked_pairs",
         defaults=BERT_TRAINING, weights=".weights:masked_weights", covers=("lm.bert", "lm.mlm", "lm.nsp")),
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("text/language.perplexity",
+        ".language_claims:perplexity", ".language_claims:demo",
+        "Perplexity: among how many tokens does the model guess, and how many bits has a token?",
+        "Goodfellow, Bengio and Courville 2016, Section 12.4", needs=(NEXT_TOKEN,), question="right",
+        covers=("lm.perplexity",)),
+    Claim("text/language.normalization",
+        ".language_claims:normalization", ".language_claims:demo",
+        "Do the probabilities of all continuations of a token sum to 1?",
+        "Bengio, Ducharme, Vincent and Jauvin 2003, Section 1", needs=(NEXT_TOKEN,), cost=Cost(limit=1),
+        by_name=KNOWN, covers=("lm.factorisation",)),
+    Claim("text/language.steps",
+        ".language_claims:steps", ".language_claims:demo",
+        "Are the logits of a text that is read token by token those of the whole text?",
+        "Vaswani et al. 2017, Section 3.1", needs=(GOES_ON,), cost=Cost(20, limit=4), by_name=KNOWN,
+        covers=("lm.gpt",)),
+    Claim("text/attention.rank",
+        ".claims:rank", ".claims:demo",
+        "Have the scores of a head no more ranks than its queries have numbers?", VASWANI_2017,
+        needs=(ATTENTION,), by_name=KNOWN, covers=("attn.bilinear",)),
+    Claim("text/attention.mixture",
+        ".claims:mixture", ".claims:demo",
+        "Is each row of attention a convex combination?", VASWANI_2017, needs=(ATTENTION,),
+        cost=Cost(4, limit=16), by_name=KNOWN, covers=("attn.mixing",)),
+    Claim("text/attention.permutation",
+        ".claims:permutation", ".claims:demo",
+        "Does attention without positions know no order?", "Vaswani et al. 2017, Section 3.5",
+        needs=(ATTENTION,), cost=Cost(4, limit=16), by_name=KNOWN,
+        covers=("attn.permutation_equivariance",)),
+    Claim("text/attention.positions",
+        ".claims:positions", ".claims:demo",
+        "How far do the outputs move where positions are left out?", "Vaswani et al. 2017, Section 3.5",
+        needs=(PLACED,), cost=Cost(4, limit=16), question="moves",
+        covers=("attn.permutation_equivariance", "attn.positional_sinusoidal")),
+    Claim("text/attention.cost",
+        ".claims:cost", ".claims:demo",
+        "Do the operations of attention grow as the square of the length?",
+        "Vaswani et al. 2017, Table 1", needs=(ATTENTION,), by_name=KNOWN,
+        covers=("transformer.complexity",)),
+    Claim("text/attention.maps",
+        ".claims:maps", ".claims:demo",
+        "Over how many tokens is the attention of each layer spread?",
+        "Clark, Khandelwal, Levy and Manning 2019, Section 3", needs=(READS,), cost=Cost(4, limit=16),
+        question="moves", figure=".figures:attention_map", covers=("attn.mixing",)),
+    Claim("text/masking.rule",
+        ".claims:rule", ".claims:masked_demo",
+        "Are hidden tokens shown as [MASK], as another and as they are in 80, 10 and 10 %?",
+        "Devlin et al. 2019, Section 3.1", needs=(MASKS,), by_name=KNOWN, covers=("lm.mlm",)),
 )
 # fmt: on

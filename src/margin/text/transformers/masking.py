@@ -191,7 +191,8 @@ def masked_pairs(split: Corpus) -> MaskedPairs:
     return MaskedPairs(split, split.vocab_size)
 
 
-def _asked(targets: Tokens) -> Bool[Tensor, "batch time"]:
+def asked_of(targets: Tokens) -> Bool[Tensor, "batch time"]:
+    """Which tokens are asked for: those with a target, [CLS] apart."""
     asked = targets != IGNORED
     return asked & (torch.arange(targets.shape[1], device=targets.device) > 0)
 
@@ -218,7 +219,7 @@ def masked_loss(model: nn.Module, batch: Batch, generator: Generator) -> PerExam
     core, targets = core_of(model), batch.targets
     if targets is None:
         raise ValueError("masked words need targets: the tokens that are hidden")
-    z, asked = core.body(*batch.inputs), _asked(targets)
+    z, asked = core.body(*batch.inputs), asked_of(targets)
     words = F.cross_entropy(core.words(z[asked]), targets[asked], reduction="none")
     apart = F.cross_entropy(core.follows(z), targets[:, 0], reduction="none")
     return _mean_of_asked(words, asked) + apart
@@ -229,7 +230,7 @@ Logits = Float[Tensor, "batch time vocab"]
 
 def masked_accuracy(outputs: Logits, targets: Tokens) -> PerExample:
     """The share of each text's hidden tokens whose largest logit is theirs."""
-    asked = _asked(targets)
+    asked = asked_of(targets)
     right = outputs[asked].argmax(-1) == targets[asked]
     return _mean_of_asked(right.to(outputs.dtype), asked)
 

@@ -324,9 +324,9 @@ def _written(times: pl.Series, cells: pl.Series, form: str) -> tuple[str, ...]:
         suffix, text = zone, text.str.replace(ZONE, "${1}")
         times = times + (dates_of(text.tail(1))[0] - dates_of(last)[0].replace(tzinfo=None))
     form = form or _compact(cells) or form_of(text)
-    end = written_as(text.tail(1), form, "") if "%b" in form else None
-    month = re.findall(r"[^\W\d_]{3,}", text[-1])
-    if end is not None and month and month[0].lower() not in end.dt.to_string("%b %B")[0].lower().split():
+    month = re.findall(r"[^\W\d_]{3,}", text[-1]) if "%b" in form else []
+    english = written_as(text.tail(1), form, "").dt.to_string("%b %B")[0] if month else ""
+    if month and month[0].lower() not in english.lower().split():
         form = "%Y-%m-%d" + form.partition("%Y")[2]  # months have their names in another language
     said = times.dt.to_string(form)
     again = dates_of(said) if form == "%Y-%m" else written_as(said, form, "time_format")

@@ -102,12 +102,8 @@ def load_steps(
     spaced, said = Spacing(), list[str]()
     if time_column is not None:
         clock, form = told(table, time_column, clock)
-        stamps = times_of(table, time_column, clock.form)
-        said += [form] if form else []
-        if len(stamps) > 1 and stamps.is_sorted(descending=True) and stamps.n_unique() == len(stamps):
-            table = replace(table, frame=table.frame.reverse(), rows=table.rows[::-1])
-            stamps = stamps.reverse()
-            said.append("the newest row is the first: rows are read from the last one up")
+        table, stamps, order = _ascending(table, times_of(table, time_column, clock.form))
+        said = [note for note in (form, order) if note]
         spaced = spacing_of(table, time_column, stamps, clock, ahead)
     if wanted is None:
         columns = [_number(table, name) for name in _used(table, ignore, time_column)]
@@ -138,6 +134,14 @@ def load_steps(
         written={column.name: how for column in columns if (how := written_of(column))},
         notes=tuple(notes),
     )
+
+
+def _ascending(table: Table, stamps: pl.Series) -> tuple[Table, pl.Series, str]:
+    """A table whose newest row is the first from its last row up, its times, and what is said of that."""
+    if len(stamps) < 2 or not stamps.is_sorted(descending=True) or stamps.n_unique() < len(stamps):
+        return table, stamps, ""
+    turned = replace(table, frame=table.frame.reverse(), rows=table.rows[::-1])
+    return turned, stamps.reverse(), "the newest row is the first: rows are read from the last one up"
 
 
 def columns_of(steps: Steps, target: Sequence[str] | str | None) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
 from margin.data.formats.text.subwords import BERT, core_of, makes_small, opened, trained_core
@@ -184,12 +185,18 @@ class Tokenizer:
         """The tokenizer of a file or folder.
 
         That is a ``tokenizer.json``, a ``vocab.txt`` of WordPieces, a ``vocab.json`` with its ``merges.txt``
-        beside it, or a folder with one of these. A ``vocab.txt`` without a capital makes capitals small.
+        beside it, or a folder with one of these. A ``vocab.txt`` without a capital makes capitals small. Of a
+        run it is that of its data.
 
         Raises:
             FileNotFoundError: There is nothing, or its second file is missing.
             ValueError: It is no tokenizer.
         """
+        if (record := Path(path) / "run.yaml").is_file():
+            encoding = yaml.safe_load(record.read_text("utf-8"))["data"]["encoding"]
+            if "vocabulary" not in encoding and "tokenizer" not in encoding:
+                raise ValueError(f"{path}: the run must be of texts: its data are {encoding['format']}")
+            return cls.from_json(encoding)
         with opened(Path(path)) as core:
             return cls.of_core(core)
 
