@@ -91,7 +91,7 @@ def training(rounds: int, steps: int) -> tuple[dict[str, list[float]], float, fl
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                losses[name].append(float(loss))
+                losses[name].append(loss.item())
 
         return run
 
@@ -174,10 +174,10 @@ def peak_of_attention(time: int) -> None:
     """Print the growth of the peak memory, in MiB, of a forward and backward pass over so many tokens."""
     from margin.nn.attention import EncoderBlock
 
-    block = EncoderBlock(64, 4, causal=True)
-    block(torch.randn(1, 64, 64)).sum().backward()
+    block = EncoderBlock(256, 4, causal=True)
+    block(torch.randn(1, 64, 256)).sum().backward()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    block(torch.randn(1, time, 64, requires_grad=True)).sum().backward()
+    block(torch.randn(1, time, 256, requires_grad=True)).sum().backward()
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
