@@ -1,4 +1,4 @@
-"""ELMo on questions of TREC (Li and Roth 2002) with few labels: language models first, or as drawn.
+"""ELMo on questions of TREC (Li and Roth 2002) of few labels: language models first, or as drawn.
 
 Both language models read the 5,452 questions without their classes; then a mixture of layers and an affine
 map learn the six classes from 500 of them, the body as it was drawn or as it came from the language models.

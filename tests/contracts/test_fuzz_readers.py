@@ -166,6 +166,20 @@ def lines(path: str, texts: list[str]) -> str:
     return write(path, "\n".join(texts) + "\n")
 
 
+TAGGED = ["the DET", "dog NOUN", "", "a DET", "cat NOUN", ""] * 12
+UNIVERSAL = ["# a", "1\tthe\tthe\tDET\t_", "2\tdog\tdog\tNOUN\t_", ""] * 12
+ASKED = {"question": "What barks?", "answers": [{"text": "dog", "answer_start": 4}]}
+SQUAD = json.dumps({"data": [{"paragraphs": [{"context": "The dog barks.", "qas": [ASKED]}]}] * 12})
+
+
+def texts_in_folders() -> Sample:
+    files = []
+    for k in range(24):
+        Path(f"f/{k % 2}").mkdir(parents=True, exist_ok=True)
+        files.append(write(f"f/{k % 2}/{k}.txt", f"a text of {k % 3} words"))
+    return "texts:f", files
+
+
 def sequences(ending: str) -> Sample:
     path = f"q{ending}"
     cells = [",".join(map(str, row)) for row in X]
@@ -283,6 +297,11 @@ TABLES: dict[str, Callable[[], Sample]] = {
     "series:.parquet": lambda: series("s.parquet"),
     "text:": lambda: (f"text:{write('t.txt', PROSE)}", ["t.txt"]),
     "text:.gz": lambda: (f"text:{packed('t.txt.gz', PROSE.encode())}", ["t.txt.gz"]),
+    "texts:": texts_in_folders,
+    **dict.fromkeys((".conll", "tagged:"), lambda: (lines("w.conll", TAGGED), ["w.conll"])),
+    ".conllu": lambda: (lines("w.conllu", UNIVERSAL), ["w.conllu"]),
+    "questions:": lambda: (f"questions:{write('q.json', SQUAD)}", ["q.json"]),
+    "corpus:": lambda: (f"corpus:{write('c.txt', PROSE)}", ["c.txt"]),
     "pairs:": lambda: (
         f"pairs:{lines('p.txt', [f'a b{k % 3} c{chr(9)}d e{k % 3}' for k in range(40)])}",
         ["p.txt"],

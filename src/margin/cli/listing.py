@@ -85,7 +85,7 @@ def claims(patterns: tuple[str, ...] = ()) -> Output:
     Args:
         patterns: Names or patterns of claims; all if none is given.
     """
-    from margin.auditing.asking.budget import claims_named
+    from margin.auditing.asking.named import claims_named
 
     asked = []
     for claim in claims_named(patterns or ("*",)):

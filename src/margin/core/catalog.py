@@ -194,7 +194,7 @@ class Cost:
     Args:
         passes: How often the model is evaluated on each example, about.
         part: The examples: test, or train where they are known; answered: those training examples that the
-            model answers once for all questions, :func:`~margin.theory.prediction.held_out.training_draw`.
+            model answers once for all questions, :func:`~margin.theory.evidence.rows.training_draw`.
         limit: Examples at most, 0 for all.
         drawn: Whether fewer examples may be drawn, by ``Subject.at_most``, where there is less time.
         beside: Seconds that an example of that part, or a held-out one, takes of a core beside the passes.

@@ -294,7 +294,7 @@ class Subject:
         reference_model: The reference model: a second one of the same kind, for claims that compare two.
         most: Examples at most that a question of many passes draws; None: as many as it says itself.
         most_answered: Training examples at most that the model answers, one draw for all questions; None: as
-            many as :func:`~margin.theory.prediction.held_out.training_draw` takes itself.
+            many as :func:`~margin.theory.evidence.rows.training_draw` takes itself.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
     """

@@ -162,9 +162,7 @@ def begin(
     check_counts(training)
     check_options(resolve(entry.build), arguments["options"], f"the model {entry.name}")
     check_task(entry, data)
-    training, typed = (
-        in_own_type(chosen, data, arguments["options"], training) if own_type else (training, ())
-    )
+    training, typed = in_own_type(chosen, data, arguments["options"] if own_type else None, training)
     data = rescaled(data, training.scale)
     training, said = with_precision(data, training)
     data, scaled = with_outcome(data, entry, training)

@@ -7,7 +7,7 @@ they are looked at on two examples, so that a wrong shape is told in one line.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -143,10 +143,10 @@ def made_by(handed: Any) -> Callable[..., Preprocessed]:
 
 
 def in_own_type(
-    chosen: Chosen, data: Data, options: Mapping[str, Any], training: Training
+    chosen: Chosen, data: Data, options: Mapping[str, Any] | None, training: Training
 ) -> tuple[Training, tuple[str, ...]]:
-    """The options with the precision in which the user's class or function builds its module; a note."""
-    if chosen.own is None or isinstance(chosen.handed, nn.Module):
+    """The precision in which the user's class or function builds its module, and a note; None keeps it."""
+    if options is None or chosen.own is None or isinstance(chosen.handed, nn.Module):
         return training, ()
     name, build_it = chosen.entry.name, resolve(chosen.entry.build)
     spec = {key: data.spec[key] for key in data_parameters(build_it) if key in data.spec}
@@ -158,7 +158,7 @@ def in_own_type(
     return replace(training, precision=own), (note,)
 
 
-def precision_of(model: nn.Module, path: str) -> str:
+def precision_of(model: nn.Module, path: str) -> Literal["float32", "float64"]:
     """The precision in which a module that is handed over is trained: its own, so that it is as it came.
 
     Raises:

@@ -10,7 +10,8 @@ import torch
 
 import margin
 from margin.auditing.asking.answers import Interrupted, _fewer, ask
-from margin.auditing.asking.budget import LEAST, Budget, claims_named, count
+from margin.auditing.asking.budget import LEAST, Budget, count
+from margin.auditing.asking.named import claims_named
 from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes
 from margin.auditing.asking.requirements import Requirement, Status
 from margin.auditing.asking.side_effects import Snapshot

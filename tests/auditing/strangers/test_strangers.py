@@ -17,6 +17,7 @@ from auditing.strangers.layers import LAYERS
 from auditing.strangers.refused import REFUSED
 from auditing.strangers.returned import RETURNED
 from margin.core.findings import Verdict
+from smaller import fewer_draws
 
 STRANGERS = (*HEADS, *BEHAVIOR, *LAYERS, *CALLS, *RETURNED)
 
@@ -87,6 +88,12 @@ OF_DATA = (
     "the answer tells nothing",
 )
 """Why a claim is not asked that lies in the data, whatever the model."""
+
+
+@pytest.fixture(autouse=True)
+def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that are compared are of every example, and of no draw."""
+    fewer_draws(monkeypatch)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, about backward passes of quantized layers

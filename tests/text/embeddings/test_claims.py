@@ -31,6 +31,8 @@ def test_any_model_with_a_row_a_word_is_asked_and_no_other() -> None:
     subject = claims.words_demo()
     assert claims.has_words(subject)
     assert not claims.has_words(replace(subject, vocabulary=subject.vocabulary[:4]))
+    assert not claims.has_words(replace(subject, vocabulary=tuple("abcde")))
+    assert not claims.has_words(replace(subject, vocabulary=()))
     assert claims.has_words(replace(subject, model=torch.nn.Sequential(torch.nn.Embedding(5, 3))))
 
 

@@ -6,7 +6,8 @@ from torch import Generator
 
 from margin.core.types import Batch
 from margin.nn.decoding import sampled
-from margin.text.embeddings.elmo import Classifier, ELMo, LanguageModel, Mix, both_directions, spelled
+from margin.text.embeddings.elmo import ELMo, Mix, both_directions, spelled
+from margin.text.embeddings.elmo_heads import Classifier, LanguageModel
 
 WORDS = ("the", "a", "fox", "unaffable", "né", "x" * 80)
 

@@ -8,15 +8,8 @@ from torch import Generator
 from margin.core.types import Batch
 from margin.engine.loop import State
 from margin.text.embeddings.counts import Entries, Words, cooccurrences
-from margin.text.embeddings.models import (
-    GloVe,
-    LogBilinear,
-    SpectralWords,
-    associations,
-    glove_loss,
-    singular,
-    truncated_svd,
-)
+from margin.text.embeddings.models import GloVe, LogBilinear, glove_loss
+from margin.text.embeddings.spectral import SpectralWords, associations, singular, truncated_svd
 
 
 @pytest.fixture

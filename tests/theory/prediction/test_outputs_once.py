@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from margin.auditing.asking.answers import ask
-from margin.auditing.asking.budget import claims_named
+from margin.auditing.asking.named import claims_named
 from margin.auditing.asking.worst_examples import worst_examples
 from margin.core.findings import NotAsked, Subject
 from margin.core.tasks import CLASSES, VALUES

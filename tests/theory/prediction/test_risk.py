@@ -18,7 +18,8 @@ from margin.core.types import Batch
 from margin.engine.evaluation import evaluate
 from margin.engine.loop import risk as objective_of
 from margin.theory.curvature.hessian import risk_hessian
-from margin.theory.prediction.held_out import Terms, held_out_terms, stated, training_draw, weighted_mean
+from margin.theory.evidence.rows import training_draw
+from margin.theory.prediction.held_out import Terms, held_out_terms, stated, weighted_mean
 from margin.theory.prediction.risk import accuracy, clopper_pearson, gap, gap_demo, loss
 
 

@@ -288,3 +288,12 @@ def test_a_segment_that_does_not_fit_in_memory_is_not_asked(monkeypatch):
     monkeypatch.setattr("margin.theory.regions.segments.MEMORY", 8)
     with pytest.raises(NotAsked, match="do not fit in memory"):
         on_segments(subject_of())
+
+
+def test_the_layer_that_cannot_be_followed_is_named_where_the_question_does_not_apply():
+    model = nn.Sequential(nn.Unflatten(1, (1, 1, 5)), nn.MaxPool2d((1, 2), dilation=(1, 2)), nn.Flatten())
+    asked = subject_of(nn.Sequential(*model, nn.Linear(2, 3)))
+    for name in ("theory/regions.in_plane", "theory/regions.possible", "theory/regions.on_segments"):
+        refusal = claims()[name].refusal(asked)
+        assert refusal == "layer '1' (MaxPool2d) cannot be followed: max_pool2d with dilation or indices"
+    assert not claims()[name].refusal(subject_of(MLP(5, 3)))

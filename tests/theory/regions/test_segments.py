@@ -61,6 +61,19 @@ class Convolves(nn.Module):
         return self.top(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1))
 
 
+class PoolsPadded(nn.Module):
+    """Largest values of windows that reach over the border, where all values are negative."""
+
+    def __init__(self, **arguments):
+        super().__init__()
+        self.first, self.pool = nn.Conv2d(1, 2, 3, padding=1), nn.MaxPool2d(**arguments)
+        self.top = nn.Linear(self.pool(torch.zeros(1, 2, 5, 7)).numel(), 3)
+
+    def forward(self, x):
+        x = self.first(F.interpolate(x.view(-1, 1, 2, 3), size=(5, 7), mode="bilinear")) - 9
+        return self.top(self.pool(x).flatten(1))
+
+
 def mlp(*widths):
     made = []
     for a, b in itertools.pairwise(widths[:-1]):
@@ -98,6 +111,15 @@ def nets():
     makers += [lambda: mlp(6, 12, 10, 8, 3), Residual, normalized]
     makers += [
         lambda pool=pool: Convolves(pool) for pool in (nn.MaxPool2d(2), nn.AvgPool2d(2), nn.MaxPool2d(3, 1))
+    ]
+    makers += [
+        lambda arguments=arguments: PoolsPadded(**arguments)
+        for arguments in (
+            {"kernel_size": 3, "stride": 1, "padding": 1},
+            {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+            {"kernel_size": 2, "stride": 3, "padding": 1, "ceil_mode": True},
+            {"kernel_size": (2, 3), "stride": (3, 2), "padding": (1, 0), "ceil_mode": True},
+        )
     ]
     return makers
 
@@ -255,7 +277,7 @@ def test_what_is_curved_or_jumps_is_refused_by_name(function, name):
         lambda x: torch.zeros(1, 8),
         lambda x: x.flatten(),
         lambda x: x.view(-1, 2, 4).relu_().flatten(1) + x,  # overwrites what is read again
-        lambda x: F.max_pool2d(x[:, None, None], 2, padding=1),
+        lambda x: F.max_pool2d(x[:, None, None], (1, 2), dilation=(1, 2)),
     ],
 )
 def test_what_cannot_be_followed_is_said_to_be_so(function):

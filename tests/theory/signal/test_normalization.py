@@ -149,7 +149,7 @@ def test_models_without_such_a_pair_are_not_asked(model):
     subject = asked(model, f64(10, 4))
     assert not has_pairs(subject)
     refusal = claims()["theory/normalization.batch_as_weight"].refusal(subject)
-    assert refusal == "is asked only of models in which batch normalization follows a linear map"
+    assert refusal == "is asked only of models in which batch normalization follows a dense layer"
     with pytest.raises(ValueError, match="the model must have a linear map whose outputs go straight"):
         batch_as_weight_norm(subject)
 

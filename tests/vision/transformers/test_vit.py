@@ -238,3 +238,19 @@ def test_padding_is_a_remedy_only_where_it_leaves_four_patches(size: tuple[int, 
 def test_numbers_of_which_there_is_no_network_are_refused(option: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="width and depth must be at least 1, hidden at least 0: got width="):
         small(**option)
+
+
+def test_a_patch_that_leaves_four_is_taken_where_no_other_divides() -> None:
+    """Of 22 x 22 pixels sides 1 and 2 leave 484 and 121 patches, 11 leaves 4. Kills "more than four"."""
+    assert patch_of((22, 22), None, pad=False) == (11, 11)
+    assert patch_of((2, 2), None, pad=False) == (1, 1)
+
+
+@pytest.mark.parametrize(("size", "whole"), [((8, 10), (8, 12)), ((9, 8), (12, 8)), ((9, 9), (12, 12))])
+def test_one_axis_alone_is_padded_where_the_other_divides(size: tuple, whole: tuple) -> None:
+    model = ViT(1, size, 2, patch=4, width=8, depth=1, heads=2, border="pad").eval()
+    x = torch.randn(2, 1, *size)
+    around = torch.zeros(2, 1, *whole)
+    around[:, :, : size[0], : size[1]] = x
+    assert torch.equal(model.padded(x), around)
+    assert model(x).shape == (2, 2)

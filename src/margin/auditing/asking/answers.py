@@ -31,7 +31,8 @@ from margin.data.files.writing import write_whole
 from margin.engine.evaluation import counts
 from margin.engine.parallel.processes import give_back_memory
 from margin.engine.schema import sealed
-from margin.theory.prediction.held_out import MOST_TRAINING, Terms
+from margin.theory.evidence.rows import MOST_TRAINING
+from margin.theory.prediction.held_out import Terms
 
 if TYPE_CHECKING:
     from polars import DataFrame

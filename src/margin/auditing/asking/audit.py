@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from margin.auditing.asking.answers import FAIL_ON, Audit, Progress, ask
-from margin.auditing.asking.budget import claims_named
+from margin.auditing.asking.named import claims_named
 from margin.auditing.asking.requirements import requirement_of
 from margin.auditing.asking.reuse import Earlier, earlier_of
 from margin.auditing.subject.predictions import (

@@ -1,6 +1,5 @@
-"""The claims of an audit: chosen by name or pattern, and by what fits into a budget of time."""
+"""The claims of an audit that fit into a budget of time, and of how many examples."""
 
-import fnmatch
 import math
 import sys
 import time
@@ -14,15 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes, passes_until
-from margin.core import catalog
-from margin.core.catalog import Claim, Need, UnknownName, nearest
+from margin.core.catalog import Claim, Need
 from margin.core.deadline import check_deadline, deadline, duration
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.engine.evaluation import sample_examples
 from margin.theory.curvature.hessian import pieces_of
-from margin.theory.prediction.held_out import MOST_TRAINING, in_groups
+from margin.theory.evidence.rows import MOST_TRAINING, in_groups
 
 LONG = "needs about"
 """How the reason begins for which there was no time for a claim."""
@@ -87,9 +85,9 @@ class Budget:
 
     The clock is the wall's, not the processor's: a user waits, or a job of continuous integration is ended,
     by the former, and a model that waits (for an accelerator, another machine, a lock) takes none of the
-    latter. Of a machine that others use too the passes are timed as if it were calm, by the least of several,
-    so its load draws no fewer examples; it is learned from the first answers, and what it leaves no time for
-    are the dear questions, which come last.
+    latter. On a machine that others use too a pass is timed by the least of several, so that only the load of
+    many draws fewer examples, which is said; any other is learned from the first answers, and what it leaves
+    no time for are the dear questions, which come last.
 
     Args:
         subject: The model under audit.
@@ -107,9 +105,8 @@ class Budget:
         if not minutes > 0:
             raise ValueError(f"minutes must be above 0: got {minutes:g}")
         self._total = total = 60 * minutes
-        self._end = (
-            (time.perf_counter() if began is None else began) + total - min(REPORT[0], REPORT[1] * total)
-        )
+        start = time.perf_counter() if began is None else began
+        self._end = start + total - min(REPORT[0], REPORT[1] * total)
         self._part = total * max(PART, 1 / named if named else 0.0)
         self._limited = math.isfinite(minutes)
         self._said: dict[tuple[str, int | None], float] = {}  # before the answer
@@ -259,9 +256,8 @@ class Budget:
         allowed = max(OVERRUN[0] * self.seconds(claim, most), OVERRUN[1] * self._total)
         forward, gradient = self._timed.times(self._correction(claim))
 
-        def refuse_late(
-            module: nn.Module, args: tuple[Any, ...]
-        ) -> None:  # no method, which a copy would copy
+        # no method, which a copy of the model would copy
+        def refuse_late(module: nn.Module, args: tuple[Any, ...]) -> None:
             rows = len(args[0]) if args and isinstance(args[0], Tensor) and args[0].ndim else 1
             check_deadline(rows * (gradient if torch.is_grad_enabled() else forward), "a pass")
 
@@ -318,51 +314,3 @@ def count(batches: Sequence[Batch]) -> int:
     if not len(batches):
         return 0
     return (len(batches) - 1) * len(batches[0].inputs[0]) + len(batches[-1].inputs[0])
-
-
-def claims_named(patterns: Sequence[str]) -> list[Claim]:
-    """The claims whose name matches a pattern, or has it as a part.
-
-    Raises:
-        UnknownName: A pattern matches none.
-    """
-    table = catalog.claims()
-    for pattern in patterns:
-        if not any(_matches(name, pattern) for name in table):
-            raise UnknownName(f"no claim matches {pattern!r}; {_see(pattern)}")
-    return [row for name, row in table.items() if any(_matches(name, pattern) for pattern in patterns)]
-
-
-def claim_named(name: str) -> Claim:
-    """The one claim of that name: in full, by what follows its last ``/`` or ``.``, or as the only match.
-
-    Of several that end alike the one is meant that asks whether the model is right: ``accuracy`` is that on
-    held-out examples.
-
-    Raises:
-        UnknownName: No claim has that name, or several do.
-    """
-    table = catalog.claims()
-    if name in table:
-        return table[name]
-    short = [full for full in table if name in (full.rpartition("/")[2], full.rpartition(".")[2])]
-    short = [full for full in short if table[full].question == "right"] or short
-    found = short or [full for full in table if _matches(full, name)]
-    right = [full for full in short if table[full].question == "right"]
-    if len(right) == 1:
-        return table[right[0]]
-    if len(found) > 1:
-        raise UnknownName(f"claim {name!r} could be {', '.join(found)}: give the full name")
-    if not found:
-        raise UnknownName(f"unknown claim {name!r}; {_see(name)}")
-    return table[found[0]]
-
-
-def _see(name: str) -> str:
-    forms = {full.rpartition(".")[2]: full for full in reversed(list(catalog.claims()))}  # the first counts
-    near = list(dict.fromkeys([*(forms[n] for n in nearest(name, forms)), *nearest(name, catalog.claims())]))
-    return f"nearest: {', '.join(near[:3]) or 'none'}; see margin list --kind claim"
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*{pattern}*")

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from margin.auditing.asking.budget import claim_named
+from margin.auditing.asking.named import claim_named
 from margin.core.catalog import Claim, nearest
 from margin.core.findings import Finding, Verdict
 from margin.figures.digits import exact, figures

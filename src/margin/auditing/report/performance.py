@@ -19,7 +19,8 @@ from margin.auditing.report.evidence import (
     rounded,
 )
 from margin.auditing.report.plots import Example, examples
-from margin.auditing.report.rivals import band, beside_rivals
+from margin.auditing.report.probabilities import BINARY_ECE, ECE, probabilities
+from margin.auditing.report.rivals import beside_rivals
 from margin.auditing.subject.outputs import TERMS
 from margin.core.tasks import CODES, CRITIC, DENSITY, MULTILABEL, PROBABILITY
 from margin.theory.prediction.baselines import COPIED, ITSELF_LINEAR, NO_BOTTLENECK
@@ -32,8 +33,6 @@ ACCURACY, RECALL, R2, RMSE = (
     "theory/residuals.rmse",
 )
 CONSTANT, LINEAR = "theory/baseline.constant", "theory/baseline.linear"
-ECE, BINARY_ECE = "theory/calibration.ece", "theory/calibration.binary_ece"
-TEMPERATURE = "theory/calibration.temperature"
 MISLABELED, SEGMENTS = "theory/failures.mislabeled", "theory/failures.segments"
 
 HALF = 0.5
@@ -42,14 +41,6 @@ HALF = 0.5
 COPYING = 0.99
 """Share of its inputs' variance from which a model that can copy them does."""
 
-NOTICED = 0.01
-"""Calibration error that matters to nobody."""
-
-MISLEADING = 0.05
-"""Calibration error from which a stated probability misleads."""
-
-VAGUE = 0.1
-"""Calibration error that too few examples cannot rule out."""
 
 RARE = 0.05
 """Probability, of all classes together, of calling one worse that is as good as the others."""
@@ -57,8 +48,6 @@ RARE = 0.05
 LARGE = 0.1
 """Difference of two shares that is worth a sentence; an interval that reaches beyond tells nothing apart."""
 
-FAR_FROM_ONE = 1.2
-"""Factor between a temperature and 1 from which the probabilities are not those that fit."""
 
 LONGEST = 80
 """Characters of a text that a sentence shows."""
@@ -138,17 +127,22 @@ def _classes(evidence: Evidence, accuracy: Number) -> Sentence:
     linear = evidence.number(LINEAR)
     level = "warn" if accuracy.above < HALF or (linear and linear.above < -LARGE) else "good"
     text = f"R{share[1:]}; one constant answer for {constant}."
-    if confusion is not None and (of_class := confusion.sum(1)).sum() > 0:
-        commonest, most = int(of_class.argmax()), float(of_class.max() / of_class.sum())
-        if most == 1:
-            text = f"R{share[1:]}, which are all of class {names[commonest]!r}: of one class nothing is told "
-            text += "apart, and a constant may be as good."
-            return Sentence("right", "unknown", text, "Held-out examples of every class.", claims)
-        if level == "good" and accuracy.below <= most:
-            text += f" Always {names[commonest]!r}, the commonest held out, would be right for "
-            text += f"{rounded(most, 3)}."
-            level = "unknown" if accuracy.above > most else "warn"
-    return Sentence("right", asserted(level, [accuracy, gain]), text, "", claims)
+    said = Sentence("right", asserted(level, [accuracy, gain]), text, "", claims)
+    return said if confusion is None else _beside_commonest(said, accuracy, confusion.sum(1), names)
+
+
+def _beside_commonest(said: Sentence, accuracy: Number, counts: Tensor, names: list[str]) -> Sentence:
+    """The same beside the commonest class of the held-out part, which may be another than in training."""
+    commonest, most = int(counts.argmax()), float(counts.max() / counts.sum().clamp(min=1))
+    if most == 1:
+        text = f"{said.text.partition(';')[0]}, which are all of class {names[commonest]!r}: of one class "
+        text += "nothing is told apart, and a constant may be as good."
+        return replace(said, level="unknown", text=text, todo="Held-out examples of every class.")
+    if said.level != "good" or accuracy.below > most:
+        return said
+    text = f"{said.text} Always {names[commonest]!r}, the commonest held out, would be right for "
+    level: Level = "unknown" if accuracy.above > most else "warn"
+    return replace(said, level=level, text=f"{text}{rounded(most, 3)}.")
 
 
 def _no_better(evidence: Evidence, gain: Number, shares: str, claims: tuple[str, ...]) -> Sentence:
@@ -260,56 +254,6 @@ def _class_names(evidence: Evidence, confusion: Tensor | None) -> list[str]:
     names = list(evidence.audit.class_names)
     count = 0 if confusion is None else len(confusion)
     return names if len(names) == count else [str(i) for i in range(count)]
-
-
-def probabilities(evidence: Evidence) -> list[Sentence]:
-    """Whether a stated probability is met by the frequency, and what one temperature would repair."""
-    name = ECE if evidence.numbers(ECE) else BINARY_ECE
-    known = evidence.numbers(name)
-    if not known:
-        return band(evidence)
-    error = max(known, key=lambda number: number.below)
-    claims: tuple[str, ...] = (name,)
-    temperature = evidence.number(TEMPERATURE, "temperature")
-    factor = 1.0 if temperature is None else max(temperature.below, 1 / max(temperature.above, 1e-9))
-    fits = factor <= FAR_FROM_ONE
-    if error.below < NOTICED and error.above > VAGUE and fits:
-        text = f"Probabilities may be off by {error.text}: {evidence.held_out} cannot tell."
-        return [Sentence("probabilities", "unknown", text, "More held-out examples.", claims)]
-    if error.below < NOTICED and fits:
-        text = f"Probabilities are off by {error.text} in the mean (ECE)."
-        return [Sentence("probabilities", asserted("good", [error]), text, "", claims)]
-    level: Level = "bad" if error.below > MISLEADING else "warn"
-    text = f"{_direction(evidence, name)}robabilities are off by {error.text} in the mean (ECE)."
-    gained = evidence.number(TEMPERATURE, "NLL gained")
-    if temperature is None or gained is None:
-        return [Sentence("probabilities", level, text, "Calibrate them on examples not used here.", claims)]
-    claims = (name, TEMPERATURE)
-    if gained.below <= 0:
-        todo = "No one temperature is known to repair that: calibrate class by class, or train further."
-        if not fits:
-            todo = f"Divide the logits by {temperature.text}; what that gains is not known here."
-        return [Sentence("probabilities", level, text, todo, claims)]
-    after = evidence.number(TEMPERATURE, "ECE after")
-    left = f", the error to {difference(after.value, after)}" if after else ""
-    todo = f"Divide the logits by {temperature.text}: the log loss falls by {gained.text}{left}."
-    return [Sentence("probabilities", level, text, todo, claims)]
-
-
-def _direction(evidence: Evidence, name: str) -> str:
-    """How a sentence begins: over- or underconfident by the bins' confidence less accuracy, or neither."""
-    curves = [evidence.curve(name, curve) for curve in ("confidence", "accuracy", "count")]
-    if any(curve is None for curve in curves):
-        return "P"
-    confidence, accuracy, count = (curve for curve in curves if curve is not None)
-    filled = count > 0
-    gaps = (confidence - accuracy)[filled] * count[filled] / count.sum()
-    excess, size = float(gaps.sum()), float(gaps.abs().sum())
-    if abs(excess) < HALF * size:
-        return "P"
-    if name == BINARY_ECE:  # of one class, whatever is answered: no confidence in an answer
-        return f"Too {'high' if excess > 0 else 'low'}: p"
-    return "Overconfident: p" if excess > 0 else "Underconfident: p"
 
 
 def fails(evidence: Evidence) -> list[Sentence]:

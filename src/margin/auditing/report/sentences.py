@@ -17,9 +17,9 @@ from margin.auditing.report.performance import (
     SHIFT,
     fails,
     once_right,
-    probabilities,
     right,
 )
+from margin.auditing.report.probabilities import probabilities
 from margin.auditing.report.table import elements, measured, promise, reasons, unit
 from margin.core.catalog import QUESTIONS
 from margin.core.findings import Finding, Verdict

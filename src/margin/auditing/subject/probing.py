@@ -132,16 +132,14 @@ def probe(model: nn.Module, batch: Batch, assumed: list[str], seconds: float = m
     given = tuple(x.clone() for x in batch.inputs)
     with eval_mode(model):
         kept = Kept(model)
-        start = time.perf_counter()
-        outputs = run(model, given)
-        took = time.perf_counter() - start
-        written = kept.written(model)
+        start, outputs = time.perf_counter(), run(model, given)
+        took, written = time.perf_counter() - start, kept.written(model)
         kept.restore()
         overwrites = not all(map(same_bits, given, batch.inputs))
         if PASSES * took > seconds:
             assumed.append(UNTRIED.format(took))
-            tried = Asked(model, overwrites) if overwrites else model
-            return Probed(tried, outputs.clone(), torch.zeros((), dtype=torch.float64))
+            asked = Asked(model, overwrites) if overwrites else model
+            return Probed(asked, outputs.clone(), torch.zeros(()).double())
         again, later = (run(model, tuple(x.clone() for x in batch.inputs)) for _ in range(2))
         kept.restore()
         with torch.enable_grad():

@@ -27,6 +27,7 @@ MOST, FEW = 5000, 1000
 NOTHING = 1e-10
 """Share of the inputs' variance that is rounding."""
 
+CONSTANT = "a constant"
 IS_PCA = "It is principal component analysis itself: what is simpler are fewer components."
 ROUNDING = 1e-5
 """Share of the largest error about the mean by which two projections of 32 bits may differ."""
@@ -79,6 +80,25 @@ def _ratio(errors: Float[Tensor, " n"], rival: Float[Tensor, " n"], level: float
     )
 
 
+def _rivals(
+    errors: Tensor, rows: Tensor, weight: Tensor, training: tuple[Tensor, Tensor], m: int
+) -> tuple[dict[str, Tensor], str]:
+    """The errors of simpler reconstructions of the rows, by name, and what is to be said of them."""
+    projected, about_mean = Principal(*training, m).errors(rows)
+    total = (weight * about_mean).sum()
+    if not total > 0:
+        raise NotAsked("the held-out inputs are all the training mean, which leaves nothing to restore")
+    if not (weight * projected).sum() > NOTHING * total:
+        return {CONSTANT: about_mean}, NO_BOTTLENECK
+    itself = bool((errors - projected).abs().max() <= ROUNDING * about_mean.max())
+    k = m // 2 if itself else m
+    if not k:
+        return {CONSTANT: about_mean}, IS_PCA
+    named = f"PCA of {k} component{'s' if k > 1 else ''}"
+    known = Principal(*training, k).errors(rows)[0] if itself else projected
+    return {named: known, CONSTANT: about_mean}, IS_PCA if itself else ""
+
+
 @torch.no_grad()
 def baselines(subject: Subject) -> Finding:
     """How much of the squared error of PCA of the code's width, and of a constant, a reconstruction saves.
@@ -102,19 +122,9 @@ def baselines(subject: Subject) -> Finding:
         restored = core.reconstruct(x) if callable(getattr(core, "reconstruct", None)) else core.decode(codes)
     rows, back = (t.flatten(1).double().cpu() for t in (x, restored))
     m, (train, counted, sample) = codes.flatten(1).shape[1], _training(subject)
-    projected, about_mean = Principal(train, counted, m).errors(rows)
-    total = (weight * about_mean).sum()
-    if not total > 0:
-        raise NotAsked("the held-out inputs are all the training mean, which leaves nothing to restore")
     errors = (rows - back).square().sum(1)
-    rivals, remark, k = {"a constant": about_mean}, "", m
-    if not (weight * projected).sum() > NOTHING * total:
-        remark, k = NO_BOTTLENECK, 0
-    elif bool((errors - projected).abs().max() <= ROUNDING * about_mean.max()):
-        remark, k = IS_PCA, m // 2
-        projected = Principal(train, counted, k).errors(rows)[0]
-    if k:
-        rivals = {f"PCA of {k} component{'s' if k > 1 else ''}": projected} | rivals
+    rivals, remark = _rivals(errors, rows, weight, (train, counted), m)
+    total = (weight * rivals[CONSTANT]).sum()
     finite = bool(errors.isfinite().all())
 
     def measure(level: float) -> list[Interval]:

@@ -9,7 +9,7 @@ WORDS = Need(
     "models with a vector for each of some known words", "margin.text.embeddings.claims:has_words", of="model"
 )
 SKIPGRAM = Need("a skip-gram model", model="margin.text.embeddings.skipgram:SkipGram")
-SPECTRAL = Need("singular vectors of words", model="margin.text.embeddings.models:SpectralWords")
+SPECTRAL = Need("singular vectors of words", model="margin.text.embeddings.spectral:SpectralWords")
 
 # fmt: off
 
@@ -32,20 +32,20 @@ MODELS: tuple[Entry, ...] = (
         defaults={"epochs": 25, "batch_size": 4096, "lr": 0.05, "optimizer": "Adagrad"},
         covers=("embed.pretrained",)),
     Entry("text/pmi_svd",
-        ".models:SpectralWords", "margin.core.tasks:CODES", "margin.data.sets.tiny.sequences:words",
+        ".spectral:SpectralWords", "margin.core.tasks:CODES", "margin.data.sets.tiny.sequences:words",
         "Word vectors as singular vectors of positive pointwise mutual information, or of counts",
-        "Levy and Goldberg 2014, Section 4", step=".models:truncated_svd", examples=".counts:entries",
+        "Levy and Goldberg 2014, Section 4", step=".spectral:truncated_svd", examples=".counts:entries",
         optimizers=(), parallel=False, whole=True, weighted=False,
         defaults={"epochs": 1, "batch_size": "all"},
         covers=("embed.svd", "embed.cooccurrence", "embed.pmi")),
     Entry("text/elmo",
-        ".elmo:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:reviews",
+        ".elmo_heads:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.sequences:reviews",
         "ELMo: a learned mixture of the layers of two language models, to class logits",
         "Peters et al. 2018, Sections 3.2 and 3.3",
         defaults={"epochs": 20, "batch_size": 32, "lr": 1e-3, "patience": 3, "clip": 1.0},
         covers=("lm.elmo",)),
     Entry("text/elmo:tokens",
-        ".elmo:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:text",
+        ".elmo_heads:language", "margin.core.tasks:TOKENS", "margin.data.sets.tiny.sequences:text",
         "ELMo: LSTMs in both directions on words from their characters, to the next word",
         "Peters et al. 2018, Section 3.1", objective=".elmo:both_directions",
         defaults={"epochs": 5, "batch_size": 32, "lr": 2e-3, "schedule": "cosine", "clip": 1.0},

@@ -14,8 +14,8 @@ from margin.data.examples import InOrder
 from margin.engine.evaluation import in_double
 from margin.nn.preprocessed import core_of
 from margin.text.embeddings.counts import Counts, Entries, Words, cooccurrences
-from margin.text.embeddings.models import SpectralWords, associations
 from margin.text.embeddings.skipgram import POWER, SkipGram, Windows
+from margin.text.embeddings.spectral import SpectralWords, associations
 from margin.text.embeddings.vectors import WordVectors
 from margin.theory.prediction.risk import clopper_pearson
 
@@ -33,8 +33,8 @@ ROUNDING = 1e-5
 
 
 def has_words(subject: Subject) -> bool:
-    """Whether the model has a vector for each of some words that are known."""
-    if len(subject.vocabulary) < 2:
+    """Whether the model has a vector for each of some words that are known; characters are none."""
+    if 2 * sum(len(word) > 1 for word in subject.vocabulary) <= len(subject.vocabulary):
         return False
     core: Any = core_of(subject.model)
     tables = [m for m in core.modules() if isinstance(m, nn.Embedding)]

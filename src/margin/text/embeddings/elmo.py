@@ -16,15 +16,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.core.composition import headed
-from margin.core.types import Batch, ClassScores
-from margin.nn.decoding import State, drawn, sampled
+from margin.core.types import Batch
 from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import (
     Lengths,
     check_dropout,
     check_layers,
-    mean,
     reversed_in_time,
     without_padding,
 )
@@ -95,6 +92,8 @@ class ELMo(nn.Module):
         Peters et al. 2018, Sections 3.1 and 3.2, with an affine map in place of highway layers.
     """
 
+    spelling: Tensor
+
     def __init__(
         self,
         vocabulary: tuple[str, ...],
@@ -150,105 +149,6 @@ class ELMo(nn.Module):
         return [without_padding(torch.cat(pair, -1), lengths) for pair in pairs]
 
 
-class LanguageModel(nn.Module):
-    """ELMo as a language model: the next word by the forward states, the word before by the backward ones.
-
-    Args:
-        elmo: The body.
-        vocab_size: V, words of the vocabulary.
-
-    Reference:
-        Peters et al. 2018, Section 3.1.
-    """
-
-    def __init__(self, elmo: ELMo, vocab_size: int) -> None:
-        super().__init__()
-        self.elmo = elmo
-        self.vocab_size = vocab_size
-        self.head = nn.Linear(elmo.width, vocab_size)
-
-    def forward(
-        self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
-    ) -> Float[Tensor, "batch time vocab"]:
-        """The logits of the word after each, given those up to it; 0 at padding."""
-        states = self.elmo.read(self.elmo.embedded(tokens), self.elmo.ahead)[-1]
-        return without_padding(self.head(self.elmo.dropout(states)), lengths)
-
-    def before(
-        self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
-    ) -> Float[Tensor, "batch time vocab"]:
-        """The logits of the word before each, given those from it on; 0 at padding."""
-        x = reversed_in_time(self.elmo.embedded(tokens), lengths)
-        states = reversed_in_time(self.elmo.read(x, self.elmo.back)[-1], lengths)
-        return without_padding(self.head(self.elmo.dropout(states)), lengths)
-
-    def initial(self, tokens: Int[Tensor, " batch *rest"]) -> State:
-        """The forward states before the first word."""
-        zero = self.head.weight.new_zeros(len(tokens), self.elmo.width)
-        return tuple(zero for _ in range(2 * len(self.elmo.ahead)))
-
-    def step(self, token: Int[Tensor, " batch"], state: State) -> tuple[Float[Tensor, "batch vocab"], State]:
-        """The logits of the word after this one, and the new states."""
-        x, new = self.elmo.embedded(token)[:, None], []
-        for k, layer in enumerate(self.elmo.ahead):
-            h, c = (part[None].contiguous() for part in state[2 * k : 2 * k + 2])
-            x, (h, c) = layer(self.elmo.dropout(x), (h, c))
-            new += [h[0], c[0]]
-        return self.head(self.elmo.dropout(x[:, 0])), tuple(new)
-
-    @torch.no_grad()
-    def sample(
-        self,
-        count: int,
-        *,
-        generator: Generator,
-        length: int = 100,
-        prefix: Int[Tensor, " prefix"] | None = None,
-        temperature: float = 1.0,
-        top_k: int = 0,
-    ) -> Int[Tensor, "count length"]:
-        """Continuations drawn from the forward model, word by word.
-
-        Args:
-            count: How many, at least 1.
-            generator: Where the draws come from.
-            length: Words of each, at least 0.
-            prefix: What they continue; None begins with a word drawn evenly, which is the first of each.
-            temperature: 0 takes the likeliest word each time, 1 samples the model.
-            top_k: Of how many of the likeliest words is drawn; 0 is all.
-
-        Raises:
-            ValueError: The count is below 1, or an option is out of range.
-        """
-
-        def draw(logits: Tensor) -> Tensor:
-            return drawn(logits, generator, temperature=temperature, top_k=top_k)
-
-        return sampled(self, count, length, prefix, draw, generator)
-
-
-def both_directions(model: nn.Module, batch: Batch, generator: Generator) -> Float[Tensor, "batch time"]:
-    """Half of -log p(next | past) and half of -log p(word | future) of each place, in nats.
-
-    Reference: Peters et al. 2018, Section 3.1 (the sum of both log-likelihoods).
-    """
-    core: Any = core_of(model)
-    tokens, *lengths = batch.inputs
-    if batch.targets is None:
-        raise ValueError("a language model needs the next words: got none")
-    if not lengths and batch.weight is not None:
-        lengths = [batch.weight.bool().sum(1)]
-    given = lengths[0] if lengths else None
-    whole = torch.cat((tokens, tokens[:, :1] * 0), 1)  # each text with the word after its last one
-    end = torch.full_like(tokens[:, :1], tokens.shape[1]) if given is None else given[:, None]
-    last = batch.targets.gather(1, (end - 1).clamp(min=0))
-    whole = whole.scatter(1, end, last)
-    future = core.before(whole, None if given is None else given + 1)[:, 1:]
-    logits = torch.stack((core(tokens, given), future))
-    wanted = torch.stack((batch.targets, tokens))
-    return F.cross_entropy(logits.movedim(-1, 1), wanted, reduction="none").mean(0)
-
-
 class Mix(nn.Module):
     """The learned mixture gamma sum_j s_j h_j of L + 1 layers, s = softmax(w): at first their mean.
 
@@ -274,28 +174,23 @@ class Mix(nn.Module):
         return self.scale * torch.einsum("j,j...->...", self.shares, torch.stack(tuple(layers)))
 
 
-class Classifier(nn.Module):
-    """Class logits of a text: an affine map of the mean over its words of the mixture of ELMo's layers.
+def both_directions(model: nn.Module, batch: Batch, generator: Generator) -> Float[Tensor, "batch time"]:
+    """Half of -log p(next | past) and half of -log p(word | future) of each place, in nats.
 
-    Args:
-        elmo: The body; with ``--init-from`` that of a language model.
-        num_classes: Number of logits.
-
-    Reference:
-        Peters et al. 2018, Sections 3.2 and 3.3.
+    Reference: Peters et al. 2018, Section 3.1 (the sum of both log-likelihoods).
     """
-
-    def __init__(self, elmo: ELMo, num_classes: int) -> None:
-        super().__init__()
-        self.elmo = elmo
-        self.mix = Mix(len(elmo.ahead) + 1)
-        self.head = nn.Linear(2 * elmo.width, num_classes)
-
-    def forward(self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None) -> ClassScores:
-        """The logits of each text; of an empty one those of no word."""
-        layers = self.elmo.both(self.elmo.embedded(tokens), lengths)
-        return self.head(self.elmo.dropout(mean(self.mix(layers), lengths)))
-
-
-language = headed(ELMo, LanguageModel, "Forward and backward language models on words from their characters.")
-classifier = headed(ELMo, Classifier, "A learned mixture of ELMo's layers to class logits.")
+    core: Any = core_of(model)
+    tokens, *lengths = batch.inputs
+    if batch.targets is None:
+        raise ValueError("a language model needs the next words: got none")
+    if not lengths and batch.weight is not None:
+        lengths = [batch.weight.bool().sum(1)]
+    given = lengths[0] if lengths else None
+    whole = torch.cat((tokens, tokens[:, :1] * 0), 1)  # each text with the word after its last one
+    end = torch.full_like(tokens[:, :1], tokens.shape[1]) if given is None else given[:, None]
+    last = batch.targets.gather(1, (end - 1).clamp(min=0))
+    whole = whole.scatter(1, end, last)
+    future = core.before(whole, None if given is None else given + 1)[:, 1:]
+    logits = torch.stack((core(tokens, given), future))
+    wanted = torch.stack((batch.targets, tokens))
+    return F.cross_entropy(logits.movedim(-1, 1), wanted, reduction="none").mean(0)

@@ -14,7 +14,11 @@ WIDE, TALL = 5.6, 4.2
 
 
 def word_groups(finding: Finding) -> dict[str, list[str]]:
-    """The words whose neighbors are shown, each with these."""
+    """The words whose neighbors are shown, each with these.
+
+    Args:
+        finding: Whose labels are ``word: neighbor``.
+    """
     groups: dict[str, list[str]] = {}
     for label in finding.labels:
         word, _, other = label.partition(": ")

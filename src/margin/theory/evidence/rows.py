@@ -6,7 +6,7 @@ has a probability below 1e-26. Rows of weight 0, which count for nothing, are le
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -14,12 +14,22 @@ from torch import Tensor, nn
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import counts, drawn_rows, eval_mode, weight_of_terms
+from margin.engine.evaluation import (
+    ExampleSample,
+    counts,
+    drawn_rows,
+    eval_mode,
+    sample_examples,
+    weight_of_terms,
+)
 
 ELEMENTS = 2_500_000
 """Numbers of a drawn sample at most, and of its rows:"""
 MOST = 5000
 LEAST = 200
+
+MOST_TRAINING = 10_000
+"""Training examples that are answered at most: a share of them is then known to a percent."""
 
 NAMED = 8
 """Rows, features or classes that a sentence names at most."""
@@ -176,3 +186,27 @@ def listed(names: Sequence[str | int]) -> str:
     """The first of several names, and how many more there are."""
     words = ", ".join(str(name) for name in names[:NAMED])
     return words if len(names) <= NAMED else f"{words} and {len(names) - NAMED:,} more"
+
+
+def in_groups(batches: object) -> bool:
+    """Whether examples belong to groups, each of which is one draw."""
+    return getattr(getattr(batches, "examples", None), "groups", None) is not None
+
+
+def training_draw(subject: Subject) -> ExampleSample:
+    """The training examples that the model answers: one draw, whichever claim asks, and whichever first.
+
+    Of a part in groups all are taken.
+    """
+
+    def compute() -> ExampleSample:
+        most = MOST_TRAINING if subject.most_answered is None else subject.most_answered
+        limit = None if in_groups(subject.train) else most
+        return sample_examples(subject.train, limit, whole_batches=not subject.independent)
+
+    return kept_data(subject, "training draw", compute)
+
+
+def answered_batches(subject: Subject, part: Literal["test", "train"]) -> Sequence[Batch]:
+    """The held-out batches, or those training examples that the model answers."""
+    return subject.test if part == "test" else training_draw(subject).batches

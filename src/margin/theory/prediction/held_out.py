@@ -25,11 +25,11 @@ from margin.core.findings import Premise, Subject
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch
 from margin.data.formats.series.sources import Windows
-from margin.engine.evaluation import ExampleSample, eval_mode, sample_examples, weight_of_terms
+from margin.engine.evaluation import eval_mode, weight_of_terms
 from margin.engine.loop import Risk, risk
 from margin.theory.evidence.duplicates import unseen_draws
 from margin.theory.evidence.groups import new_examples
-from margin.theory.evidence.rows import answer_to_one, kept_data
+from margin.theory.evidence.rows import answer_to_one, answered_batches
 
 
 class Terms(NamedTuple):
@@ -150,34 +150,6 @@ def _bytes(found: Terms | Answered) -> int:
     return sum(x.numel() * x.element_size() for x in found)
 
 
-MOST_TRAINING = 10_000
-"""Training examples that are answered at most: a share of them is then known to a percent."""
-
-
-def in_groups(batches: object) -> bool:
-    """Whether examples belong to groups, each of which is one draw."""
-    return getattr(getattr(batches, "examples", None), "groups", None) is not None
-
-
-def training_draw(subject: Subject) -> ExampleSample:
-    """The training examples that the model answers: one draw, whichever claim asks, and whichever first.
-
-    Of a part in groups all are taken.
-    """
-
-    def compute() -> ExampleSample:
-        most = MOST_TRAINING if subject.most_answered is None else subject.most_answered
-        limit = None if in_groups(subject.train) else most
-        return sample_examples(subject.train, limit, whole_batches=not subject.independent)
-
-    return kept_data(subject, "training draw", compute)
-
-
-def answered_batches(subject: Subject, part: Part) -> Sequence[Batch]:
-    """The held-out batches, or those training examples that the model answers."""
-    return subject.test if part == "test" else training_draw(subject).batches
-
-
 class Outputs(NamedTuple):
     """Outputs and targets of every term, or why there are none."""
 
@@ -195,7 +167,7 @@ def outputs_of(subject: Subject, part: Part) -> Outputs:
         subject: Whose model is asked.
         part: Of which examples: of training ones those of :func:`training_draw`.
     """
-    rows: list[Rows] = kept(subject, f"rows on {part}", list, lambda _: 0)
+    rows: list[tuple[Tensor, ...]] = kept(subject, f"rows on {part}", list, lambda _: 0)
     found = kept(
         subject,
         f"outputs on {part}",
@@ -206,18 +178,14 @@ def outputs_of(subject: Subject, part: Part) -> Outputs:
     return found
 
 
-Rows = tuple[Tensor, Tensor, Tensor, Tensor]
-"""What :class:`Answered` holds, of one batch."""
-
-
 @torch.no_grad()
-def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[Rows]) -> Outputs:
+def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[tuple[Tensor, ...]]) -> Outputs:
     """The outputs on batches, of which the first have given ``rows``, which grow."""
     first = 0
     with eval_mode(model):
         for i, batch in enumerate(batches):
+            before, first = first, first + len(batch.inputs[0])
             if i < len(rows):
-                first += len(batch.inputs[0])
                 continue
             if batch.targets is None:
                 return Outputs(None, "the held-out examples have no targets")
@@ -227,9 +195,8 @@ def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[Rows]) -> Ou
                 kind = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
                 rule = "the model must return one tensor with a row per target"
                 return Outputs(None, f"{rule}: got {kind} for targets {tuple(shape)}")
-            keep, weight, example = _counted(batch.targets, batch, first)
+            keep, weight, example = _counted(batch.targets, batch, before)
             rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
-            first += len(batch.inputs[0])
     found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
     return Outputs(found._replace(example=_draws(batches, found.example)))
 

@@ -13,6 +13,7 @@ import torch
 
 from margin.core.findings import Finding, Premise, Subject, has_labels
 from margin.core.tasks import CLASSES, VALUES
+from margin.theory.evidence.rows import training_draw
 from margin.theory.prediction.confusion import classified
 from margin.theory.prediction.differences import at_both_levels, independent_difference, share_limits
 from margin.theory.prediction.held_out import (
@@ -20,7 +21,6 @@ from margin.theory.prediction.held_out import (
     independent_draws,
     outputs_of,
     stated,
-    training_draw,
     trials_of,
     unanswered,
     weighted_mean,

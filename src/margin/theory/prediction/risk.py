@@ -19,6 +19,7 @@ from margin.core.tasks import CLASSES, VALUES, class_accuracy
 from margin.figures.digits import figures
 from margin.math.probability.inequalities import chebyshev_bound
 from margin.math.probability.information import entropy, mutual_information
+from margin.theory.evidence.rows import training_draw
 from margin.theory.evidence.shift import same_distribution
 from margin.theory.prediction.confusion import classified, confusion_matrix
 from margin.theory.prediction.held_out import (
@@ -32,7 +33,6 @@ from margin.theory.prediction.held_out import (
     losses_of,
     per_example,
     stated,
-    training_draw,
     trials_of,
     unanswered,
     weighted_mean,

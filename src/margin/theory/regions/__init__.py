@@ -6,8 +6,8 @@ from margin.core.catalog import KNOWN, NOT_MOVABLE, TWO_EXAMPLES, Claim, Cost, N
 
 REAL_INPUT = Need("one input of real numbers", "margin.theory.regions.claims:has_real_inputs",
     why=NOT_MOVABLE)
-FOLLOWED = Need("models whose forward is made of known functions",
-    "margin.theory.regions.claims:can_be_followed", of="model")
+FOLLOWED = Need("a forward that is made of known functions",
+    "margin.theory.regions.claims:can_be_followed", why="margin.theory.regions.claims:not_followed")
 PIECEWISE = Need("a piecewise linear network", "margin.theory.regions.claims:is_piecewise_linear",
     why="margin.theory.regions.claims:not_piecewise_linear")
 PLANE = Need("three held-out examples that span a plane of real inputs",
@@ -54,7 +54,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/regions.possible", ".claims:possible", ".claims:demo",
         "Montufar's bound: how many linear regions has some network of this depth and width?",
         "Montufar, Pascanu, Cho and Bengio 2014, Theorem 5 (some weights reach it)", by_name=KNOWN,
-        needs=(PLANE, PIECEWISE), cost=Cost(20_000.0, "test", 3), covers=("relu.montufar",)),
+        needs=(PLANE, FOLLOWED, PIECEWISE), cost=Cost(20_000.0, "test", 3), covers=("relu.montufar",)),
     Claim("theory/regions.on_segments", ".claims:on_segments", ".claims:segments_demo",
         "Breakpoints: at how many points does the network bend between two examples, now and initially?",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound, for n = 1); Hanin and Rolnick "

@@ -71,22 +71,28 @@ def has_plane(subject: Subject) -> bool:
 
 
 @torch.no_grad()
-def can_be_followed(subject: Subject) -> bool:
-    """Whether the model's forward is made of functions that are followed, or that refute what is asked.
+def not_followed(subject: Subject) -> str:
+    """Which layer has a forward that is not made of functions that are followed, in a line; "" where none.
 
-    Where there is no real input, or none that is a number, others say so.
+    Where there is no real input, or none that is a number, others say so; what refutes the question, or is
+    not finite, the finding tells.
     """
     if not has_plane(subject):
-        return True
+        return ""
     point = subject.test[0].inputs[0][:1].double().cpu()
     try:
         with exact(subject.model) as model:
             follow(model, torch.cat((point, point)), Chains(1))
-    except CannotFollow:
-        return False
+    except CannotFollow as error:
+        return str(error)
     except (NotPiecewiseLinear, ArithmeticError):
-        return True  # the finding tells it
-    return True
+        return ""
+    return ""
+
+
+def can_be_followed(subject: Subject) -> bool:
+    """Whether no layer is known that cannot be followed."""
+    return not not_followed(subject)
 
 
 @torch.no_grad()

@@ -208,10 +208,11 @@ class Followed(Tensor):
         """The largest of each window, found by comparing two at a time."""
         (kh, kw), (ph, pw), (dh, dw) = _pair(kernel), _pair(padding), _pair(dilation)
         sh, sw = _pair(stride or kernel)
-        if (ph, pw, dh, dw) != (0, 0, 1, 1) or ceil_mode or return_indices or x.ndim != 4:
-            raise self.trail.refusal("max_pool2d with padding, dilation, ceil_mode or indices")
-        tall, wide = ((x.shape[2] - kh) // sh) * sh + 1, ((x.shape[3] - kw) // sw) * sw + 1
-        windows = [x[:, :, i : i + tall : sh, j : j + wide : sw] for i in range(kh) for j in range(kw)]
+        if (dh, dw) != (1, 1) or return_indices or x.ndim != 4:
+            raise self.trail.refusal("max_pool2d with dilation or indices")
+        rows = [_taps(x.shape[2], (kh, sh, ph), tap, bool(ceil_mode)) for tap in range(kh)]
+        columns = [_taps(x.shape[3], (kw, sw, pw), tap, bool(ceil_mode)) for tap in range(kw)]
+        windows = [x.index_select(2, row).index_select(3, column) for row in rows for column in columns]
         while len(windows) > 1:
             pairs = zip(windows[::2], windows[1::2], strict=False)
             windows = [torch.maximum(a, b) for a, b in pairs] + windows[len(windows) // 2 * 2 :]
@@ -241,6 +242,18 @@ def _size(flat: Tensor, knots: tuple[float, ...]) -> int:
 def _pair(value: Any) -> tuple[int, int]:
     a, b = (value, value) if isinstance(value, int) else (value * 2 if len(value) == 1 else value)
     return a, b
+
+
+def _taps(size: int, window: tuple[int, int, int], tap: int, ceil: bool) -> Tensor:
+    """The place that each window reads by one of its taps, of kernel, stride and padding along an axis.
+
+    For what lies outside the nearest place inside stands, which the window reads too: the largest stays.
+    """
+    kernel, stride, padding = window
+    count = (size + 2 * padding - kernel + (stride - 1 if ceil else 0)) // stride + 1
+    if ceil and (count - 1) * stride >= size + padding:
+        count -= 1  # a window begins inside, or in the padding before
+    return (torch.arange(count) * stride - padding + tap).clamp(0, size - 1)
 
 
 def _check_kind(trail: Trail, module: nn.Module) -> None:

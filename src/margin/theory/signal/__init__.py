@@ -15,7 +15,7 @@ RECTIFIERS = Need("models with rectifiers (ReLU) as layers",
     "margin.theory.signal.propagation:has_rectifiers", of="model")
 AFFINE_MAPS = Need("affine maps", "margin.theory.signal.initialization:has_affine_maps", of="model")
 DROPOUT = Need("models with dropout", "margin.theory.signal.dropout:has_dropout", of="model")
-BATCH_NORM = Need("models in which batch normalization follows a linear map",
+BATCH_NORM = Need("models in which batch normalization follows a dense layer",
     "margin.theory.signal.normalization:has_pairs", of="model")
 RELU_CHAIN = Need("chains of linear maps with ReLUs between them",
     "margin.theory.signal.initialization:is_relu_chain", of="model")

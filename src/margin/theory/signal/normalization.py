@@ -128,7 +128,7 @@ def batch_as_weight_norm(subject: Subject) -> Finding:
     and the formula with their covariance. The bias of the map cancels.
 
     Args:
-        subject: A model in which batch normalization follows a linear map.
+        subject: A model in which batch normalization follows a dense layer.
 
     Raises:
         ValueError: The model has no such pair.

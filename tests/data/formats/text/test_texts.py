@@ -151,3 +151,13 @@ def test_an_empty_cell_of_text_is_named_by_its_row(csv: Callable, refused: Calla
     with refused("row 182", "'text'"):
         open_data(path, {})
     assert sum(len(part) for part in open_data(path, {"missing": "drop"}).splits.values()) == 180
+
+
+def test_sentences_that_recur_are_texts_and_names_are_categories(csv: Callable) -> None:
+    sentences = [f"the {c} {t} by the {d}" for c in COLORS for t in THINGS for d in [*THINGS, "road", "barn"]]
+    rows = [(text, "ab"[k % 2]) for k, text in enumerate(sentences)] * 5
+    recurring = csv("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), "r.csv")
+    assert open_data(recurring, {}).encoding["format"] == "texts"
+    assert open_data(recurring, {"categories": "text"}).encoding["format"] == "table"
+    names = csv("text,label\n" + "".join(f"{text[4:12]},{label}\n" for text, label in rows), "n.csv")
+    assert open_data(names, {}).encoding["format"] == "table"

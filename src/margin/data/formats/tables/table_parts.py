@@ -30,6 +30,9 @@ INDEX = re.compile(r"Unnamed: 0(\.\d+)*|__index_level_\d+__")
 MOST_CATEGORIES = 50
 """With more values than this, and than half its cells, a column is text or an identifier."""
 
+SENTENCE = 5
+"""From so many words on, in the median, a cell is a sentence rather than a name, however often it recurs."""
+
 MOST_ALIKE = 20
 """From so many cells on it is no chance that no two are alike."""
 
@@ -420,7 +423,9 @@ def text_column(
     if len(used) != 1 or used[0] in categories or cells.dtype != pl.String:
         return "", ()
     filled = cells.filter((cells.str.strip_chars() != "") & cells.str.contains(r"\pL.*\s.*\pL"))
-    if 2 * len(filled) <= len(cells) or filled.n_unique() <= max(MOST_CATEGORIES, len(filled) / 2):
+    words = filled.str.count_matches(r"\S+").median() or 0
+    many = MOST_CATEGORIES if words >= SENTENCE else max(MOST_CATEGORIES, len(filled) / 2)
+    if 2 * len(filled) <= len(cells) or filled.n_unique() <= many:
         return "", ()
     return used[0], (
         f"the texts of column {used[0]!r} are read as tokens; --data.categories {used[0]} takes "
