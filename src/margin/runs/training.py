@@ -42,7 +42,7 @@ from margin.engine.objectives import with_outcome, with_precision
 from margin.engine.parallel.launching import WorkerDiedError, launch
 from margin.engine.parallel.locks import Lock, held
 from margin.engine.parallel.processes import broadcast_from_rank0, check_counts, threads, wait, world
-from margin.engine.plan import Plan, factory_of, plan_of
+from margin.engine.plan import Plan, factory_of, long_enough, plan_of
 from margin.engine.runs import (
     Run,
     check_resumable,
@@ -114,24 +114,6 @@ def prepare(
     own_type = training.precision is None
     job = begin(chosen, data, arguments, resolved, out, announce=announce, own_type=own_type)
     return replace(job, notes=(*said, *job.notes))
-
-
-def long_enough(entry: Entry, data: Data, training: Training) -> tuple[Training, tuple[str, ...]]:
-    """The options with epochs enough for an entry's least steps, where the user has said none; a note."""
-    resolved = training.over(entry.defaults)
-    said = training.epochs is not None or resolved.max_steps is not None
-    if said or not entry.least_steps or resolved.epochs is None:
-        return training, ()
-    examples, size = len(data.splits["train"]), resolved.batch_size
-    steps = 1 if size is None or size == "all" else -(-examples // size)
-    epochs = -(-entry.least_steps // steps)
-    if epochs <= resolved.epochs:
-        return training, ()
-    note = (
-        f"{resolved.epochs} epochs of {examples} examples are {resolved.epochs * steps} steps: {epochs} are "
-        f"trained, {epochs * steps} steps; --epochs says otherwise"
-    )
-    return replace(training, epochs=epochs), (note,)
 
 
 # more than 40 lines: every argument is checked here, in the order in which one depends on another
