@@ -102,7 +102,7 @@ def main() -> None:
             }
         )
         print(figures[-1], flush=True)
-    unit = "seeds" if arguments.data == "trec" else "of ten folds"
+    unit = "seed(s)" if arguments.data == "trec" else "of ten folds"
     record(
         f"text/{arguments.data}",
         title=f"{arguments.data.upper()} by text CNN, bag of words, LSTM; {arguments.folds} {unit}",
