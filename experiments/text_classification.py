@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--glove", default="")
     arguments = parser.parse_args()
-    figures = []
+    figures, tested = [], len(parts_of(arguments.data, 0)[3])
     for model in ("TF-IDF, logistic regression", *MODELS):
         if "GloVe" in model and not arguments.glove:
             continue
@@ -88,21 +88,23 @@ def main() -> None:
             100 * accuracy(arguments.data, model, fold, arguments.glove, arguments.epochs)
             for fold in range(1 if alone else arguments.folds)
         ]
-        spread = 4.303 if len(found) == 3 else 1.96  # Student's t of two degrees, or many
-        half = spread * float(np.std(found, ddof=1)) / len(found) ** 0.5 if len(found) > 1 else None
         mean = float(np.mean(found))
+        if len(found) > 1:  # over the runs: Student's t of two degrees, or many
+            half = (4.303 if len(found) == 3 else 1.96) * float(np.std(found, ddof=1)) / len(found) ** 0.5
+        else:  # over the texts of the test part
+            half = 1.96 * (mean * (100 - mean) / tested) ** 0.5
         figures.append(
             {
                 "what": f"{arguments.data.upper()}: test accuracy, {model}",
                 "value": round(mean, 2),
                 "unit": "%",
-                **({} if half is None else {"interval": [round(mean - half, 2), round(mean + half, 2)]}),
+                "interval": [round(mean - half, 2), round(mean + half, 2)],
                 **({"source": PUBLISHED[arguments.data]} if model.startswith("text CNN") else {}),
                 "runs": [round(value, 2) for value in found],
             }
         )
         print(figures[-1], flush=True)
-    unit = "seeds" if arguments.data == "trec" else "of ten folds"
+    unit = "seed(s)" if arguments.data == "trec" else "of ten folds"
     record(
         f"text/{arguments.data}",
         title=f"{arguments.data.upper()} by text CNN, bag of words, LSTM; {arguments.folds} {unit}",

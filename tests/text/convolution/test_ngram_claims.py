@@ -2,6 +2,8 @@
 
 import torch
 
+from margin.auditing.asking.worst_examples import worst_examples
+from margin.auditing.report.plots import examples
 from margin.figures.svg import drawing
 from margin.text.convolution.claims import demo, has_filters, ngrams
 from margin.text.convolution.figures import ngrams as drawn
@@ -34,3 +36,20 @@ def test_a_bag_of_words_has_no_filters() -> None:
     subject = demo()
     object.__setattr__(subject, "model", bag_classifier(9, 2))
     assert not has_filters(subject)
+
+
+def test_the_worst_examples_are_named_by_their_text() -> None:
+    subject = demo()
+    hard = worst_examples(subject, 2)
+    tokens, lengths = subject.test[0].inputs
+    for text, row, shown in zip(hard.texts, hard.index.tolist(), examples(hard), strict=True):
+        words = [subject.vocabulary[k] for k in tokens[row, : lengths[row]].tolist()]
+        assert text == " ".join(words)
+        assert shown.text == text
+        assert shown.features == ()
+        assert shown.called == f"row {row} {text!r}"
+    assert [record["text"] for record in hard.as_json()] == list(hard.texts)
+    object.__setattr__(subject, "vocabulary", ())
+    bare = worst_examples(subject, 2)
+    assert bare.texts == ()
+    assert examples(bare)[0].called == f"row {bare.index[0]}"

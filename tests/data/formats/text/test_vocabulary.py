@@ -2,7 +2,7 @@
 
 import pytest
 
-from margin.data.formats.text.vocabulary import text_of, tokens_of, vocabulary_of
+from margin.data.formats.text.vocabulary import text_of, tokens_of, vocabulary_of, written
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,17 @@ def test_a_vocabulary_of_nothing_is_refused() -> None:
         vocabulary_of("ccabbcd", min_count=4)
     with pytest.raises(ValueError, match="min_count must be at least 1: got 0"):
         vocabulary_of("ab", min_count=0)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "ids", "text"),
+    [
+        (("<pad>", "<unk>", "dog", "the"), [3, 2, 1, 0, 0], "the dog <unk>"),
+        (("<pad>", "<unk>", "a", " ", "b"), [2, 3, 4, 1, 0], "a b<unk>"),
+        (("[PAD]", "[CLS]", "un", "##able", "dog"), [1, 2, 3, 4, 0], "[CLS] unable dog"),
+        (("the", "\u0120dog", "s", "\u010a"), [0, 1, 2, 3, 0], "the dogs\nthe"),
+        (("a", "b"), [0, 1, 7], "ab"),  # a number that is no token is left out
+    ],
+)
+def test_tokens_are_written_as_a_person_reads_them(vocabulary, ids, text) -> None:
+    assert written(ids, vocabulary) == text
