@@ -119,7 +119,7 @@ def main() -> None:
         )
     record(
         name,
-        title=f"Multi30k German to English, {'additive ' * (arguments.model == 'attention')}{arguments.model}, one training of about an hour on one core",
+        title=f"Multi30k German to English, {entry}, one training of about an hour on one core",
         figures=figures,
         packages=("sacrebleu",),
         seed=0,
