@@ -8,6 +8,11 @@ GOES_ON = Need(
     "margin.text.transformers.language_claims:goes_on",
 )
 ATTENTION = Need("models with self-attention", "margin.text.transformers.claims:attends", of="model")
+FREE = Need(
+    "models with self-attention that is not causal",
+    "margin.text.transformers.claims:mixes_freely",
+    of="model",
+)
 READS = Need(
     "models of tokens with self-attention", "margin.text.transformers.claims:reads_tokens", of="model"
 )
@@ -110,7 +115,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("text/attention.permutation",
         ".claims:permutation", ".claims:demo",
         "Does attention without positions know no order?", "Vaswani et al. 2017, Section 3.5",
-        needs=(ATTENTION,), cost=Cost(4, limit=16), by_name=KNOWN,
+        needs=(FREE,), cost=Cost(4, limit=16), by_name=KNOWN,
         covers=("attn.permutation_equivariance",)),
     Claim("text/attention.positions",
         ".claims:positions", ".claims:demo",

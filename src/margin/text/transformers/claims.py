@@ -49,6 +49,12 @@ def attends(subject: Subject) -> bool:
     return len(subject.test) > 0 and len(attentions(subject.model)) > 0
 
 
+def mixes_freely(subject: Subject) -> bool:
+    """Whether the model has a layer of self-attention to which the order of places is nothing."""
+    layers = attentions(subject.model).values()
+    return len(subject.test) > 0 and any(not one.causal and one.positions == "none" for one in layers)
+
+
 def reads_tokens(subject: Subject) -> bool:
     """Whether the model has attention and its first input is tokens."""
     return attends(subject) and not subject.test[0].inputs[0].is_floating_point()
@@ -277,7 +283,7 @@ def words_of(subject: Subject, ids: Sequence[int]) -> tuple[str, ...]:
     words = subject.vocabulary
     if not ids or max(ids) >= len(words):
         return ()
-    return ("tokens: " + " ".join(repr(words[k])[1:-1] for k in ids),)
+    return ("tokens: " + " ".join(repr(words[k])[1:-1].replace(" ", "\u2423") for k in ids),)
 
 
 def masks(subject: Subject) -> bool:

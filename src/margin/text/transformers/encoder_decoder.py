@@ -1,6 +1,6 @@
 """The transformer (Vaswani et al. 2017): an encoder-decoder of attention alone."""
 
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -73,7 +73,7 @@ class Transformer(AligningSeq2Seq):
         self.embedding = nn.Embedding(vocab_size, width)
         self.positions = SinusoidalPositions(width, order=positions)
         self.dropout = nn.Dropout(check_dropout(dropout))
-        options = {"hidden": hidden, "norm": norm, "activation": activation, "dropout": dropout}
+        options: Any = {"hidden": hidden, "norm": norm, "activation": activation, "dropout": dropout}
         self.encoder = nn.ModuleList(EncoderBlock(width, heads, **options) for _ in range(depth))
         self.decoder = nn.ModuleList(DecoderBlock(width, heads, **options) for _ in range(depth))
         ends = [nn.LayerNorm(width) if norm == "before" else nn.Identity() for _ in range(2)]
@@ -117,15 +117,14 @@ class Transformer(AligningSeq2Seq):
         y = self._embedded(self.embedding, target)
         for block in self.decoder[:-1]:
             y = block(y, memory, mask)
-        last = self.decoder[-1]
-        return last.reading(y, memory, mask).mean(1)
+        return self._blocks[-1].reading(y, memory, mask).mean(1)
 
     def initial(self, source: Source, source_lengths: Lengths | None = None) -> State:
         """Which places of the source there are; then of each block its keys and values, and the target's."""
         memory, mask = self.encode(source, source_lengths)
         present = torch.ones_like(source, dtype=torch.bool) if mask is None else mask[:, 0, 0]
         empty = memory.new_empty(len(source), self.heads, 0, self.width // self.heads)
-        parts = [part for block in self.decoder for part in (*block.cross.read(memory), empty, empty)]
+        parts = [part for block in self._blocks for part in (*block.cross.read(memory), empty, empty)]
         return (present, *parts)
 
     def step(self, token: Int[Tensor, " batch"], state: State) -> tuple[Float[Tensor, "batch vocab"], State]:
@@ -133,12 +132,16 @@ class Transformer(AligningSeq2Seq):
         present, *parts = state
         y = self._embedded(self.embedding, token[:, None], parts[2].shape[2])
         after = [present]
-        for k, block in enumerate(self.decoder):
-            keys, values, *own = parts[4 * k : 4 * k + 4]
-            past = KeysValues(*own)
+        for k, block in enumerate(self._blocks):
+            keys, values, own_keys, own_values = parts[4 * k : 4 * k + 4]
+            past = KeysValues(own_keys, own_values)
             y = block.go_on(y, (keys, values), present[:, None, None], past)
             after += [keys, values, *past.all]
         return self._logits(y)[:, 0], tuple(after)
+
+    @property
+    def _blocks(self) -> list[DecoderBlock]:
+        return [cast(DecoderBlock, block) for block in self.decoder]
 
     def _embedded(self, table: nn.Embedding, tokens: Tensor, start: int = 0) -> Tensor:
         if start == 0 and table is self.embedding:

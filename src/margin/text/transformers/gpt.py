@@ -18,6 +18,11 @@ Beyond = Literal["refuse", "slide"]
 Kept = list[KeysValues]
 
 
+def kept_of(state: State, room: int = 1) -> Kept:
+    """The keys and values of each block in a state, with room for more places."""
+    return [KeysValues(keys, values, room) for keys, values in zip(state[::2], state[1::2], strict=True)]
+
+
 class GPT(nn.Module):
     r"""A decoder-only transformer: causal self-attention over token vectors, to the logits of the next token.
 
@@ -74,7 +79,7 @@ class GPT(nn.Module):
                 "vocab_size, width and depth must be at least 1, hidden at least 0, places 0 or at least a "
                 f"block of {time}: got {vocab_size}, {width}, {depth}, {hidden}, {places}"
             )
-        self.vocab_size, self.width = vocab_size, width
+        self.vocab_size, self.width, self.heads = vocab_size, width, heads
         self.embedding = nn.Embedding(vocab_size, width)
         self.positions: nn.Module | None = None
         if positions == "learned":
@@ -142,8 +147,7 @@ class GPT(nn.Module):
 
     def initial(self, tokens: Int[Tensor, " batch *rest"]) -> State:
         """The state before the first token: of each block, keys and values of no place."""
-        heads = self.get_submodule("blocks.0.attention").heads
-        empty = self.embedding.weight.new_empty(len(tokens), heads, 0, self.width // heads)
+        empty = self.embedding.weight.new_empty(len(tokens), self.heads, 0, self.width // self.heads)
         return (empty,) * (2 * len(self.blocks))
 
     def step(self, token: Int[Tensor, " batch"], state: State) -> tuple[Float[Tensor, "batch vocab"], State]:
@@ -152,7 +156,7 @@ class GPT(nn.Module):
         Raises:
             ValueError: There is no learned position left.
         """
-        past = [KeysValues(*state[k : k + 2]) for k in range(0, len(state), 2)]
+        past = kept_of(state)
         z = self.read(token[:, None], past)
         return self.head(z[:, 0]), tuple(part for one in past for part in one.all)
 
@@ -224,8 +228,7 @@ class CachedSteps:
             model.read(start[:, -self.most :], self.past)
 
     def _kept(self, room: int) -> Kept:
-        state = self.model.initial(self.tokens)
-        return [KeysValues(*state[k : k + 2], room=room) for k in range(0, len(state), 2)]
+        return kept_of(self.model.initial(self.tokens), room)
 
     def __call__(self, token: Int[Tensor, " batch"], state: State) -> tuple[Tensor, State]:
         """The logits of the token after this one; the state is kept here."""

@@ -6,6 +6,7 @@ Nothing here knows what the model is made of: a recurrent one, a GPT, a stranger
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -164,7 +165,8 @@ def steps(subject: Subject) -> Finding:
     Args:
         subject: A model of the next token with ``initial`` and ``step``.
     """
-    core, drawn = in_double(core_of(subject.model)), drawn_rows(subject.test, EXAMPLES)
+    core: Any = in_double(core_of(subject.model))
+    drawn = drawn_rows(subject.test, EXAMPLES)
     gap, largest, longest = torch.zeros((), dtype=torch.float64), 1.0, 0
     with eval_mode(core):
         for batch in drawn.batches:
