@@ -10,7 +10,6 @@ a process of its own.
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -91,7 +90,7 @@ def training(rounds: int, steps: int) -> tuple[dict[str, list[float]], float, fl
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                losses[name].append(float(loss))
+                losses[name].append(loss.item())
 
         return run
 
@@ -174,11 +173,18 @@ def peak_of_attention(time: int) -> None:
     """Print the growth of the peak memory, in MiB, of a forward and backward pass over so many tokens."""
     from margin.nn.attention import EncoderBlock
 
-    block = EncoderBlock(64, 4, causal=True)
-    block(torch.randn(1, 64, 64)).sum().backward()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    block(torch.randn(1, time, 64, requires_grad=True)).sum().backward()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    block = EncoderBlock(256, 4, causal=True)
+    block(torch.randn(1, 64, 256)).sum().backward()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far, of the imports, is forgotten
+    before = peak()
+    block(torch.randn(1, time, 256, requires_grad=True)).sum().backward()
+    print(peak() - before)
+
+
+def peak() -> float:
+    """The largest resident memory of this process since it was forgotten, in MiB."""
+    lines = Path("/proc/self/status").read_text().split("\n")
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def memory() -> dict[int, float]:
@@ -211,10 +217,10 @@ def main() -> None:
     if arguments.peak:
         peak_of_attention(arguments.peak)
         return
+    peaks = memory()
     trained, near, far = training(arguments.rounds, arguments.steps)
     generated, same = generation(arguments.rounds)
     read, gap = reading(arguments.rounds)
-    peaks = memory()
     growth = peaks[8192] / peaks[4096]
     tokens = arguments.steps * BATCH * TIME
     figures = [

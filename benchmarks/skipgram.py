@@ -146,11 +146,13 @@ def main() -> None:
             worth["ours"].append(ranks(vectors))
             print(times, worth, flush=True)
     folder = folder_of("wordemb") / "wordsim"
+    words = sum(map(len, rows))
     known = [len(vectors.similarities(read_pairs(folder / file))) for file in FILES]
     record(
         "text/skipgram",
-        title="Skip-gram with negative sampling beside gensim's on 2.7 million words of books, one thread",
-        figures=figures_of(times, worth, sum(map(len, rows)), known),
+        title=f"Skip-gram with negative sampling beside gensim's, {words:,} words of {arguments.file}, "
+        f"{arguments.epochs} passes, one thread",
+        figures=figures_of(times, worth, words, known),
         rounds=arguments.rounds,
         epochs=arguments.epochs,
         threads=1,

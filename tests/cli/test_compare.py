@@ -33,3 +33,13 @@ def test_two_that_are_right_on_the_same_examples_may_still_differ() -> None:
     widest = 1.959964**2 / (20 + 1.959964**2)
     assert found["difference"] == 0
     assert (found["low"], found["high"]) == pytest.approx((-widest, widest), rel=1e-5)
+
+
+def test_the_interval_lies_on_the_side_of_the_one_that_is_right_more_often() -> None:
+    """Mutant: the two in the other order, whose interval is the same behind the other sign."""
+    example, one = torch.arange(40), torch.ones(40, dtype=torch.float64)
+    own, base = (Terms((example < right).double(), one, example) for right in (38, 24))
+    found, other = paired(own, base), paired(base, own)
+    assert found["difference"] == pytest.approx(14 / 40)
+    assert 0 < found["low"] < found["difference"] < found["high"]
+    assert (other["low"], other["high"]) == pytest.approx((-found["high"], -found["low"]))

@@ -156,6 +156,7 @@ def test_a_row_of_the_history_loses_its_speed_before_its_losses() -> None:
     assert line(row, 10) == line(row, 10, len(whole)) == whole
     assert line(row, 10, len(whole) - 1) == whole.removesuffix("  1,234 examples/s")
     assert line(row, 10, 36) == "step  5/10  epoch 1  train_loss 0.25"
+    assert line(row, 10, 12) == line(row, 10, 3) == "step  5/10"  # the step is never left out
 
 
 @pytest.mark.parametrize("words", [[], ["--version"], ["models", "--help"]], ids=" ".join)

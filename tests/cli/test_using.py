@@ -315,6 +315,8 @@ def test_what_follows_a_text_is_read_at_its_own_end(here: Path) -> None:
     batch = Batch((torch.zeros(2, 4, dtype=torch.long), torch.tensor([2, 4])))
     assert torch.equal(closing(logits, batch, TOKENS), logits[[0, 1], [1, 3]][:, None])
     assert closing(logits, Batch(batch.inputs[:1]), TOKENS) is logits
+    empty = Batch((batch.inputs[0], torch.tensor([0, 1])))  # a sequence of length 0 keeps its first place
+    assert torch.equal(closing(logits, empty, TOKENS)[:, 0], logits[:, 0])
 
 
 def test_nodes_are_predicted_once_by_their_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

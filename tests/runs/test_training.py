@@ -20,7 +20,8 @@ from margin.data.examples import Arrays, Data
 from margin.data.files.writing import DiskFullError
 from margin.data.open import open_data
 from margin.engine import evaluation
-from margin.runs.training import finish, long_enough, prepare, reopen
+from margin.engine.plan import long_enough
+from margin.runs.training import finish, prepare, reopen
 from margin.testing import check_same_run
 
 PATIENT = Training(epochs=200, lr=0.05, patience=3, batch_size=16, evaluate_every=4)

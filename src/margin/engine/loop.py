@@ -184,7 +184,9 @@ def fit(state: State, batches: Batches, step: Step, *, max_steps: int, hooks: Se
         ValueError: A batch normalization gets one value of each map.
     """
     device = device_of(state.model)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), kept_memory():
+    # what decodes in threads would keep the pages of each thread's heap
+    keep = nullcontext() if getattr(batches, "threaded", False) else kept_memory()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), keep:
         state.model.train()
         while state.step < max_steps:
             state.reseed(device)

@@ -6,7 +6,7 @@ catalog.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -51,6 +51,24 @@ from margin.engine.parallel.processes import world
 from margin.engine.runs import load, run_at
 from margin.nn.preprocessed import device_of, dtype_of
 from margin.optim.schedules import schedule_of
+
+
+def long_enough(entry: Entry, data: Data, training: Training) -> tuple[Training, tuple[str, ...]]:
+    """The options with epochs enough for an entry's least steps, where the user has said none; a note."""
+    resolved = training.over(entry.defaults)
+    said = training.epochs is not None or resolved.max_steps is not None
+    if said or not entry.least_steps or resolved.epochs is None:
+        return training, ()
+    examples, size = len(data.splits["train"]), resolved.batch_size
+    steps = 1 if size is None or size == "all" else -(-examples // size)
+    epochs = -(-entry.least_steps // steps)
+    if epochs <= resolved.epochs:
+        return training, ()
+    note = (
+        f"{resolved.epochs} epochs of {examples} examples are {resolved.epochs * steps} steps: {epochs} are "
+        f"trained, {epochs * steps} steps; --epochs says otherwise"
+    )
+    return replace(training, epochs=epochs), (note,)
 
 
 def make_sampler(examples: Examples | Stream, batch_size: int, data: Data, training: Training) -> Batches:

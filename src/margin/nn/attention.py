@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from margin.nn.activations import Activation, activation_of
+from margin.nn.activations import Activation as Activation
+from margin.nn.activations import activation_of
 from margin.nn.positions import rotated
 
 Sequences = Float[Tensor, "batch time width"]

@@ -1,14 +1,14 @@
-"""The data of a run: opened again, checked against its fingerprint; the part that it held out."""
+"""The data of a run, opened again and checked against its fingerprint, and its options for another."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from margin.core.catalog import sources
+from margin.core.catalog import Entry, completed, resolve, sources
 from margin.data.examples import Data, held_out_part
 from margin.data.open import open_data
 from margin.data.source import Source
-from margin.engine.runs import Run
+from margin.engine.runs import Run, run_at
 
 
 def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
@@ -56,3 +56,24 @@ def held_out(run: Run) -> Any:
     if not held_out_part(splits):
         raise ValueError(f"{run.path} held nothing out")
     return splits[held_out_part(splits)]
+
+
+def like_the_run(entry: Entry, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The options of a model that begins with a run of the same body: those of the run, unless one is given.
+
+    Args:
+        entry: The model.
+        given: The user's options; the command line gives defaults too, which count as not given.
+        path: The run, a file of weights, or "".
+
+    Returns:
+        {} where it begins with no run, or with one of another body.
+    """
+    if not (Path(path) / "run.yaml").is_file() or not path:
+        return {}
+    recipe = run_at(path, "init_from").record["recipe"]
+    if recipe["model"].partition(":")[0] != entry.name.partition(":")[0]:
+        return {}
+    defaults = completed(resolve(entry.build), {})
+    own = {name: value for name, value in given.items() if value != defaults.get(name)}
+    return {**{name: value for name, value in recipe["options"].items() if name in defaults}, **own}

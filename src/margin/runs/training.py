@@ -42,7 +42,7 @@ from margin.engine.objectives import with_outcome, with_precision
 from margin.engine.parallel.launching import WorkerDiedError, launch
 from margin.engine.parallel.locks import Lock, held
 from margin.engine.parallel.processes import broadcast_from_rank0, check_counts, threads, wait, world
-from margin.engine.plan import Plan, factory_of, plan_of
+from margin.engine.plan import Plan, factory_of, long_enough, plan_of
 from margin.engine.runs import (
     Run,
     check_resumable,
@@ -67,7 +67,7 @@ from margin.engine.transfer import (
     with_vectors,
 )
 from margin.nn.preprocessed import core_of, device_of
-from margin.runs.run_data import reopen_data
+from margin.runs.run_data import like_the_run, reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
 from margin.runs.user_models import (
     Chosen,
@@ -114,24 +114,6 @@ def prepare(
     own_type = training.precision is None
     job = begin(chosen, data, arguments, resolved, out, announce=announce, own_type=own_type)
     return replace(job, notes=(*said, *job.notes))
-
-
-def long_enough(entry: Entry, data: Data, training: Training) -> tuple[Training, tuple[str, ...]]:
-    """The options with epochs enough for an entry's least steps, where the user has said none; a note."""
-    resolved = training.over(entry.defaults)
-    said = training.epochs is not None or resolved.max_steps is not None
-    if said or not entry.least_steps or resolved.epochs is None:
-        return training, ()
-    examples, size = len(data.splits["train"]), resolved.batch_size
-    steps = 1 if size is None or size == "all" else -(-examples // size)
-    epochs = -(-entry.least_steps // steps)
-    if epochs <= resolved.epochs:
-        return training, ()
-    note = (
-        f"{resolved.epochs} epochs of {examples} examples are {resolved.epochs * steps} steps: {epochs} are "
-        f"trained, {epochs * steps} steps; --epochs says otherwise"
-    )
-    return replace(training, epochs=epochs), (note,)
 
 
 # more than 40 lines: every argument is checked here, in the order in which one depends on another
@@ -219,27 +201,6 @@ def _trial(
     own = replace(training, processes=world().size, workers=0, compile=False)
     state = initial_state(entry, record, data, own, change, partial(module_of, handed=handed))
     return state, plan_of(entry, data, record["arguments"], own, state)
-
-
-def like_the_run(entry: Entry, given: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The options of a model that begins with a run of the same body: those of the run, unless one is given.
-
-    Args:
-        entry: The model.
-        given: The user's options; the command line gives defaults too, which count as not given.
-        path: The run, a file of weights, or "".
-
-    Returns:
-        {} where it begins with no run, or with one of another body.
-    """
-    if not (Path(path) / "run.yaml").is_file() or not path:
-        return {}
-    recipe = run_at(path, "init_from").record["recipe"]
-    if recipe["model"].partition(":")[0] != entry.name.partition(":")[0]:
-        return {}
-    defaults = completed(resolve(entry.build), {})
-    own = {name: value for name, value in given.items() if value != defaults.get(name)}
-    return {**{name: value for name, value in recipe["options"].items() if name in defaults}, **own}
 
 
 def _weights(training: Training) -> str:

@@ -288,7 +288,9 @@ def check_shape(
     if tuple(outputs.shape) == wanted:
         return
     remedy = ""
-    if outputs.ndim == 4 and tuple(outputs.movedim(1, -1).shape) == wanted:
+    if tuple(outputs.shape) == (*wanted, 1):
+        remedy = "; end its forward with .squeeze(-1)"
+    elif outputs.ndim == 4 and tuple(outputs.movedim(1, -1).shape) == wanted:
         remedy = "; end its forward with .movedim(1, -1)"
     elif targets.shape == (1,) and outputs.ndim == len(wanted) - 1:
         remedy = "; squeeze() drops a batch of one: write squeeze(-1)"

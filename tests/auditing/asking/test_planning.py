@@ -745,3 +745,22 @@ def test_what_makes_no_pass_tells_nothing_of_what_passes_take(slow, claim_of, fi
     before = plan.seconds(claim)
     plan.took(replace(claim, cost=Cost(0, beside=0.01)), 60.0)
     assert plan.seconds(claim) == before
+
+
+def test_an_answer_that_took_long_though_little_was_expected_tells_what_passes_take(
+    slow, claim_of, finding, monkeypatch
+):
+    """Of .05 s that were expected it took .85 s beside the least: 17 times. Mutant: it tells nothing."""
+    passes_cost(monkeypatch, 0.001)
+    plan, claim = Budget(slow, 1.0), replace(claim_of(lambda s: finding()), cost=Cost(2.5))
+    plan.took(claim, LEAST + 0.85)
+    assert plan.seconds(claim) - LEAST == pytest.approx(0.05 * (9 + 17) / 2)
+
+
+def test_at_most_10_000_training_examples_are_answered_and_count(slow, monkeypatch):
+    passes_cost(monkeypatch, 1e-6)
+    rows = torch.arange(12_000) % 12
+    batch = slow.test[0]
+    plan = Budget(replace(slow, train=[Batch((batch.inputs[0][rows],), batch.targets[rows])]), 10.0)
+    (gap,) = claims_named(["risk.gap"])
+    assert plan.seconds(gap) == pytest.approx(LEAST + 0.01)

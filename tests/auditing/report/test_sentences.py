@@ -821,3 +821,105 @@ def test_a_training_part_that_is_far_harder_than_the_held_out_one_is_no_good_new
     )
     (said,) = by(audit_of({"theory/memorization.accuracy": gap}), "memorized")
     assert said.level == level and ("how were they chosen" in said.todo) == (level == "unknown")
+
+
+@pytest.mark.parametrize(
+    ("value", "below", "above", "level"),
+    [
+        (0.15, -0.01, 0.18, "unknown"),  # a gain worth having, not known from none
+        (0.05, -0.2, 0.25, "unknown"),  # what is not ruled out would be
+        (0.05, -0.05, 0.15, "bad"),
+    ],
+)
+def test_what_is_not_known_to_be_better_than_a_constant_is_bad_or_unknown(
+    finding, value, below, above, level
+):
+    """Mutant: both the gain and what is possible must be large."""
+    found = {
+        "theory/risk.accuracy": estimate(finding, 0.5, 0.4, 0.6),
+        "theory/baseline.constant": estimate(finding, value, below, above),
+    }
+    (said,) = by(audit_of(found), "right")
+    assert said.level == level
+
+
+@pytest.mark.parametrize(("count", "moved"), [(5, {0: 1, 1: 0}), (4, {})])
+def test_a_relabeling_is_told_from_five_examples_of_a_class_on(count, moved):
+    assert relabeled(torch.tensor([[0, count], [count, 0]]).double()) == moved
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "level"),
+    [
+        (0.45, 0.55, "good"),
+        (0.52, 0.58, "unknown"),
+        (0.45, 0.65, "unknown"),
+        (0.3, 0.45, "warn"),
+        (0.2, 0.39, "bad"),
+    ],
+)
+def test_samples_that_lie_nearer_than_held_out_rows_are_copies(finding, below, above, level):
+    """Mutants: one end of the interval alone makes it good news; any doubt makes it bad."""
+    farther = estimate(finding, (below + above) / 2, below, above)
+    (said,) = by(audit_of({"generative/samples.memorization": farther}), "memorized")
+    assert (said.level, "It copies" in said.todo) == (level, above < 0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "below", "level"), [(0.6, 0.4, "warn"), (0.6, 0.51, "bad"), (0.1, -0.1, "unknown")]
+)
+def test_samples_are_told_from_data_by_what_is_sure(finding, value, below, level):
+    """Mutant: by the value, however unsure."""
+    apart = estimate(finding, value, below, 0.9)
+    (said,) = by(audit_of({"generative/samples.two_sample": apart}), "right")
+    assert said.level == level
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "level", "first"),
+    [
+        (0.01, 0.2, "good", "Better than"),
+        (-0.1, 0.2, "unknown", "Not told apart from"),
+        (-0.1, 0.09, "warn", "No better, as far as is known, than"),
+        (-0.2, -0.01, "bad", "Worse than"),
+    ],
+)
+def test_a_rival_is_beaten_by_what_is_sure_and_doubted_by_what_is_possible(
+    finding, below, above, level, first
+):
+    """Mutant: that more examples are worth their trouble is told by the value."""
+    gain = estimate(finding, 0.05 if above > 0 else -0.1, below, above)
+    (said,) = by(audit_of({"generative/density.gain": gain}), "right")
+    assert said.level == level and said.text.startswith(f"{first} a Gaussian")
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "level", "todo"),
+    [
+        (0.72, 0.87, "good", ""),
+        (0.69, 0.91, "unknown", ""),
+        (0.6, 0.75, "warn", "too narrow"),
+        (0.85, 0.95, "warn", "too wide"),
+    ],
+)
+def test_a_band_that_is_met_by_a_wide_interval_is_not_known_to_be(finding, below, above, level, todo):
+    share = estimate(finding, (below + above) / 2, below, above, low=f64(0.8))
+    (said,) = by(audit_of({"sequence/forecast.coverage": share}), "probabilities")
+    assert said.level == level and todo in said.todo
+
+
+@pytest.mark.parametrize(
+    ("half", "level", "first"),
+    [
+        (0.0005, "good", "As good as PCA of 2 components"),
+        (0.05, "warn", "No better, as far as is known, than PCA of 2 components"),
+        (0.2, "unknown", "Not told apart from PCA of 2 components"),
+    ],
+)
+def test_a_code_is_as_good_as_pca_where_the_whole_interval_says_so(finding, half, level, first):
+    """Mutant: the value alone says so."""
+    ends = (f64(-half, 0.7), f64(half, 0.9))
+    labels = ("PCA of 2 components", "a constant")
+    found = finding(value=f64(0, 0.8), kind="estimate", interval=ends, range=(-9, 1), labels=labels)
+    (said,) = by(audit_of({"generative/codes.baselines": found}), "right")
+    assert said.level == level and said.text.startswith(first)

@@ -400,3 +400,12 @@ def test_near_duplicates_of_digits() -> None:
     assert counted(planted)["held-out rows that stand in the training part"] == 0
     assert counted(planted)["held-out rows nearly equal to a training row"] >= 18
     assert "copies that were edited: 0, 1, 2, 3, 4, 5, 6, 7 and " in duplicates(planted).remarks[-1]
+
+
+@pytest.mark.parametrize(("features", "chance"), [(1, True), (2, False)])
+def test_rows_of_two_features_that_are_written_four_times_are_no_chance(features: int, chance: bool) -> None:
+    """Of one feature equal rows are expected, of two real ones not. Mutant: of two they are."""
+    x = np.tile(np.random.default_rng(0).normal(size=(50, features)), (4, 1))
+    nobody = np.zeros(len(x), dtype=int)
+    alone = replace(subject_of(x, nobody, x[:0], nobody[:0]), train=())
+    assert overlap(alone).by_chance == chance

@@ -150,10 +150,14 @@ def test_features_that_never_change_and_inputs_that_are_not_finite() -> None:
     assert same_distribution(broken).status == "assumed"
 
 
-def test_windows_of_a_series_are_no_draws_that_a_test_may_take() -> None:
-    """A slow series differs in time; said is where a column mostly left what training saw, no more."""
+@pytest.mark.parametrize("moved", [9.0, -9.0])
+def test_windows_of_a_series_are_no_draws_that_a_test_may_take(moved: float) -> None:
+    """A slow series differs in time; said is where a column mostly left what training saw, no more.
+
+    Mutant: it can leave it upwards alone.
+    """
     slow = np.cumsum(np.random.default_rng(0).normal(size=400))
-    left = np.r_[np.zeros(300), np.full(100, 9.0)] + np.sin(np.arange(400))
+    left = np.r_[np.zeros(300), np.full(100, moved)] + np.sin(np.arange(400))
     rows = torch.tensor(np.stack((slow - slow, left), 1))
     parts = [
         InOrder(Windows(rows, torch.arange(*part), 10, 3, (1,), names=("left",)), 64, dtype=torch.float64)

@@ -276,3 +276,16 @@ def test_broken_inputs_and_parts_are_not_asked():
     assert claim.refusal(dataclasses.replace(subject, train=())) == "needs the training examples"
     tokens = dataclasses.replace(subject, test=[train._replace(inputs=(x.long(),))])
     assert claim.refusal(tokens) == "inputs are tokens"
+
+
+@pytest.mark.parametrize(("bend", "itself"), [(0.0, True), (1e-6, True), (0.01, False)])
+def test_a_slight_bend_is_no_rounding(bend, itself):
+    """Of 32 bits 1.2e-4 of the outputs is rounding; mutant: .1 is."""
+
+    class Bent(nn.Module):
+        def forward(self, x):
+            return x[:, :3] + bend * x[:, :3].abs()
+
+    batch = Batch((torch.randn(8, 4, generator=torch.Generator().manual_seed(0)),), torch.zeros(8).long())
+    subject = Subject(model=Bent(), test=[batch], task=CLASSES, objective=risk(CLASSES))
+    assert baselines.is_linear(subject, batch) == itself

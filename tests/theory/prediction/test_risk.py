@@ -15,11 +15,24 @@ from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE, VALUES
 from margin.core.types import Batch
+from margin.data.examples import InOrder
+from margin.data.formats.series.sources import Windows
 from margin.engine.evaluation import evaluate
 from margin.engine.loop import risk as objective_of
 from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.evidence.rows import training_draw
-from margin.theory.prediction.held_out import Terms, held_out_terms, stated, weighted_mean
+from margin.theory.prediction.differences import independent_difference
+from margin.theory.prediction.held_out import (
+    Terms,
+    held_out_losses,
+    held_out_terms,
+    limits_of,
+    losses_of,
+    stated,
+    weighted_mean,
+    window_blocks,
+)
+from margin.theory.prediction.residuals import Interval
 from margin.theory.prediction.risk import accuracy, clopper_pearson, gap, gap_demo, loss
 
 
@@ -312,3 +325,28 @@ def test_the_interval_of_the_gap_covers_that_of_all_training_examples():
         truth = 1.0 - subject.train[0].inputs[0].square().mean().item()
         held += bool(low <= truth <= high)
     assert 340 < held < 398
+
+
+def test_the_limits_of_the_gap_of_a_draw_are_those_of_a_difference():
+    """Zou and Donner 2008: the lower one from the upper one of training, whose distance is shrunk.
+
+    Mutant: each end from the end of the same name; the losses are skewed, so they differ.
+    """
+    subject = normal_losses(1, 20, 100, 25)
+    low, high = gap(subject).printed
+    test, train = held_out_losses(subject), losses_of(subject, "train")
+    e = weighted_mean(train).mean.item()
+    of_test, of_train = ([end.item() for end in limits_of(terms)] for terms in (test, train))
+    shrunk = [e + math.sqrt(0.75) * (end - e) for end in of_train]
+    first = Interval(weighted_mean(test).mean.item(), *of_test)
+    expected = independent_difference(first, Interval(e, *shrunk))
+    assert (low.item(), high.item()) == pytest.approx((expected.low, expected.high))
+    assert abs((high - low) / 2 - (expected.high - expected.value)) > 0.02
+
+
+@pytest.mark.parametrize(("windows", "blocks"), [(11, 0), (12, 4), (13, 4), (59, 19), (60, 20), (200, 20)])
+def test_windows_of_a_series_are_taken_in_4_to_20_blocks_as_long_as_a_forecast(windows, blocks):
+    """Of 3 steps each. Mutants: 4 blocks are too few; one more than 20."""
+    series = Windows(torch.randn(300, 1), torch.arange(10, 10 + windows), 10, 3, (0,))
+    assert window_blocks(InOrder(series, 64)) == blocks
+    assert window_blocks([]) == 0

@@ -177,3 +177,21 @@ def test_weights_begin_so_that_variances_stay() -> None:
 def test_options_of_which_no_network_can_be_built_are_refused(options: dict[str, object], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         UNet(1, 2, **options)
+
+
+def test_dropout_drops_numbers_of_the_lowest_maps_in_training_alone() -> None:
+    """Of 4 x 8 x 8 x 8 numbers .75 are dropped, the others four times as large; the share to within .1."""
+    torch.manual_seed(0)
+    model, seen = UNet(1, 2, width=4, levels=2, norm="none", dropout=0.75), []
+    model.down[-1].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    model.up[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    x = torch.randn(4, 1, 16, 16)
+    model.train()(x)
+    lowest, read = seen
+    kept = read != 0
+    assert torch.equal(read[kept], 4 * lowest[kept])
+    positive = lowest > 0
+    assert 0.65 < float((~kept & positive).sum() / positive.sum()) < 0.85  # 7 standard deviations
+    seen.clear()
+    model.eval()(x)
+    assert torch.equal(*seen)

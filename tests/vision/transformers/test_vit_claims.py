@@ -109,3 +109,10 @@ def test_the_figure_dims_what_counts_less(tmp_path) -> None:
         )
     with drawing() as (_, axes):
         assert attention_maps(axes, replace(found, curves={})) == ""
+
+
+def test_each_image_has_its_own_largest_patch_as_it_is() -> None:
+    """Kills a scale that all images share: the second's largest share is half of the first's."""
+    maps = torch.tensor([[[0.8, 0.2]], [[0.4, 0.1]]], dtype=torch.float64)
+    lit = brightness(torch.ones(2, 1, 1, 2, dtype=torch.float64), maps)
+    assert lit.flatten().tolist() == pytest.approx([1, 0.25 + 0.75 / 4] * 2)

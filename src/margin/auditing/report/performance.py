@@ -19,8 +19,7 @@ from margin.auditing.report.evidence import (
     rounded,
 )
 from margin.auditing.report.plots import examples
-from margin.auditing.report.probabilities import BINARY_ECE, ECE, probabilities
-from margin.auditing.report.rivals import beside_rivals
+from margin.auditing.report.rivals import BINARY_ECE, ECE, beside_rivals, probabilities
 from margin.auditing.subject.outputs import TERMS
 from margin.core.tasks import CODES, CRITIC, DENSITY, MULTILABEL, PROBABILITY
 from margin.theory.prediction.baselines import COPIED, ITSELF_LINEAR, NO_BOTTLENECK

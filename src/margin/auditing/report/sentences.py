@@ -19,7 +19,7 @@ from margin.auditing.report.performance import (
     once_right,
     right,
 )
-from margin.auditing.report.probabilities import probabilities
+from margin.auditing.report.rivals import probabilities
 from margin.auditing.report.table import elements, measured, promise, reasons, unit
 from margin.core.catalog import QUESTIONS
 from margin.core.findings import Finding, Verdict

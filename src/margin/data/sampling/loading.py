@@ -53,6 +53,11 @@ class Prefetched:
         self._coming: deque[Future[Batch]] = deque()
         self._next = -1
 
+    @property
+    def threaded(self) -> bool:
+        """Whether a thread makes the batches."""
+        return self._thread is not None
+
     def __call__(self, step: int) -> Batch:
         """The batch of ``step``, counted from 0."""
         if self._thread is not None and step < self.total:

@@ -7,9 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from margin.core.composition import headed
-from margin.core.types import ClassScores, PerExample
-from margin.nn.activations import Activation
-from margin.nn.attention import EncoderBlock
+from margin.nn.attention import Activation, EncoderBlock
 from margin.nn.positions import LearnedPositions
 from margin.nn.recurrence import Lengths, check_dropout, check_lengths, mean, valid
 
@@ -148,7 +146,7 @@ class TextClassifier(nn.Module):
 
     def forward(
         self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
-    ) -> ClassScores:
+    ) -> Float[Tensor, "batch classes"]:
         """The logits of each text."""
         z = pooled(self.body(tokens, lengths, segments), lengths, self.pool)
         return self.head(self.dropout(torch.tanh(self.pooler(z))))
@@ -176,7 +174,7 @@ class TextRegressor(nn.Module):
 
     def forward(
         self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
-    ) -> PerExample:
+    ) -> Float[Tensor, " batch"]:
         """The number of each text."""
         z = pooled(self.body(tokens, lengths, segments), lengths, self.pool)
         return self.head(self.dropout(torch.tanh(self.pooler(z))))[:, 0]

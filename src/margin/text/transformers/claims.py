@@ -69,7 +69,7 @@ def _called(model: nn.Module, batches: Sequence[Batch]) -> dict[str, list[tuple[
     return found
 
 
-def _layer_finding(statement: str, values: dict[str, Tensor], tolerance: float, unit: str = "") -> Finding:
+def _layer_finding(statement: str, values: dict[str, Tensor], tolerance: float, unit: str) -> Finding:
     return Finding(
         statement=statement,
         value=torch.stack([x.detach().double().cpu() for x in values.values()]),
@@ -104,6 +104,7 @@ def rank(subject: Subject) -> Finding:
         "value beyond, in parts of the largest, of the worst head of each layer.",
         found,
         ROUNDING,
+        "share of the largest singular value",
     )
 
 
@@ -129,6 +130,7 @@ def mixture(subject: Subject) -> Finding:
         f"be read), or a weight below 0, at most in each layer, over {drawn.words()}.",
         found,
         ROUNDING,
+        "weight",
     )
 
 
@@ -157,6 +159,7 @@ def permutation(subject: Subject, *, seed: int = 2017) -> Finding:
         f"attention in that order, in parts of the largest number, over {drawn.words()}.",
         found or {"none": torch.tensor(math.nan)},
         ROUNDING,
+        "share of the largest number",
     )
     return finding if found else replace(finding, failure="every layer is causal or has rotary positions")
 
@@ -197,6 +200,7 @@ def positions(subject: Subject) -> Finding:
         statement="How far the outputs move where the positions of tokens are left out, in parts of their "
         f"norm, over {drawn.words()}: 0 is a model that does not use the order.",
         value=share.mean(),
+        unit="share of the outputs' norm",
         range=(0.0, math.inf),
     )
 
@@ -226,6 +230,7 @@ def cost(subject: Subject) -> Finding:
         statement="The operations of scores and mixing at twice as many tokens, in parts of those at "
         f"{COST[0]}, of each layer.",
         value=torch.stack(list(found.values())),
+        unit="times the operations",
         range=(0.0, math.inf),
         equals=4.0,
         tolerance=ROUNDING,
@@ -314,6 +319,7 @@ def rule(subject: Subject) -> Finding:
         value=shares,
         kind="estimate",
         stderr=stderr,
+        unit="share of the tokens asked for",
         range=(0.0, 1.0),
         equals=promised,
         tolerance=0.05,

@@ -6,11 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from margin.nn.activations import Activation
-from margin.nn.attention import DecoderBlock, EncoderBlock, KeysValues
-from margin.nn.decoding import State
+from margin.nn.attention import Activation, DecoderBlock, EncoderBlock, KeysValues
 from margin.nn.positions import SinusoidalPositions
-from margin.nn.recurrence import check_dropout, valid
+from margin.nn.recurrence import State, check_dropout, valid
 from margin.nn.seq2seq import (
     AligningSeq2Seq,
     Lengths,

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.nn.activations import Activation
-from margin.nn.attention import EncoderBlock, KeysValues
+from margin.nn.attention import Activation, EncoderBlock, KeysValues
 from margin.nn.decoding import State, beginning, check_counts, continued, drawn
 from margin.nn.positions import LearnedPositions, SinusoidalPositions
 from margin.nn.recurrence import Lengths, check_dropout, without_padding
@@ -157,6 +156,7 @@ class GPT(nn.Module):
         z = self.read(token[:, None], past)
         return self.head(z[:, 0]), tuple(part for one in past for part in one.all)
 
+    # 8 parameters: the options of a draw
     @torch.no_grad()
     def sample(
         self,

@@ -104,6 +104,7 @@ def perplexity(subject: Subject) -> Finding:
         value=value,
         kind="estimate",
         stderr=stderr,
+        unit="tokens, and bits",
         range=(0.0, math.inf),
         printed=(below, above),
         premises=(independent_draws(subject),),
@@ -137,6 +138,7 @@ def normalization(subject: Subject) -> Finding:
         statement=f"The probabilities of all {vocab**depth:,} continuations by {depth} tokens of the first "
         f"held-out token sum to 1 ({vocab} tokens).",
         value=total,
+        unit="probability",
         range=(0.0, math.inf),
         equals=1.0,
         tolerance=ROUNDING,

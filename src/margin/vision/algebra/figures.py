@@ -92,7 +92,7 @@ def overlaid(image: Tensor, found: Tensor) -> Tensor:
 
 def shifts(axes: "Axes", finding: Finding) -> str:
     """Equivariance error, or the share of classes that change, over the pixels that an image is moved."""
-    names = [name for name in finding.curves if name != "pixels"]
+    names = [name for name in finding.curves if name not in ("pixels", "shorter side")]
     if "pixels" not in finding.curves or not names:
         return ""
     picked = torch.linspace(0, len(names) - 1, min(MOST_LAYERS, len(names))).round().long().tolist()

@@ -293,6 +293,12 @@ def test_the_hour_that_daylight_saving_repeats_is_said(tmp_path, refused) -> Non
     with pytest.raises(ValueError, match="comes twice") as july:
         load_steps(path)
     assert "in UTC" not in str(july.value)
+    further = tmp_path / "further.csv"  # clocks are put back by one hour, not by one and a half
+    times = ["01:30", "02:00", "02:30", "01:00"]
+    further.write_text("date,x\n" + "".join(f"2024-10-27 {t},{k}\n" for k, t in enumerate(times)))
+    with pytest.raises(ValueError, match="order of time") as fall:
+        load_steps(further)
+    assert "in UTC" not in str(fall.value)
 
 
 def written(path: Path, dates: list[str]) -> Path:

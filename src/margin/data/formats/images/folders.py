@@ -5,11 +5,9 @@ With ``FOLDER/train/<class>/<image>`` (or ``FOLDER/train/<image>``) and ``FOLDER
 not looked at; other files that are no images are left out and counted in a note.
 """
 
-import ctypes
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -47,9 +45,6 @@ from margin.data.splits import Split
 READERS = 2
 """Threads that decode images: Pillow lets go of Python's lock while it does."""
 
-ARENA_MAX = -8
-"""The option of mallopt in glibc that says how many heaps the threads of a process may have."""
-
 Given = TypeVar("Given")
 Found = TypeVar("Found")
 
@@ -59,21 +54,8 @@ def in_threads(function: Callable[[Given], Found], items: Iterable[Given], reade
     if readers == 0:
         yield from map(function, items)
         return
-    share_heap()
     with ThreadPoolExecutor(readers) as pool:
         yield from pool.map(function, items)
-
-
-def share_heap() -> None:
-    """From now on threads that begin take memory from the heap that is there; only glibc does otherwise.
-
-    Of itself it gives each its own, in which batches that a thread makes and another lets go leave holes:
-    with what a training keeps of freed memory it then grows with the number of images. What the environment
-    says of this is left as it is.
-    """
-    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
-        if tune := getattr(ctypes.CDLL(None), "mallopt", None):
-            tune(ARENA_MAX, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
