@@ -121,4 +121,4 @@ def test_sounds_are_written_as_they_play(here: Path) -> None:
 
 
 def test_options_of_a_sampler_are_its_own(run: Run) -> None:
-    assert options_of(sampler_of(run)) == ("length", "temperature", "top_k")
+    assert options_of(sampler_of(run)) == ("length", "temperature", "top_k", "top_p")

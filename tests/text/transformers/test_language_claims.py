@@ -84,6 +84,20 @@ def test_steps_are_the_whole_unless_they_forget() -> None:
     assert claims.steps(subject_of(Forgets(5, 8, width=8, depth=1, heads=2))).verdict == "violated"
 
 
+def test_pairs_are_not_read_alone() -> None:
+    subject = claims.demo()
+    assert claims.reads_alone(subject)
+    batch = subject.test[0]
+    tokens, lengths = batch.inputs[0], torch.full((6,), 8)
+    for inputs, alone in (
+        ((tokens, lengths), True),
+        ((tokens, lengths, tokens), False),
+        ((tokens, tokens), False),
+    ):
+        given = dataclasses.replace(subject, test=[batch._replace(inputs=inputs)])
+        assert claims.reads_alone(given) is alone
+
+
 def test_a_single_text_has_no_error() -> None:
     batch = Batch((torch.zeros(1, 3).long(),), torch.zeros(1, 3).long())
     subject = Subject(model=Stated(torch.zeros(2)), test=[batch], task=TOKENS, objective=risk(TOKENS))

@@ -3,6 +3,7 @@
 from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need
 
 NEXT_TOKEN = Need("predictions of the next token", "margin.sequence.convolution.claims:predicts_next")
+ALONE = Need("tokens as the only input", "margin.text.transformers.language_claims:reads_alone")
 GOES_ON = Need(
     "a model of the next token that goes on step by step",
     "margin.text.transformers.language_claims:goes_on",
@@ -97,8 +98,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("text/language.normalization",
         ".language_claims:normalization", ".language_claims:demo",
         "Do the probabilities of all continuations of a token sum to 1?",
-        "Bengio, Ducharme, Vincent and Jauvin 2003, Section 1", needs=(NEXT_TOKEN,), cost=Cost(limit=1),
-        by_name=KNOWN, covers=("lm.factorisation",)),
+        "Bengio, Ducharme, Vincent and Jauvin 2003, Section 1", needs=(NEXT_TOKEN, ALONE),
+        cost=Cost(limit=1), by_name=KNOWN, covers=("lm.factorisation",)),
     Claim("text/language.steps",
         ".language_claims:steps", ".language_claims:demo",
         "Are the logits of a text that is read token by token those of the whole text?",

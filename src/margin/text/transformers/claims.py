@@ -18,6 +18,7 @@ from margin.engine.loop import risk
 from margin.nn.attention import SelfAttention, attend
 from margin.nn.positions import LearnedPositions, SinusoidalPositions
 from margin.nn.preprocessed import core_of
+from margin.nn.seq2seq import AligningSeq2Seq
 from margin.text.transformers import bert
 from margin.text.transformers.masking import (
     MASKED,
@@ -262,7 +263,9 @@ def maps(subject: Subject) -> Finding:
         each = torch.cat(spread)
         values.append(each.mean())
         errors.append(each.std() / math.sqrt(len(each)) if len(each) > 1 else torch.zeros(()).double())
-    ids = drawn.batches[0].inputs[0][0, :SHOWN].cpu()
+    # the last layer of an encoder-decoder reads the target
+    place = 2 if isinstance(core_of(subject.model), AligningSeq2Seq) else 0
+    ids = drawn.batches[0].inputs[place][0, :SHOWN].cpu()
     return Finding(
         statement="Tokens over which a row of attention is spread (the exponential of its entropy), the mean "
         f"of the heads and places of each layer, over {drawn.words()}. The picture is the last layer's mean "

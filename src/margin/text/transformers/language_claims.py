@@ -146,16 +146,17 @@ def normalization(subject: Subject) -> Finding:
     )
 
 
+def reads_alone(subject: Subject) -> bool:
+    """Whether the tokens are the model's only input, but for their lengths."""
+    inputs = subject.test[0].inputs if len(subject.test) else ()
+    return len(inputs) in (1, 2) and inputs[0].ndim == 2 and all(x.ndim == 1 for x in inputs[1:])
+
+
 def goes_on(subject: Subject) -> bool:
     """Whether the model predicts the next token, and goes on from what it keeps: ``initial`` and ``step``."""
     core = core_of(subject.model)
     able = all(callable(getattr(core, name, None)) for name in ("initial", "step"))
-    return (
-        able
-        and subject.task.name == TOKENS.name
-        and len(subject.test) > 0
-        and len(subject.test[0].inputs) <= 2
-    )
+    return able and subject.task.name == TOKENS.name and reads_alone(subject)
 
 
 @torch.no_grad()
