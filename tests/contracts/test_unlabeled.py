@@ -13,7 +13,10 @@ from margin.data.examples import Arrays, Data
 from margin.engine.check_options import check_task, targets_read
 from smaller import SMALLER
 
-UNLABELED = [name for name, entry in models().items() if not targets_read(entry)]
+# a text has no targets that could be left out
+UNLABELED = [
+    name for name, entry in models().items() if not targets_read(entry) and not name.startswith("text/")
+]
 OF_ROWS = {"in_features", "num_classes", "num_examples"}
 CLASSES = [
     name

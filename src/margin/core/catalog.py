@@ -309,6 +309,7 @@ LOSS = Need("a loss", "margin.core.findings:has_loss")
 TWO_EXAMPLES = Need("two held-out examples", "margin.core.findings:has_two_examples")
 TWO_LABELS = Need("held-out examples of two classes", "margin.core.findings:has_two_labels")
 TARGETS = Need("targets", "margin.core.findings:has_targets")
+ROWS_OF_TARGETS = Need("outputs with a row for each target", "margin.core.findings:answers_each_target")
 NOT_MOVABLE = "margin.core.findings:why_not_movable"
 MOVABLE = Need("one input of real numbers", "margin.core.findings:has_real_input", why=NOT_MOVABLE)
 DOMAIN = Need(

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from margin.core.catalog import Claim, resolve
-from margin.core.tasks import Task
+from margin.core.tasks import SPANS, Task
 from margin.core.types import Batch, Domain, Objective
 
 Kind = Literal["exact", "estimate", "lower", "upper"]
@@ -369,6 +369,11 @@ def has_probabilities(subject: Subject) -> bool:
 def has_targets(subject: Subject) -> bool:
     """Whether the held-out examples come with targets."""
     return len(subject.test) > 0 and subject.test[0].targets is not None
+
+
+def answers_each_target(subject: Subject) -> bool:
+    """Whether there are targets, and the outputs have a row for each: not where two name a span of tokens."""
+    return has_targets(subject) and subject.task.name != SPANS.name
 
 
 def has_real_input(subject: Subject) -> bool:

@@ -1,6 +1,6 @@
 """What a model does besides answering: it draws, reads its batch, remembers, overwrites, fails."""
 
-from margin.core.catalog import ONE_LABEL, TARGETS, TWO_LABELS, Claim, Cost, Need
+from margin.core.catalog import ONE_LABEL, ROWS_OF_TARGETS, TWO_LABELS, Claim, Cost, Need
 
 # fmt: off
 
@@ -30,7 +30,8 @@ CLAIMS: tuple[Claim, ...] = (
         cost=Cost(2, limit=16), question="rests"),
     Claim("theory/behavior.finite", ".claims:finite", ".claims:demo",
         "Finite outputs: for how many examples is an output no number?",
-        "Goldberg 1991, Section 2.2 (what is no number stays none)", needs=(TARGETS,), question="rests"),
+        "Goldberg 1991, Section 2.2 (what is no number stays none)", needs=(ROWS_OF_TARGETS,),
+        question="rests"),
     Claim("theory/behavior.label_order", ".label_order:label_order", ".label_order:demo",
         "Label order: would the classes in another order fit the labels better, beyond doubt?",
         "Kuhn 1955 (the best order); Cochran 1977, Section 2.11 (the error)",
