@@ -235,6 +235,25 @@ def test_a_model_that_is_linear_itself_is_known(layers, itself, dtype):
     assert model.training
 
 
+class WholeBatch(nn.Linear):
+    """As a graph's layer: it takes its own nodes or none."""
+
+    def forward(self, x):
+        if len(x) != 6:
+            raise IndexError("index out of range in self")
+        return super().forward(x - x.mean(0))
+
+
+def test_a_model_that_takes_its_whole_batch_or_none_is_not_given_another():
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    batch = Batch((x,), torch.tensor([0, 1, 0, 1, 1, 0]))
+    graph = Subject(
+        model=WholeBatch(3, 2), test=[batch], train=[batch], task=CLASSES, objective=risk(CLASSES),
+        independent=False,
+    )  # fmt: skip
+    assert baselines.ITSELF_LINEAR not in linear(graph).remarks
+
+
 def test_caps_are_kept_and_said(monkeypatch):
     subject = linear_demo()
     monkeypatch.setattr(baselines, "MOST_EXAMPLES", 50)

@@ -314,12 +314,14 @@ def is_linear(subject: Subject, batch: Batch) -> bool:
     Asked at a few rows and beyond them: between two points lies the mean of what they give. A network of
     rectifiers has a kink on almost every such line.
 
+    A model whose examples read each other may take no other batch than its own: it is not asked.
+
     Args:
         subject: A model of one input.
         batch: Some of its examples.
     """
     x = batch.inputs[0][:PROBED]
-    if not (x.is_floating_point() and len(x) > 1 and len(batch.inputs) == 1):
+    if not (subject.independent and x.is_floating_point() and len(x) > 1 and len(batch.inputs) == 1):
         return False
     a = 2 * x - x.roll(1, 0)
     b = a.roll(1, 0)
