@@ -7,6 +7,7 @@ on what they compute. Reports go to ``docs/audits``, figures to ``docs/results/a
 
 import argparse
 import gzip
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -23,7 +24,7 @@ from benchmarks.record import record
 from margin.core.types import Batch
 from margin.data.data_home import folder_of
 
-REPORTS = Path("docs/audits")
+REPORTS, RECORD = Path("docs/audits"), Path("docs/results/auditing/strangers.json")
 FITTED = Path("build/strangers")
 
 PICTURES = ("fashion", "membranes", "mobilenet", "efficientnet")
@@ -430,7 +431,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=2.0)
     arguments = parser.parse_args()
     FITTED.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, object]] = []
+    kept = json.loads(RECORD.read_text())["figures"] if RECORD.exists() else []
+    rows = {row["what"].partition(":")[0]: row for row in kept}
     for name in arguments.cases:
         model, told = CASES[name]()
         start = time.perf_counter()
@@ -442,7 +444,7 @@ def main() -> None:
         (REPORTS / f"{name}.html").write_bytes(report.read_bytes())
         accuracy = audit.findings["theory/risk.accuracy"]
         low, high = accuracy.shown
-        row = {
+        rows[name] = {
             "what": f"{name}: {(CASES[name].__doc__ or '').strip()}",
             "value": float(accuracy.value),
             "unit": "accuracy",
@@ -450,12 +452,11 @@ def main() -> None:
             "seconds": round(seconds, 1),
             "verdicts": {str(verdict): count for verdict, count in audit.counts.items()},
         }
-        rows.append(row)
         print(audit, flush=True)
         record(
             "auditing/strangers",
             title="Audits of eight models that nobody here wrote: held-out accuracy, seconds, verdicts",
-            figures=rows,
+            figures=[rows[case] for case in CASES if case in rows],
             packages=("scikit-learn", "transformers", "torch_geometric"),
             minutes=arguments.minutes,
         )
