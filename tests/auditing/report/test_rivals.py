@@ -16,7 +16,7 @@ from margin.auditing.report.sentences import sentences
 from margin.classic.factors import pca as ours
 from margin.core.catalog import claims
 from margin.core.findings import Subject
-from margin.core.tasks import CODES, DENSITY, QUANTILES, SERIES
+from margin.core.tasks import CODES, DENSITY, QUANTILES, SERIES, TOKENS
 from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.data.formats.series.sources import Windows
@@ -348,3 +348,45 @@ def test_pca_itself_stands_beside_half_as_many_components(components, rival):
     with torch.no_grad():
         model.axes += 0.01
     assert IS_PCA not in baselines(subject).remarks
+
+
+class Bigram(nn.Module):
+    """The next of 4 tokens is the one after this, with probability ``sure``, else one of the other three."""
+
+    def __init__(self, sure: float) -> None:
+        super().__init__()
+        p = torch.full((4, 4), (1 - sure) / 3, dtype=torch.float64)
+        p[torch.arange(4), (torch.arange(4) + 1) % 4] = sure
+        self.log_p = nn.Parameter(p.log())
+
+    def forward(self, tokens):
+        return self.log_p[tokens]
+
+
+@pytest.mark.parametrize(
+    ("sure", "level", "perplexity"),
+    [
+        (0.7, "good", 2.56),  # exp of the entropy, -.7 log .7 - .3 log .1
+        (0.25, "unknown", 4.0),  # the even guess, which the frequencies are
+        (0.05, "bad", 11.5),  # exp(-.7 log .05 - .3 log .317)
+    ],
+)
+def test_a_language_model_stands_beside_the_frequencies_of_its_tokens(sure, level, perplexity):
+    g = Generator().manual_seed(0)
+    tokens = torch.zeros(400, 17, dtype=torch.int64)
+    for t in range(1, 17):
+        other = (tokens[:, t - 1] + 2 + torch.randint(3, (400,), generator=g)) % 4
+        right = torch.rand(400, generator=g) < 0.7
+        tokens[:, t] = torch.where(right, (tokens[:, t - 1] + 1) % 4, other)
+    train, test = (Batch((x[:, :-1],), x[:, 1:]) for x in tokens.chunk(2))
+    subject = Subject(
+        model=Bigram(sure), test=[test], train=[train], task=TOKENS, objective=risk(TOKENS),
+        vocabulary=("a", "b", "c", "d"),
+    )  # fmt: skip
+    asked = [claims()["text/language.perplexity"], claims()["theory/risk.loss"]]
+    (first,) = [s for s in sentences(ask(subject, asked)) if s.question == "right"]
+    assert first.level == level
+    numbers = rf"Perplexity {N} .* per token, .* bits per byte; .* alone give (?P<m>[\d.]+)\.$"
+    found = re.search(numbers, first.text)
+    assert float(found["n"]) == pytest.approx(perplexity, rel=0.05)
+    assert float(found["m"]) == pytest.approx(4.0, rel=0.02)

@@ -1,8 +1,8 @@
 """Is it right, where answers are no labels: sentences that set a model beside the simplest of its kind.
 
-A forecast stands beside the last value and that of a season ago, a code beside principal components of its
-width, a density beside a Gaussian, and samples beside the held-out examples themselves. A stated probability
-stands beside the frequency with which it came true.
+A forecast stands beside the last value and that of a season ago, a language model beside the frequencies of
+its tokens, a code beside principal components of its width, a density beside a Gaussian, and samples beside
+the held-out examples themselves. A stated probability stands beside the frequency with which it came true.
 """
 
 from margin.auditing.report.evidence import (
@@ -36,6 +36,8 @@ SHARE = "share of its squared error taken away"
 
 BROKEN = "Check the loss, the learning rate, the scale of the inputs."
 
+PERPLEXITY, UNIGRAM = "text/language.perplexity", "perplexity of the training frequencies"
+
 ECE, BINARY_ECE = "theory/calibration.ece", "theory/calibration.binary_ece"
 
 TEMPERATURE = "theory/calibration.temperature"
@@ -54,8 +56,9 @@ FAR_FROM_ONE = 1.2
 
 
 def beside_rivals(evidence: Evidence) -> list[Sentence]:
-    """Whether it is right, of forecasts, codes, densities and samples; [] of other models."""
-    return [*forecasts(evidence), *codes(evidence), *density(evidence), *samples(evidence)]
+    """Whether it is right, of forecasts, codes, densities, samples and language models; [] of others."""
+    of_each = (forecasts, codes, density, samples, language)
+    return [sentence for one in of_each for sentence in one(evidence)]
 
 
 def forecasts(evidence: Evidence) -> list[Sentence]:
@@ -166,6 +169,24 @@ def samples(evidence: Evidence) -> list[Sentence]:
     level: Level = "bad" if apart.below > HALF else "warn"
     todo = "Train longer or with more capacity, and look at samples beside data."
     return [Sentence("right", level, f"{text}by chance.", todo, (TOLD_APART,))]
+
+
+def language(evidence: Evidence) -> list[Sentence]:
+    """The perplexity of a language model beside that of the frequencies of the training tokens."""
+    own, unigram = (evidence.number(PERPLEXITY, label) for label in ("perplexity per token", UNIGRAM))
+    if own is None:
+        return []
+    bits = evidence.number(PERPLEXITY, "bits per byte", "bits per token")
+    text = f"Perplexity {own.text} per token" + (f", {bits.text} {bits.label}" if bits else "")
+    if unigram is None:
+        text = f"{text}; nothing simpler was compared with it."
+        return [Sentence("right", "unknown", text, "", (PERPLEXITY,))]
+    text = f"{text}; the frequencies of the training tokens alone give {rounded(unigram.value)}."
+    if own.above < unigram.value:
+        return [Sentence("right", asserted("good", [own]), text, "", (PERPLEXITY,))]
+    level: Level = "bad" if own.below > (1 + SAME) * unigram.value else "unknown"
+    todo = BROKEN if level == "bad" else "Train longer, or more held-out examples."
+    return [Sentence("right", level, text, todo, (PERPLEXITY,))]
 
 
 def copied(evidence: Evidence) -> list[Sentence]:
