@@ -373,7 +373,7 @@ class Bigram(nn.Module):
 )
 def test_a_language_model_stands_beside_the_frequencies_of_its_tokens(sure, level, perplexity):
     g = Generator().manual_seed(0)
-    tokens = torch.zeros(400, 17, dtype=torch.int64)
+    tokens = torch.randint(4, (400, 1), generator=g).repeat(1, 17)
     for t in range(1, 17):
         other = (tokens[:, t - 1] + 2 + torch.randint(3, (400,), generator=g)) % 4
         right = torch.rand(400, generator=g) < 0.7

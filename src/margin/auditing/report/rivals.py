@@ -182,7 +182,7 @@ def language(evidence: Evidence) -> list[Sentence]:
         text = f"{text}; nothing simpler was compared with it."
         return [Sentence("right", "unknown", text, "", (PERPLEXITY,))]
     text = f"{text}; the frequencies of the training tokens alone give {rounded(unigram.value)}."
-    if own.above < unigram.value:
+    if own.above < (1 - SAME) * unigram.value:
         return [Sentence("right", asserted("good", [own]), text, "", (PERPLEXITY,))]
     level: Level = "bad" if own.below > (1 + SAME) * unigram.value else "unknown"
     todo = BROKEN if level == "bad" else "Train longer, or more held-out examples."
