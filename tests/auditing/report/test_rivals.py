@@ -386,7 +386,7 @@ def test_a_language_model_stands_beside_the_frequencies_of_its_tokens(sure, leve
     asked = [claims()["text/language.perplexity"], claims()["theory/risk.loss"]]
     (first,) = [s for s in sentences(ask(subject, asked)) if s.question == "right"]
     assert first.level == level
-    numbers = rf"Perplexity {N} .* per token, .* bits per byte; .* alone give (?P<m>[\d.]+)\.$"
+    numbers = rf"Perplexity {N}.* per token, .* bits per byte; .* alone give (?P<m>[\d.]+)\.$"
     found = re.search(numbers, first.text)
     assert float(found["n"]) == pytest.approx(perplexity, rel=0.05)
     assert float(found["m"]) == pytest.approx(4.0, rel=0.02)
