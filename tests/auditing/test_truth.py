@@ -424,7 +424,7 @@ SAID = {
     "drawing": [("rests", "warn", r"^The model draws at random in evaluation mode: every other", None)],
     "permuted in both": [("right", "bad", rf"were classes renamed, {N} would be", renamed)],
     "nearly copied": [("rests", "warn", rf"{N} lie far nearer to a training row", lambda k: 40)],
-    "its own inputs": [("right", "good", r"^Explains ", None)],
+    "its own inputs": [("right", "good", r"^Restores its inputs, which are .* no bottleneck", None)],
     "several labels": [
         ("right", "good", rf"^Right for {N} \[.* of 600 labels in 200 held-out", share_of_labels),
         ("memorized", "good", r"^Right for .* of the training labels, ", None),

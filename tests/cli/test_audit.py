@@ -137,7 +137,7 @@ def test_a_model_that_returns_nan_fails(here: Path, capsys: pytest.CaptureFixtur
             ("audit", "stranger:build", "held.npz", "--clams", "x"),
             "unknown option --clams; nearest: --claims",
         ),
-        (("audit",), "model"),
+        (("audit",), "margin audit needs MODEL"),
     ],
 )
 def test_a_mistake_gets_one_line(

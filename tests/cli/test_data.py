@@ -173,7 +173,7 @@ def test_a_file_of_the_users_is_not_replaced(
         (["mnist"], "mnist is not fetched, but read from $MARGIN_DATA/mnist: put there train-images-idx3"),
         (["digits"], "digits is here already: it ships with a package, or is made"),
         (["fashion"], "unknown data set 'fashion'; nearest: fashion-mnist"),
-        ([], "name"),
+        ([], "margin data get needs NAME"),
         (["fashion-mnist", "--uot", "x"], "unknown option --uot; nearest: --out"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_file_that_lacks_its_prefix_is_told_it(here: Path, capsys: pytest.Capt
     (here / "s.csv").write_text("date,load\n" + "".join(f"2020-01-{day:02},{day}\n" for day in range(1, 21)))
     line = refusal(capsys, "train", "gru:series", "s.csv")
     assert "gru:series needs a series to forecast" in line
-    assert line.endswith("needs a series to forecast: read a file of them as series:s.csv")
+    assert line.endswith(": an example of s.csv has 4 features; read a file of them as series:s.csv")
     assert "name the target column: --target NAME; it has: date, load" in refusal(
         capsys, "train", "mlp", "s.csv"
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from margin.classic.perceptron.model import mistake_rule
-from margin.core.catalog import models, resolve
+from margin.core.catalog import completed, models, resolve
 from margin.core.options import Training
 from margin.data.examples import evaluation_batch
 from margin.data.sampling.length_batches import BySimilarLength
@@ -17,7 +17,7 @@ from margin.data.sets.tiny.sequences import ragged_classes, tokens
 from margin.data.sets.tiny.tables import classes, sides, values
 from margin.engine.check_options import alternatives, check_task, reading_of
 from margin.engine.loop import descent
-from margin.engine.plan import factory_of
+from margin.engine.plan import cut_of, factory_of
 from margin.robust.training.adversarial import adversarial_training
 from margin.runs.training import prepare
 from margin.runs.verbs import train
@@ -77,7 +77,9 @@ WHOLE = [name for name, entry in ENTRIES.items() if entry.whole]
 def test_a_step_that_needs_all_examples_refuses_a_part_of_them(name: str, tmp_path: Path) -> None:
     """An exact solve would keep the last batch's answer, a rule would stop after a batch without mistakes."""
     data = resolve(ENTRIES[name].tiny)()
-    count = len(data.splits["train"])
+    entry = ENTRIES[name]
+    options = completed(resolve(entry.build), {})
+    count = len(cut_of(entry, options)(data.splits["train"]))  # of a text the entries of a matrix
     with pytest.raises(ValueError) as caught:
         train(name, data, training=Training(batch_size=2), out=tmp_path / "run")
     assert str(caught.value) == f"{name} takes all {count} examples at once: set batch_size all, got 2"

@@ -34,6 +34,8 @@ def test_a_name_with_its_head_stays_with_it() -> None:
     assert [head.name for head in heads_of(lstm)] == [
         "sequence/lstm",
         "sequence/lstm:values",
+        "sequence/lstm:texts",
+        "sequence/lstm:tags",
         "sequence/lstm:tokens",
         "sequence/lstm:series",
     ]
@@ -120,5 +122,5 @@ def test_a_regressor_takes_the_head_of_values() -> None:
 def test_the_models_are_listed_by_their_bodies(capsys) -> None:
     assert main(["models", "sequence"]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"sequence/lstm +An LSTM.*:values :tokens :series", text)
+    assert re.search(r"sequence/lstm +An LSTM.*:values\s+:texts\s+:tags\s+:tokens\s+:series", text)
     assert "sequence/lstm:values" not in text

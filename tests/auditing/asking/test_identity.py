@@ -359,5 +359,6 @@ def test_another_process_finds_the_same(monkeypatch):
     here = importlib.import_module("test_identity").wrapped_identity()  # a class is named by its module
     script = "import json, test_identity as test; print(json.dumps(test.wrapped_identity()))"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "1"}
+    env["OMP_NUM_THREADS"] = str(torch.get_num_threads())
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
     assert json.loads(done.stdout) == here

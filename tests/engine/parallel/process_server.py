@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from engine.parallel import rule_server
-from margin.core.catalog import models, resolve, user_options
+from margin.core.catalog import completed, models, resolve, user_options
 from margin.core.options import Training
 from margin.core.tasks import CLASSES, VALUES
 from margin.data.examples import Arrays, Data, InOrder, Shuffled
@@ -22,7 +22,7 @@ from margin.engine.evaluation import evaluate
 from margin.engine.loop import GradientUpdate, Risk, State, descent, fit, mean_loss
 from margin.engine.parallel.launching import launch
 from margin.engine.parallel.processes import shard, wait, world
-from margin.engine.plan import objective_of
+from margin.engine.plan import cut_of, objective_of
 from margin.nn.preprocessed import Preprocessed
 from margin.runs.training import finish, prepare, reopen
 from margin.testing import built, first_batch, tiny_data
@@ -37,6 +37,7 @@ TRAINING = Training(
     clip=0.5,
     average=0.9,
     schedule="cosine",
+    warmup=0,
     evaluate_every=4,
     optimizer_options={"weight_decay": 0.1},
     seed=5,
@@ -82,8 +83,16 @@ def made(name: str) -> nn.Module:
 
 
 def draws(name: str) -> bool:
-    """Whether an entry's loss is another under another seed while it trains."""
+    """Whether an entry's loss is another under another seed while it trains, or its batch is."""
     entry, losses = models()[name], []
+    if entry.examples:
+        examples = cut_of(entry, completed(resolve(entry.build), options_of(name)))(
+            tiny(name).splits["train"]
+        )
+        index = torch.arange(min(4, len(examples)))
+        first, other = (examples.take(index, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+        if any(x.shape != y.shape or not x.equal(y) for x, y in zip(first.inputs, other.inputs, strict=True)):
+            return True
     model, batch = Preprocessed(nn.Identity(), made(name)), first_batch(entry, tiny(name))
     objective = objective_of(entry, resolve(entry.task))
     if objective is None:

@@ -167,7 +167,7 @@ def outputs_of(subject: Subject, part: Part) -> Outputs:
         subject: Whose model is asked.
         part: Of which examples: of training ones those of :func:`training_draw`.
     """
-    rows: list[tuple[Tensor, ...]] = kept(subject, f"rows on {part}", list, lambda _: 0)
+    rows: list[tuple[Answered, int]] = kept(subject, f"rows on {part}", list, lambda _: 0)
     found = kept(
         subject,
         f"outputs on {part}",
@@ -179,14 +179,16 @@ def outputs_of(subject: Subject, part: Part) -> Outputs:
 
 
 @torch.no_grad()
-def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[tuple[Tensor, ...]]) -> Outputs:
-    """The outputs on batches, of which the first have given ``rows``, which grow."""
-    first = 0
+def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[tuple[Answered, int]]) -> Outputs:
+    """The outputs on batches, of which the first have given ``rows``, which grow.
+
+    Beside each stands the number of examples up to its end: of outputs, as a graph is one of many nodes.
+    """
     with eval_mode(model):
         for i, batch in enumerate(batches):
-            before, first = first, first + len(batch.inputs[0])
             if i < len(rows):
                 continue
+            first = rows[-1][1] if rows else 0
             if batch.targets is None:
                 return Outputs(None, "the held-out examples have no targets")
             outputs = model(*batch.inputs)
@@ -195,9 +197,10 @@ def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[tuple[Tensor
                 kind = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
                 rule = "the model must return one tensor with a row per target"
                 return Outputs(None, f"{rule}: got {kind} for targets {tuple(shape)}")
-            keep, weight, example = _counted(batch.targets, batch, before)
-            rows.append((outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example))
-    found = Answered(*(torch.cat(column) for column in zip(*rows, strict=True)))
+            keep, weight, example = _counted(batch.targets, batch, first)
+            answered = Answered(outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example)
+            rows.append((answered, first + len(outputs)))
+    found = Answered(*(torch.cat(column) for column in zip(*(answered for answered, _ in rows), strict=True)))
     return Outputs(found._replace(example=_draws(batches, found.example)))
 
 
