@@ -7,7 +7,9 @@ would stop, and of our own checks of types, which it would forestall.
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -32,6 +34,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background, for al
 def _seeded() -> None:
     """Weights that a test draws without a seed are the same in every run, in whatever order."""
     torch.default_generator.manual_seed(0)  # torch.manual_seed writes down the stack for each absent device
+
+
+@pytest.fixture(autouse=True)
+def _own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A module that a test writes and imports is not found by the next one that has another of its name."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        file = Path(getattr(sys.modules[name], "__file__", None) or "/")
+        if file.is_relative_to(tmp_path_factory.getbasetemp()):
+            del sys.modules[name]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -28,17 +28,13 @@ BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re
 
 @pytest.fixture
 def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty directory from which modules are imported, with what they add taken back afterwards."""
+    """An empty directory from which modules are imported, with the rows they add taken back afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of what a page starts, as here: sums round by their order
-    before = set(sys.modules)
     forget_tables()
     yield tmp_path
     forget_tables()
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
-            del sys.modules[name]
 
 
 def forget_tables() -> None:
