@@ -1,7 +1,5 @@
 """``python -m margin``."""
 
-import sys
+from margin.cli import program
 
-from margin.cli import main
-
-sys.exit(main())
+program()

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from margin.cli.output import discard, open_closed, say, speaks, tell_result
 from margin.cli.tables import fitted
@@ -69,6 +69,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = ", ".join(nearest(name, COMMANDS)) or "none; see margin --help"
         return _mistake(f"unknown command {name!r}; nearest: {near}")
     return _guarded(name, rest)
+
+
+def program() -> NoReturn:
+    """Run a command and end this process with its exit status."""
+    status = main()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # Once DistributedDataParallel has run, gloo's threads outlive the process group; one that still drops
+        # a tensor while the interpreter is taken down would abort a process whose work is done.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def misspelled(words: Sequence[str]) -> str:

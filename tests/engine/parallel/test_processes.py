@@ -295,6 +295,23 @@ def test_torchrun_trains_what_spawned_processes_train(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
+@pytest.mark.parametrize(("words", "status"), [(["models"], 0), (["modles"], 2)])
+def test_a_process_of_torchrun_ends_without_taking_down_its_interpreter(
+    words: list[str], status: int
+) -> None:
+    # threads of gloo that are left then would abort it, now and then
+    script = (
+        f"import atexit, os, sys; atexit.register(os.abort); sys.argv[1:] = {words}; import margin.__main__"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "TORCHELASTIC_RUN_ID": "one"}
+    )
+    assert done.returncode == status
+    assert ("feedforward/mlp" in done.stdout) == (status == 0)
+    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGABRT  # else it is taken down
+
+
 def test_data_in_memory_are_trained_by_two_processes(tmp_path: Path) -> None:
     x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
     for count in (1, 2):
