@@ -126,6 +126,9 @@ class Rule:
         last: Whether its result are the weights of the last step, however good others were on the way: then
             no validation loss ends the training or chooses among them.
         replaced: By an option of the rule, the training options whose place it takes where it is given.
+        measure: Path of a factory of ``(model, held-out batches) -> metrics``, which every evaluation adds;
+            its parameters are filled as the step's, its options are those of the rule that it names.
+        formerly: Names that it had; records of earlier runs hold them.
         covers: Identifiers of the specification that it covers.
     """
 
@@ -137,6 +140,8 @@ class Rule:
     unused: tuple[str, ...] = ()
     last: bool = False
     replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    measure: str = ""
+    formerly: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 
 
