@@ -32,6 +32,7 @@ PACKAGES = (
     "text",
     "geometric",
     "generative",
+    "bayes",
 )
 """The packages that hold tables, in the order in which they may import each other."""
 
