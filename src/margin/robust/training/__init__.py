@@ -14,8 +14,8 @@ RULES: tuple[Rule, ...] = (
         formerly=("robust/adversarial_training",), covers=("adv.training",)),
     Rule("robust/fast", ".adversarial:fast",
         "Adversarial training by one signed step from a random point of the ball",
-        "Wong, Rice & Kolter (2020), Algorithm 3", last=True, unused=UNUSED, measure=".adversarial:pgd_accuracy",
-        covers=("adv.training", "adv.fgsm")),
+        "Wong, Rice & Kolter (2020), Algorithm 3", last=True, unused=UNUSED,
+        measure=".adversarial:pgd_accuracy", covers=("adv.training", "adv.fgsm")),
     Rule("robust/trades", ".adversarial:trades",
         "Descent on the clean loss and on the divergence of the answers in a ball",
         "Zhang et al. (2019), Equation 5", last=True, unused=UNUSED, measure=".adversarial:pgd_accuracy",
@@ -26,7 +26,7 @@ RULES: tuple[Rule, ...] = (
         covers=("adv.ibp",)),
     Rule("robust/smoothing", ".certified:smoothing",
         "Descent on the loss at inputs with Gaussian noise, of a classifier that is to be smoothed",
-        "Cohen, Rosenfeld & Kolter (2019), Section 3.3", last=True, unused=UNUSED, measure=".certified:noisy_accuracy",
-        covers=("adv.smoothing",)),
+        "Cohen, Rosenfeld & Kolter (2019), Section 3.3", last=True, unused=UNUSED,
+        measure=".certified:noisy_accuracy", covers=("adv.smoothing",)),
 )
 # fmt: on
