@@ -18,21 +18,8 @@ from typing import Any, Literal, TypeVar
 from margin.core.hints import describe_type, fits, with_tuples
 
 PACKAGES = (
-    "math",
-    "nn",
-    "optim",
-    "data",
-    "engine",
-    "theory",
-    "robust",
-    "classic",
-    "feedforward",
-    "vision",
-    "sequence",
-    "text",
-    "geometric",
-    "generative",
-    "bayes",
+    *("math", "nn", "optim", "data", "engine", "theory", "robust"),
+    *("classic", "feedforward", "vision", "sequence", "text", "geometric", "generative", "bayes"),
 )
 """The packages that hold tables, in the order in which they may import each other."""
 
