@@ -62,6 +62,7 @@ class Entry:
         summary: One line: which mathematical object it is.
         reference: Author, year and section, equation or theorem.
         takes: The kind of data it takes, where the spec of another kind reads the same; "" is any.
+        reads: The kind as which a file of text is read where its name tells none; "" is what the entry takes.
         objective: Path of its objective; "" takes the task's loss.
         step: Path of a step factory; "" descends on the objective.
         examples: Path of ``(split) -> Examples``, whose keyword-only parameters are options of the model by
@@ -87,6 +88,7 @@ class Entry:
     reference: str
     _: KW_ONLY
     takes: str = ""
+    reads: str = ""
     objective: str = ""
     step: str = ""
     examples: str = ""
