@@ -192,7 +192,9 @@ class Cost:
             model answers once for all questions, :func:`~margin.theory.evidence.rows.training_draw`.
         limit: Examples at most, 0 for all.
         drawn: Whether fewer examples may be drawn, by ``Subject.at_most``, where there is less time.
-        beside: Seconds that an example of that part, or a held-out one, takes of a core beside the passes.
+        beside: Seconds that an example of that part, or a held-out one, takes of a core beside the passes; of
+            a question about answers each of its targets.
+        first: Whether it is asked of the first batch alone.
     """
 
     passes: float = 1.0
@@ -200,6 +202,7 @@ class Cost:
     limit: int = 0
     drawn: bool = False
     beside: float = 0.0
+    first: bool = False
 
 
 def drawn(passes: float, limit: int = 1024) -> Cost:
