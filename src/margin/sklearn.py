@@ -49,7 +49,7 @@ from margin.nn.predictive import predictive_of, states_law
 from margin.nn.preprocessed import Preprocessed
 from margin.runs.training import finish, prepare
 
-SPEC = ("in_features", "num_classes", "num_examples", "channels", "image_size")
+SPEC = ("in_features", "num_classes", "num_examples", "channels", "image_size", "builder")
 """What a matrix dictates to a model; the last two only where its rows have a shape."""
 
 

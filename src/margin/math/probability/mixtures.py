@@ -9,6 +9,7 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -16,6 +17,9 @@ Row = Float[Tensor, " rows"]
 
 HALVINGS = 60
 """Steps of the bisection for a quantile: the interval shrinks to 2^-60 of its width."""
+
+LEAST = 1e-6
+"""The least variance that two outputs state."""
 
 
 class Mixture(NamedTuple):
@@ -81,3 +85,11 @@ class Mixture(NamedTuple):
             scale: What it is multiplied by first.
         """
         return Mixture(shift + scale * self.means, scale.square() * self.variances)
+
+
+def law_of(outputs: Float[Tensor, "components rows 2"]) -> Mixture:
+    """The mixture of the laws N(m, softplus(u) + 1e-6), (m, u) the outputs of each component of a network.
+
+    Reference: Lakshminarayanan, Pritzel and Blundell 2017, Section 2.2.1.
+    """
+    return Mixture(outputs[..., 0], F.softplus(outputs[..., 1]) + LEAST)
