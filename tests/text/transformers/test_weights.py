@@ -101,6 +101,18 @@ def test_other_settings_and_other_tensors_are_refused() -> None:
         assert read({"linear.weight": torch.zeros(2, 2)}, {}) is None
 
 
+def test_what_a_configuration_says_of_the_function_is_taken_over() -> None:
+    tensors, config, _ = tiny("gpt")
+    assert weights.gpt_weights(tensors, {**config, "layer_norm_epsilon": 0.01}).options["eps"] == 0.01
+    own = {**tensors, "lm_head.weight": tensors["transformer.wte.weight"] + 1}
+    assert weights.gpt_weights(tensors, config).options["readout"] == "tied"
+    found = weights.gpt_weights(own, config)
+    assert found.options["readout"] == "own"
+    assert torch.equal(filled(GPT(23, 9, **found.options), found).head.weight, own["lm_head.weight"])
+    tensors, config, _ = tiny("bert")
+    assert weights.text_weights(tensors, {**config, "layer_norm_eps": 0.01}).options["eps"] == 0.01
+
+
 @pytest.mark.parametrize(
     ("size", "count"),
     [
