@@ -11,5 +11,8 @@ PARTS: tuple[Part, ...] = (
     Part("robust/margin_bounds", "certificate", ".intervals:margin_bounds",
         "Lower bounds on every margin over a box of inputs, the last linear layer merged",
         "Gowal et al. (2018), Equation 8", covers=("adv.ibp",)),
+    Part("robust/crown", "certificate", ".linear_bounds:crown_margins",
+        "Lower bounds on every margin over a ball, by linear functions carried back to the input",
+        "Zhang, Weng, Chen, Hsieh & Daniel (2018), Theorem 3.2; Xu et al. (2020)"),
 )
 # fmt: on
