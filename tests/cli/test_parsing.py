@@ -46,7 +46,7 @@ def test_a_group_of_options_is_no_option(group: str, capsys: pytest.CaptureFixtu
 
 
 def test_a_rule_is_an_option_beside_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("train", "mlp", "iris", "--rule", "adversarial_training")
+    words = ("train", "mlp", "iris", "--rule", "pgd")
     assert "unknown option --rul; nearest: --rule" in refusal(capsys, *words, "--rul", "other")
     assert "unknown option --rule.epz; nearest: --rule.eps" in refusal(capsys, *words, "--rule.epz", "1")
 

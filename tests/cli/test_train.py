@@ -107,7 +107,7 @@ def test_seeds_give_a_mean_and_a_t_interval(here: Path, capsys: pytest.CaptureFi
 
 
 def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
-    words = ["--rule", "adversarial_training", "--rule.eps", "0.5", "--epochs", "1", "--out", "r"]
+    words = ["--rule", "pgd", "--rule.eps", "0.5", "--epochs", "1", "--out", "r"]
     assert main(["train", "mlp", "digits", *words]) == 0
     assert Run("r").record["arguments"]["step"]["eps"] == 0.5
 
@@ -122,8 +122,8 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         ),
         (("train", "lenet5", "digitz"), "unknown data set 'digitz'; nearest: digits"),
         (
-            ("train", "lenet5", "digits", "--rule", "adversarial"),
-            "unknown rule 'adversarial'; nearest: robust/adversarial_training",
+            ("train", "lenet5", "digits", "--rule", "pdg"),
+            "unknown rule 'pdg'; nearest: robust/pgd",
         ),
         (("train", "lenet5"), "needs MODEL and DATA"),
         (
@@ -164,11 +164,11 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         ),
         (("train", "perceptron", "digits"), "a perceptron separates two classes: got num_classes=10"),
         (
-            ("train", "perceptron", "breast-cancer", "--rule", "adversarial_training"),
+            ("train", "perceptron", "breast-cancer", "--rule", "pgd"),
             "needs a model trained by gradients",
         ),
         (
-            ("train", "mlp", "two-moons", "--rule", "adversarial_training", "--rule.eps", "0.1"),
+            ("train", "mlp", "two-moons", "--rule", "pgd", "--rule.eps", "0.1"),
             "needs domain",
         ),
         (("train", "--resume", "nowhere"), "nowhere is no run"),
@@ -286,8 +286,8 @@ def test_seeds_are_counted_from_the_one_given(here: Path) -> None:
 
 
 def test_words_are_taken_apart() -> None:
-    taken = take(["mlp", "iris", "--rule=adversarial_training", "--lr", "0.1", "--config", "c", "--resume=r"])
-    assert taken == ("mlp", "iris", "adversarial_training", "c", "r", ("--lr", "0.1"), "", "")
+    taken = take(["mlp", "iris", "--rule=pgd", "--lr", "0.1", "--config", "c", "--resume=r"])
+    assert taken == ("mlp", "iris", "pgd", "c", "r", ("--lr", "0.1"), "", "")
     assert take(["--resume", "r", "--epochs", "3"]) == ("", "", "", "", "r", ("--epochs", "3"), "", "")
     with pytest.raises(ValueError, match="--config needs a value"):
         take(["mlp", "iris", "--config"])

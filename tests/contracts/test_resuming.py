@@ -141,7 +141,7 @@ OWN_HOST = {"vision/dice_loss": ("vision/unet", {"width": 4, "levels": 1})}
 SHORTER = {
     "engine/entropy_sgd": {"inner": 3},
     "engine/lottery_ticket": {"rounds": 1, "fraction": 0.5},
-    "robust/adversarial_training": {"eps": 0.1, "steps": 2},
+    "robust/pgd": {"eps": 0.1, "steps": 2},
     "sequence/truncated_bptt": {"window": 3},
 }
 """Options by which a rule does what it does within six steps; a new rule is tried with its defaults."""

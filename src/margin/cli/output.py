@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 2.0
 SECONDS_BETWEEN_FRAMES = 0.1
 
+SHOWN = (
+    "train_loss",
+    "train_mistakes",
+    "val_loss",
+    "val_accuracy",
+    "val_mse",
+    "val_pgd_accuracy",
+    "val_certified_accuracy",
+    "val_noisy_accuracy",
+)
+"""Columns of the history that a line shows."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
@@ -200,7 +212,7 @@ def line(row: dict[str, float], total: int, room: float = math.inf) -> str:
         room: Columns; what does not fit is left out, the speed first, then from the end.
     """
     shown = [f"step {row['step']:>{len(str(total))}}/{total}", f"epoch {row['epoch']:.4g}"]
-    for name in ("train_loss", "train_mistakes", "val_loss", "val_accuracy", "val_mse"):
+    for name in SHOWN:
         if row.get(name) is not None:
             shown.append(f"{name} {row[name]:.4g}")
     speed = f"{row['examples_per_second']:,.0f} examples/s"

@@ -238,6 +238,9 @@ class Weighed(Sequence[Batch]):
 Taken = Callable[[Sequence[Batch]], Iterator[Batch]]
 """How an evaluation takes its batches."""
 
+Measure = Callable[[nn.Module, Sequence[Batch]], dict[str, float]]
+"""``(model, held-out batches) -> further metrics of an evaluation``; leaves no trace."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
@@ -252,6 +255,7 @@ class Plan:
         objective: What an evaluation averages; None where the entry has no loss.
         minimized: The same in the unit in which a step minimizes it, which a track measures.
         tracks: Further measurements of every evaluation, by name, and the training part for them.
+        measure_rule: What the rule adds to every evaluation.
         training: The resolved options.
         dtype: The type of real tensors.
         device: Where batches go.
@@ -265,6 +269,7 @@ class Plan:
     objective: Objective | None
     minimized: Objective | None
     tracks: Tracks
+    measure_rule: Measure
     training: Training
     dtype: torch.dtype
     device: torch.device
@@ -308,7 +313,8 @@ class Plan:
         """Metrics of a module on one part."""
         if self.objective is None or name not in self.held:
             return {}
-        return evaluate(model, taken(self.held[name]), self.task, self.objective)
+        held = self.held[name]
+        return evaluate(model, taken(held), self.task, self.objective) | self.measure_rule(model, held)
 
 
 # more than 40 lines: every part of a plan is made here once
@@ -357,6 +363,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
         objective=objective,
         minimized=minimized,
         tracks=tracks_of(training, lambda: Weighed.of(in_order(examples["train"]), task)),
+        measure_rule=_measure_of(arguments, {"task": task, "domain": data.domain}),
         training=training,
         dtype=dtype,
         device=device,
@@ -397,6 +404,17 @@ def factory_of(entry: Entry, rule: str) -> Any:
     if not entry.optimizers:
         raise ValueError(f"the rule {row.name} needs a model trained by gradients: {entry.name} is not")
     return resolve(row.step)
+
+
+def _measure_of(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Measure:
+    """What the rule of a training adds to every evaluation."""
+    rule = find(rules(), arguments["rule"], "rule") if arguments["rule"] else None
+    if rule is None or not rule.measure:
+        return lambda model, batches: {}
+    factory = resolve(rule.measure)
+    options = {name: arguments["step"][name] for name in user_options(factory) if name in arguments["step"]}
+    measure: Measure = call_with(factory, given, options, f"the measure of {rule.name}")
+    return measure
 
 
 def _step(

@@ -12,7 +12,7 @@ from margin.engine.runs import Run
 
 SECONDS_BETWEEN_FRAMES = 0.2
 
-SHOWN = ("train_loss", "val_loss", "val_accuracy", "val_mse")
+SHOWN = ("train_loss", "val_loss", "val_accuracy", "val_mse", "val_pgd_accuracy", "val_certified_accuracy")
 """Columns of the history that are shown."""
 
 

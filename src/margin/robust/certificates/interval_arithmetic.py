@@ -143,10 +143,10 @@ def linear_map(
     """
     center, radius = (box.high + box.low) / 2, (box.high - box.low) / 2
     gamma = box.gamma(terms)
-    reach = apply((1 + gamma) * radius + gamma * center.abs(), weight.abs())
+    reach = apply((1 + gamma) * radius + gamma * center.abs() if gamma else radius, weight.abs())
     middle = apply(center, weight)
     if bias is not None:
-        middle, reach = middle + bias, reach + gamma * bias.abs()
+        middle, reach = middle + bias, reach + gamma * bias.abs() if gamma else reach
     if box.arithmetic is not None and torch.finfo(box.arithmetic).max < 1e6:
         # float16: a partial sum may overflow, though the whole of it does not
         size = apply(box.magnitude, weight.abs()) + (0.0 if bias is None else bias.abs())
@@ -194,6 +194,8 @@ def monotone(
         jump: How far below f the implementation may fall.
     """
     low, high = function(box.low) - jump, function(box.high)
+    if box.arithmetic is None:
+        return box.to(low, high)
     error = ULPS * box.unit * (size + torch.maximum(low.abs(), high.abs()))
     # What is exactly 0 in float64 is so in the model's type: no error of its underflow.
     error = error + box.underflow(1) * ((low != 0) | (high != 0))

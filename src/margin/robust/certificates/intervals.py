@@ -293,7 +293,15 @@ def margin_bounds(
 
     Reference: Gowal et al. (2018), Section 3 and Equation 8 (elision of the last layer).
     """
-    scores = bounds(model, low, high, classes)
+    return margins(bounds(model, low, high, classes), labels)
+
+
+def margins(scores: Box, labels: Labels) -> Float[Tensor, "batch classes"]:
+    """Lower bounds on s_y - s_j over a box of scores, 0 at j = y; differentiable where the box is.
+
+    Raises:
+        NoIntervalRule: The scores are no matrix.
+    """
     if scores.low.ndim != 2 or len(scores.low) != len(labels):
         raise NoIntervalRule(f"margins need one score per class: got shape {tuple(scores.low.shape)}")
     return _margins(scores, labels).scatter(1, labels[:, None], 0.0)
