@@ -38,6 +38,9 @@ BEYOND = 0.9999
 """Level of the intervals on which the verdicts of the two facts rest."""
 
 
+OF_WHOM = "the certificate is of the smoothed classifier, not of the model"
+
+
 class Scaled(nn.Module):
     """A model in coordinates of which each is measured in its own side of the domain.
 
@@ -109,8 +112,7 @@ def l2_smoothing(
     right = torch.where(stated.classes == labels, stated.radius, -1.0)
     radii = sigma * torch.tensor(MULTIPLES, dtype=torch.float64)
     value = (right > radii[:, None]).double() @ weight
-    largest = ceiling(draws, sigma, alpha)
-    abstained = float(weight[stated.classes < 0].sum())
+    most, abstained = ceiling(draws, sigma, alpha), float(weight[stated.classes < 0].sum())
     return Finding(
         statement=f"Of {sample.note}, the share that the model smoothed by noise of {sigma:.4g} classifies "
         "right everywhere in a Euclidean ball around it: at least this, each with probability "
@@ -125,10 +127,7 @@ def l2_smoothing(
             f"radius {radius:.4g} ({m:g} sigma)" for radius, m in zip(radii, MULTIPLES, strict=True)
         ),
         curves={"eps": radii, "certified": value, "radius": right, "sigma": torch.tensor(sigma)},
-        remarks=(
-            f"the certificate is of the smoothed classifier, not of the model; {draws:,} draws certify at "
-            f"most {largest:.4g}; it abstains on {abstained:.1%}",
-        ),
+        remarks=(f"{OF_WHOM}; {draws:,} draws certify at most {most:.4g}; it abstains on {abstained:.1%}",),
     )
 
 
