@@ -2,9 +2,10 @@
 
 from margin.core.catalog import DOMAIN, INDEPENDENT, KNOWN, LONG, MOVABLE, ONE_LABEL, Claim, Cost, Need, Part
 
+STATED = "margin.robust.smoothing_claims"
 LINEAR = Need(
     "linear classifiers of two classes",
-    "margin.robust.certificates.smoothing_claims:is_linear",
+    f"{STATED}:is_linear",
     of="model",
 )
 
@@ -29,16 +30,16 @@ PARTS: tuple[Part, ...] = (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("robust/l2.smoothing", ".smoothing_claims:l2_smoothing", ".smoothing_claims:demo",
+    Claim("robust/l2.smoothing", f"{STATED}:l2_smoothing", f"{STATED}:demo",
         "Certified accuracy in an l2 ball of radius eps, of the model smoothed by Gaussian noise",
         "Cohen, Rosenfeld & Kolter (2019), Theorem 1", needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT),
         cost=Cost(1250, limit=100, drawn=True), by_name=LONG, covers=("adv.smoothing",),
         figure="margin.robust.figures:radii", question="moves"),
-    Claim("robust/smoothing.linear", ".smoothing_claims:linear_radius", ".smoothing_claims:demo",
+    Claim("robust/smoothing.linear", f"{STATED}:linear_radius", f"{STATED}:demo",
         "On a linear classifier the smoothed radius is the distance to the boundary",
         "Cohen, Rosenfeld & Kolter (2019), Appendix B", needs=(LINEAR,), cost=Cost(10_000, limit=8),
         by_name=KNOWN, covers=("adv.smoothing",)),
-    Claim("robust/smoothing.coverage", ".smoothing_claims:coverage", ".smoothing_claims:demo",
+    Claim("robust/smoothing.coverage", f"{STATED}:coverage", f"{STATED}:demo",
         "How often a certified radius is at most the distance to a linear classifier's boundary",
         "Cohen, Rosenfeld & Kolter (2019), Proposition 2", needs=(LINEAR,), cost=Cost(70, limit=1000),
         by_name=KNOWN, covers=("adv.smoothing",)),
