@@ -161,6 +161,7 @@ def measure(
     *,
     search: Search | None = None,
     certify: bool = False,
+    units: int = 0,
 ) -> Curves:
     """Attack and certify the test examples over growing balls; leaves no trace in the model.
 
@@ -171,6 +172,7 @@ def measure(
         limit: Examples at most.
         search: Projected ascent, beside the one step; None leaves it out.
         certify: Whether certificates are asked for.
+        units: Units of a layer at most that these tighten one by one, of examples that no attack broke.
 
     Raises:
         ValueError: The subject has no domain, the shares do not grow, or limit is not positive.
@@ -190,7 +192,7 @@ def measure(
     if certify:
         try:
             pairs = zip(sample.chunks, parts, strict=True)
-            found = [_certified(subject, chunk, threats, part.attacked) for chunk, part in pairs]
+            found = [_certified(subject, chunk, threats, part.attacked, units) for chunk, part in pairs]
             proved = torch.cat([part.proved for part in found], 1).cpu()
             words = Certificates(proved, torch.cat([part.method for part in found], 1).cpu()).words()
         except NoIntervalRule as error:
@@ -315,7 +317,9 @@ def _wrong(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor:
     return missed(subject.task)(outputs, labels_of(batch))
 
 
-def _certified(subject: Subject, batch: Batch, threats: Sequence[Threat], attacked: Tensor) -> Certificates:
+def _certified(
+    subject: Subject, batch: Batch, threats: Sequence[Threat], attacked: Tensor, units: int
+) -> Certificates:
     """Whether each example is right everywhere in each ball, and by which bound."""
     labels, classes = labels_of(batch), subject.task.classes
     if classes is None:
@@ -324,7 +328,7 @@ def _certified(subject: Subject, batch: Batch, threats: Sequence[Threat], attack
     corner = stepped(x, torch.ones_like(x), threats[-1])
     for points in (x, corner):
         check_copy(subject.model, points, classes)
-    return certified(subject.model, x, labels, threats, classes, hopeful=attacked)
+    return certified(subject.model, x, labels, threats, classes, hopeful=attacked, units=units)
 
 
 def _premises(subject: Subject, parts: Sequence[_Part], methods: str | None) -> tuple[Premise, ...]:

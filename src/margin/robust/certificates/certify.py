@@ -21,7 +21,7 @@ from margin.robust.certificates.linear_bounds import Ball, crown_margins
 from margin.robust.certificates.tape import Tape
 
 METHODS = ("intervals", "CROWN", "CROWN with tightened layers")
-UNITS = 256
+UNITS = 512
 """Units of a layer at most that are bounded one by one."""
 
 HELD = 1 << 23
