@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.record import record
-from margin import Training, load, train
+from margin import Training, load, resume, train
 from margin.data.assembly import assemble, raw_arrays
 from margin.data.data_home import folder_of
 from margin.data.examples import Data
@@ -75,9 +75,12 @@ def trained(case: str, model: str, seed: int, out: Path) -> dict:
         epochs=EPOCHS[case], batch_size=64, lr=1e-3, schedule="cosine", warmup=100, patience=0, seed=seed,
         threads=1, evaluate_every=100_000, augment=["flip", "shift:2"],
     )  # fmt: skip
-    run = train(name, SETS[case](), options, training, out=out / done.stem)
+    path = out / done.stem
+    begun = (path / "run.yaml").exists()
+    data = SETS[case]()
+    run = resume(path, data) if begun else train(name, data, options, training, out=path)
     core = core_of(load(run))
-    image = torch.zeros(1, *SETS[case]().encoding["shape"])
+    image = torch.zeros(1, *data.encoding["shape"])
     # under the math kernel, whose products of queries, keys and values are counted
     with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         core.eval()(image)

@@ -45,10 +45,11 @@ from margin.data.formats.tables.weighted_rows import Doubles, Missing
 from margin.data.preprocess import Standardize
 from margin.engine.loop import State, Step, terms_in
 from margin.engine.runs import load
+from margin.nn.predictive import predictive_of, states_law
 from margin.nn.preprocessed import Preprocessed
 from margin.runs.training import finish, prepare
 
-SPEC = ("in_features", "num_classes", "num_examples", "channels", "image_size")
+SPEC = ("in_features", "num_classes", "num_examples", "channels", "image_size", "builder")
 """What a matrix dictates to a model; the last two only where its rows have a shape."""
 
 
@@ -515,9 +516,29 @@ class MarginRegressor(RegressorMixin, _Estimator):
         self._learn(entry, X, (y - mean) / std, weight)
         # the way back, y = std z + mean, is a standardization too: y = (z - (-mean / std)) / (1 / std)
         back = Standardize(torch.tensor(-mean / std), torch.tensor(1 / std)).double()
-        self.module_ = nn.Sequential(self.module_, back).eval()
+        fitted: Any = self.module_
+        self.module_ = Preprocessed(fitted.preprocess, fitted.model, back).eval()
         return self
 
-    def predict(self, X: Any) -> Doubles:
-        """The value of each row."""
-        return self._outputs(X).numpy()
+    def predict(self, X: Any, return_std: bool = False) -> Doubles | tuple[Doubles, Doubles]:
+        """The value of each row, and the standard deviation of a new value there where it is asked for.
+
+        Args:
+            X: Features, as those of the fit.
+            return_std: Whether the standard deviations are returned too, of a model that states them.
+
+        Raises:
+            ValueError: The model predicts values alone.
+        """
+        values: Doubles = self._outputs(X).numpy()
+        if not return_std:
+            return values
+        if not states_law(self.module_):
+            raise ValueError(f"return_std needs a model that states how sure it is: got {self.entry_}")
+        rows = torch.tensor(
+            validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite)
+        )
+        with torch.no_grad():
+            parts = rows.reshape(-1, *self.input_shape_).split(ROWS)
+            found = torch.cat([predictive_of(self.module_, part).variance.sqrt() for part in parts])
+        return values, found.numpy()

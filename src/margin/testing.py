@@ -24,6 +24,7 @@ from margin.core.records import tensors_of
 from margin.core.types import Batch, Metrics
 from margin.data.examples import Data, InOrder, is_independent
 from margin.data.preprocess import rescaled
+from margin.engine.build import spec_of, with_builders
 from margin.engine.evaluation import same_bits, weighted_sum
 from margin.engine.hooks import INTERRUPTED
 from margin.engine.loop import Hook, State
@@ -104,7 +105,8 @@ def built(entry: Entry, data: Data, seed: int = 0, options: Mapping[str, Any] | 
     build = resolve(entry.build)
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        module: nn.Module = call_with(build, data.spec, options or {}, entry.name)
+        given = with_builders(spec_of(build, data.spec, options or {}))
+        module: nn.Module = call_with(build, given, options or {}, entry.name)
     return module
 
 
@@ -119,7 +121,8 @@ def first_batch(entry: Entry, data: Data, dtype: torch.dtype = torch.float32) ->
 def check_constructor(entry: Entry) -> None:
     """The data give every positional parameter; every option has a default that survives JSON."""
     build, data = resolve(entry.build), tiny_data(entry)
-    missing = [name for name in data_parameters(build) if name not in data.spec]
+    given = with_builders(spec_of(build, data.spec, {}))
+    missing = [name for name in data_parameters(build) if name not in given]
     _require(not missing, f"{entry.name} wants {missing}: the data give {list(data.spec)}")
     parameters = inspect.signature(build).parameters
     defaults = {name: parameters[name].default for name in user_options(build)}
@@ -131,9 +134,9 @@ def check_constructor(entry: Entry) -> None:
     _require(
         round_trip == defaults, f"{entry.name}: options change through JSON: {defaults} became {round_trip}"
     )
-    call_with(build, data.spec, round_trip, entry.name)
+    call_with(build, given, round_trip, entry.name)
     try:
-        call_with(build, data.spec, {"no_such_option": 1}, entry.name)
+        call_with(build, given, {"no_such_option": 1}, entry.name)
     except ValueError:
         return
     raise AssertionError(f"{entry.name} accepts an option that it does not have")

@@ -55,8 +55,10 @@ def asked(name: str, rule: str = "", step: dict[str, Any] | None = None, **optio
 def test_what_gradients_alone_use_is_refused_by_entries_without(name: str) -> None:
     asked(name)
     asked(name, seed=3, precision="float64", evaluate_every=1)
+    own = user_options(factory_of(models()[name], ""))
     for option in (*OF_GRADIENTS, *OF_OBJECTIVE, *OF_DESCENT):
-        with pytest.raises(ValueError, match=f": leave out {flag(option)}$"):
+        instead = f", or set --step.{option}" if option in own else ""
+        with pytest.raises(ValueError, match=f": leave out {flag(option)}{instead}$"):
             asked(name, **{option: VALUES[option]})
     with pytest.raises(ValueError, match="asks for no loss that bfloat16 could compute: leave out"):
         asked(name, precision="bfloat16")
@@ -72,6 +74,11 @@ def test_the_message_names_the_entry_and_the_reason(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f"^{reason}: leave out {option}$"):
             margin.train("ridge", data, training=Training(**{option: VALUES[option]}), out=tmp_path / "r")
     assert not (tmp_path / "r").exists()
+
+
+def test_a_step_with_a_rate_of_its_own_names_it() -> None:
+    with pytest.raises(ValueError, match=r"not trained by gradients: leave out --lr, or set --step.lr$"):
+        asked("text/skipgram", lr=0.123)
 
 
 @pytest.mark.parametrize("name", [name for name, entry in models().items() if any(entry.optimizers)])

@@ -15,6 +15,7 @@ from margin.nn.attention import (
     attention_weights,
     bilinear_scores,
     feed_forward,
+    in_heads,
     multi_head,
 )
 
@@ -247,3 +248,12 @@ def test_the_perceptron_of_each_place_is_a_convolution_of_one_tap() -> None:
     torch.testing.assert_close(mlp(x), by_taps)
     order = torch.tensor([4, 1, 0, 3, 2])
     torch.testing.assert_close(mlp(x[:, order]), mlp(x)[:, order])
+
+
+def test_the_weights_of_a_causal_layer_are_those_that_it_reads_with() -> None:
+    """Weights times values through the output map give its output; nothing later is read."""
+    torch.manual_seed(0)
+    layer, x = SelfAttention(8, 2, causal=True, positions="rotary").double(), torch.randn(2, 5, 8).double()
+    weights, values = layer.weights(x), in_heads(layer.queries_keys_values(x).chunk(3, 2)[2], 2)
+    torch.testing.assert_close(layer.output((weights @ values).transpose(1, 2).flatten(2)), layer(x))
+    assert bool((weights.triu(1) == 0).all())

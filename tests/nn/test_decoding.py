@@ -339,3 +339,17 @@ def test_a_language_model_is_decoded_as_it_is() -> None:
         scores = model(shown).log_softmax(2).gather(2, every[:, :, None]).sum((1, 2)).detach()
         assert found.tokens[row].tolist() == every[scores.argmax()].tolist()
         assert float(found.log_probability[row]) == pytest.approx(float(scores.max()), abs=1e-10)
+
+
+def test_of_equal_scores_the_sequence_that_ended_first_stays() -> None:
+    """p(end) is 1/2 at first and 1 after any other token: both sequences have log-probability log 1/2."""
+
+    def step(token: Tensor, state: State) -> tuple[Tensor, State]:
+        first = state[0] == 0
+        log_p = torch.where(first[:, None], torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0])).log()
+        return log_p, (state[0] + 1,)
+
+    for width in (1, 2, 5):
+        found = beam(step, (torch.zeros(1),), torch.tensor([FIRST]), end=END, longest=3, width=width)
+        assert found.lengths.tolist() == [1] and found.tokens.tolist() == [[END]]
+        assert float(found.log_probability) == pytest.approx(math.log(0.5))

@@ -250,6 +250,13 @@ def test_an_option_is_an_argument_in_python(
     assert named in str(caught.value) and "--" not in str(caught.value)
 
 
+def test_an_option_that_no_argument_has_is_followed_by_its_place() -> None:
+    with pytest.raises(
+        TypeError, match=r"keyword argument 'hidden'; .* options=\{'hidden': \.\.\.\}, .*training="
+    ):
+        margin.train("mlp", "iris", hidden=3)
+
+
 def test_every_verb_names_arguments() -> None:
     run = margin.train("mlp", "iris", epochs=1, out="r")
     margin.export(run, "m.safetensors")

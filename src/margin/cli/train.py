@@ -330,7 +330,8 @@ def opened(model: str, source: Source, options: Mapping[str, Any]) -> Any:
         return open_source(source, options)
     except ValueError as error:
         entry = entry_named(model)
-        other = reading_of(entry, source.given) if source.form in ("table", "arrays") else ""
+        forms = ("arrays",) if entry.takes == "texts" else ("table", "arrays")  # a table is what it takes
+        other = reading_of(entry, source.given) if source.form in forms else ""
         raise ValueError(f"{error}; {other}" if other else str(error)) from None
 
 

@@ -23,6 +23,11 @@ PLACES = {
 RESUME = re.compile(r"(?:margin train )?--resume (\S+?)(?=[,;:)]|\s|$)")
 COMMAND = re.compile(r"margin [a-z]+(?: [^\s,;:()]+)*? --[a-z][^,;:()]*")
 OPTION = re.compile(r"(?<![\w-])--(?:(model|step|rule|data)\.)?([a-z][\w-]*)")
+UNKNOWN = re.compile(r"(?:train\(\) )?got an unexpected keyword argument '(\w+)'")
+ELSEWHERE = (
+    "an option of the model is given as options={{'{0}': ...}}, "
+    "one of all trainings as training=Training({0}=...)"
+)
 BOTH = re.compile(r"\b([a-z]\w*), \1\b")
 
 
@@ -38,6 +43,10 @@ def by_argument(names: Mapping[str, str] | None = None) -> Iterator[None]:
     except (ValueError, OSError, ArithmeticError, KeyboardInterrupt) as error:
         if len(error.args) == 1 and type(error.args[0]) is str:  # not what the system says: it has a number
             error.args = (renamed(error.args[0], names or {}),)
+        raise
+    except TypeError as error:
+        if unknown := UNKNOWN.fullmatch(str(error)):
+            error.args = (f"{error}; {ELSEWHERE.format(unknown[1])}",)
         raise
 
 

@@ -18,20 +18,8 @@ from typing import Any, Literal, TypeVar
 from margin.core.hints import describe_type, fits, with_tuples
 
 PACKAGES = (
-    "math",
-    "nn",
-    "optim",
-    "data",
-    "engine",
-    "theory",
-    "robust",
-    "classic",
-    "feedforward",
-    "vision",
-    "sequence",
-    "text",
-    "geometric",
-    "generative",
+    *("math", "nn", "optim", "data", "engine", "theory", "robust"),
+    *("classic", "feedforward", "vision", "sequence", "text", "geometric", "generative", "bayes"),
 )
 """The packages that hold tables, in the order in which they may import each other."""
 
@@ -74,6 +62,7 @@ class Entry:
         summary: One line: which mathematical object it is.
         reference: Author, year and section, equation or theorem.
         takes: The kind of data it takes, where the spec of another kind reads the same; "" is any.
+        reads: The kind as which a file of text is read where its name tells none; "" is what the entry takes.
         objective: Path of its objective; "" takes the task's loss.
         step: Path of a step factory; "" descends on the objective.
         examples: Path of ``(split) -> Examples``, whose keyword-only parameters are options of the model by
@@ -99,6 +88,7 @@ class Entry:
     reference: str
     _: KW_ONLY
     takes: str = ""
+    reads: str = ""
     objective: str = ""
     step: str = ""
     examples: str = ""
@@ -202,7 +192,9 @@ class Cost:
             model answers once for all questions, :func:`~margin.theory.evidence.rows.training_draw`.
         limit: Examples at most, 0 for all.
         drawn: Whether fewer examples may be drawn, by ``Subject.at_most``, where there is less time.
-        beside: Seconds that an example of that part, or a held-out one, takes of a core beside the passes.
+        beside: Seconds that an example of that part, or a held-out one, takes of a core beside the passes; of
+            a question about answers each of its targets.
+        first: Whether it is asked of the first batch alone.
     """
 
     passes: float = 1.0
@@ -210,6 +202,7 @@ class Cost:
     limit: int = 0
     drawn: bool = False
     beside: float = 0.0
+    first: bool = False
 
 
 def drawn(passes: float, limit: int = 1024) -> Cost:

@@ -258,7 +258,7 @@ def _part_of(name: str) -> Part:
 FOREIGN = {
     "xlsx xlsm xls ods numbers": "save the sheet as CSV (in Excel as CSV UTF-8)",
     "zip 7z rar tar tgz bz2 xz": "unpack it, and name what was in it",
-    "json jsonl": "write it as CSV or Parquet: pandas.read_json(FILE).to_csv(NEW, index=False)",
+    "json": "write it as CSV or Parquet: pandas.read_json(FILE).to_csv(NEW, index=False)",
     "pkl pickle joblib": "no pickle is read, which may run anything: write arrays as .npz, a table as CSV",
     "feather arrow": "write it as Parquet: pandas.read_feather(FILE).to_parquet(NEW)",
     "h5 hdf5 mat": "write its arrays as .npz: numpy.savez(NEW, x=..., y=...)",

@@ -18,7 +18,18 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from margin.core.catalog import Entry, call_with, find, models, nearest, parts, resolve
+from margin.core.catalog import (
+    Entry,
+    call_with,
+    check_options,
+    completed,
+    data_parameters,
+    find,
+    models,
+    nearest,
+    parts,
+    resolve,
+)
 from margin.core.options import Training
 from margin.core.user_modules import builder_of, check_builder, is_user_model, named_object
 from margin.data.examples import Data
@@ -259,15 +270,56 @@ def build(recipe: Mapping[str, Any], handed: Any = None) -> nn.Module:
         constructor = resolve(find(models(), path, "model").build)
     else:
         constructor = builder_of(handed, path, recipe["spec"])
-    spec = {
-        name: _builder(value) if isinstance(value, Mapping) and "model" in value else value
-        for name, value in recipe["spec"].items()
-    }
     try:
-        return call_with(constructor, spec, recipe["options"], f"the model {path}")
+        return call_with(constructor, with_builders(recipe["spec"]), recipe["options"], f"the model {path}")
     except (RuntimeError, MemoryError) as error:  # what torch and NumPy raise where sizes make no tensor
         reason = str(error).splitlines()[0] if str(error) else "there is not so much memory"
         raise ValueError(f"{path} cannot be built with these options: {reason}") from error
+
+
+BUILDER = "builder"
+"""The parameter of a constructor that is handed the builder of another model: its base."""
+
+
+def spec_of(build: Callable[..., Any], spec: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the data dictate to a constructor, the recipe of its base among it where it has one.
+
+    A base that is to give another number of outputs than there are classes (``OUTPUTS`` of the constructor)
+    is built with that many.
+
+    Args:
+        build: The constructor; of one with a base, ``base`` and ``base_options`` are options.
+        spec: Of the data.
+        options: The user's.
+
+    Raises:
+        ValueError: The base is no model, cannot be built of such data, or has no such option.
+    """
+    names = data_parameters(build)
+    found = {name: spec[name] for name in names if name in spec}
+    if BUILDER in names:
+        chosen = completed(build, options)
+        base = find(models(), chosen["base"], "model")
+        inner, own = resolve(base.build), chosen["base_options"] or {}
+        check_options(inner, own, f"the base {base.name}")
+        offered = {**spec, "num_classes": getattr(build, "OUTPUTS", spec.get("num_classes"))}
+        if missing := [name for name in data_parameters(inner) if offered.get(name) is None]:
+            raise ValueError(
+                f"the base {base.name} needs {', '.join(missing)}: the data give {', '.join(spec)}"
+            )
+        if resolve(base.task).name != "classes":
+            raise ValueError(f"the base must be a model of classes: got {base.name}")
+        inner_spec = {name: offered[name] for name in data_parameters(inner)}
+        found[BUILDER] = {"model": base.name, "spec": inner_spec, "options": completed(inner, own)}
+    return found
+
+
+def with_builders(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec in which a builder stands in the place of each recipe."""
+    return {
+        name: _builder(value) if isinstance(value, Mapping) and "model" in value else value
+        for name, value in spec.items()
+    }
 
 
 def _builder(recipe: Mapping[str, Any]) -> Any:

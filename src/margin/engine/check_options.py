@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-from margin.core.catalog import Entry, Rule, call_with, data_parameters, formats, heads_of, models, resolve
+from margin.core.catalog import (
+    Entry,
+    Rule,
+    call_with,
+    data_parameters,
+    formats,
+    heads_of,
+    models,
+    resolve,
+    user_options,
+)
 from margin.core.hints import flag
 from margin.core.options import Training
 from margin.data.examples import Data
@@ -79,15 +89,22 @@ def reading_of(entry: Entry, source: str) -> str:
     return "; ".join(way for way in ways.values() if way)
 
 
-UNTOLD = {"text": (".txt",), "corpus": (".txt",), "pairs": (".tsv", ".txt")}
+UNTOLD = {
+    "text": (".txt",),
+    "corpus": (".txt",),
+    "pairs": (".tsv", ".txt"),
+    "tagged": (".txt", ".tsv"),
+    "questions": (".json",),
+}
 """Endings of files of which a model that reads only such a kind of text tells the kind."""
 
 
 def told_by(entry: Entry, given: Any) -> Any:
     """A file or folder of text with the prefix that its kind has, where the model tells it; else as given.
 
-    A ``.txt`` is a text, a corpus or pairs by what the heads of the model's body take; where they take
-    several kinds, one of them a corpus, it is that.
+    A ``.txt`` is a text, a corpus, pairs or tagged words by what the heads of the model's body take; where
+    they take several kinds, one of them a corpus, it is that. A ``.json`` is questions, a folder of class
+    folders texts, another folder of texts a corpus, where a head takes them.
 
     Args:
         entry: The model.
@@ -100,13 +117,24 @@ def told_by(entry: Entry, given: Any) -> Any:
     def kind(head: Entry) -> str:
         keys = data_parameters(resolve(head.build))
         found = (known[key][1] for key in keys if known.get(key, ("", ""))[1])
-        return head.takes or next(found, "").removesuffix(":")
+        return head.takes or head.reads or next(found, "").removesuffix(":")
 
     kinds = {kind(head) for head in heads_of(entry)}
-    wanted = "corpus" if "corpus" in kinds else next(iter(kinds)) if len(kinds) == 1 else ""
-    texts = name.endswith(UNTOLD.get(wanted, ()))
-    folder = wanted == "corpus" and Path(given).is_dir() and next(Path(given).glob("*.txt*"), None)
-    return f"{wanted}:{given}" if texts or folder else given
+    if Path(given).is_dir():
+        wanted = _texts_in(Path(given)) & kinds
+    else:
+        wanted = {kind for kind in kinds if name.endswith(UNTOLD.get(kind, ()))}
+        if "corpus" not in wanted and len(kinds) > 1 and not name.endswith(".json"):
+            return given
+    return next((f"{kind}:{given}" for kind in ("texts", "corpus", *wanted) if kind in wanted), given)
+
+
+def _texts_in(folder: Path) -> set[str]:
+    """The kinds of text as which a folder can be read: it has ``.txt`` files, or class folders of these."""
+    classes = next((file for place in ("*/*.txt", "train/*/*.txt") for file in folder.glob(place)), None)
+    return {
+        kind for kind, file in (("texts", classes), ("corpus", next(folder.rglob("*.txt*"), None))) if file
+    }
 
 
 def head_for(entry: Entry, data: Data) -> Entry:
@@ -261,9 +289,11 @@ def refuse_unused(
     base = Training().over(entry.defaults)
     changed = [name for name, value in training.as_json().items() if value != getattr(base, name)]
     found = {name: why for name, why in _unused(entry, rule, factory, step, training) if name in changed}
+    own = user_options(factory)
     for name in changed:
         if name in found:
-            raise ValueError(f"{found[name]}: leave out {flag(name)}")
+            instead = f", or set {flag(f'step.{name}')}" * (name in own)
+            raise ValueError(f"{found[name]}: leave out {flag(name)}{instead}")
 
 
 def _unused(

@@ -24,12 +24,12 @@ from typing import Any
 import yaml
 from torch import nn
 
-from margin.core.catalog import Entry, data_parameters, resolve
+from margin.core.catalog import Entry, resolve
 from margin.core.options import Training
 from margin.core.user_modules import BuilderError, entry_of, object_of
 from margin.data.examples import Data
 from margin.data.files.writing import append_whole, clear_aside, make_directory, write_whole
-from margin.engine.build import Room, memory_here, module_of, record_preprocess
+from margin.engine.build import Room, memory_here, module_of, record_preprocess, spec_of
 from margin.engine.checkpoints import load_module, load_state, save_state
 from margin.engine.loop import State
 from margin.engine.parallel.locks import holder_of
@@ -357,7 +357,7 @@ def record_of(
         training: The resolved options.
         own: Of the user's own module, how it is found and read again.
     """
-    spec = {name: data.spec[name] for name in data_parameters(resolve(entry.build)) if name in data.spec}
+    spec = spec_of(resolve(entry.build), data.spec, arguments["options"])
     return {
         "format": 1,
         "arguments": {

@@ -211,6 +211,9 @@ def _layers(module: nn.Module) -> Iterator[list[nn.Parameter]]:
             yield list(child.parameters())
 
 
+INDEX = ".safetensors.index.json"
+"""How the name ends of what says which of several files has which tensor."""
+
 NESTED = ("state_dict", "model_state_dict")
 """Under which of these names a checkpoint of a training commonly holds the state dict."""
 
@@ -242,6 +245,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"no file {path}")
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
+    if path.name.endswith(INDEX):
+        return _read_shards(path)
     if path.suffix not in (".pt", ".pth"):
         raise ValueError(f"weights are a .safetensors, .pt or .pth file: got {path}")
     try:
@@ -273,6 +278,21 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{path} is damaged: {reason}") from error
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    """The tensors of a model in several files, whose index says which file has which."""
+    places = _config(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise ValueError(f"{index} must have a weight_map: which file has which tensor")
+    found: dict[str, Tensor] = {}
+    for name in sorted(set(map(str, places.values()))):
+        if Path(name).name != name or not (index.parent / name).is_file():
+            raise FileNotFoundError(f"{index} names {name}, which is not beside it: copy the whole folder")
+        found |= _read_safetensors(index.parent / name)
+    if lacking := [name for name in places if name not in found]:
+        raise ValueError(f"{index.parent} is not whole: {listed('tensors without a file', lacking)}")
+    return found
 
 
 REMEDIES = {
@@ -307,8 +327,8 @@ def pretrained(entry: Entry, path: str, spec: Mapping[str, Any]) -> Pretrained |
 
     Args:
         entry: The model that is to begin with them.
-        path: ``.safetensors``, ``.pt`` or ``.pth``, or a folder with ``model.safetensors``; a ``config.json``
-            beside it is read too.
+        path: ``.safetensors``, ``.pt`` or ``.pth``, or a folder with ``model.safetensors`` or its
+            shards and their index; a ``config.json`` beside it is read too.
         spec: What the data dictate.
 
     Raises:
@@ -329,7 +349,7 @@ def pretrained(entry: Entry, path: str, spec: Mapping[str, Any]) -> Pretrained |
 
 
 def weights_file(path: Path) -> Path | None:
-    """The file of weights at a path: itself, or ``model.safetensors`` in a folder; None where it is a run.
+    """The file of weights at a path: itself, or that in a folder, or its index; None where it is a run.
 
     Raises:
         ValueError: A folder holds weights in a form that is not read.
@@ -338,8 +358,9 @@ def weights_file(path: Path) -> Path | None:
         return path
     if (path / "run.yaml").is_file():
         return None
-    if (path / "model.safetensors").is_file():
-        return path / "model.safetensors"
+    for name in ("model.safetensors", f"model{INDEX}"):
+        if (path / name).is_file():
+            return path / name
     if others := sorted(path.glob("*.safetensors*")) + sorted(path.glob("pytorch_model*.bin*")):
         raise ValueError(
             f"a folder of weights must hold model.safetensors: {path} has {others[0].name}; "

@@ -18,6 +18,7 @@ from margin.data.source import Source
 from margin.engine.evaluation import eval_mode, expand_weight, terms_of, weigh_loss
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
+from margin.nn.predictive import predictive_of, states_law
 from margin.nn.preprocessed import core_of, dtype_of, features_of
 from margin.runs.run_data import held_out, is_own
 from margin.theory.prediction.held_out import Terms
@@ -75,6 +76,7 @@ def predictions(
                 weight = None if is_independent(examples) else batch.weight
                 shown = forecast(outputs) if series else predicted(task, outputs, weight, names)
                 shown |= bounded(model, batch) if task is CODES else {}
+                shown |= spread(model, batch) if states_law(model) else {}
             for name, values in shown.items():
                 columns.setdefault(name, []).extend(values)
     read = getattr(examples, "shown", None)
@@ -110,6 +112,13 @@ def bounded(model: Any, batch: Batch) -> dict[str, list[float]]:
     if getattr(core, "discrete", False):
         return {"log probability, at least": bound.tolist()}
     return {"log density, at least": (bound - log_volume(model, batch)).tolist()}
+
+
+def spread(model: Any, batch: Batch) -> dict[str, list[float]]:
+    """The standard deviation of a new value at each input, and its central interval of 95 %."""
+    law = predictive_of(model, batch.inputs[0])
+    columns = {"std": law.variance.sqrt(), "low 95%": law.quantile(0.025), "high 95%": law.quantile(0.975)}
+    return {name: values.tolist() for name, values in columns.items()}
 
 
 def forecast(outputs: Tensor) -> dict[str, list[float]]:

@@ -2,7 +2,7 @@
 
 from margin.core.catalog import Need, Part
 
-FAMILIES = ("evidence", "behavior", "prediction", "curvature", "dynamics", "signal", "regions")
+FAMILIES = ("evidence", "behavior", "prediction", "curvature", "dynamics", "signal", "regions", "kernels")
 
 # fmt: off
 

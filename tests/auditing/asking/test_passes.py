@@ -11,8 +11,11 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
-from margin.auditing.asking.passes import BYTES, FLOPS, LIVE, OVERHEAD, Counter, cost_of_passes
+from margin.auditing.asking.budget import Budget
+from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes
+from margin.auditing.subject.operations import BYTES, FLOPS, LIVE, OVERHEAD, Counter
 from margin.core.tasks import CLASSES
+from margin.core.types import Batch
 from margin.engine.loop import risk
 
 FLOAT = 4
@@ -271,8 +274,57 @@ def test_what_is_computed_for_the_first_time_is_not_what_it_takes(subject, monke
     assert found.timed.forward * len(subject.test[0].targets) == pytest.approx(0.01)
 
 
-def test_a_pass_that_counts_for_enough_is_run_on_no_more(subject, monkeypatch):
-    model = Clocked(monkeypatch, 0.0, 0.0)
+def test_a_pass_that_counts_for_enough_is_run_on_no_more_or_once_more_where_most_of_it_is_overhead(
+    subject, monkeypatch
+):
+    """Of many small operations the second size tells what more examples add; of a large product one does."""
     monkeypatch.setattr("margin.auditing.asking.passes.PROBE", 1e-6)
-    cost_of_passes(replace(subject, model=model, objective=risk(CLASSES)))
-    assert set(model.seen) == {1}
+    small, wide = Clocked(monkeypatch, 0.0, 0.0), Clocked(monkeypatch, 0.0, 0.0)
+    wide.linear = nn.Sequential(nn.Linear(4, 2000), nn.Linear(2000, 2000), nn.Linear(2000, 3))
+    for model, sizes in ((small, {1, 4}), (wide, {1})):
+        cost_of_passes(replace(subject, model=model, objective=risk(CLASSES)))
+        assert set(model.seen) == sizes
+
+
+class LastState(nn.Module):
+    """A GRU over a long sequence, its last state read by a linear map."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.seen = nn.GRU(3, 16, batch_first=True), nn.Linear(16, 3), []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        return self.head(self.body(x)[0][:, -1])
+
+
+def test_the_steps_of_a_recurrence_are_shared_by_the_examples_of_a_batch(subject, monkeypatch):
+    """A thousand steps of a batch of 16, counted whole. Mutants: 16 times a single one's; no row's own."""
+    model, x = LastState().eval(), torch.randn(16, 1000, 3)
+    test = [Batch((x,), torch.arange(16) % 3)]
+    own = replace(subject, model=model, test=test, train=test, objective=risk(CLASSES))
+    found = cost_of_passes(own)
+    assert max(model.seen) == 4 and found.rows > 16
+    weights = tuple(model.parameters())
+    with Counter() as counter, saved_tensors_hooks(lambda x: x, lambda x: x):  # as it is counted there
+        out = model(x)
+        forward = counter.seconds
+        torch.autograd.grad(out.sum(), weights)
+    assert 16 * found.counted.forward == pytest.approx(forward, rel=0.03)
+    assert 16 * found.counted.gradient == pytest.approx(counter.seconds, rel=0.03)
+    start = time.process_time()
+    torch.autograd.grad(model(x).sum(), weights)
+    assert 16 * found.timed.gradient <= 5 * (time.process_time() - start)  # not as long as to watch it
+    monkeypatch.setattr("margin.auditing.asking.passes.MANY", 0.0)
+    assert cost_of_passes(own).counted.gradient > 8 * found.counted.gradient  # that of one alone
+
+
+def test_a_batch_takes_no_more_than_a_sixtieth_of_the_budget(subject, monkeypatch):
+    """An example of .5 s: of 2 s that a pass may take in 120 four are in a batch, of .3 s two at least."""
+    x = torch.randn(32, 4)
+    test = [Batch((x,), torch.arange(32) % 3)]
+    cost = PassCost(Passes(0.2, 0.5), Passes(0.2, 0.5), 100.0)
+    monkeypatch.setattr("margin.auditing.asking.budget.cost_of_passes", lambda *_: cost)
+    for minutes, rows in ((2.0, 4), (0.3, 2)):
+        plan = Budget(replace(subject, test=test), minutes)
+        assert len(plan.within(plan._subject).test[0].inputs[0]) == rows

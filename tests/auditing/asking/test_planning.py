@@ -351,7 +351,7 @@ def test_held_out_examples_that_take_too_long_are_drawn_and_each_finding_says_so
     assert audit.facts["held-out examples"] == 3000
     assert audit.worst_examples is None  # of those that were drawn no row of the file can be named
     for whole in (replace(large, independent=False), replace(large, groups="site")):
-        assert Budget(whole, 24 / 60).within(whole) is whole
+        assert count(Budget(whole, 24 / 60).within(whole).test) == 3000
 
 
 def test_a_question_that_loops_is_stopped_at_its_time_and_the_next_is_asked(slow, claim_of, finding):
@@ -642,7 +642,7 @@ def test_training_examples_are_answered_in_a_sixteenth_of_the_time_one_draw_for_
         "128 of 1,000 training examples drawn",
     ]
     assert [answer.most for answer in audit.answers] == [128, 128]
-    assert Budget(large, 240 / 60).within(large) is large  # 1,500 would fit
+    assert Budget(large, 240 / 60).within(large).most_answered is None  # 1,500 would fit
     grouped = replace(large, train=InOrder(Arrays((batch.inputs[0],), batch.targets, groups=rows[:12]), 50))
     assert Budget(grouped, 0.5 / 60).within(grouped).most_answered is None
 

@@ -104,10 +104,10 @@ def test_other_outputs_are_another_subject(subject, monkeypatch):
 def test_outputs_are_known_of_smaller_batches_and_where_an_audit_was_interrupted(
     subject, claim_of, monkeypatch
 ):
-    monkeypatch.setattr("margin.auditing.asking.budget.HELD", 1)  # batches of two
+    monkeypatch.setattr("margin.auditing.asking.passes.HELD", 1)  # batches of one
 
     def interrupt(s):
-        assert len(s.test[0].inputs[0]) == 2
+        assert len(s.test[0].inputs[0]) == 1
         held_out_answers(s)
         raise KeyboardInterrupt
 

@@ -269,8 +269,16 @@ def test_only_what_broken_contents_raise_is_taken_for_the_files_fault() -> None:
 def test_text_may_have_a_byte_order_mark_and_the_line_of_a_bad_byte_is_named(tmp_path) -> None:
     (tmp_path / "a").write_bytes("\ufeffé\n".encode())
     assert text_of(tmp_path / "a") == "é\n"
+    for order in ("le", "be"):
+        (tmp_path / order).write_bytes("\ufeffé\n".encode(f"utf-16-{order}"))
+        assert text_of(tmp_path / order) == "é\n"
+    (tmp_path / "odd").write_bytes("é\n".encode("utf-16") + b"x")
+    with pytest.raises(ValueError, match=r"line 2: text must be UTF-16 to its end: .*; save it anew"):
+        text_of(tmp_path / "odd")
     (tmp_path / "b").write_bytes(b"a\nb\n\xff")
-    with pytest.raises(ValueError, match="line 3: text must be UTF-8: got byte 0xff"):
+    with pytest.raises(
+        ValueError, match=r"line 3: text must be UTF-8: got byte 0xff .*; save it so, or run: iconv"
+    ):
         text_of(tmp_path / "b")
     with pytest.raises(FileNotFoundError, match="no such file"):
         regular(tmp_path / "c")

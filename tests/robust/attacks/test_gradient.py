@@ -19,7 +19,9 @@ from margin.robust.attacks.gradient import (
     margin_loss,
     missed,
     pgd,
+    ratio_loss,
     target_loss,
+    targeted_ratio_loss,
 )
 from margin.robust.attacks.threat_models import Threat
 
@@ -42,6 +44,11 @@ def signed_score(batch, w, b):
     return (2 * batch.targets - 1) * (batch.inputs[0].flatten(1) @ w + b)
 
 
+def dual(w, norm):
+    """The dual norm: how far a linear function rises within the unit ball."""
+    return {"linf": w.abs().sum(), "l2": w.norm(), "l1": w.abs().max()}[norm]
+
+
 def generator():
     return torch.Generator().manual_seed(0)
 
@@ -59,10 +66,10 @@ def test_fgsm_is_the_exact_worst_case_of_logistic_regression(shape):
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_the_smallest_ball_that_flips_a_linear_classifier(norm):
     model, batch, w, b = logistic((6,))
-    length = w.abs().sum() if norm == "linf" else w.norm()
+    length = dual(w, norm)
     right = signed_score(batch, w, b) > 0
     part = Batch((batch.inputs[0][right],), batch.targets[right])
     distance = signed_score(part, w, b) / length  # |f| / ||w||_q
@@ -74,12 +81,12 @@ def test_the_smallest_ball_that_flips_a_linear_classifier(norm):
             assert bool(goal(model(x), one.targets)) is broken
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pgd_reaches_the_optimum_of_a_linear_model_and_never_exceeds_it(norm, shape):
     model, batch, w, b = logistic(shape)
     eps = 0.3
-    length = w.abs().sum() if norm == "linf" else w.norm()
+    length = dual(w, norm)
     found = pgd(model, batch, CROSS_ENTROPY, Threat(WIDE, eps, norm), generator(), search=Search(steps=20))
     best = F.softplus(-(signed_score(batch, w, b) - eps * length))
     assert (found.loss <= best + 1e-12).all()
@@ -87,7 +94,7 @@ def test_pgd_reaches_the_optimum_of_a_linear_model_and_never_exceeds_it(norm, sh
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_one_clean_step_of_length_eps_is_fgsm_bit_for_bit(dtype, norm):
     model, batch, _, _ = logistic((3, 4, 4), dtype=dtype)
     threat = Threat(WIDE, 0.1, norm)
@@ -129,7 +136,7 @@ def test_ten_steps_raise_the_loss_at_least_as_far_as_one(seed):
     assert (ten >= one - 1e-5).all()
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_eps_0_gives_the_inputs_bit_for_bit_though_they_lie_outside_the_unit_box(norm):
     model, batch = network().eval(), examples()
     batch = batch._replace(inputs=(10 * batch.inputs[0] - 4.31,))
@@ -143,7 +150,7 @@ def test_eps_0_gives_the_inputs_bit_for_bit_though_they_lie_outside_the_unit_box
 def test_outputs_keep_to_the_domain():
     domain = Domain(torch.zeros(6), torch.ones(6))
     model, batch = network().eval(), examples()
-    for norm in ("linf", "l2"):
+    for norm in ("linf", "l2", "l1"):
         threat = Threat(domain, 0.5, norm)
         for x in (
             fgsm(model, batch, CROSS_ENTROPY, threat),
@@ -223,6 +230,75 @@ def test_a_targeted_attack_reaches_its_class():
     assert (model(found.inputs).argmax(1) == 2).all()
 
 
+def test_momentum_adds_the_gradients_before_each_over_its_mean_size():
+
+    class Tent(nn.Module):
+        def forward(self, x):
+            return x
+
+    def tent(model, batch, _):
+        x = batch.inputs[0]
+        return (x[:, 0] - 4 * (x[:, 0] - 1).relu()) + 0.2 * x[:, 1]
+
+    batch, threat = Batch((torch.zeros(1, 2),), torch.tensor([0])), Threat(WIDE, 100.0, "l2")
+    asked = []
+    seen = lambda model, batch, g: (asked.append(batch.inputs[0].detach().clone()), tent(model, batch, g))[1]
+    search = Search(steps=3, step_size=2.0, start="clean", momentum=0.5)
+    pgd(Tent(), batch, seen, threat, generator(), search=search)
+    first = torch.tensor([1.0, 0.2]) / 0.6
+    second = 0.5 * first + torch.tensor([-3.0, 0.2]) / 1.6
+    third = 0.5 * second + torch.tensor([1.0, 0.2]) / 0.6
+    at, expected = torch.zeros(2), []
+    for velocity in (first, second, third):
+        at = at + 2 * velocity / velocity.norm()
+        expected.append(at)
+    torch.testing.assert_close(torch.cat(asked[-3:]), torch.stack(expected))
+
+
+def test_the_ratio_of_logits_by_hand_and_its_invariance():
+    scores, labels = torch.tensor([[5.0, 3.0, 1.0, 0.0], [0.0, 4.0, 1.0, 2.0]]), torch.tensor([0, 2])
+    batch = Batch((scores,), labels)
+    loss = ratio_loss(CLASSES)(nn.Identity(), batch, generator())
+    torch.testing.assert_close(loss, torch.tensor([-(5 - 3) / (5 - 1), -(1 - 4) / (4 - 1)]))
+    scaled = ratio_loss(CLASSES)(nn.Identity(), Batch((7 * scores - 3,), labels), generator())
+    torch.testing.assert_close(scaled, loss)
+    pairs = torch.tensor([[0, 2], [2, 0]])
+    aimed = targeted_ratio_loss(CLASSES)(nn.Identity(), Batch((scores,), pairs), generator())
+    torch.testing.assert_close(aimed, torch.tensor([-(5 - 1) / (5 - 0.5), -(1 - 0) / (4 - 0.5)]))
+    three = targeted_ratio_loss(CLASSES)(nn.Identity(), Batch((scores[:1, :3],), pairs[:1]), generator())
+    torch.testing.assert_close(three, torch.tensor([-(5 - 1) / (5 - 1.0)]))
+    with pytest.raises(ValueError, match="three classes: got 2"):
+        ratio_loss(CLASSES)(nn.Identity(), Batch((scores[:, :2],), labels), generator())
+
+
+def test_examples_that_are_broken_leave_the_batch():
+    """The model is asked of those alone that still hold; as many passes as example and step need."""
+
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = []
+
+        def forward(self, x):
+            self.rows.append(len(x))
+            return torch.cat([1 - x[:, :1], x[:, :1] - 1], 1)
+
+    x = torch.linspace(0.05, 0.95, 10)[:, None]  # the further from 1, the more steps of .1
+    model, batch = Counting(), Batch((x,), torch.zeros(10, dtype=torch.long))
+    search = Search(steps=10, step_size=0.1, start="clean")
+    found = pgd(
+        model,
+        batch,
+        margin_loss(CLASSES),
+        Threat(WIDE, 2.0),
+        generator(),
+        search=search,
+        goal=missed(CLASSES),
+    )
+    assert found.broken.all() and (found.inputs > 1).all()
+    assert model.rows == [10, 10, *range(10, 0, -1)]  # the last is broken by the last step
+
+
 def test_margins_by_hand():
     scores = torch.tensor([[1.0, 4.0, 2.0], [0.0, 0.0, 0.0]])
     assert class_margins(scores, torch.tensor([1, 0])).tolist() == [2.0, 0.0]
@@ -243,7 +319,7 @@ def test_the_margin_loss_has_a_gradient_where_the_perceptrons_is_flat():
     assert found.broken.all()
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_a_model_without_gradient_gives_no_nan(norm):
     constant = nn.Linear(6, 3)
     nn.init.zeros_(constant.weight)
@@ -325,7 +401,12 @@ def test_attacks_work_inside_no_grad():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"steps": 0}, "at least 1"), ({"restarts": 0}, "at least 1"), ({"step_size": 0.0}, "must be positive")],
+    [
+        ({"momentum": -0.1}, "momentum must be at least 0"),
+        ({"steps": 0}, "at least 1"),
+        ({"restarts": 0}, "at least 1"),
+        ({"step_size": 0.0}, "must be positive"),
+    ],
 )
 def test_bad_searches_are_refused(options, message):
     with pytest.raises(ValueError, match=message):

@@ -5,7 +5,13 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from margin.robust.attacks.threat_models import project_l1, project_l2, project_linf, project_simplex
+from margin.robust.attacks.threat_models import (
+    project_l1,
+    project_l1_box,
+    project_l2,
+    project_linf,
+    project_simplex,
+)
 
 SHAPES = [(5, 4), (3, 2, 3, 3), (2, 5, 3), (4, 1)]
 NORMS = {
@@ -96,6 +102,44 @@ def test_l1_equals_a_quadratic_program(seed):
     )
     expected = torch.from_numpy(result.x[:4] - result.x[4:])
     torch.testing.assert_close(project_l1(x, 1.0)[0], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_l1_cut_with_a_box_equals_a_quadratic_program(seed):
+    rng = np.random.default_rng(seed)
+    v, low, high, eps = rng.normal(size=4) * 2, -rng.uniform(0, 1, 4), rng.uniform(0, 1, 4), 0.8
+    low[1] = 0.0
+    result = minimize(
+        lambda s: 0.5 * np.sum((s[:4] - s[4:] - v) ** 2),
+        np.zeros(8),
+        jac=lambda s: np.concatenate([s[:4] - s[4:] - v, v - s[:4] + s[4:]]),
+        bounds=[*((0, h) for h in high), *((0, -each) for each in low)],
+        constraints={"type": "ineq", "fun": lambda s: eps - s.sum(), "jac": lambda s: -np.ones(8)},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    point, *ends = (torch.from_numpy(a)[None] for a in (v, low, high))
+    found = project_l1_box(point, eps, *ends)
+    np.testing.assert_allclose(found[0].numpy(), result.x[:4] - result.x[4:], atol=1e-6)
+
+
+def test_first_into_the_l1_ball_and_then_into_the_box_is_another_point():
+    point, low, high = torch.tensor([[3.0, 1.0]]), torch.tensor([-0.5, -1.0]), torch.tensor([0.5, 1.0])
+    assert project_l1_box(point, 1.0, low, high).tolist() == [[0.5, 0.5]]
+    twice = torch.minimum(torch.maximum(project_l1(point, 1.0), low), high)
+    assert twice.tolist() == [[0.5, 0.0]]  # half of the ball is wasted
+
+
+def test_l1_cut_with_a_box_satisfies_its_variational_inequality_and_is_idempotent():
+    low, high = -draw((40, 6), 1).abs() / 6, draw((40, 6), 2).abs() / 6
+    x, eps = draw((40, 6), 3), torch.linspace(0.0, 2.0, 40).double()
+    p = project_l1_box(x, eps, low, high)
+    assert ((p >= low) & (p <= high)).all() and (p.abs().sum(1) <= eps + 1e-12).all()
+    torch.testing.assert_close(project_l1_box(p, eps, low, high), p, rtol=0, atol=1e-12)
+    for seed in range(200):
+        z = torch.minimum(torch.maximum(draw((40, 6), seed + 9), low), high)
+        z = z * (eps / z.abs().sum(1).clamp(min=1e-12)).clamp(max=1)[:, None]
+        assert (((x - p) * (z - p)).sum(1) <= 1e-9).all()
 
 
 @pytest.mark.parametrize("eps", [-1.0, float("nan"), float("inf")])

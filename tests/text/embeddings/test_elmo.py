@@ -114,3 +114,9 @@ def test_the_probabilities_of_all_texts_of_a_length_sum_to_1(model) -> None:
     assert log_p.exp().sum().item() == pytest.approx(1)
     seeing = model.before(whole).log_softmax(-1)[:, 1:].gather(-1, texts[..., None]).sum((1, 2))
     assert abs(seeing.exp().sum().item() - 1) > 1e-3
+
+
+def test_a_long_word_is_cut_between_its_begin_and_its_end() -> None:
+    rows = spelled(["x" * 80, "ab", "\u00e9"])
+    assert rows.shape == (3, 50) and rows[0, [0, 1, 48, 49]].tolist() == [257, 121, 121, 258]
+    assert rows[1, :5].tolist() == [257, 98, 99, 258, 0] and rows[2, :4].tolist() == [257, 196, 170, 258]

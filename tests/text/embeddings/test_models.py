@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import Generator
 
+from margin.core.catalog import completed
 from margin.core.types import Batch
 from margin.engine.loop import State
 from margin.text.embeddings.counts import Entries, Words, cooccurrences
-from margin.text.embeddings.models import GloVe, LogBilinear, glove_loss
+from margin.text.embeddings.models import GloVe, LogBilinear, glove_loss, weighted_least_squares
 from margin.text.embeddings.spectral import SpectralWords, associations, singular, truncated_svd
 
 
@@ -61,12 +62,14 @@ def test_glove_of_full_rank_reaches_no_loss(counts) -> None:
     assert float(loss().detach()) < 1e-8
     torch.testing.assert_close(model.log_counts(pairs).detach(), counts.values.log(), atol=1e-3, rtol=0)
     torch.testing.assert_close(model.vectors(), model.words.weight + model.contexts.weight)
+    torch.testing.assert_close(model(torch.arange(6)), model.vectors())
 
 
 def test_gloves_weight_rises_to_1_at_the_largest_count() -> None:
     C = torch.tensor([1.0, 16.0, 100.0, 1000.0], dtype=torch.float64)
     found = glove_loss(C.log() + 2, C, 100.0, 0.75)
     assert found.tolist() == pytest.approx([4 * 0.01**0.75, 4 * 0.16**0.75, 4, 4])
+    assert completed(weighted_least_squares, {}) == {"largest": 100.0, "power": 0.75}  # the paper's
 
 
 @pytest.mark.parametrize("matrix", ["counts", "ppmi"])
@@ -85,6 +88,13 @@ def test_all_singular_vectors_give_the_matrix_again_and_decode_their_words(count
     assert sorted(values.abs().tolist(), reverse=True) == pytest.approx(model.spectrum.tolist())
     U = model.words.weight / model.spectrum.sqrt()
     assert not torch.allclose((U * model.spectrum ** (1 / 6)) @ (U * model.spectrum ** (1 / 6)).T, M)
+
+
+def test_positive_pmi_leaves_out_what_meets_less_than_by_chance(counts) -> None:
+    pmi = counts.pmi()
+    assert float(pmi.min()) < 0 < float(pmi.max())
+    assert torch.equal(associations(counts, "ppmi").values, pmi.where(pmi > 0, 0.0))
+    assert torch.equal(associations(counts, "counts").values, counts.values)
 
 
 def test_lanczos_finds_the_first_singular_vectors_of_a_large_matrix() -> None:

@@ -147,6 +147,32 @@ def test_the_optimum_is_the_shifted_pmi(negatives: int) -> None:
         assert float((found - counts.pmi()).abs().min()) > 1
 
 
+def test_the_reach_of_a_word_is_drawn_evenly_up_to_the_window() -> None:
+    """A pair at distance r counts with probability (R - r + 1) / R: within 5 standard errors."""
+    _, batch = drawn(torch.arange(9000), window=4)
+    near = batch.weight[:-1, :21, :, :TILE].flatten(0, 1)  # tiles that are full
+    for distance in range(1, 6):
+        share, p = near.diagonal(distance, 1, 2).flatten(), max(0.0, (5 - distance) / 4)
+        assert len(share) > 7000
+        assert abs(float(share.mean()) - p) <= 5 * (p * (1 - p) / len(share)) ** 0.5
+
+
+def test_the_rate_falls_linearly_to_a_250th(text) -> None:
+    _, batch = drawn(text)
+    moves = []
+    for step in (0, 5, 10):
+        torch.manual_seed(0)
+        model = SkipGram(11, dim=6, window=3, noise=7).double()
+        torch.nn.init.normal_(model.contexts.weight)
+        before = model.words.weight.detach().clone()
+        state = State({"model": model})
+        state.step = step
+        skip_gram(total_steps=10, lr=1e-3)(state, batch._replace(weight=batch.weight.double()))
+        moves.append(model.words.weight.detach() - before)
+    torch.testing.assert_close(moves[1], 0.5 * moves[0])
+    torch.testing.assert_close(moves[2], 0.004 * moves[0], atol=1e-9, rtol=1e-5)
+
+
 def test_words_of_a_topic_come_near_each_other(tmp_path) -> None:
     arguments = {"options": {"dim": 8, "subsample": 0.0}, "step": {"lr": 0.1}, "rule": ""}
     job = prepare("text/skipgram", topics(), arguments, Training(epochs=150, seed=0), tmp_path / "run")

@@ -39,10 +39,41 @@ def test_an_analogy_leaves_its_own_words_out(vectors) -> None:
     assert vectors.analogy("man", "king", "woman")[0][0] == "queen"
     # the nearest of all to b - a + c may be b or c itself
     answers = vectors.answers(
-        [("man", "king", "woman", "queen"), ("man", "king", "woman", "tea"), ("a", "b", "c", "d")]
+        [
+            ("man", "king", "woman", "queen"),
+            ("man", "king", "woman", "tea"),
+            ("a", "b", "c", "d"),
+            ("man", "king", "woman", "zzz"),
+        ]
     )
-    assert answers.right.tolist() == [True, False] and answers.unknown == 1
+    assert answers.right.tolist() == [True, False] and answers.unknown == 2
     assert WordVectors(WORDS, PLANE).answers([]).right.tolist() == []
+
+
+def test_analogies_are_those_of_the_formula_by_brute_force() -> None:
+    """Of 20 drawn words of very different lengths; each neighbor of the formula answers some otherwise."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(20, 4, generator=g, dtype=torch.float64) * torch.rand(20, 1, generator=g).exp() ** 4
+    unit = x / x.norm(dim=1, keepdim=True)
+    words = [f"w{k}" for k in range(20)]
+    asked = [torch.randperm(20, generator=g)[:3].tolist() for _ in range(40)]
+
+    def best(rows: torch.Tensor, sign: float, without: int) -> list[int]:
+        found = []
+        for a, b, c in asked:
+            cosine = unit @ (sign * (rows[b] - rows[a]) + rows[c])
+            cosine[[a, b, c][3 - without :]] = -torch.inf
+            found.append(int(cosine.argmax()))
+        return found
+
+    wanted = best(unit, 1, 3)
+    others = [best(unit, -1, 3), best(x, 1, 3), best(unit, 1, 1)]
+    assert all(other != wanted for other in others)
+    vectors = WordVectors(tuple(words), x)
+    found = [vectors.analogy(*(words[k] for k in three))[0][0] for three in asked]
+    assert found == [words[k] for k in wanted]
+    questions = [[words[k] for k in (*three, d)] for three, d in zip(asked, wanted, strict=True)]
+    assert bool(vectors.answers(questions).right.all())
 
 
 def test_similarities_are_of_the_pairs_that_are_known(vectors) -> None:

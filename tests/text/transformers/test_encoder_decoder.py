@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from margin.nn.attention import in_heads
 from margin.nn.seq2seq import BEGIN, END
 from margin.text.transformers.encoder_decoder import Transformer
 
@@ -104,6 +105,20 @@ def test_padding_and_an_empty_source_are_finite_and_change_nothing() -> None:
     weights = model.alignment(source, lengths, target)
     torch.testing.assert_close(weights.sum(2)[:2], torch.ones(2, 5, dtype=torch.float64))
     assert bool((weights[1, :, 3:] == 0).all()) and bool((weights[2] == 0).all())
+
+
+@pytest.mark.parametrize("norm", ["before", "after"])
+def test_the_alignment_is_that_of_the_last_block(norm: str) -> None:
+    """The weights that its attention to the source is computed with, the mean over heads, in a full pass."""
+    model, (source, lengths, target) = build(norm=norm), given()
+    last, seen = model.decoder[-1].cross, []
+    last.queries.register_forward_hook(lambda _, args, out: seen.append(out))
+    model(source, lengths, target)
+    memory, mask = model.encode(source, lengths)
+    keys = last.read(memory)[0]
+    scores = in_heads(seen[0], last.heads) @ keys.transpose(2, 3) / keys.shape[3] ** 0.5
+    wanted = scores.masked_fill(~mask, -torch.inf).softmax(3).nan_to_num(0).mean(1)
+    torch.testing.assert_close(model.alignment(source, lengths, target), wanted)
 
 
 def test_the_decoder_reads_the_last_block_of_the_encoder() -> None:

@@ -95,6 +95,29 @@ def test_a_longer_text_is_refused_or_read_by_its_last_tokens() -> None:
     assert torch.equal(found, text[:, 4:])
 
 
+@pytest.mark.parametrize("read", [2, 3, 9, 13])
+def test_a_sliding_window_is_of_all_positions(read: int) -> None:
+    """A model of large weights whose logits differ where one token less is read; the logits themselves."""
+    model, x = build(), tokens(2, 20)
+    kept = CachedSteps(model, x[:, :read], 20)
+    for t in range(read, 20):
+        found = kept(x[:, t], ())[0]
+        torch.testing.assert_close(found, model(x[:, max(0, t - 8) : t + 1])[:, -1])
+        assert t < 9 or not torch.allclose(found, model(x[:, t - 7 : t + 1])[:, -1])
+
+
+def test_matrices_that_add_to_the_residual_path_are_drawn_smaller() -> None:
+    """By the root of their number, 2 a block; within 5 standard errors of a deviation, 1 / sqrt(2 n)."""
+    torch.manual_seed(0)
+    model = GPT(11, 9, width=64, depth=8, heads=2)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1:
+            onto = name.endswith(("attention.output.weight", "mlp.3.weight"))
+            wanted = 0.02 / 4 if onto else 0.02
+            error = 5 * wanted / (2 * parameter.numel()) ** 0.5
+            assert abs(float(parameter.detach().std()) - wanted) < error, name
+
+
 def test_drawn_frequencies_are_the_models() -> None:
     """Of 20,000 draws each of 121 pairs is within 5.5 standard errors: fails with probability below 1e-5."""
     model = build()

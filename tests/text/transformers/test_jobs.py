@@ -84,18 +84,36 @@ def test_a_model_tells_a_text_only_where_it_reads_one_kind(tmp_path: Path) -> No
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.txt").write_text("a\n")
     rows = models()
-    told = {name: told_by(rows[name], str(book)) for name in ("text/gpt", "text/transformer", "text/bert")}
-    assert told == {
-        "text/gpt": f"text:{book}",
-        "text/transformer": f"pairs:{book}",
-        "text/bert": f"corpus:{book}",
+    kinds = {
+        "text/gpt": "text",
+        "text/elmo:tokens": "text",
+        "text/transformer": "pairs",
+        "text/bert": "corpus",
+        "text/bert:tags": "tagged",
+        **dict.fromkeys(("text/skipgram", "text/glove", "text/log_bilinear", "text/pmi_svd"), "corpus"),
     }
-    assert told_by(rows["text/bert"], tmp_path / "folder") == f"corpus:{tmp_path / 'folder'}"
+    assert {name: told_by(rows[name], str(book)) for name in kinds} == {
+        name: f"{kind}:{book}" for name, kind in kinds.items()
+    }
+    folder, classes = tmp_path / "folder", tmp_path / "classes"
+    for entry in ("text/bert", "text/skipgram"):
+        assert told_by(rows[entry], folder) == f"corpus:{folder}"
+    for place in (classes / "good", classes / "bad"):
+        place.mkdir(parents=True)
+        (place / "a.txt").write_text("a\n")
+    for entry, kind in {"bert": "texts", "text_cnn": "texts", "bert:masked": "corpus"}.items():
+        assert told_by(rows[f"text/{entry}"], classes) == f"{kind}:{classes}"
+    questions = tmp_path / "q.json"
+    questions.write_text("{}")
+    for entry in ("text/bert", "text/bert:spans"):
+        assert told_by(rows[entry], questions) == f"questions:{questions}"
     for entry, given in (
         ("sequence/lstm", str(book)),
         ("text/gpt", str(table)),
         ("text/gpt", f"text:{book}"),
         ("text/gpt", "tinyshakespeare"),
         ("feedforward/mlp", str(book)),
+        ("feedforward/mlp", classes),
+        ("text/bert:spans", str(book)),
     ):
         assert told_by(rows[entry], given) == given

@@ -149,6 +149,8 @@ def test_the_loss_is_the_mean_of_the_hidden_plus_that_of_the_next() -> None:
         assert float(MASKED.scores["masked_accuracy"](logits, targets)[k]) == pytest.approx(float(right))
     right = (logits[:, 0].argmax(1) == targets[:, 0]).float()
     assert torch.equal(MASKED.scores["next_accuracy"](logits, targets), right)
+    shown = MASKED.predict(logits)["follows"]
+    torch.testing.assert_close(shown, 1 / (1 + (logits[:, 0, 1] - logits[:, 0, 0]).exp()))
 
 
 def test_it_learns_which_sentence_follows() -> None:

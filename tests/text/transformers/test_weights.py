@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from margin.core.catalog import models
 from margin.engine.transfer import pretrained, put_in
@@ -101,6 +101,18 @@ def test_other_settings_and_other_tensors_are_refused() -> None:
         assert read({"linear.weight": torch.zeros(2, 2)}, {}) is None
 
 
+def test_what_a_configuration_says_of_the_function_is_taken_over() -> None:
+    tensors, config, _ = tiny("gpt")
+    assert weights.gpt_weights(tensors, {**config, "layer_norm_epsilon": 0.01}).options["eps"] == 0.01
+    own = {**tensors, "lm_head.weight": tensors["transformer.wte.weight"] + 1}
+    assert weights.gpt_weights(tensors, config).options["readout"] == "tied"
+    found = weights.gpt_weights(own, config)
+    assert found.options["readout"] == "own"
+    assert torch.equal(filled(GPT(23, 9, **found.options), found).head.weight, own["lm_head.weight"])
+    tensors, config, _ = tiny("bert")
+    assert weights.text_weights(tensors, {**config, "layer_norm_eps": 0.01}).options["eps"] == 0.01
+
+
 @pytest.mark.parametrize(
     ("size", "count"),
     [
@@ -174,3 +186,33 @@ def test_minilm_gives_its_reference_outputs() -> None:
     torch.testing.assert_close(mean, torch.from_numpy(known["sentence_embedding"]), rtol=0, atol=1e-5)
     first = torch.tanh(model.pooler(z[:, 0]))
     torch.testing.assert_close(first, torch.from_numpy(known["pooler_output"]), rtol=0, atol=1e-5)
+
+
+def test_weights_in_several_files_are_those_of_one(tmp_path: Path) -> None:
+    tensors, _, _ = tiny("gpt")
+    names = sorted(tensors)
+    files = {name: f"model-{1 + k % 2:05}-of-00002.safetensors" for k, name in enumerate(names)}
+    for file in sorted(set(files.values())):
+        save_file(
+            {name: tensors[name].contiguous() for name in names if files[name] == file}, tmp_path / file
+        )
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    (tmp_path / "config.json").write_text((HERE / "gpt_tiny" / "config.json").read_text())
+    one = pretrained(models()["text/gpt"], str(HERE / "gpt_tiny"), {})
+    several = pretrained(models()["text/gpt"], str(tmp_path), {})
+    assert one is not None and several is not None
+    assert several.options == one.options and several.tensors.keys() == one.tensors.keys()
+    assert all(torch.equal(several.tensors[name], x) for name, x in one.tensors.items())
+    index.write_text(json.dumps({"weight_map": {**files, "other": files[names[0]]}}))
+    with pytest.raises(ValueError, match="is not whole: tensors without a file: other"):
+        pretrained(models()["text/gpt"], str(tmp_path), {})
+    (tmp_path / files[names[0]]).unlink()
+    with pytest.raises(FileNotFoundError, match=r"model-00001-of-00002.safetensors, which is not beside it"):
+        pretrained(models()["text/gpt"], str(tmp_path), {})
+    index.write_text(json.dumps({"weight_map": {"a": "../../secret.safetensors"}}))
+    with pytest.raises(FileNotFoundError, match=r"names ../../secret.safetensors, which is not beside it"):
+        pretrained(models()["text/gpt"], str(tmp_path), {})
+    index.write_text("{}")
+    with pytest.raises(ValueError, match="must have a weight_map"):
+        pretrained(models()["text/gpt"], str(tmp_path), {})

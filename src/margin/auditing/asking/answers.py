@@ -434,6 +434,8 @@ def _fewer(subject: Subject, claim: Claim, plan: Budget, most: int | None) -> tu
 
 
 def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwanted: str) -> Answer:
+    if not plan.can_tell(claim):
+        return Answer(claim, None, "", 0.0, unwanted or plan.lacking(claim))
     try:
         with plan.until_its_end():
             refusal = claim.refusal(subject, plan.needs)

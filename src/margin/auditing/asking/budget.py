@@ -7,14 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from statistics import median
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes, passes_until
+from margin.auditing.asking.passes import PassCost, Passes, cost_of_passes, passes_in_time, passes_until
 from margin.core.catalog import Claim, Need
-from margin.core.deadline import check_deadline, deadline, duration
+from margin.core.deadline import deadline, duration
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.data.examples import InOrder
@@ -31,6 +29,10 @@ LEAST = 0.2
 REPORT = (8.0, 1 / 15)
 """Seconds, and at most which share of the budget, that are left for the findings and the report."""
 
+STARVED, SPIN = 3.0, 2e-3
+"""How many times as long they are, at most, where others use the processor too, which is seen by a spin of so
+many of its seconds before each question."""
+
 ANSWERS = (1 / 4, 1 / 16)
 """The parts of the budget in which the model answers the held-out examples, and those of training."""
 
@@ -40,12 +42,21 @@ DEAR = 1 / 100
 PART = 1 / 40
 """The part of the budget that a question may take whose examples can be drawn, where it is one of many."""
 
-FEW = (128, 32)
+FEW = (128, 32, 4)
 """Examples that are drawn although they count for more: so many up to a quarter of the budget, else the
-second."""
+second; of examples of many targets that cost more still the third, which are as many targets."""
 
-HELD = 2**27
-"""Bytes that a pass over a batch may hold: a graph that is differentiated again holds several times that."""
+PLACES = 100
+"""Targets of an example, pixels or tokens, that are many."""
+
+ONE_PASS = 1 / 60
+"""The part of the budget that a batch's forward and backward pass counts for at most: none is cut short."""
+
+MOST_HELD = 2**29
+"""Bytes that the gradient of one example may hold."""
+
+HOLDS = f"{LONG} {{:,.0f}} MiB for the gradient of one example of the {{:,.0f}} that it may take"
+"""What is said of a question for whose gradients there is not the memory."""
 
 OVERRUN = (3.0, 1 / 8)
 """What a question may take: so many times what is expected, or this share of the budget if that is more."""
@@ -72,6 +83,46 @@ TELLING = ("right", "probabilities", "fails", "memorized", "moves", "rests")
 def _kind(claim: Claim) -> str:
     """The package of what a claim runs."""
     return claim.ask.partition(":")[0].rpartition(".")[0]
+
+
+class Clock:
+    """The time of an audit, and when its questions end, so that the report is written within it.
+
+    Args:
+        seconds: All of it.
+        began: When it began, by ``time.perf_counter``; now, if not given.
+    """
+
+    def __init__(self, seconds: float, began: float | None = None) -> None:
+        self._seconds, self._start = seconds, time.perf_counter() if began is None else began
+        self._spun = [0.0, 0.0]  # seconds of the wall, and of the processor
+        self.late = 0.0  # seconds after the end in which it was found out what applies
+        self.look_at_load()
+
+    def look_at_load(self) -> None:
+        """Set the end earlier where others use the processor too, by a spin, which takes longer there."""
+        wall, processor = time.perf_counter(), time.thread_time()
+        while time.thread_time() < processor + SPIN:
+            pass
+        spun = time.perf_counter() - wall, time.thread_time() - processor
+        self._spun = [a + b for a, b in zip(self._spun, spun, strict=True)]
+        slower = min(max(self._spun[0] / self._spun[1], 1.0), STARVED)
+        self.end = self._start + self._seconds - slower * min(REPORT[0], REPORT[1] * self._seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end."""
+        return self.end - time.perf_counter()
+
+    @contextmanager
+    def passes_of(self, model: nn.Module) -> Iterator[None]:
+        """Within the block no pass of a model begins after the end: it raises OutOfTime."""
+        start = time.perf_counter()
+        try:
+            with passes_until(model, self.end):
+                yield
+        finally:
+            self.late += max(time.perf_counter() - max(start, self.end), 0.0)
 
 
 class Budget:
@@ -105,8 +156,7 @@ class Budget:
         if not minutes > 0:
             raise ValueError(f"minutes must be above 0: got {minutes:g}")
         self._total = total = 60 * minutes
-        start = time.perf_counter() if began is None else began
-        self._end = start + total - min(REPORT[0], REPORT[1] * total)
+        self._clock = Clock(total, began)
         self._part = total * max(PART, 1 / named if named else 0.0)
         self._limited = math.isfinite(minutes)
         self._said: dict[tuple[str, int | None], float] = {}  # before the answer
@@ -120,8 +170,9 @@ class Budget:
         self._sizes["answered"] = min(self._sizes["train"], most)
         self.needs: dict[Need, bool] = {}  # which are met, as far as was found out
         cost = cost_of_passes(subject, total) if self._limited else PassCost()
-        self._timed, self._counted = cost.timed, cost.counted.times(cost.slower)
-        self._rows = 2 ** int(math.log2(max(HELD / cost.held, 2.0))) if cost.held else sys.maxsize
+        self._timed, self._counted, self._held = cost.timed, cost.counted.times(cost.slower), cost.held
+        self._rows = cost.rows_within(ONE_PASS * total)
+        self._first, self._places = min(self._rows, _rows(subject)), _places(subject)
         self.assumed = (SLOW.format(cost.slower),) if cost.slower > 1 else ()
 
     def within(self, subject: Subject) -> Subject:
@@ -187,12 +238,13 @@ class Budget:
         whole = not 0 < cost.limit < self._sizes[cost.part]
         known = cost.passes <= ONE and whole and OUTPUTS[cost.part] in self._subject.kept
         rows = self._sizes["test"] + (self._sizes[cost.part] if cost.part != "test" else 0)
-        beside = cost.beside * (min(rows, cost.limit) if cost.limit else rows)
+        each = self._places if cost.passes else 1  # of answers, or of rows of the data
+        beside = cost.beside * each * (min(rows, cost.limit) if cost.limit else rows)
         return beside + (0.0 if known else cost.passes * examples * _each(claim, passes))
 
     def _examples(self, claim: Claim) -> int:
         cost = claim.cost
-        examples = self._sizes[cost.part] or self._sizes["test"]
+        examples = self._first if cost.first else self._sizes[cost.part] or self._sizes["test"]
         return min(examples, cost.limit) if cost.limit else examples
 
     def order(self, claims: Sequence[Claim], first: Sequence[Claim] = ()) -> list[Claim]:
@@ -228,8 +280,9 @@ class Budget:
             return None
         each, passes = _each(claim, self._counted), self._passes.get(_kind(claim), claim.cost.passes)
         most, examples = self._fits(self._part, each * passes), self._examples(claim)
-        if most <= FEW[0] and self._expected(claim, FEW[0], self._counted) > self._total / 4:
-            return FEW[1]
+        too_much = [self._expected(claim, few, self._counted) > self._total / 4 for few in FEW]
+        if most <= FEW[0] and too_much[0]:
+            return FEW[2 if too_much[1] and self._places >= PLACES else 1]
         return max(examples, self._sizes["train"]) if most >= examples else most
 
     def sample(self, claim: Claim, most: int | None) -> str:
@@ -254,39 +307,48 @@ class Budget:
             return
         self._said[claim.name, most] = self._expected(claim, most, self._timed)
         allowed = max(OVERRUN[0] * self.seconds(claim, most), OVERRUN[1] * self._total)
-        forward, gradient = self._timed.times(self._correction(claim))
+        passes = self._timed.times(self._correction(claim))
+        until = min(self._clock.end, time.perf_counter() + allowed)
+        with passes_in_time(self._subject.model, passes), deadline(until):
+            yield
 
-        # no method, which a copy of the model would copy
-        def refuse_late(module: nn.Module, args: tuple[Any, ...]) -> None:
-            rows = len(args[0]) if args and isinstance(args[0], Tensor) and args[0].ndim else 1
-            check_deadline(rows * (gradient if torch.is_grad_enabled() else forward), "a pass")
-
-        handle = self._subject.model.register_forward_pre_hook(refuse_late)
-        try:
-            with deadline(min(self._end, time.perf_counter() + allowed)):
-                yield
-        finally:
-            handle.remove()
+    def can_tell(self, claim: Claim) -> bool:
+        """Whether it is known, or there is time to find out, whether a question applies."""
+        known = all(need.model or need in self.needs for need in claim.needs)
+        return known or self._clock.late <= ONE_PASS * self._total
 
     def until_its_end(self) -> AbstractContextManager[None]:
         """Within the block no pass of the model begins when the audit's time is over: it raises OutOfTime."""
-        return passes_until(self._subject.model, self._end) if self._limited else nullcontext()
+        return self._clock.passes_of(self._subject.model) if self._limited else nullcontext()
 
     @property
     def can_name_the_worst(self) -> bool:
         """Whether the outputs on all held-out examples are known, or their passes fit."""
-        passes = 2 * self._timed.forward * self._sizes["test"]
-        fits = "outputs on test" in self._subject.kept or passes <= self._end - time.perf_counter()
+        known = "outputs on test" in self._subject.kept
+        fits = known or 2 * self._timed.forward * self._sizes["test"] <= self._clock.left
         return fits and not self.drawn_of_test
 
     def lacking(self, claim: Claim, most: int | None = None) -> str:
         """Why a question is not asked ("needs about 3 min of the 1 min that remain"), or ""."""
-        left = self._end - time.perf_counter()
-        needed = self.seconds(claim, most)
+        if self._limited and claim.cost.passes >= 3 and self._held > MOST_HELD:
+            return HOLDS.format(self._held / 2**20, MOST_HELD / 2**20)
+        self._clock.look_at_load()
+        left, needed = self._clock.left, self.seconds(claim, most)
         if not self._limited or needed <= left:
             return ""
         on = f" on {most} examples" if most is not None and most < self._examples(claim) else ""
         return f"{LONG} {duration(needed)}{on} of the {duration(max(left, 0.0))} that remain"
+
+
+def _rows(subject: Subject) -> int:
+    """Examples of the first batch."""
+    return len(subject.test[0].inputs[0]) if len(subject.test) else 0
+
+
+def _places(subject: Subject) -> int:
+    """Targets of an example."""
+    targets = subject.test[0].targets if len(subject.test) else None
+    return 1 if targets is None else targets[:1].numel()
 
 
 def _each(claim: Claim, passes: Passes) -> float:

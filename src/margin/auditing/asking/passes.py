@@ -1,38 +1,28 @@
 """The cost of a forward and a backward pass: counted operation by operation, and timed.
 
-The count is the same on every machine: floating-point operations of matrix products, convolutions and
-attention, bytes read and written, and a fixed overhead an operation, as seconds of a reference core; of an
-estimator outside of torch its calls and their rows. How many examples an audit draws follows from it. The
-clock says what still fits.
+The count is the same on every machine: see :mod:`margin.auditing.subject.operations`; of an estimator outside
+of torch its calls and their rows count. How many examples an audit draws follows from it. The clock says what
+still fits.
 """
 
 import math
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
+from margin.auditing.subject.operations import HELD, LIVE, OVERHEAD, Counter
 from margin.auditing.subject.predictions import Predicting
+from margin.core.deadline import check_deadline
 from margin.core.findings import Subject, has_loss
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, rows_of
 from margin.engine.loop import Risk
-
-FLOPS = 5e10
-"""Floating-point operations a second of the reference core: one of a server of 2020, in float32."""
-
-BYTES = 5e9
-"""Bytes a second that it reads or writes."""
-
-OVERHEAD = 4e-6
-"""Seconds that it takes for an operation however small."""
 
 PREDICTED = (1e-3, 2e-5)
 """Seconds that a call of an estimator outside of torch counts for, and each row of it: a forest's, about."""
@@ -55,17 +45,8 @@ SLOWER = 8.0
 STEP = 4.0
 """The factor by which all sizes are then stepped down."""
 
-LIVE = 3
-"""Tensors as large as the largest that a forward pass needs at once where it holds none for a gradient."""
-
-PICKS = {"embedding", "gather", "index", "index_select", "take", "index_put", "index_add", "scatter_add"}
-"""Operations that read, or write, a part of their first argument."""
-
-WHOLE_LAYERS = {"mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_cudnn_rnn", "_cudnn_rnn_backward"} | {
-    "_transformer_encoder_layer_fwd",
-    "_native_multi_head_attention",
-}
-"""Kernels of a whole layer: each of its weight matrices is multiplied with every row of what they return."""
+MANY = 1 / 16
+"""The part of an audit's time up to which a pass of many small operations is counted on more examples."""
 
 
 class Passes(NamedTuple):
@@ -94,90 +75,24 @@ class PassCost(NamedTuple):
     held: float = 0.0
 
     @property
+    def rows(self) -> float:
+        """How many examples a batch has at most whose pass holds no more than :data:`HELD`."""
+        return HELD / self.held if self.held else math.inf
+
+    def rows_within(self, seconds: float) -> int:
+        """The same, of a pass that counts for so many seconds too, a power of 2; two, if they may be held.
+
+        Two tell whether the examples of a batch read each other.
+        """
+        in_time = seconds / self.counted.gradient if self.counted.gradient > 0 else math.inf
+        rows = max(min(self.rows, in_time), min(self.rows, 2.0), 1.0)
+        return 2 ** int(math.log2(rows)) if math.isfinite(rows) else sys.maxsize
+
+    @property
     def slower(self) -> float:
         """By what power of 4 all sizes are stepped down: 1 of a machine about as fast as the reference."""
         ratio = self.timed.gradient / self.counted.gradient if self.counted.gradient > 0 else 1.0
         return STEP ** math.ceil(math.log(max(ratio / SLOWER, 1.0), STEP))
-
-
-class Counter(TorchDispatchMode):
-    """Adds up the seconds of the reference core that operations count for, backward ones among them."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch loads its compiler, for a second, to leave this method alone
-
-    def __init__(self, rows: int = 0, weights: Iterable[Tensor] = ()) -> None:
-        super().__init__()
-        self.seconds = 0.0
-        self.largest = 0  # bytes of the largest tensor of a row an example
-        self._rows, self._shapes = rows, {x.shape for x in weights}
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func._overloadpacket not in _formulas():
-            with self:  # one that is composed of others, as a linear map in inference mode
-                parts = func.decompose(*args, **kwargs)
-            if parts is not NotImplemented:
-                return parts
-        out = func(*args, **kwargs)
-        self.seconds += OVERHEAD
-        if not func.is_view:
-            self.seconds += _flops(func, args, kwargs, out) / FLOPS + _bytes(func, args, out) / BYTES
-            made = (x for x in _tensors(out) if x.ndim and len(x) == self._rows)
-            sizes = (x.numel() * x.element_size() for x in made if x.shape not in self._shapes)
-            self.largest = max(self.largest, *sizes, 0)
-        return out
-
-
-@cache
-def _formulas() -> dict[Any, Callable[..., int]]:
-    """Torch's formulas of floating-point operations, those of a processor's attention among them."""
-    from torch.utils.flop_counter import flop_registry
-
-    aten = torch.ops.aten
-    name = "_scaled_dot_product_flash_attention"
-    same = {f"{name}_for_cpu": name, f"{name}_for_cpu_backward": f"{name}_backward"}
-    alike = {getattr(aten, own): flop_registry[getattr(aten, known)] for own, known in same.items()}
-    return flop_registry | alike | {aten.convolution_backward: _of_groups}
-
-
-def _of_groups(*args: Any, out_val: Any) -> int:
-    """The backward pass of a convolution: of the weights torch's own formula leaves groups out."""
-    from torch.utils.flop_counter import flop_registry
-
-    backward = flop_registry[torch.ops.aten.convolution_backward]
-    *given, groups, (inputs, weights, _) = args
-    of_inputs = backward(*given, groups, (inputs, False, False), out_val=out_val)
-    return int(of_inputs + backward(*given, groups, (False, weights, False), out_val=out_val) // groups)
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor)]
-
-
-def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
-    name = func._overloadpacket.__name__
-    if (formula := _formulas().get(func._overloadpacket)) is not None:
-        return formula(*args, **kwargs, out_val=out)
-    if name in WHOLE_LAYERS:
-        first = _tensors(args)[0]
-        rows = first.shape[:-1].numel()
-        both = 2 if name.endswith("backward") else 1
-        return both * 2.0 * rows * sum(x.numel() for x in _tensors(args) if x.ndim == 2)
-    if "linalg" in name or "cholesky" in name:
-        matrix = _tensors(args)[0]
-        return 10.0 * matrix.numel() * min(matrix.shape[-2:], default=1)
-    return 0.0
-
-
-def _bytes(func: Any, args: tuple[Any, ...], out: Any) -> int:
-    name = func._overloadpacket.__name__.rstrip("_")
-    read = _tensors(args)[1:] if name in PICKS else _tensors(args)
-    written = [] if name in PICKS and func._schema.is_mutable else _tensors(out)
-    return sum(x.numel() * x.element_size() for x in (*read, *written))
 
 
 def cost_of_passes(subject: Subject, seconds: float = math.inf) -> PassCost:
@@ -197,25 +112,67 @@ def cost_of_passes(subject: Subject, seconds: float = math.inf) -> PassCost:
     batch = subject.test[0]
     length = len(batch.inputs[0])
     size, before = 1 if subject.independent and batch.divisible else length, 0.0
+    fewer: Counted | None = None
     with eval_mode(subject.model) as generator:
         while True:
             part = rows_of(batch, torch.arange(size)) if size < length else batch
-            counted, timed, held = _counted(subject, part, generator)
-            if counted.gradient > PROBE or timed.gradient > SLOWER * PROBE or size >= length:
+            found = _counted(subject, part, generator)
+            counted, timed = found.counted, found.timed
+            enough = counted.gradient > PROBE or timed.gradient > SLOWER * PROBE
+            if size >= length or fewer or (enough and not found.is_of_small(PROBE, MANY * seconds)):
                 break
             long, flat = timed.gradient > NOTICED * seconds, timed.gradient < FLAT * before
-            if long and before and not flat:
+            if enough:
+                fewer = found
+            elif long and before and not flat:
                 break
             size, before = length if long and flat else min(4 * size, length), timed.gradient
-        if timed.gradient < min(COLD, NOTICED * seconds):
-            again = [_passes(subject, part, generator, _clock(part))[0] for _ in range(2)]
-            timed = Passes(*map(min, zip(*again, strict=True)))
+        again = 2 if timed.gradient < min(COLD, NOTICED * seconds) else int(fewer is not None)
+        for _ in range(again):  # counting makes small operations longer
+            once = _passes(subject, part, generator, _clock(part))[0]
+            timed = Passes(*map(min, once, timed))
     share = 1 / max(size, 1)
-    return PassCost(counted.times(share), timed.times(share), held * share)
+    cost = PassCost(counted.times(share), timed.times(share), found.held * share)
+    return cost if fewer is None else _of_batches(cost, fewer, found, min(length, cost.rows))
 
 
-def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passes, Passes, int]:
-    """Both passes counted, and timed, which counting makes a little longer; the bytes they hold."""
+class Counted(NamedTuple):
+    """Both passes over some examples, counted and timed, the bytes they hold, and what small operations take.
+
+    Args:
+        rows: The examples.
+        counted: In seconds of the reference core.
+        timed: In seconds of this machine, which counting makes a little longer.
+        held: Bytes.
+        overhead: The part of the counted seconds that operations take however small they are.
+    """
+
+    rows: int
+    counted: Passes
+    timed: Passes
+    held: int
+    overhead: float
+
+    def is_of_small(self, least: float, most: float) -> bool:
+        """Whether it counts for such a time, most of it overhead, as of a recurrence over a long sequence."""
+        return self.counted.gradient / 2 < self.overhead and least < self.counted.gradient <= most
+
+
+def _of_batches(cost: PassCost, fewer: Counted, more: Counted, rows: float) -> PassCost:
+    """The cost of an example in a batch of so many, by a line through those of fewer and of more.
+
+    The thousands of steps of a recurrence are run once for all examples of a batch.
+    """
+    forward, gradient = (
+        max(b + max(b - a, 0.0) / (more.rows - fewer.rows) * (rows - more.rows), 0.0) / rows
+        for a, b in zip(fewer.counted, more.counted, strict=True)
+    )
+    counted = Passes(forward, gradient)
+    return cost._replace(counted=counted, timed=cost.timed.times(gradient / cost.counted.gradient))
+
+
+def _counted(subject: Subject, part: Batch, generator: Generator) -> Counted:
+    """Both passes counted and timed, and the bytes they hold."""
     tensors = [*subject.model.parameters(), *subject.model.buffers()]
     counter, clock = Counter(len(part.inputs[0]), tensors), _clock(part)
     weights = {x.data_ptr() for x in tensors}
@@ -224,9 +181,9 @@ def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passe
     def pack(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in weights:
             held[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        seconds = counter.seconds
+        before = counter.seconds, counter.overhead
         alone = tensor.detach()  # the tensor itself would hold the graph that holds it, for ever
-        counter.seconds = seconds  # no operation of the model's
+        counter.seconds, counter.overhead = before  # no operation of the model's
         return alone
 
     def predicted(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
@@ -243,7 +200,8 @@ def _counted(subject: Subject, part: Batch, generator: Generator) -> tuple[Passe
         for handle in handles:
             handle.remove()
     bytes_held = max(sum(held.values()), LIVE * counter.largest)
-    return Passes(*(max(seconds, OVERHEAD) for seconds in counted)), timed, bytes_held
+    counted = Passes(*(max(seconds, OVERHEAD) for seconds in counted))
+    return Counted(len(part.inputs[0]), counted, timed, bytes_held, counter.overhead)
 
 
 def _passes(
@@ -288,6 +246,26 @@ def passes_until(model: nn.Module, end: float) -> Iterator[None]:
     def refuse_late(module: nn.Module, args: tuple[Any, ...]) -> None:
         if time.perf_counter() > end:
             raise OutOfTime
+
+    handle = model.register_forward_pre_hook(refuse_late)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def passes_in_time(model: nn.Module, passes: Passes) -> Iterator[None]:
+    """Within the block a pass that would end after the deadline is refused, by what passes take an example.
+
+    Raises:
+        NotAsked: A pass was refused: "stopped after 20 s: a pass needs about 2 s of 1 s".
+    """
+
+    # no method, which a copy of the model would copy
+    def refuse_late(module: nn.Module, args: tuple[Any, ...]) -> None:
+        rows = len(args[0]) if args and isinstance(args[0], Tensor) and args[0].ndim else 1
+        check_deadline(rows * (passes.gradient if torch.is_grad_enabled() else passes.forward), "a pass")
 
     handle = model.register_forward_pre_hook(refuse_late)
     try:

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from margin.auditing.subject.operations import HELD, LIVE, Counter
 from margin.auditing.subject.output_part import Read, path_of
 from margin.auditing.subject.outputs import name_of
 from margin.auditing.subject.user_modules import Asked, described
 from margin.core.types import Batch
-from margin.engine.evaluation import Kept, eval_mode, place_of, running, same_bits
+from margin.engine.evaluation import Kept, eval_mode, place_of, rows_of, running, same_bits
 from margin.theory.behavior.claims import EIGHT_BITS, rounds_by_batch
 
 NOISE = 10.0
@@ -21,6 +22,30 @@ NOISE = 10.0
 
 FEW = 32
 """Examples of the first batch that a model is asked some five times: a batch of a large one takes long."""
+
+
+@torch.no_grad()
+def few_of(model: nn.Module, batch: Batch, seconds: float) -> int:
+    """How many of the first examples a model is asked: fewer, two at least, where one is large.
+
+    What one takes is counted, not timed, so that as many are asked on every machine.
+
+    Args:
+        model: Any module.
+        batch: Its examples; of one that takes no single one as many are asked as of any.
+        seconds: What all passes may count for.
+    """
+    if not batch.divisible or len(batch.inputs[0]) <= 2:
+        return FEW
+    first = rows_of(batch, torch.arange(1))
+    counter = Counter(1, (*model.parameters(), *model.buffers()))
+    try:
+        with eval_mode(model), counter:
+            model(*(x.clone() for x in first.inputs))
+    except Exception:  # what is wrong with the model, its first examples tell
+        return FEW
+    fits = min(HELD / max(LIVE * counter.largest, 1), seconds / (PASSES * max(counter.seconds, 1e-9)))
+    return max(2, int(min(FEW, fits)))
 
 
 def _returned(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:

@@ -27,6 +27,7 @@ from margin.auditing.subject.outputs import (
 from margin.auditing.subject.probing import (
     FEW,
     Probed,
+    few_of,
     independent_rows,
     probe,
     run,
@@ -49,6 +50,7 @@ from margin.data.source import is_frame
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
 from margin.theory.behavior.claims import first_rows
+from margin.theory.curvature.hessian import pieces_of
 
 
 # 9 parameters: the model, its data and how both are read, for how long
@@ -107,10 +109,11 @@ def subject_of(
     check_copyable(model)
     held_out = batches_of(handed[0], model)
     as_given = model
-    first = first_rows(model, held_out[0], FEW)
+    few = few_of(model, held_out[0], seconds)
+    first = first_rows(model, held_out[0], few)
     model = with_one_output(model, first, output, assumed)
     probed = _laid_out(probe(model, first, assumed, seconds), first, task, assumed)
-    outputs, targets = _read(probed, held_out, task)
+    outputs, targets = _read(probed, held_out, task, few)
     chosen = task_of(task, outputs, targets, assumed)
     _check_names(class_names, chosen, outputs)
     dtype = outputs.dtype if chosen is VALUES else torch.int64
@@ -192,7 +195,9 @@ def _without(data: Data) -> list[str]:
 
 
 @torch.no_grad()
-def _read(probed: Probed, batches: Sequence[Batch], task: str | None) -> tuple[Tensor, Tensor | None]:
+def _read(
+    probed: Probed, batches: Sequence[Batch], task: str | None, few: int
+) -> tuple[Tensor, Tensor | None]:
     """Outputs and targets that tell the task: of the first batch, or of all where all decide.
 
     One output that lies outside [0, 1] tells logits from probabilities, in whichever batch it stands. Where
@@ -202,6 +207,8 @@ def _read(probed: Probed, batches: Sequence[Batch], task: str | None) -> tuple[T
     if task in ("logits", "values") or outputs.ndim > 2 or targets is None or not in_unit(outputs):
         length = len(batches[0].inputs[0])
         return outputs[torch.arange(length) % len(outputs)] if length > len(outputs) else outputs, targets
+    if few < FEW:  # large ones: as many at once as hold some memory
+        batches = list(pieces_of(batches, few))
     with eval_mode(probed.model):
         found = [run(probed.model, batch.inputs) for batch in batches]
     known = [batch.targets for batch in batches if batch.targets is not None]

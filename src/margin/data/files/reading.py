@@ -4,6 +4,7 @@ What a file states of its own size is compared with what is there before memory 
 may not unpack to more than packing plausibly saves; what a library raises on a broken file becomes one line.
 """
 
+import codecs
 import os
 import struct
 import sys
@@ -224,25 +225,31 @@ def unpacked(path: Path) -> bytes:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file in UTF-8, with or without a byte order mark; ``.gz`` is unpacked.
+    """The text of a file in UTF-8, or in UTF-16 with its byte order mark; ``.gz`` is unpacked.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is not UTF-8, or holds a zero byte; the message names the line.
+        ValueError: It is neither, or holds a zero byte; the message names the line.
     """
     raw = unpacked(path)
+    wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = 1 + raw.count(b"\n", 0, error.start)
         raise ValueError(
-            f"{path}, line {line}: text must be UTF-8: got byte {raw[error.start]:#04x} at byte "
-            f"{error.start}; save it so"
+            f"{path}, line {line}: text must be {'UTF-16 to its end' if wide else 'UTF-8'}: got byte "
+            f"{raw[error.start]:#04x} at byte {error.start}; {'save it anew' if wide else recoded(path)}"
         ) from None
     if "\0" in text:
         line = 1 + text.count("\n", 0, text.index("\0"))
         raise ValueError(f"{path}, line {line}: text must hold no zero byte: got one; save it as UTF-8")
     return text
+
+
+def recoded(path: Path) -> str:
+    """How a file that is not UTF-8 becomes so, as the end of a message."""
+    return f"save it so, or run: iconv -f CP1252 -t UTF-8 {path.name} > new-{path.name}"
 
 
 # names: of classes, categories, groups, columns

@@ -3,6 +3,7 @@
 from margin.core.catalog import Part
 
 DUCHI = "Duchi, Shalev-Shwartz, Singer & Chandra (2008), Figure 1"
+MOOSAVI = "Moosavi-Dezfooli, Fawzi & Frossard (2016), Algorithm 2"
 MADRY_2018 = "Madry et al. (2018), Section 2.1"
 
 # fmt: off
@@ -17,6 +18,18 @@ PARTS: tuple[Part, ...] = (
     Part("robust/pgd", "attack", ".gradient:pgd",
         "The best point met by projected gradient ascent on the loss in the ball", MADRY_2018,
         covers=("adv.pgd",)),
+    Part("robust/apgd", "attack", ".apgd:apgd",
+        "Projected gradient ascent whose step adapts to each example, with momentum",
+        "Croce & Hein (2020), Algorithm 1", covers=("adv.pgd",)),
+    Part("robust/linear_distance", "fact", ".linear_models:linear_distance",
+        "The distance |f(x)| / ||w||_q of a point from a hyperplane",
+        MOOSAVI.replace("Algorithm 2", "Section 2"), covers=("adv.linear_binary",)),
+    Part("robust/nearest_boundary", "fact", ".linear_models:nearest_boundary",
+        "The least displacement to the nearest of the hyperplanes between two classes, in a box or not",
+        MOOSAVI.replace("Algorithm 2", "Section 3.1"), covers=("adv.linear_multiclass",)),
+    Part("robust/project_l1_box", "projection", ".threat_models:project_l1_box",
+        "The nearest point of an l1 ball cut with a box, by sorting breakpoints",
+        "Croce & Hein (2021), Proposition 3.1", covers=("proj.l1",)),
     Part("robust/project_linf", "projection", ".threat_models:project_linf",
         "The nearest point of an l-infinity ball: each coordinate clamped",
         DUCHI.replace("Figure 1", "Section 1"), covers=("proj.linf",)),

@@ -5,7 +5,8 @@ ball and in the domain.
 
 The adversary's goal: untargeted, f(x + d) != y; targeted, f(x + d) = t. The margin loss max_{j != y} f_j -
 f_y (Carlini & Wagner, 2017, Section V.A, f_6) has a gradient wherever the scores have one, also where the
-training loss is flat.
+training loss is flat; divided by a difference of sorted scores (Croce & Hein, 2020, Section 4.2) it does not
+change when all scores are scaled.
 """
 
 from collections.abc import Callable
@@ -18,9 +19,12 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import Task, class_accuracy, class_margins
 from margin.core.types import Batch, Objective, PerExample
-from margin.engine.evaluation import eval_mode
-from margin.engine.loop import NonFiniteError
+from margin.engine.evaluation import eval_mode, rows_of
+from margin.engine.loop import NonFiniteError, Risk
 from margin.robust.attacks.threat_models import Threat
+
+TINY = 1e-12
+"""What keeps a quotient of equal scores finite."""
 
 Goal = Callable[[Tensor, Tensor], Tensor]
 """``(outputs, targets) -> whether the adversary has won``, for each example."""
@@ -32,7 +36,7 @@ def missed(task: Task) -> Goal:
     Raises:
         ValueError: The task has no classes.
     """
-    classes = _classes(task)
+    classes = classes_of(task)
     score = task.scores.get("accuracy", lambda outputs, labels: class_accuracy(classes(outputs), labels))
 
     def goal(outputs: Tensor, targets: Tensor) -> Bool[Tensor, " batch"]:
@@ -48,7 +52,7 @@ def hit(task: Task, target: int) -> Goal:
     Raises:
         ValueError: The task has no classes.
     """
-    classes = _classes(task)
+    classes = classes_of(task)
 
     def goal(outputs: Tensor, targets: Tensor) -> Bool[Tensor, " batch"]:
         return class_accuracy(classes(outputs), torch.full_like(targets, target)) > 0
@@ -56,35 +60,99 @@ def hit(task: Task, target: int) -> Goal:
     return goal
 
 
-def margin_loss(task: Task) -> Objective:
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """An objective that reads the model's outputs alone, so that one pass gives the loss and the prediction.
+
+    Args:
+        of_outputs: ``(outputs, labels) -> the loss of each term``.
+    """
+
+    of_outputs: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+        """The loss of each term."""
+        return self.of_outputs(model(*batch.inputs), labels_of(batch))
+
+
+def margin_loss(task: Task) -> Criterion:
     """The loss max_{j != y} f_j - f_y of each example: positive where another class has the larger score.
 
     Raises:
         ValueError: The task has no classes.
     """
-    classes = _classes(task)
-
-    def objective(model: nn.Module, batch: Batch, generator: Generator) -> PerExample:
-        return -class_margins(classes(model(*batch.inputs)), labels_of(batch))
-
-    return objective
+    classes = classes_of(task)
+    return Criterion(lambda outputs, labels: -class_margins(classes(outputs), labels))
 
 
-def target_loss(task: Task, target: int) -> Objective:
+def target_loss(task: Task, target: int) -> Criterion:
     """The loss f_t - max_{j != t} f_j of each example, which a targeted attack raises.
 
     Raises:
         ValueError: The task has no classes.
     """
-    classes = _classes(task)
-
-    def objective(model: nn.Module, batch: Batch, generator: Generator) -> PerExample:
-        return class_margins(classes(model(*batch.inputs)), torch.full_like(labels_of(batch), target))
-
-    return objective
+    classes = classes_of(task)
+    return Criterion(lambda outputs, y: class_margins(classes(outputs), torch.full_like(y, target)))
 
 
-def _classes(task: Task) -> Callable[[Tensor], Tensor]:
+def ratio_loss(task: Task) -> Criterion:
+    r"""The difference of logits ratio: the margin loss over the spread of the sorted scores, at least -1.
+
+    .. math:: -\frac{f_y - \max_{j \ne y} f_j}{f_{(1)} - f_{(3)}}
+
+    with :math:`f_{(k)}` the k-th largest score. It is the same for f and for a f + b, a > 0.
+
+    Raises:
+        ValueError: The task has no classes; later, there are fewer than three.
+
+    Reference: Croce & Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble of diverse
+    parameter-free attacks", Equation 6.
+    """
+    classes = classes_of(task)
+
+    def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+        scores = classes(outputs)
+        top = _largest(scores, 3)
+        return -class_margins(scores, labels) / (top[..., 0] - top[..., 2] + TINY)
+
+    return Criterion(loss)
+
+
+def targeted_ratio_loss(task: Task) -> Criterion:
+    r"""The difference of logits ratio towards one other class of each example.
+
+    .. math:: -\frac{f_y - f_t}{f_{(1)} - (f_{(3)} + f_{(4)}) / 2}
+
+    Of three classes :math:`f_{(4)}` is :math:`f_{(3)}`. The targets of a batch are pairs (y, t).
+
+    Raises:
+        ValueError: The task has no classes; later, there are fewer than three.
+
+    Reference: Croce & Hein (2020), Equation 7.
+    """
+    classes = classes_of(task)
+
+    def loss(outputs: Tensor, pairs: Tensor) -> Tensor:
+        scores = classes(outputs)
+        top = _largest(scores, 4)
+        gap = (scores.gather(-1, pairs.long()) * scores.new_tensor([-1.0, 1.0])).sum(-1)
+        return gap / (top[..., 0] - (top[..., 2] + top[..., -1]) / 2 + TINY)
+
+    return Criterion(loss)
+
+
+def _largest(scores: Tensor, most: int) -> Tensor:
+    if scores.shape[-1] < 3:
+        raise ValueError(f"the ratio of logits needs three classes: got {scores.shape[-1]}")
+    return scores.topk(min(most, scores.shape[-1]), dim=-1).values
+
+
+def classes_of(task: Task) -> Callable[[Tensor], Tensor]:
+    """The map from a model's outputs to a score for each class.
+
+    Raises:
+        ValueError: The task has no classes.
+    """
     if task.classes is None:
         raise ValueError(f"an adversary needs classes: the task {task.name!r} has none")
     return task.classes
@@ -111,6 +179,8 @@ class Search:
             can cross the ball and move along its boundary (Madry et al., 2018, Section 3).
         restarts: Ascents, >= 1.
         start: Each ascent begins at a random point of the ball, or at the input itself.
+        momentum: Share of the sum of the gradients before that a step keeps, each divided by its mean size; 0
+            follows the last alone (Dong et al., 2018, Algorithm 1).
 
     Raises:
         ValueError: A number is out of range.
@@ -120,6 +190,7 @@ class Search:
     step_size: float | None = None
     restarts: int = 1
     start: Literal["random", "clean"] = "random"
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:
@@ -128,6 +199,8 @@ class Search:
             )
         if self.step_size is not None and not self.step_size > 0:
             raise ValueError(f"step_size must be positive: got {self.step_size}")
+        if not self.momentum >= 0:
+            raise ValueError(f"momentum must be at least 0: got {self.momentum}")
 
     def length(self, eps: float) -> float:
         """The length of a step in a ball of radius eps."""
@@ -143,10 +216,11 @@ class Attack(NamedTuple):
 
 
 class Slope(NamedTuple):
-    """The loss of each example and its gradient by the example's input."""
+    """The loss of each example, its gradient by the input, and the outputs where the loss is of them."""
 
     loss: PerExample
     gradient: Tensor
+    outputs: Tensor | None = None
 
 
 def fgsm(model: nn.Module, batch: Batch, objective: Objective, threat: Threat) -> Tensor:
@@ -154,8 +228,9 @@ def fgsm(model: nn.Module, batch: Batch, objective: Objective, threat: Threat) -
 
     .. math:: x + \epsilon\, \mathrm{sign}(\nabla_x \ell(x))
 
-    in the l-infinity ball, and :math:`x + \epsilon\, g / \|g\|_2` in the l2 ball, clamped to the domain. With
-    eps = 0 it is x bit for bit.
+    in the l-infinity ball, and :math:`x + \epsilon\, g / \|g\|_2` in the l2 ball, clamped to the domain. In
+    the l1 ball the steepest coordinates go to the domain's ends until eps is spent. With eps = 0 it is x bit
+    for bit.
 
     Args:
         model: Asked in evaluation mode.
@@ -182,7 +257,7 @@ def fgsm(model: nn.Module, batch: Batch, objective: Objective, threat: Threat) -
 
 def stepped(x: Float[Tensor, "batch ..."], direction: Float[Tensor, "batch ..."], threat: Threat) -> Tensor:
     """The point of the ball that is farthest along a direction, by one step of length eps from x."""
-    moved = threat.project(x + threat.eps * threat.steepest(direction), x)
+    moved = threat.project(threat.advanced(x, direction, threat.eps), x)
     threat.check(moved, x)
     return moved
 
@@ -201,9 +276,11 @@ def pgd(
 
     .. math:: y \leftarrow \Pi_{B(x, \epsilon) \cap D}\bigl(y + \alpha\, s(\nabla_y \ell(y))\bigr)
 
-    with s the sign in the l-infinity ball and :math:`g / \|g\|_2` in the l2 ball. Of all iterates the first
-    that reaches the goal is kept, else the one of largest loss. An example whose goal is reached
-    without moving it comes back as it is. With eps = 0 the inputs are x bit for bit.
+    with s the sign in the l-infinity ball and :math:`g / \|g\|_2` in the l2 ball; in the l1 ball the steepest
+    coordinates move. Of all iterates the first that reaches the goal is kept, else the one of largest loss.
+    An example whose goal is reached leaves the batch; without moving, it comes back as it is. Features that
+    are whole or of a category are asked about at their nearest valid value, whose gradient is followed
+    (straight through). With eps = 0 the inputs are x bit for bit.
 
     Args:
         model: Asked in evaluation mode.
@@ -233,6 +310,8 @@ def pgd(
             # Any iterate beats an unmoved input that has not reached the goal.
             best = best._replace(loss=best.loss.masked_fill(~best.broken, -torch.inf))
             for _ in range(search.restarts):
+                if best.broken.all():
+                    break
                 begin = threat.random_point(x, generator) if search.start == "random" else x
                 hunt = _Ascent(model, batch, objective, threat, generator, goal)
                 best = hunt.run(begin, search, best)
@@ -250,23 +329,47 @@ class _Ascent:
     goal: Goal | None
 
     def run(self, y: Tensor, search: Search, best: Attack) -> Attack:
-        length, confine = search.length(self.threat.eps), self.threat.around(moved_input(self.batch))
+        live = (~best.broken).nonzero().flatten()
+        batch, y, velocity = self.at(live), y[live], torch.zeros(())
+        x = moved_input(batch)
+        reach, confine = search.length(self.threat.eps), self.threat.around(x)
         for step in range(search.steps + 1):
-            batch, last = self.batch._replace(inputs=(y,)), step == search.steps
-            ask = _loss if last else input_gradient
-            loss, gradient = ask(self.model, batch, self.objective, self.generator)
+            here, last = batch._replace(inputs=(self.threat.valid(y, x),)), step == search.steps
+            ask = loss_of_input if last else input_gradient
+            slope = ask(self.model, here, self.objective, self.generator)
+            left = torch.ones_like(live, dtype=torch.bool)
             if step > 0 or search.start == "random":
-                best = self.better(batch, loss, best)
-            if last or best.broken.all():
+                best, left = self.better(here, slope, best, live)
+            if last or not left.any():
                 break
-            y = confine(y + length * self.threat.steepest(gradient))
+            velocity = _followed(slope.gradient, velocity, search.momentum)
+            if not left.all():
+                live, batch, y = live[left], rows_of(batch, left.nonzero().flatten()), y[left]
+                velocity, x = velocity[left], moved_input(batch)
+                confine = self.threat.around(x)
+            y = confine(self.threat.advanced(y, velocity, reach))
         return best
 
-    def better(self, batch: Batch, loss: PerExample, best: Attack) -> Attack:
-        y, broken = batch.inputs[0], _reached(self.model, batch, self.goal)
-        take = ~best.broken & (broken | (loss > best.loss))
-        inputs = torch.where(take.reshape(-1, *(1,) * (y.ndim - 1)), y, best.inputs)
-        return Attack(inputs, torch.where(take, loss, best.loss), best.broken | broken)
+    def at(self, index: Tensor) -> Batch:
+        """The examples that are still attacked; the batch itself, where these are all."""
+        return self.batch if len(index) == len(moved_input(self.batch)) else rows_of(self.batch, index)
+
+    def better(self, batch: Batch, slope: Slope, best: Attack, live: Tensor) -> tuple[Attack, Tensor]:
+        """The best with what the examples at ``live`` have now, and which of these are not broken yet."""
+        broken = reached(self.model, batch, self.goal, slope.outputs)
+        take = (broken | (slope.loss > best.loss[live])).nonzero().flatten()
+        at = (live[take],)
+        inputs = best.inputs.index_put(at, batch.inputs[0][take])
+        loss = best.loss.index_put(at, slope.loss[take].to(best.loss))
+        return Attack(inputs, loss, best.broken.index_put((live,), broken)), ~broken
+
+
+def _followed(gradient: Tensor, velocity: Tensor, momentum: float) -> Tensor:
+    """The direction of a step: the gradient, or the sum of the gradients before with it."""
+    if momentum == 0:
+        return gradient
+    mean = gradient.flatten(1).abs().mean(1).clamp(min=torch.finfo(gradient.dtype).tiny)
+    return momentum * velocity + gradient / mean.reshape(-1, *(1,) * (gradient.ndim - 1))
 
 
 def input_gradient(model: nn.Module, batch: Batch, objective: Objective, generator: Generator) -> Slope:
@@ -281,14 +384,29 @@ def input_gradient(model: nn.Module, batch: Batch, objective: Objective, generat
     """
     y = moved_input(batch).detach().requires_grad_()
     with torch.enable_grad():
-        loss = _terms(objective(model, batch._replace(inputs=(y,)), generator), len(y))
-        gradient = None
+        terms, outputs = _asked(model, batch._replace(inputs=(y,)), objective, generator)
+        loss, gradient = _terms(terms, len(y)), None
         if loss.requires_grad:
             (gradient,) = torch.autograd.grad(loss.sum(), y, allow_unused=True)
     gradient = torch.zeros_like(y) if gradient is None else gradient
     _refuse(loss.isnan(), "the loss is NaN")
     _refuse(~gradient.flatten(1).isfinite().all(1), "the gradient of the loss by the input is not finite")
-    return Slope(loss.detach(), gradient.detach())
+    return Slope(loss.detach(), gradient.detach(), None if outputs is None else outputs.detach())
+
+
+def _asked(
+    model: nn.Module, batch: Batch, objective: Objective, generator: Generator
+) -> tuple[Tensor, Tensor | None]:
+    """The terms of the loss, and the outputs where the objective reads them alone."""
+    of_outputs = None
+    if isinstance(objective, Criterion):
+        of_outputs = objective.of_outputs
+    elif isinstance(objective, Risk) and batch.targets is not None:
+        of_outputs = objective.task.loss
+    if of_outputs is None:
+        return objective(model, batch, generator), None
+    outputs = model(*batch.inputs)
+    return of_outputs(outputs, labels_of(batch)), outputs
 
 
 def moved_input(batch: Batch) -> Float[Tensor, "batch ..."]:
@@ -304,27 +422,31 @@ def moved_input(batch: Batch) -> Float[Tensor, "batch ..."]:
 
 
 @torch.no_grad()
-def _loss(model: nn.Module, batch: Batch, objective: Objective, generator: Generator) -> Slope:
+def loss_of_input(model: nn.Module, batch: Batch, objective: Objective, generator: Generator) -> Slope:
     """The loss of each example, with no slope."""
     x = batch.inputs[0]
-    loss = _terms(objective(model, batch, generator), len(x))
+    terms, outputs = _asked(model, batch, objective, generator)
+    loss = _terms(terms, len(x))
     _refuse(loss.isnan(), "the loss is NaN")
-    return Slope(loss, torch.zeros_like(x))
+    return Slope(loss, torch.zeros_like(x), outputs)
 
 
 @torch.no_grad()
-def _reached(model: nn.Module, batch: Batch, goal: Goal | None) -> Bool[Tensor, " batch"]:
+def reached(
+    model: nn.Module, batch: Batch, goal: Goal | None, outputs: Tensor | None
+) -> Bool[Tensor, " batch"]:
+    """Which examples reach the goal; the outputs are asked for where they are not known."""
     x = batch.inputs[0]
     if goal is None or batch.targets is None:
         return torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    return goal(model(x), batch.targets)
+    return goal(model(x) if outputs is None else outputs, batch.targets)
 
 
 def _clean(
     model: nn.Module, batch: Batch, objective: Objective, generator: Generator, goal: Goal | None
 ) -> Attack:
-    loss = _loss(model, batch, objective, generator).loss
-    return Attack(moved_input(batch).clone(), loss, _reached(model, batch, goal))
+    slope = loss_of_input(model, batch, objective, generator)
+    return Attack(moved_input(batch).clone(), slope.loss, reached(model, batch, goal, slope.outputs))
 
 
 def _terms(terms: Tensor, count: int) -> PerExample:

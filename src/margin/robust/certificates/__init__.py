@@ -23,6 +23,9 @@ PARTS: tuple[Part, ...] = (
     Part("robust/predict", "algorithm", ".smoothing:predict",
         "Class of a classifier smoothed by noise, wrong with a probability of alpha at most",
         "Cohen, Rosenfeld & Kolter (2019), Proposition 1 (PREDICT)", covers=("adv.smoothing",)),
+    Part("robust/crown", "certificate", ".linear_bounds:crown_margins",
+        "Lower bounds on every margin over a ball, by linear functions carried back to the input",
+        "Zhang, Weng, Chen, Hsieh & Daniel (2018), Theorem 3.2; Xu et al. (2020)"),
 )
 
 CLAIMS: tuple[Claim, ...] = (

@@ -201,6 +201,11 @@ def _of(name: str) -> list[Any]:
     return [getattr(space, name) for space in _SPACES if callable(getattr(space, name, None))]
 
 
+def named(*names: str) -> list[Any]:
+    """The functions and methods of torch that bear the names."""
+    return [function for name in names for function in _of(name)]
+
+
 def rules() -> dict[Any, Rule]:
     """The rule of each torch function, by the function."""
     table: dict[Any, Rule] = {}
@@ -238,4 +243,15 @@ def in_place() -> dict[Any, Rule]:
         for name, rule in names.items()
         for function in _of(f"{name}_")
         if not name.startswith("__")
+    }
+
+
+def outside() -> dict[Any, Any]:
+    """The function that gives what a method would overwrite its tensor with, by the method."""
+    names = [name for name in (*_ONE_BOX, *_TWO_BOXES) if not name.startswith("__")]
+    return {
+        getattr(space, f"{name}_"): getattr(space, name)
+        for name in names
+        for space in _SPACES
+        if callable(getattr(space, f"{name}_", None))
     }

@@ -7,6 +7,7 @@ calls, whatever its structure; a function without a rule stops the run and is na
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,21 +17,24 @@ from torch import Tensor, nn
 from margin.core.types import Labels
 from margin.engine.evaluation import eval_mode, leaves, place_of, running
 from margin.robust.certificates.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed
-from margin.robust.certificates.interval_table import facts, in_place, rules, views
+from margin.robust.certificates.interval_table import facts, in_place, outside, rules, views
+from margin.robust.certificates.tape import Call, Ref, Tape
 
 RULES = rules()
 FACTS = facts()
 VIEWS = views()
 IN_PLACE = in_place()
+OUTSIDE = outside()
 TYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]  # a slot, as torch names it to a subclass
 LOWER = "the model computes in lower precision than its parameters"
 
 
 class Trail:
-    """The layers that are being run, outermost first."""
+    """The layers that are being run, outermost first, and the tape on which their calls are written."""
 
-    def __init__(self) -> None:
+    def __init__(self, tape: Tape | None = None) -> None:
         self.layers: list[tuple[str, str]] = []
+        self.tape = tape
 
     def refusal(self, reason: str) -> NoIntervalRule:
         """The error that names the innermost layer."""
@@ -45,21 +49,24 @@ class Interval(Tensor):
     Args:
         box: The set it stands for.
         trail: Names the layer in messages.
+        place: Its position on the tape.
     """
 
     box: Box
     trail: Trail
+    place: int
     shared: bool
 
     @staticmethod
-    def __new__(cls: type["Interval"], box: Box, trail: Trail) -> "Interval":
+    def __new__(cls: type["Interval"], box: Box, trail: Trail, place: int = 0) -> "Interval":
         """A tensor of the box's shape, type and device, without storage."""
         low = box.low
         return Tensor._make_wrapper_subclass(cls, low.shape, dtype=low.dtype, device=low.device)
 
-    def __init__(self, box: Box, trail: Trail) -> None:
+    def __init__(self, box: Box, trail: Trail, place: int = 0) -> None:
         self.box = box
         self.trail = trail
+        self.place = place
         # Whether other tensors may be views of it: overwriting one would then have to change the others.
         self.shared = False
 
@@ -88,7 +95,10 @@ class Interval(Tensor):
             result = rule(*_boxes(args, dtype), **_boxes(kwargs, dtype))
         except NoIntervalRule as error:
             raise first.trail.refusal(str(error)) from None
-        return (first._overwrite if overwrites else first._wrap)(func, args, result)
+        call = None
+        if first.trail.tape is not None:
+            call = Call(OUTSIDE.get(func, func), rule, *_boxes((args, kwargs), dtype, _reference))
+        return (first._overwrite if overwrites else first._wrap)(func, args, result, call)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # the stub leaves out that it is a class method
@@ -106,37 +116,50 @@ class Interval(Tensor):
         if torch.finfo(coarse).eps > torch.finfo(arithmetic).eps:
             raise self.trail.refusal(f"{LOWER}: autocast to {coarse}")
 
-    def _wrap(self, func: Any, args: Any, result: Any) -> Any:
+    def _wrap(self, func: Any, args: Any, result: Any, call: Call | None) -> Any:
         if isinstance(result, tuple):
-            return tuple(self._wrap(func, args, part) for part in result)
+            calls = [None if call is None else replace(call, part=i) for i in range(len(result))]
+            return tuple(self._wrap(func, args, *pair) for pair in zip(result, calls, strict=True))
         if not isinstance(result, Box):
             return result
         inputs = [value for value in leaves(args) if isinstance(value, Interval)]
         for value in inputs:
             if value.box is result:
                 return value
-        made = Interval(result, self.trail)
+        made = Interval(result, self.trail, self._written(result, call))
         if func in VIEWS:
             for value in (made, *inputs):
                 value.shared = True
         return made
 
-    def _overwrite(self, func: Any, args: Any, result: Box) -> "Interval":
+    def _overwrite(self, func: Any, args: Any, result: Box, call: Call | None) -> "Interval":
         target = args[0]
         if not isinstance(target, Interval) or target.shared:
             raise self.trail.refusal(f"{func.__name__} overwrites a tensor of which there are views")
-        target.box = result
+        target.box, target.place = result, self._written(result, call)
         return target
 
+    def _written(self, box: Box, call: Call | None) -> int:
+        """The position of a call on the tape, where there is one."""
+        return 0 if call is None or self.trail.tape is None else self.trail.tape.add(call, box)
 
-def _boxes(value: Any, dtype: torch.dtype) -> Any:
+
+def _box(value: Interval) -> Box:
+    return value.box
+
+
+def _reference(value: Interval) -> Ref:
+    return Ref(value.place)
+
+
+def _boxes(value: Any, dtype: torch.dtype, stand_in: Callable[[Interval], Any] = _box) -> Any:
     """The arguments with boxes for tensors that stand for them, real constants in the bounds' type."""
     if isinstance(value, dict):
-        return {key: _boxes(part, dtype) for key, part in value.items()}
+        return {key: _boxes(part, dtype, stand_in) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(_boxes(part, dtype) for part in value)
+        return tuple(_boxes(part, dtype, stand_in) for part in value)
     if isinstance(value, Interval):
-        return value.box
+        return stand_in(value)
     return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
@@ -144,6 +167,7 @@ def propagate(
     model: nn.Module,
     box: Box,
     read: Callable[[Any], Any] = lambda outputs: outputs,
+    tape: Tape | None = None,
 ) -> Box:
     """The box of a model's outputs over a box of its inputs, differentiable by the model's parameters.
 
@@ -151,11 +175,14 @@ def propagate(
         model: Any module of one input; run as it stands, in its own mode, its constants as they are.
         box: The inputs.
         read: Applied to the outputs, by the same rules.
+        tape: Where its calls are written; None writes none.
 
     Raises:
         NoIntervalRule: A layer or function has no rule; the message names it.
     """
-    trail = Trail()
+    trail = Trail(tape)
+    if tape is not None:
+        tape.add(None, box)
     with running(model, trail.layers):
         try:
             outputs = read(model(Interval(box, trail)))
@@ -174,6 +201,7 @@ def bounds(
     low: Float[Tensor, "batch ..."],
     high: Float[Tensor, "batch ..."],
     read: Callable[[Any], Any] = lambda outputs: outputs,
+    tape: Tape | None = None,
 ) -> Box:
     """Bounds on a model's outputs over low <= x <= high, computed in float64 from a copy of the model.
 
@@ -188,6 +216,7 @@ def bounds(
         low: Least value of each coordinate.
         high: Largest value of each coordinate.
         read: Applied to the outputs, by the same rules.
+        tape: Where the model's calls are written; None writes none.
 
     Returns:
         The box of the outputs, in float64.
@@ -214,7 +243,7 @@ def bounds(
     if arithmetic == torch.float32 and (flag := _reduced(low.device)):
         raise NoIntervalRule(f"{LOWER}: {flag}")
     with torch.no_grad(), eval_mode(own):
-        return propagate(own, Box(low.double(), high.double(), arithmetic), read)
+        return propagate(own, Box(low.double(), high.double(), arithmetic), read, tape)
 
 
 def coarsest_type(model: nn.Module) -> torch.dtype:
@@ -293,30 +322,40 @@ def margin_bounds(
 
     Reference: Gowal et al. (2018), Section 3 and Equation 8 (elision of the last layer).
     """
-    return margins(bounds(model, low, high, classes), labels)
+    return margins_of(bounds(model, low, high, classes), labels)
 
 
-def margins(scores: Box, labels: Labels) -> Float[Tensor, "batch classes"]:
+def margins_of(
+    scores: Box, labels: Labels, tighter: Callable[[Box, Tensor], Tensor] = lambda scores, below: below
+) -> Float[Tensor, "batch classes"]:
     """Lower bounds on s_y - s_j over a box of scores, 0 at j = y; differentiable where the box is.
+
+    Args:
+        scores: One for each class.
+        labels: The class y of each example.
+        tighter: ``(scores, bounds of their margins) -> better ones``, asked of the scores under a last
+            softmax or sigmoid.
 
     Raises:
         NoIntervalRule: The scores are no matrix.
     """
     if scores.low.ndim != 2 or len(scores.low) != len(labels):
         raise NoIntervalRule(f"margins need one score per class: got shape {tuple(scores.low.shape)}")
-    return _margins(scores, labels).scatter(1, labels[:, None], 0.0)
+    return _margins(scores, labels, tighter).scatter(1, labels[:, None], 0.0)
 
 
-def _margins(scores: Box, labels: Labels) -> Float[Tensor, "batch classes"]:
+def _margins(
+    scores: Box, labels: Labels, tighter: Callable[[Box, Tensor], Tensor]
+) -> Float[Tensor, "batch classes"]:
     """Lower bounds on the margins, of the scores as such or by the layer that made them."""
     own = labels[:, None]
     plain = scores.low.gather(1, own) - scores.high
     made_by, slack = scores.made_by, 4 * ULPS * scores.unit
     if isinstance(made_by, Affine):
-        return _merged(made_by, labels)
+        return tighter(scores, _merged(made_by, labels))
     if made_by is None or made_by.scores.low.ndim != 2:
-        return plain
-    below = _margins(made_by.scores, labels)
+        return tighter(scores, plain)
+    below = _margins(made_by.scores, labels, tighter)
     if isinstance(made_by, Squashed):
         # sigmoid(z) - sigmoid(z - d) has one hill in z: its least value is at an end of z.
         ends = [end.gather(1, own) for end in (made_by.scores.low, made_by.scores.high)]

@@ -81,7 +81,8 @@ def ascended(
         y = threat.random_point(x, generator)
         for _ in range(search.steps):
             slope = input_gradient(model, batch._replace(inputs=(y,)), loss, generator)
-            y = confine(y + length * threat.steepest(slope.gradient))
+            y = confine(threat.advanced(y, slope.gradient, length))
+        y = threat.valid(y, x)
     threat.check(y, x)
     return batch._replace(inputs=(y, *rest))
 

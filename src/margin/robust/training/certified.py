@@ -24,7 +24,7 @@ from margin.engine.plan import Measure
 from margin.robust.attacks.gradient import labels_of
 from margin.robust.attacks.threat_models import Threat
 from margin.robust.certificates.interval_arithmetic import Box
-from margin.robust.certificates.intervals import margin_bounds, margins, propagate
+from margin.robust.certificates.intervals import margin_bounds, margins_of, propagate
 from margin.robust.training.adversarial import MEASURED, pgd_accuracy, radius_of
 
 
@@ -130,7 +130,7 @@ class Bounded:
         low, high = (end.to(x) for end in threat.hull(x))
         with eval_mode(model):
             scores = propagate(Beside(model, rest) if rest else model, Box(low, high), self.classes)
-        return -margins(scores, labels)
+        return -margins_of(scores, labels)
 
 
 class Beside(nn.Module):

@@ -298,6 +298,11 @@ def chunks_within(
     few = next(pieces_of(batches[:1], PROBED))
     # Half is left for what a product computes on the way.
     each = graph_bytes(model, few, objective) / len(few.inputs[0])
+    if each > 2 * MEMORY:
+        raise NotAsked(
+            f"needs about {each / 2**20:,.0f} MiB for the second derivatives of one example "
+            f"of the {2 * MEMORY / 2**20:,.0f} that they may take"
+        )
     return [max(1, int(some / 2 / max(each, 1))) for some in memory]
 
 

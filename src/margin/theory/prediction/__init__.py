@@ -22,6 +22,9 @@ TWO_CLASSES = Need("the probabilities of exactly two classes",
 MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking:has_many_classes")
 SEVERAL_LABELS = Need("several labels an example",
     "margin.theory.prediction.multilabel:has_several_labels")
+LAWS = Need("a model that states the law of each real value",
+    "margin.theory.prediction.intervals:states_laws", of="model")
+GNEITING_2007 = "Gneiting, Balabdaoui and Raftery 2007, Sections 2 and 3"
 REAL_VALUES = Need("predictions of real values", "margin.theory.prediction.residuals:has_values")
 FEATURES = Need("one row of at most 200 real features an example",
     "margin.theory.prediction.failures:has_features")
@@ -129,6 +132,18 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/residuals.r2", ".residuals:r2", ".residuals:demo",
         "R^2: what share of the targets' variance do the predictions explain?", RATIO,
         needs=(REAL_VALUES, TWO_EXAMPLES), figure=".figures:agreement", question="right"),
+    Claim("theory/predictive.log_likelihood", ".intervals:log_likelihood", ".intervals:demo",
+        "Predictive log-likelihood: how dense is the stated law at the held-out values?",
+        "Gneiting and Raftery 2007, Section 4.1 (the logarithmic score); Hall 1992, Section 3.9.2",
+        needs=(LAWS, TWO_EXAMPLES), cost=Cost(20), question="probabilities"),
+    Claim("theory/predictive.coverage", ".intervals:coverage", ".intervals:demo",
+        "Coverage: do prediction intervals hold the value as often as they say?",
+        f"{GNEITING_2007}; {WILSON}", needs=(LAWS, TWO_EXAMPLES), figure=".figures:bands",
+        cost=Cost(20), question="probabilities"),
+    Claim("theory/predictive.calibration", ".intervals:calibration", ".intervals:demo",
+        "Calibration of quantiles: do values lie below a quantile as often as its level says?",
+        f"{GNEITING_2007}; Massart 1990, Corollary 1", needs=(LAWS, TWO_EXAMPLES),
+        figure=".figures:quantiles", cost=Cost(20), question="probabilities"),
     Claim("theory/failures.segments", ".failures:segments", ".failures:segments_demo",
         "Segments: in which range of a feature does the model err most, and by how much more than elsewhere?",
         "Newcombe 1998, Section 2 (a difference of proportions); Cox 1975, Section 2 (one half chooses)",

@@ -100,6 +100,39 @@ def agreement(axes: "Axes", finding: Finding) -> str:
     return f"predicted against observed value of {shown} examples, beside the line where both agree"
 
 
+def bands(axes: "Axes", finding: Finding) -> str:
+    """Intervals of 95 % and observed values: along the input, or example by example in order of the mean."""
+    found = [curve(finding, name) for name in ("observed", "mean", "low", "high")]
+    if any(each is None for each in found):
+        return ""
+    observed, mean, low, high = (each for each in found if each is not None)
+    x = curve(finding, "input")
+    along = torch.arange(len(mean)).double() if x is None else x
+    axes.fill_between(along, low, high, color=SERIES[0], alpha=0.25, linewidth=0, label="95% interval")
+    axes.plot(along, mean, color=SERIES[0], label="mean")
+    inside = (low <= observed) & (observed <= high)
+    for part, color, name in ((inside, INK, "inside"), (~inside, SERIES[2], "outside")):
+        axes.plot(
+            along[part], observed[part], ".", color=color, markersize=3, label=f"{name}: {int(part.sum())}"
+        )
+    axes.set(xlabel="held-out examples by predicted mean" if x is None else "input", ylabel="value")
+    axes.legend()
+    return f"95% intervals of {len(mean)} held-out values: {int(inside.sum())} lie inside"
+
+
+def quantiles(axes: "Axes", finding: Finding) -> str:
+    """How often values lie below a quantile of their law, by its level: on the diagonal, laws are right."""
+    x, y = curve(finding, "level"), curve(finding, "frequency")
+    if x is None or y is None or x.shape != y.shape:
+        return ""
+    sized(axes, 0.68, 0.48, 3.3, 3.3)
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), label="calibrated")
+    axes.step(x, y, where="post", color=SERIES[0], label="held-out values")
+    axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="level of the quantile", ylabel="share of values below it")
+    axes.legend(loc="upper left")
+    return "share of held-out values below each quantile of their law, beside the diagonal of right laws"
+
+
 def suspects(axes: "Axes", finding: Finding) -> str:
     """The probability of the likelier class over that of the label, a dot a suspected label."""
     x, y = curve(finding, "probability of given"), curve(finding, "probability of likely")

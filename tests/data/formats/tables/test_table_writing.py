@@ -1,6 +1,7 @@
 """How a table is written: separators, decimal marks, missing cells, zeros in front, indices, large ids."""
 
 import csv as library
+import gzip
 import io
 import random
 from pathlib import Path
@@ -13,7 +14,7 @@ from margin.data.formats.arrays.sources import from_arrays
 from margin.data.formats.tables.delimited import Writing, load_table
 from margin.data.formats.tables.delimited_form import decimal_of, separator_of
 from margin.data.formats.tables.tables import read_frame, read_table
-from margin.data.open import encode
+from margin.data.open import encode, open_data
 
 
 def classes_of(data) -> list[str]:
@@ -257,6 +258,22 @@ def test_typed_text_is_what_it_is_in_every_reading(tmp_path: Path) -> None:
     frame.write_csv(tmp_path / "d.csv")
     text = encode(tmp_path / "d.csv", data.encoding)
     assert text.targets.tolist() == new.targets.tolist()
+
+
+def test_objects_of_json_a_line_are_the_rows_of_a_typed_table(tmp_path: Path, refused) -> None:
+    frame = pl.DataFrame(
+        {"a": [WORDS[k % 4] for k in range(80)], "b": range(80), "y": [WORDS[k // 20] for k in range(80)]}
+    )
+    frame.write_parquet(tmp_path / "d.parquet")
+    frame.write_ndjson(tmp_path / "d.jsonl")
+    (tmp_path / "d.ndjson.gz").write_bytes(gzip.compress((tmp_path / "d.jsonl").read_bytes()))
+    wanted = read_table(tmp_path / "d.parquet", target="y")
+    for name in ("d.jsonl", "d.ndjson.gz"):
+        data = open_data(tmp_path / name, {"target": "y"})
+        assert data.fingerprint == wanted.fingerprint and data.encoding == wanted.encoding
+    (tmp_path / "e.jsonl").write_text('{"a": 1}\n[2\n')
+    with refused("e.jsonl: not a file of JSON with an object a line"):
+        read_table(tmp_path / "e.jsonl")
 
 
 def test_missing_values_are_named(tmp_path: Path, csv, refused) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from margin.data.description import describe, lines
 from margin.data.formats.encodings import feature_names
+from margin.data.formats.tables.delimited_columns import Form, columns_of
 from margin.data.formats.tables.tables import read_frame, read_table
 from margin.data.open import encode, open_data
 from margin.data.splits import split_indices
@@ -118,6 +119,25 @@ def test_every_dialect_gives_the_same_table(separator, start, end, csv, tmp_path
     assert [column["name"] for column in data.encoding["columns"]] == ["x", "name"]
     assert data.encoding["columns"][1]["categories"] == [f"a{separator} b", f"a{separator} c"]
     assert y.tolist() == [k + 0.5 for k in range(20)]
+
+
+@pytest.mark.parametrize("word", ["NaN", "nan", "NA", ""])
+@pytest.mark.parametrize(("column", "row"), [("x", 3), ("x", 1500), ("name", 3), ("name", 1500)])
+def test_a_missing_cell_far_down_is_missing_too(column: str, row: int, word: str, csv, tmp_path) -> None:
+    # the types are those of the first 1,000 rows; NaN is a number to those who read it without the words
+    rows = [{"x": f"{k % 7}.5", "name": "ab"[k % 2], "y": "uv"[k % 2]} for k in range(2000)]
+    rows[row][column] = word
+    path = csv("\n".join(["x,name,y", *(",".join(one.values()) for one in rows)]) + "\n")
+    with pytest.raises(ValueError, match=f"row {row + 2}, column '{column}'"):
+        read_table(path, target="y")
+    kept = read_table(path, target="y", missing="drop")
+    assert sum(len(part) for part in kept.splits.values()) == 1999
+    found = columns_of(
+        path.read_bytes(), ["x", "name", "y"], Form(",", ".", True, ("NaN", "nan", "NA", ""), ())
+    )
+    assert found["x"].dtype == pl.Float64
+    assert not found["x"].is_nan().any()
+    assert found["x"].null_count() == (column == "x")
 
 
 def test_quotes_hold_separators_quotes_and_line_breaks(csv, refused) -> None:

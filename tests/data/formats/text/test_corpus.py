@@ -18,6 +18,7 @@ def test_lines_are_sentences_and_blank_lines_end_documents() -> None:
     rows, documents = sentences_of([TEXT, "c a\n", "\n"], "lines")
     assert rows == ["a b c", "b a", "c c a", "a", "b b", "c a"]
     assert documents == [0, 0, 1, 2, 2, 3]
+    assert sentences_of(["\n\n", "\n \n\na\n\n\n\nb", ""], "lines") == (["a", "b"], [0, 1])
 
 
 def test_marks_end_sentences_before_a_capital() -> None:
@@ -39,6 +40,11 @@ def test_parts_are_cut_in_order_and_the_vocabulary_is_of_training(tmp_path: Path
     assert [tokenizer.decode(row) for row in tokens] == ["w14 <unk>", "<unk> <unk>"]
     assert (lengths.tolist(), targets) == ([2, 2], None)
     assert data.spec == {"vocab_size": 17, "longest": 2, "num_examples": 14}
+
+
+def test_shares_are_rounded_to_the_nearest_number_of_sentences() -> None:
+    data = from_corpus(["\n".join("ab"[k % 2] for k in range(35))], test=0.05, val=0.05)
+    assert {part: len(corpus) for part, corpus in data.splits.items()} == {"train": 31, "val": 2, "test": 2}
 
 
 def test_a_folder_and_a_list_are_read_alike(tmp_path: Path) -> None:

@@ -82,6 +82,15 @@ def test_longer_texts_are_refused_or_lose_their_end(tmp_path: Path, refused: Cal
     data = read_questions(path, longest=14, long="cut", min_count=1)
     assert "10 questions whose answer is cut off are left out" in data.notes
     assert sum(map(len, data.splits.values())) == 10
+    # the text is "the barn is COLOR and old , ...": an answer that is cut in its middle is cut off
+    whole = read_questions(path, min_count=1)
+    ends = torch.cat([held.targets for held in whole.splits.values()])
+    inside = int((ends[:, 1] - ends[:, 0]).max())
+    assert inside == 2
+    for cut in range(1, inside + 2):
+        longest = int(ends[:, 1].max()) + 1 - inside - 1 + cut
+        data = read_questions(path, longest=longest, long="cut", min_count=1)
+        assert sum(map(len, data.splits.values())) == (20 if cut > inside else 10)
 
 
 def test_answers_that_stand_elsewhere_are_refused(tmp_path: Path, refused: Callable) -> None:
@@ -102,4 +111,5 @@ def test_answers_that_stand_elsewhere_are_refused(tmp_path: Path, refused: Calla
 def test_the_f1_of_answers_is_of_words_without_marks_and_articles() -> None:
     assert answer_f1("The red, house!", "a red house") == 1
     assert answer_f1("red house", "house of stone") == 2 * 1 / 5
+    assert answer_f1("New New York", "new new deal") == 2 * 2 / 6  # words that recur count as often
     assert (answer_f1("", "x"), answer_f1("", "the")) == (0, 1)

@@ -149,7 +149,7 @@ def test_line_breaks_and_packing_change_nothing(csv: Callable, tmp_path: Path) -
         ("abcdefgh", {"time": 1, "val": 0.2}, ("needs a token: got 8 in all", "set --data.test 0")),
         (TEXT, {"time": 0}, ("time must be at least 1: got 0",)),
         (TEXT, {"min_count": 2}, ("min_count above 1 needs --data.unknown token",)),
-        ("", {}, ("more than time=128 tokens",)),
+        ("", {}, ("more than time=128 tokens: got 0 of 0; give a longer text",)),
         (b"ab\n\xff", {}, ("a.txt, line 2", "UTF-8", "0xff")),
     ],
     ids=["short", "nothing held out", "no test", "no time", "rare", "empty", "bytes"],
@@ -159,6 +159,11 @@ def test_what_cannot_be_learned_from_is_refused(
 ) -> None:
     with refused(*texts):
         read_text(csv(content, "a.txt"), **options)
+
+
+def test_no_block_is_short_enough_for_an_empty_text(csv: Callable) -> None:
+    with pytest.raises(ValueError, match=r"give a longer text$"):
+        read_text(csv("a", "a.txt"))
 
 
 @pytest.mark.parametrize(("test", "val", "parts"), [(0.0, 0.0, ["train"]), (0.1, 0.0, ["train", "test"])])

@@ -94,6 +94,13 @@ def test_sentences_that_cannot_be_are_refused(tmp_path: Path, refused: Callable)
         from_tagged([["a", "b"]] * 10, [["X", "Y"]] * 10, tokens=Tokenization(longest=1))
     cut = from_tagged([["a", "b"]] * 10, [["X", "Y"]] * 10, tokens=Tokenization(longest=1), long="cut")
     assert cut.spec["longest"] == 1
+    rule = Tokenization(level="wordpiece", vocab_size=40, min_count=1, longest=5)
+    cut = from_tagged([["a", "b", "c", "d", "e"]] * 10, [["X"] * 5] * 10, tokens=rule, long="cut")
+    tokenizer, (tokens, lengths) = (
+        Tokenizer.from_json(cut.encoding),
+        cut.splits["train"].tokens.padded(torch.arange(1)),
+    )
+    assert lengths.tolist() == [5] and tokens[0].tolist() == tokenizer.framed(tokens[0, 1:4].tolist())
     path, test = tmp_path / "a.conll", tmp_path / "b.conll"
     path.write_text("a X\n\n" * 10)
     test.write_text("a Z\n")

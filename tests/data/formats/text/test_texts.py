@@ -105,6 +105,12 @@ def test_a_folder_of_class_folders_keeps_its_test_part(tmp_path: Path) -> None:
     assert {pair for pair in shown(data, "test") if pair[1] == "warm"} == {
         (t[:-1] + " " + t[-1], "warm") for t in TEXTS[::7] if "red" in t
     }
+    size, notes = len(data.splits["train"]), data.notes
+    (tmp_path / "train" / "unsup").mkdir()  # the layout of IMDb
+    (tmp_path / "train" / "unsup" / "0_0.txt").write_text("a red dog")
+    data = open_data(f"texts:{tmp_path}", {})
+    assert data.encoding["classes"] == ["cold", "warm"] and len(data.splits["train"]) == size
+    assert set(data.notes) - set(notes) == {"1 texts in unsup have no class and are left out"}
 
 
 def test_a_test_file_is_kept_and_lends_no_words(csv: Callable) -> None:

@@ -25,6 +25,10 @@ def test_characters_are_kept_as_they_are() -> None:
     assert text_of(["a", "dog", ".", "\n", "two"], "words") == "a dog .\ntwo"
 
 
+def test_small_letters_keep_their_spelling() -> None:
+    assert tokens_of("STRA\u00dfE \u00c9", "words", "lower") == ["stra\u00dfe", "\u00e9"]  # not folded to ss
+
+
 def test_the_most_frequent_come_first_and_ties_by_letter() -> None:
     tokens = list("ccabbcd")
     assert vocabulary_of(tokens) == ("c", "b", "a", "d")

@@ -1,4 +1,4 @@
-"""Tables of rows and columns: CSV, TSV, Parquet, data frames."""
+"""Tables of rows and columns: CSV, TSV, Parquet, JSON lines, data frames."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ FORMATS = (
         name="table",
         reader="margin.data.formats.tables.tables:read_table",
         encoder="margin.data.formats.tables.encoder:encode_file",
-        endings=(".csv", ".tsv", ".tab", ".txt", ".data", ".parquet", ".pq"),
+        endings=(".csv", ".tsv", ".tab", ".txt", ".data", ".parquet", ".pq", ".jsonl", ".ndjson"),
         gives={"in_features": "vectors"},
         real=True,
         numbers=True,

@@ -1,4 +1,4 @@
-"""Tables in files: delimited text (Shafranovich 2005, RFC 4180) and Parquet, with the place of every cell.
+"""Tables in files: delimited text (Shafranovich 2005, RFC 4180), Parquet, JSON lines; the place of each cell.
 
 The first row is the header and has number 1, as an editor shows it; a quoted cell may hold line
 breaks, so the number of a row is that of its first line.
@@ -30,6 +30,7 @@ MARKERS = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<
 """Cells of delimited text that mean a missing value, where no others are named."""
 
 PARQUET = (".parquet", ".pq")
+TYPED = (*PARQUET, ".jsonl", ".ndjson")
 
 _CHUNK = 50_000
 
@@ -113,7 +114,7 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
     """The table in a file; ``.gz`` is unpacked, separator and decimal mark are found out.
 
     Args:
-        path: Delimited text in UTF-8, or Parquet.
+        path: Delimited text in UTF-8, Parquet, or JSON with an object a line.
         header: Whether the first row names the columns, where ``writing`` is not given.
         writing: How the file is written.
 
@@ -129,8 +130,8 @@ def load_table(path: Path, header: Header = "first", writing: Writing | None = N
     check_form(writing.separator, writing.decimal)
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    if path.suffix.lower() in PARQUET:
-        return replace(_parquet(path), missing=writing.missing or (), dates=writing.dates)
+    if path.name.lower().removesuffix(".gz").endswith(TYPED):
+        return replace(_typed(path), missing=writing.missing or (), dates=writing.dates)
     raw, said, found = opened(path, writing.header)
     start = raw[: 1 << 20].decode(errors="ignore")
     separator = writing.separator or said or separator_of(start)
@@ -224,12 +225,17 @@ def _cell_of(path: Path, header: Header, separator: str, names: Sequence[str], r
     return record[names.index(column)]
 
 
-def _parquet(path: Path) -> Table:
+def _typed(path: Path) -> Table:
+    """The table of a file that has types: Parquet, or an object of JSON a line."""
+    what = "a Parquet file" if path.suffix.lower() in PARQUET else "a file of JSON with an object a line"
     try:
-        with panicking(path, "a Parquet file"):
-            frame = pl.read_parquet(path)
+        with panicking(path, what):
+            if path.suffix.lower() in PARQUET:
+                frame = pl.read_parquet(path)
+            else:
+                frame = pl.read_ndjson(io.BytesIO(text_of(path)[0]), infer_schema_length=None)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{path}: not {what}: {str(error).splitlines()[0]}") from None
     if frame.height == 0:
         raise ValueError(f"{path}: the file has columns but no rows")
     return typed_table(frame, str(path))

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-from margin.data.files.reading import COMPOSED, unpacked
+from margin.data.files.reading import COMPOSED, recoded, unpacked
 from margin.data.formats.tables.delimited_form import SEEN, SEPARATORS
 
 _LINES, _TITLES = 50, 10
@@ -42,8 +42,8 @@ def text_of(path: Path) -> tuple[bytes, list[str]]:
         row = raw.count(b"\n", 0, error.start) + 1
         byte = f"byte {raw[error.start]:02x}"
         raise ValueError(
-            f"{path}, row {row}: a table must be UTF-8 text: got {byte}; save it so (in Excel as CSV UTF-8), "
-            f"or run: iconv -f CP1252 -t UTF-8 {path.name} > new-{path.name}"
+            f"{path}, row {row}: a table must be UTF-8 text: got {byte}; in Excel save it as CSV UTF-8; "
+            f"{recoded(path)}"
         ) from None
     if b"\0" in raw:
         row = raw.count(b"\n", 0, raw.index(b"\0")) + 1

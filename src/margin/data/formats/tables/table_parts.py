@@ -252,11 +252,11 @@ def sentinel_notes(
     """What is said of numbers such as 9999 and -999, and dates in 9999, that stand apart from all others."""
     starts = np.cumsum([0, *map(width, records)])[:-1]
     numbers = [k for k, column in enumerate(columns) if column.kind in ("number", "date")]
-    first = inputs[:, starts[numbers]]
-    low, high = first.min(0, initial=np.inf), first.max(0, initial=-np.inf)
+    at = starts[numbers]
+    low, high = inputs.min(0, initial=np.inf)[at], inputs.max(0, initial=-np.inf)[at]
     found = []
     for k in np.flatnonzero(np.isin(low, SENTINELS) | np.isin(high, SENTINELS)):
-        column, values = columns[numbers[k]], first[:, k]
+        column, values = columns[numbers[k]], inputs[:, at[k]]
         for mark in {low[k], high[k]} & {*SENTINELS}:
             rest = values[values != mark]
             if not len(rest) or np.abs(rest - mark).min() <= 2 * (rest.max() - rest.min()):

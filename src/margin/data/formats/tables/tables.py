@@ -96,7 +96,7 @@ def read_table(  # more than 7 parameters: they are the options of the source
     long: Long = "error",
     split: Split = Split(),
 ) -> Data:
-    """A table from a file: CSV, TSV (the separator is found out) or Parquet, ``.gz`` too.
+    """A table from a file: CSV, TSV (the separator is found out), Parquet or JSON lines, ``.gz`` too.
 
     Texts are categories and become one 0/1 feature for each value; dates as 2016-07-01 become days since 1970
     and what varies of year, month, day, weekday and hour; booleans become 0 or 1; whole numbers

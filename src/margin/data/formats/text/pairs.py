@@ -213,6 +213,10 @@ def sentences_in(path: Path, target: Path | None) -> Sentences:
     for row, found in enumerate(cells, 1):
         if len(found) != 2:
             remedy = "; set --data.target-file where the targets are in a file of their own"
+            if ".csv" in path.suffixes:
+                remedy = (
+                    "; write it so: pandas.read_csv(FILE).to_csv(NEW, sep='\\t', index=False, header=False)"
+                )
             raise ValueError(
                 f"{path}, line {row}: a pair must be two columns with a tab between: got {len(found)}"
                 + remedy * (len(found) == 1)

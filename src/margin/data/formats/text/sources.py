@@ -258,7 +258,9 @@ def _check(cuts: Mapping[str, slice], count: int, time: int, name: str) -> None:
     if cuts["train"].stop <= time:
         raise ValueError(
             f"{name}: the training part must have more than time={time} tokens: got {cuts['train'].stop:,} "
-            f"of {count:,}; give a longer text{', or set --data.time lower' if time > 1 else ''}"
+            f"of {count:,}; give a longer text"
+            + ", or set --data.time lower"
+            * (min(time, cuts["train"].stop) > 1)
         )
 
 

@@ -30,6 +30,7 @@ SPECIAL = {"characters": ("<pad>", UNKNOWN), "words": ("<pad>", UNKNOWN), "bpe":
 """The first tokens of a trained vocabulary, by its level; WordPieces have BERT's."""
 
 TEXTS = Tokenization(min_count=2)
+UNLABELED = "unsup"
 
 
 @option_groups()
@@ -96,7 +97,8 @@ def read_texts(
 ) -> Data:
     """Texts in a folder of class folders, ``pos/1.txt``; or ``train/pos/1.txt`` and ``test/pos/1.txt``.
 
-    A table with a column of texts needs no such folder: it is read as it is.
+    A table with a column of texts needs no such folder: it is read as it is. Texts in ``train/unsup`` have no
+    class and are left out, which is said.
 
     Args:
         path: The folder; its texts are ``.txt`` files in UTF-8.
@@ -132,16 +134,20 @@ def read_texts(
         split=split,
         test_texts=(read["test"][0], np.array(read["test"][1])) if "test" in read else None,
     )
-    return replace(data, name=folder.name)
+    left = sum(1 for place in (parts or {"train": folder}).values() for _ in place.glob(f"{UNLABELED}/*.txt"))
+    said = (f"{left:,} texts in {UNLABELED} have no class and are left out",) * bool(left)
+    return replace(data, name=folder.name, notes=(*data.notes, *said))
 
 
 def in_classes(folder: Path) -> tuple[list[str], list[str]]:
     """The texts of the class folders of a folder, and the name of the folder of each.
 
+    Those in ``unsup`` have no class, as in the reviews of IMDb (Maas et al. 2011), and are left out.
+
     Raises:
         ValueError: There is none.
     """
-    files = sorted(folder.glob("*/*.txt"))
+    files = sorted(file for file in folder.glob("*/*.txt") if file.parent.name != UNLABELED)
     if not files:
         raise ValueError(f"{folder}: a folder of texts needs class folders with .txt files: it has none")
     return [text_in(file) for file in files], [file.parent.name for file in files]

@@ -1,0 +1,317 @@
+r"""CROWN: linear functions of the input below each margin, by backward propagation (Zhang et al., 2018).
+
+A lower bound c^T f(x) >= a^T x + b starts as c at the output and is carried back call by call: a positive
+coefficient takes the lower line of a result, a negative one the upper. The least value of a^T x + b over the
+ball is a^T x_0 - eps ||a||_q with the dual norm, or that over the ball's box, whichever is larger. The graph
+is the tape of the functions that the model called, so every structure is followed (Xu et al., 2020).
+
+The lines need bounds of what enters each function. They are those of interval arithmetic (CROWN-IBP, Zhang et
+al., 2020), tightened by the same backward pass where a layer has few units, and by the exact image of the
+ball where everything before is affine.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from margin.core.types import Labels
+from margin.robust.certificates.interval_arithmetic import Box
+from margin.robust.certificates.intervals import bounds, margins_of
+from margin.robust.certificates.relaxations import (
+    UNIT,
+    VIEWS,
+    Lines,
+    center,
+    exact_form,
+    linear,
+    lines,
+    rounding,
+)
+from margin.robust.certificates.tape import Call, Tape
+
+ELEMENTS = 1 << 23
+"""Coefficients held at once in a backward pass."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ball:
+    """The inputs around each example: a ball of a norm and the box that holds it.
+
+    Args:
+        x: The centers, in float64.
+        low: Least value of each coordinate in the ball and the domain.
+        high: Largest value.
+        eps: Radius.
+        norm: Of (y - x) / unit.
+        unit: Length of one unit along each coordinate.
+    """
+
+    x: Tensor
+    low: Tensor
+    high: Tensor
+    eps: float
+    norm: Literal["linf", "l2", "l1"]
+    unit: Tensor
+
+    def least(self, rows: Float[Tensor, "rows batch ..."]) -> Float[Tensor, "rows batch"]:
+        """The least value of each linear function over the ball, less the rounding of its own sums."""
+        flat = rows.flatten(2)
+        middle, radius = ((self.high + self.low) / 2).flatten(1), ((self.high - self.low) / 2).flatten(1)
+        size = flat.abs()
+        least = torch.einsum("sbn,bn->sb", flat, middle) - torch.einsum("sbn,bn->sb", size, radius)
+        if self.norm != "linf":
+            scaled = flat * self.unit.expand(self.x.shape[1:]).flatten()
+            reach = self.eps * self.dual(scaled)
+            least = torch.maximum(least, torch.einsum("sbn,bn->sb", flat, self.x.flatten(1)) - reach)
+        most = torch.maximum(self.low.abs(), self.high.abs()).flatten(1)
+        return least - (flat.shape[2] + 8) * UNIT * torch.einsum("sbn,bn->sb", size, most)
+
+    def dual(self, rows: Tensor) -> Tensor:
+        """The dual norm over the last axis."""
+        if self.norm == "l2":
+            return rows.norm(dim=-1) * (1 + rows.shape[-1] * UNIT)
+        return rows.abs().amax(-1) if self.norm == "l1" else rows.abs().sum(-1)
+
+    def rows(self, index: Tensor) -> "Ball":
+        """The balls of some of the examples."""
+        return replace(self, x=self.x[index], low=self.low[index], high=self.high[index])
+
+
+@dataclass(slots=True, eq=False)
+class Relaxed:
+    """A tape whose calls lie between linear functions.
+
+    Args:
+        tape: Of one run of the model.
+        ball: Its inputs.
+        boxes: What each call's result lies in.
+        raw: What its interval rule gives, before it was tightened.
+    """
+
+    tape: Tape
+    ball: Ball
+    boxes: list[Box]
+    raw: list[Box]
+    known: dict[int, Lines] = field(default_factory=dict)
+
+    def at(self, index: int) -> Lines:
+        """The lines of a call."""
+        if index not in self.known:
+            self.known[index] = lines(self.call(index), self.inputs(index), self.raw[index])
+        return self.known[index]
+
+    def inputs(self, index: int) -> list[Box]:
+        """The boxes that enter a call."""
+        return [self.boxes[i] for i in self.call(index).inputs]
+
+    def call(self, index: int) -> Call:
+        """The call at a position after the input's."""
+        call = self.tape.calls[index]
+        if call is None:
+            raise IndexError(f"the input is no call: got position {index}")
+        return call
+
+    def least(self, index: int, rows: Float[Tensor, "rows batch ..."]) -> Float[Tensor, "rows batch"]:
+        """Lower bounds of linear functions of a result, each of one example's part, over the ball.
+
+        Args:
+            index: Which result.
+            rows: Their coefficients, in the result's shape.
+        """
+        largest = max(box.low.numel() for box in self.boxes[: index + 1])
+        return torch.cat([self._least(index, part) for part in rows.split(max(1, ELEMENTS // largest))])
+
+    def _least(self, index: int, rows: Tensor) -> Tensor:
+        batch = len(self.ball.x)
+        constant = rows.new_zeros(len(rows), batch)
+        pending = {index: rows}
+        for i in range(index, 0, -1):
+            own = pending.pop(i, None)
+            if own is None:
+                continue
+            made = self.at(i)
+            constant = constant + _offset(own, made, batch)
+            if made.slopes is not None:
+                own = own.clamp(min=0) * made.slopes[0] + own.clamp(max=0) * made.slopes[1]
+            if made.adjoint is None:
+                continue
+            for position, part in zip(self.call(i).inputs, made.adjoint(own), strict=True):
+                pending[position] = pending[position] + part if position in pending else part
+        return constant if 0 not in pending else constant + self.ball.least(pending[0])
+
+
+def _offset(rows: Tensor, made: Lines, batch: int) -> Tensor | float:
+    """What the offsets of the lines add to the bound of each example."""
+    if made.low is None or made.high is None:
+        return 0.0
+    flat = rows.reshape(len(rows), batch, -1)
+    low, high = made.low.reshape(batch, -1), made.high.reshape(batch, -1)
+    above, below = flat.clamp(min=0), flat.clamp(max=0)
+    return torch.einsum("sbn,bn->sb", above, low) + torch.einsum("sbn,bn->sb", below, high)
+
+
+def relaxed(tape: Tape, ball: Ball, units: int = 0) -> Relaxed:
+    """The tape between linear functions over the ball.
+
+    Args:
+        tape: Of a run over the ball's box.
+        ball: The inputs.
+        units: Where a result that enters a nonlinear function has at most so many units of an example whose
+            bounds matter, these are tightened by a backward pass of their own, 0 for none.
+    """
+    made = Relaxed(tape, ball, [tape.boxes[0]], [tape.boxes[0]])
+    curved = {i for call in tape.calls[1:] if call is not None and not linear(call) for i in call.inputs}
+    affine = {0}
+    for index in range(1, len(tape.calls)):
+        call = made.call(index)
+        box = call.box(made.inputs(index))
+        made.raw.append(box)
+        made.boxes.append(box)
+        if linear(call) and affine.issuperset(call.inputs):
+            affine.add(index)
+        if index not in curved:
+            continue
+        if index in affine:
+            made.boxes[index] = _image(made, index, affine)
+        elif units:
+            made.boxes[index] = _tightened(made, index, units)
+    return made
+
+
+def _image(made: Relaxed, index: int, affine: set[int]) -> Box:
+    """The box of the exact image of the ball under an affine map, found column by column."""
+    ball, box, shape = made.ball, made.boxes[index], made.ball.x.shape
+    path = [i for i in sorted(affine - {0}) if i <= index]
+    if sum(made.call(i).func not in VIEWS for i in path) < 3 and ball.norm == "linf":
+        return box  # interval arithmetic is exact for one layer behind a scaling
+    forms = {i: exact_form(made.call(i), made.inputs(i)) for i in path}
+
+    def value(x: Tensor) -> Tensor:
+        found = {0: x}
+        for i in path:
+            found[i] = forms[i](*(found[k] for k in made.call(i).inputs))
+        return found[index]
+
+    zero, count = value(torch.zeros_like(ball.x)), shape[1:].numel()
+    radius, unit = ((ball.high - ball.low) / 2).flatten(1), ball.unit.expand(shape[1:]).flatten()
+    reach, dual = torch.zeros_like(zero), torch.zeros_like(zero[:1])
+    for first in range(0, count, shape[0]):  # so many at once as there are examples: no shape is another
+        basis = torch.eye(count, dtype=zero.dtype, device=zero.device)[first : first + shape[0]]
+        rows = len(basis)
+        basis = torch.cat((basis, basis.new_zeros(shape[0] - rows, count)))
+        column = (value(basis.reshape(shape)) - zero)[:rows].abs()
+        reach += torch.tensordot(radius[:, first : first + rows], column, 1)
+        scaled = column * unit[first : first + rows].reshape(-1, *(1,) * (column.ndim - 1))
+        dual = torch.maximum(dual, scaled.amax(0)) if ball.norm == "l1" else dual + scaled.square().sum(0)
+    low, high, error = box.low, box.high, _errors(made, path)[index]
+    reaches = [(center(made.boxes[0]), reach)]
+    if ball.norm != "linf":
+        reaches.append((ball.x, ball.eps * (dual if ball.norm == "l1" else dual.sqrt())))
+    for at, far in reaches:
+        middle = value(at)
+        own = error + (count + 8) * UNIT * (middle.abs() + zero.abs() + far)
+        low, high = torch.maximum(low, middle - far - own), torch.minimum(high, middle + far + own)
+    return replace(box, low=low, high=high)
+
+
+def _errors(made: Relaxed, path: list[int]) -> dict[int, Tensor]:
+    """How far the model's own results along affine calls may be off from those in exact arithmetic."""
+    errors = {0: torch.zeros_like(made.ball.x)}
+    for i in path:
+        call, boxes = made.call(i), made.inputs(i)
+        spread = call.box([Box(-errors[k], errors[k]) for k in call.inputs])
+        errors[i] = (spread.high - spread.low) / 2 + rounding(call, boxes, made.raw[i])
+    return errors
+
+
+def _tightened(made: Relaxed, index: int, units: int) -> Box:
+    """The box of a result, its units bounded by backward passes where they are few."""
+    box, batch = made.boxes[index], len(made.ball.x)
+    low, high = box.low.reshape(batch, -1), box.high.reshape(batch, -1)
+    open_ = high > low
+    if all(call is None or index not in call.inputs or _bends_at_0(call) for call in made.tape.calls):
+        open_ = open_ & (low < 0) & (high > 0)
+    count = int(open_.sum(1).max())
+    if count == 0 or count > units:
+        return box
+    at = ((high - low) * open_).topk(count, 1).indices.T
+    rows = torch.zeros(count, batch, low.shape[1], dtype=low.dtype, device=low.device)
+    rows.scatter_(2, at[..., None], 1.0)
+    rows = rows.reshape(count, *box.low.shape)
+    below, above = made.least(index, rows).T, -made.least(index, -rows).T
+    at = at.T
+    low = low.scatter(1, at, torch.fmax(low.gather(1, at), below)).reshape(box.low.shape)
+    high = high.scatter(1, at, torch.fmin(high.gather(1, at), above)).reshape(box.low.shape)
+    return replace(box, low=low, high=high)
+
+
+def place(boxes: list[Box], box: Box) -> int:
+    """The position of a box: of itself, not of an equal one."""
+    return next(i for i, own in enumerate(boxes) if own is box)
+
+
+def _bends_at_0(call: Call) -> bool:
+    return getattr(call.func, "__name__", "") == "relu"
+
+
+@torch.no_grad()
+def crown_margins(
+    model: nn.Module,
+    ball: Ball,
+    labels: Labels,
+    classes: Callable[[Any], Any] = lambda outputs: outputs,
+    *,
+    units: int = 0,
+    rivals: Tensor | None = None,
+) -> Float[Tensor, "batch classes"]:
+    """Lower bounds on f_y - f_j over a ball, for each class j; 0 at j = y. Never below those of intervals.
+
+    Args:
+        model: Any module of one input; left as it is.
+        ball: The inputs.
+        labels: The class y of each example.
+        classes: ``outputs -> one score per class``.
+        units: See :func:`relaxed`.
+        rivals: For each example the classes that are bounded so, of the others by intervals; None is all.
+
+    Raises:
+        NoIntervalRule: A layer or function has no rule, or the scores are no matrix.
+        ValueError: An end of the ball is no number.
+
+    Reference: Zhang, Weng, Chen, Hsieh & Daniel (2018), "Efficient neural network robustness certification
+    with general activation functions", Theorem 3.2; Xu et al. (2020).
+    """
+    tape = Tape()
+    scores = bounds(model, ball.low, ball.high, classes, tape)
+    if not tape.separable():
+        parts = [
+            crown_margins(
+                model,
+                ball.rows(torch.tensor([i])),
+                labels[i : i + 1],
+                classes,
+                units=units,
+                rivals=None if rivals is None else rivals[i : i + 1],
+            )
+            for i in range(len(labels))
+        ]
+        return torch.cat(parts)
+    made, outputs = relaxed(tape, ball, units), place(tape.boxes, scores)
+
+    def tighter(scores: Box, below: Tensor) -> Tensor:
+        index = place(made.boxes, scores)
+        count = scores.low.shape[1]
+        others = (
+            torch.arange(count, device=labels.device).expand(len(labels), -1) if rivals is None else rivals
+        )
+        rows = torch.zeros(others.shape[1], *scores.low.shape, dtype=scores.low.dtype, device=labels.device)
+        rows.scatter_(2, others.T[..., None], -1.0)
+        rows.scatter_add_(2, labels.expand(len(rows), -1)[..., None], torch.ones_like(rows[..., :1]))
+        found = made.least(index, rows).T
+        return below.scatter(1, others, torch.fmax(below.gather(1, others), found))
+
+    return margins_of(made.boxes[outputs], labels, tighter)

@@ -1,0 +1,273 @@
+"""CROWN: sound on samples and grids, inside interval bounds, exact by hand and against linear programmes."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.optimize import linprog
+from torch import nn
+
+from margin.robust.certificates.intervals import bounds, margin_bounds
+from margin.robust.certificates.linear_bounds import Ball, crown_margins, relaxed
+from margin.robust.certificates.tape import Tape
+from margin.vision.convnets.lenet5 import LeNet5
+
+NORMS = ("linf", "l2", "l1")
+
+
+def ball(x, eps, norm="linf", low=-math.inf, high=math.inf):
+    x = x.double()
+    ends = (x - eps).clamp(low, high), (x + eps).clamp(low, high)
+    return Ball(x, *ends, eps, norm, torch.ones((), dtype=torch.float64))
+
+
+def moved(x, eps, norm, count, seed=0):
+    """Points on the sphere of the norm around each example: (count, batch, ...)."""
+    g = torch.Generator().manual_seed(seed)
+    flat = torch.randn(count, len(x), x[0].numel(), generator=g)
+    if norm == "linf":
+        flat = flat.sign()
+    elif norm == "l2":
+        flat = flat / flat.norm(dim=2, keepdim=True)
+    else:
+        at = flat.abs().argmax(2, keepdim=True)
+        flat = torch.zeros_like(flat).scatter(2, at, flat.gather(2, at).sign())
+    return x + eps * (1 - 1e-6) * flat.reshape(count, *x.shape)
+
+
+class Graph(nn.Module):
+    """Residual sum, normalization, pooling, a product, a concatenation, a mean, in-place activation."""
+
+    def __init__(self, pool=F.max_pool2d):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.second, self.last, self.pool = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Linear(20, 3), pool
+        self.norm.running_mean.uniform_(-0.2, 0.2)
+        self.norm.running_var.uniform_(0.5, 2.0)
+
+    def forward(self, x):
+        y = F.relu(self.norm(self.first(x)), inplace=True)
+        y = self.pool(F.relu(y + self.second(y)), 2)
+        y = F.gelu(y) * y
+        y = torch.cat((y.flatten(1), y.mean((2, 3))), 1)
+        return F.log_softmax(self.last(y), 1)
+
+
+ACTIVATIONS = {
+    **{name: getattr(nn, name)() for name in ("ReLU", "Tanh", "Sigmoid", "SiLU", "Softplus", "ELU", "SELU")},
+    **{
+        name: getattr(nn, name)() for name in ("Mish", "Hardswish", "LogSigmoid", "ReLU6", "Hardtanh", "CELU")
+    },
+    **{name: getattr(nn, name)() for name in ("LeakyReLU", "PReLU", "GELU", "Hardsigmoid")},
+    "gelu_tanh": nn.GELU("tanh"),
+}
+
+
+def network(name):
+    torch.manual_seed(0)
+    if name in ACTIVATIONS:
+        act = ACTIVATIONS[name]
+        layers = (nn.Linear(6, 16), act, nn.Linear(16, 16), act, nn.Linear(16, 3))
+        net, shape = nn.Sequential(*layers), (6,)
+        for layer in (net[0], net[2]):
+            layer.weight.data *= 2.5
+    elif name.startswith("graph"):
+        net, shape = Graph(F.max_pool2d if name == "graph" else F.avg_pool2d), (2, 4, 4)
+    else:
+        net, shape = LeNet5(1, 3, activation="relu", pooling=name), (1, 8, 8)
+    return net.eval(), torch.rand(4, *shape, generator=torch.Generator().manual_seed(1)) - 0.3
+
+
+NETWORKS = (*ACTIVATIONS, "graph", "graph_mean", "max", "average")
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_sample_is_below_and_no_interval_bound_above(name, norm):
+    net, x = network(name)
+    eps = {"linf": 0.05, "l2": 0.2, "l1": 0.4}[norm]
+    with torch.no_grad():
+        y = net(x).argmax(1)
+        points = moved(x, eps, norm, 300)
+        out = net(points.reshape(-1, *x.shape[1:])).reshape(300, len(x), -1).double()
+    least = (out.gather(2, y.expand(300, -1)[..., None]) - out).amin(0)
+    at = ball(x, eps, norm)
+    interval = margin_bounds(net, at.low, at.high, y)
+    plain, tight = crown_margins(net, at, y), crown_margins(net, at, y, units=256)
+    assert (plain >= interval).all() and (tight >= interval).all()
+    assert (plain <= least).all() and (tight <= least).all()
+    off = F.one_hot(y, 3) == 0
+    assert (plain > interval + 1e-3)[off].any()
+    assert (tight > plain + 1e-6)[off].any() or name == "Hardsigmoid"  # which is linear here
+
+
+def test_a_hundred_thousand_samples_are_not_below():
+    net, x = network("Tanh")
+    at, labels = ball(x[:1], 0.3), torch.tensor([1])
+    found = crown_margins(net, at, labels, units=64)
+    g = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for _ in range(20):
+            shift = 2 * torch.rand(5000, 6, generator=g) - 1
+            shift[:2500] = shift[:2500].sign()
+            out = net(x[:1] + 0.3 * (1 - 1e-6) * shift).double()
+            assert (out[:, 1:2] - out >= found).all()
+
+
+@torch.no_grad()
+def test_one_hidden_unit_by_hand():
+    """relu(x) on [-1, 2]: above the chord (2/3)(x + 1), below x, for 2 > 1; on [-2, 1] below 0."""
+    net = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 2, bias=False)).double()
+    with torch.no_grad():
+        net[0].weight.fill_(1.0), net[0].bias.zero_()
+        net[2].weight.copy_(torch.tensor([[0.0], [1.0]]))
+    for x, low_slope, chord in ((0.5, 1.0, 2 / 3), (-0.5, 0.0, 1 / 3)):
+        at = ball(torch.tensor([[x]]), 1.5)
+        tape = Tape()
+        bounds(net, at.low, at.high, tape=tape)
+        made = relaxed(tape, at)
+        found = made.least(2, torch.tensor([[[1.0]], [[-1.0]]]).double())[:, 0]
+        low, high = x - 1.5, x + 1.5
+        assert float(found[0]) == pytest.approx(low_slope * low, abs=1e-9)
+        assert float(-found[1]) == pytest.approx(high, abs=1e-9)
+        slopes = made.at(2).slopes
+        assert [float(s[0, 0]) for s in slopes] == pytest.approx([low_slope, chord])
+        assert float(made.at(2).high) == pytest.approx(-chord * low, abs=1e-9)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_exact_for_a_linear_model_in_every_norm(norm):
+    """The closed form (w_y - w_j) x + b - eps ||w_y - w_j||_q. Mutant: the norm instead of its dual."""
+    torch.manual_seed(3)
+    net = nn.Linear(5, 4).double()
+    x, labels = torch.randn(6, 5, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 0, 1])
+    found = crown_margins(net, ball(x, 0.3, norm), labels)
+    q = {"linf": 1, "l2": 2, "l1": math.inf}[norm]
+    for i, y in enumerate(labels.tolist()):
+        for j in range(4):
+            w = (net.weight[y] - net.weight[j]).detach()
+            expected = w @ x[i] + (net.bias[y] - net.bias[j]).detach() - 0.3 * w.norm(p=q)
+            assert float(found[i, j]) == pytest.approx(float(expected), abs=1e-11)
+            assert found[i, j] <= expected or y == j
+
+
+def test_the_domain_cuts_the_box():
+    """In a domain with a corner at the input one end cannot be reached. f_1 - f_0 = 2 x_1 - x_2."""
+    net = nn.Linear(2, 2, bias=False).double()
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.0, 0.0], [2.0, -1.0]]))
+    x = torch.tensor([[1.0, 1.0]])
+    found = crown_margins(net, ball(x, 0.5, low=0.9, high=1.0), torch.tensor([1]))
+    assert float(found[0, 0]) == pytest.approx(2 * 0.9 - 1.0, abs=1e-12)
+
+
+@torch.no_grad()
+def test_no_tighter_than_the_triangle_relaxations_linear_programme():
+    """CROWN is a feasible dual point of the programme of Ehlers (2017), whose value is below the truth."""
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).double()
+    gaps = []
+    for seed in range(6):
+        x = torch.randn(1, 3, generator=torch.Generator().manual_seed(seed)).double()
+        at, label = ball(x, 0.25), net(x).argmax(1)
+        tape = Tape()
+        bounds(net, at.low, at.high, tape=tape)
+        made = relaxed(tape, at, 64)
+        programme = triangle(net, at, made, int(label))
+        found = float(crown_margins(net, at, label, units=64)[0, 1 - int(label)])
+        grid = torch.cartesian_prod(*([torch.linspace(-0.25, 0.25, 21).double()] * 3))
+        out = net(x + grid).detach()
+        truth = float((out[:, label] - out[:, 1 - label]).min())
+        assert found <= programme + 1e-7 and programme <= truth + 1e-9
+        gaps.append((programme - found) / (truth - programme + 1e-3))
+    assert min(gaps) < 0.5  # and not far below it
+
+
+def triangle(net, at, made, label):
+    """The least margin over the programme's variables: input, then each layer's sums and units."""
+    weights = [(layer.weight.detach(), layer.bias.detach()) for layer in net if isinstance(layer, nn.Linear)]
+    sizes = [3, 8, 8, 8, 8]
+    starts = [sum(sizes[:k]) for k in range(6)]
+    total = starts[-1]
+    equal, right, less, most = [], [], [], []
+    limits = [(float(a), float(b)) for a, b in zip(at.low[0], at.high[0], strict=True)] + [(None, None)] * 32
+    for k, (W, b) in enumerate(weights[:2]):
+        before, sums, units = starts[2 * k], starts[2 * k + 1], starts[2 * k + 2]
+        box = made.boxes[2 * k + 1]
+        for i in range(8):
+            row = torch.zeros(total).double()
+            row[before : before + W.shape[1]], row[sums + i] = -W[i], 1.0
+            equal.append(row), right.append(float(b[i]))
+            low, high = float(box.low[0, i]), float(box.high[0, i])
+            limits[units + i] = (0.0, None)
+            below = torch.zeros(total).double()
+            below[sums + i], below[units + i] = 1.0, -1.0
+            less.append(below), most.append(0.0)
+            chord = 1.0 if low >= 0 else 0.0 if high <= 0 else high / (high - low)
+            above = torch.zeros(total).double()
+            above[units + i], above[sums + i] = 1.0, -chord
+            less.append(above), most.append(-chord * low if low < 0 < high else 0.0)
+    W, b = weights[2]
+    cost = torch.zeros(total).double()
+    cost[starts[4] :] = W[label] - W[1 - label]
+    matrices = (torch.stack(less).numpy(), most, torch.stack(equal).numpy(), right)
+    found = linprog(cost.numpy(), *matrices, limits)
+    assert found.success
+    return found.fun + float(b[label] - b[1 - label])
+
+
+def test_layouts_in_which_examples_are_not_rows_are_bounded_one_by_one():
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.Linear(8, 2)
+
+        def forward(self, x):
+            y = torch.tanh(self.first(x.transpose(0, 1)))
+            return self.last(y.transpose(0, 1).flatten(1))
+
+    torch.manual_seed(5)
+    net, x, y = Turned(), torch.randn(4, 2, 3), torch.tensor([0, 1, 0, 1])
+    whole = crown_margins(net, ball(x, 0.1), y)
+    parts = torch.cat([crown_margins(net, ball(x[i : i + 1], 0.1), y[i : i + 1]) for i in range(4)])
+    torch.testing.assert_close(whole, parts, rtol=0, atol=1e-9)
+    assert (whole > margin_bounds(net, x.double() - 0.1, x.double() + 0.1, y) + 1e-3).any()
+
+
+def test_a_batch_gives_what_its_examples_give():
+    net, x = network("graph")
+    y = torch.tensor([0, 1, 2, 0])
+    whole = crown_margins(net, ball(x, 0.05, "l2"), y, units=64)
+    parts = torch.cat(
+        [crown_margins(net, ball(x[i : i + 1], 0.05, "l2"), y[i : i + 1], units=64) for i in range(4)]
+    )
+    torch.testing.assert_close(whole, parts, rtol=0, atol=1e-7)
+
+
+def test_rivals_alone_are_bounded():
+    net, x = network("Tanh")
+    y, at = torch.tensor([0, 1, 2, 0]), ball(x, 0.1)
+    rivals = torch.tensor([[2], [0], [1], [1]])
+    some, every = crown_margins(net, at, y, rivals=rivals), crown_margins(net, at, y)
+    interval = margin_bounds(net, at.low, at.high, y)
+    torch.testing.assert_close(some.gather(1, rivals), every.gather(1, rivals), rtol=0, atol=1e-12)
+    others = F.one_hot(rivals[:, 0], 3) == 0
+    assert torch.equal(some[others], interval[others])
+
+
+def test_the_models_own_rounding_is_covered():
+    """Scores that differ by a few roundings of float32, at points: no bound may be above the model's."""
+    torch.manual_seed(6)
+    net = nn.Sequential(nn.Linear(50, 50), nn.ReLU(), nn.Linear(50, 2))
+    x = 100 * torch.rand(2000, 50)
+    with torch.no_grad():
+        out = net(x).double()
+        net[2].bias[0] += (out[:, 1] - out[:, 0]).median()
+        out = net(x).double()
+    y = torch.zeros(2000, dtype=torch.long)
+    near = (out[:, 0] - out[:, 1]).abs().argsort()[:200]
+    found = crown_margins(net, ball(x[near], 0.0), y[near])
+    exact = net.double()(x[near].double()).detach()
+    assert (found[:, 1] <= (out[:, 0] - out[:, 1])[near]).all()
+    assert (found[:, 1] <= exact[:, 0] - exact[:, 1]).all()
