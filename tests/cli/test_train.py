@@ -110,6 +110,8 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
     words = ["--rule", "pgd", "--rule.eps", "0.5", "--epochs", "1", "--out", "r"]
     assert main(["train", "mlp", "digits", *words]) == 0
     assert Run("r").record["arguments"]["step"]["eps"] == 0.5
+    assert 0 < Run("r").history[-1]["val_pgd_accuracy"] <= Run("r").history[-1]["val_accuracy"] + 0.02
+    assert 0 < Run("r").metrics["test_pgd_accuracy"] <= 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch import Generator, nn
 
 from margin.core.tasks import CLASSES, SCORES
 from margin.core.types import Batch, Domain
-from margin.engine.loop import GradientUpdate, State, descent, fit, risk
+from margin.engine.loop import GradientUpdate, NonFiniteError, State, descent, fit, risk
 from margin.robust.attacks.gradient import Search
 from margin.robust.attacks.threat_models import Threat
 from margin.robust.training.adversarial import (
@@ -128,6 +128,35 @@ def test_the_ascent_is_projected_and_its_last_iterate_is_taken():
         )
         expected = (eps * drawn(x.shape) - steps * eps / 4).clamp(-eps, eps)
         torch.testing.assert_close(moved.inputs[0], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_attacked_inputs_lie_in_the_ball_and_in_the_domain(norm):
+    x, y = data()
+    unit = Domain(torch.tensor(-1.5), torch.tensor(1.5))
+    x, eps = x.clamp(-1.5, 1.5), 0.3
+    threat = Threat(unit, eps, norm)
+    moved = ascended(
+        linear(torch.float32), Batch((x,), y), OBJECTIVE, threat, Generator().manual_seed(0), Search(steps=3)
+    ).inputs[0]
+    threat.check(moved, x)
+    order = {"linf": torch.inf, "l2": 2, "l1": 1}[norm]
+    sizes = torch.linalg.vector_norm((moved - x).double(), order, dim=1)
+    assert sizes.min() > 0.5 * eps
+    assert sizes.max() <= eps * (1 + 1e-6)
+
+
+def test_a_gradient_that_is_no_number_ends_the_step_before_a_weight_moves():
+    x, y = data()
+
+    def broken(model, batch, generator):
+        return OBJECTIVE(model, batch, generator) * (batch.inputs[0].sum(1) * 0).sqrt().log()
+
+    model = linear(torch.float32)
+    before = model.weight.detach().clone()
+    with pytest.raises(NonFiniteError):
+        train(adversarial_training(broken, GradientUpdate(), WIDE, eps=0.1), model, Batch((x,), y), steps=1)
+    assert torch.equal(model.weight, before)
 
 
 def test_the_clean_share_mixes_the_two_losses():

@@ -334,6 +334,10 @@ class Threat:
 
     def random_point(self, x: Float[Tensor, "batch ..."], generator: Generator) -> Tensor:
         """A point drawn uniformly from the ball around each input, then clamped to the domain."""
+        return self.project(self.drawn(x, generator), x)
+
+    def drawn(self, x: Float[Tensor, "batch ..."], generator: Generator) -> Tensor:
+        """A point drawn uniformly from the ball around each input, in float64 and not yet projected."""
         shape = x.shape
         if self.norm == "linf":
             delta = 2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1
@@ -345,7 +349,7 @@ class Threat:
                 1 / direction.shape[1]
             )
             delta = (direction * (reach / length(direction, self.norm)[:, None])).reshape(shape)
-        return self.project(x.double() + self.eps * delta.to(x.device) * self._unit(x), x)
+        return x.double() + self.eps * delta.to(x.device) * self._unit(x)
 
     def size(self, y: Float[Tensor, "batch ..."], x: Float[Tensor, "batch ..."]) -> Float[Tensor, " batch"]:
         """The norm of each displacement, computed in float64."""

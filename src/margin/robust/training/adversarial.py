@@ -17,9 +17,9 @@ from torch import Generator, Tensor, nn
 from margin.core.tasks import Task
 from margin.core.types import Batch, Domain, Objective
 from margin.engine.evaluation import capture, eval_mode, evaluate, expand_weight, sample_examples
-from margin.engine.loop import GradientUpdate, Step, descent, risk
+from margin.engine.loop import GradientUpdate, NonFiniteError, Step, descent, risk
 from margin.engine.plan import Measure
-from margin.robust.attacks.gradient import Search, input_gradient, labels_of
+from margin.robust.attacks.gradient import Search, labels_of
 from margin.robust.attacks.threat_models import Norm, Threat
 
 DEFAULT_SHARE = 0.05
@@ -63,7 +63,7 @@ def ascended(
 
     Raises:
         ValueError: The first input is not real or another one is, or an input lies outside the domain.
-        NonFiniteError: A loss is NaN or a gradient is not finite.
+        NonFiniteError: A gradient is no number.
     """
     x, *rest = batch.inputs
     if not x.is_floating_point() or any(other.is_floating_point() for other in rest):
@@ -73,16 +73,22 @@ def ascended(
     if threat.eps == 0:
         return batch
 
-    def loss(model: nn.Module, moved: Batch, generator: Generator) -> Tensor:
-        return objective(model, moved._replace(inputs=(*moved.inputs, *rest)), generator)
+    def slope(y: Tensor) -> Tensor:
+        """The gradient of the summed losses by the input; 0 where they do not depend on it."""
+        y = y.detach().requires_grad_()
+        with torch.enable_grad():
+            total = objective(model, batch._replace(inputs=(y, *rest)), generator).sum()
+        found = torch.autograd.grad(total, y, allow_unused=True)[0] if total.requires_grad else None
+        return torch.zeros_like(y) if found is None else found
 
     length, confine = search.length(threat.eps), threat.around(x)
     with eval_mode(model):
-        y = threat.random_point(x, generator)
+        y = confine(threat.drawn(x, generator))
         for _ in range(search.steps):
-            slope = input_gradient(model, batch._replace(inputs=(y,)), loss, generator)
-            y = confine(y + length * threat.steepest(slope.gradient))
-    threat.check(y, x)
+            y = confine(threat.advanced(y, slope(y), length))
+        y = threat.valid(y, x)
+    if bool(y.isnan().any()):
+        raise NonFiniteError("the gradient of the loss by the input is not finite")
     return batch._replace(inputs=(y, *rest))
 
 
