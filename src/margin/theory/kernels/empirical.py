@@ -253,7 +253,7 @@ def _bytes(count: float) -> str:
     return f"{count / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
 
 
-STEP = 64
+STEP = 16
 """Examples at most whose graph is held while features are made."""
 
 BLOCK = 128
