@@ -42,8 +42,8 @@ SETS = {
         "dropout 0.62 +- 0.01 / -0.93 +- 0.01; ensemble 0.64 / -0.94; PBP 0.635 / -0.97",
     ),
 }
-"""RMSE / log-likelihood: Gal and Ghahramani 2016 (their repository's table, these splits), Lakshminarayanan et al.
-2017, Table 1, Hernandez-Lobato and Adams 2015, Table 1 (both of other splits, from memory)."""
+"""RMSE / log-likelihood: Gal and Ghahramani 2016 (their repository's table, these splits), Lakshminarayanan
+et al. 2017, Table 1, Hernandez-Lobato and Adams 2015, Table 1 (both of other splits, from memory)."""
 
 
 def scores(name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray, seed: int) -> dict:
@@ -91,7 +91,7 @@ def main() -> None:
                 error = values.std(ddof=1) / len(values) ** 0.5
                 figures.append(
                     {
-                        "what": f"{name}, {model}: {what} over {len(values)} splits (interval: 2 standard errors)",
+                        "what": f"{name}, {model}: {what}, {len(values)} splits, -+ 2 standard errors",
                         "value": round(float(values.mean()), 4),
                         "unit": "target" if score == "rmse" else "nat",
                         "interval": [round(float(values.mean() + s * 2 * error), 4) for s in (-1, 1)],
@@ -100,7 +100,7 @@ def main() -> None:
                 )
     record(
         "bayes/uci",
-        title="UCI regression on given splits: RMSE and log-likelihood of models that state a law of each value",
+        title="UCI regression on given splits: RMSE and log-likelihood of models that state a law",
         figures=figures,
         settings={name: {"model": m, "options": o, "training": t} for name, (m, o, t) in MODELS.items()},
     )
