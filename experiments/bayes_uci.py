@@ -84,7 +84,7 @@ def main() -> None:
     for name in SETS:
         for model in MODELS:
             found = [row for key, row in done.items() if key[:2] == (name, model)]
-            if len(found) < 2:
+            if len(found) < given.splits:  # a set that was stopped in the middle is left out
                 continue
             for score, what in (("rmse", "RMSE"), ("ll", "log-likelihood")):
                 values = np.array([row[score] for row in found])
