@@ -27,9 +27,6 @@ PARTS: tuple[Part, ...] = (
     Part("robust/predict", "algorithm", ".smoothing:predict",
         "Class of a classifier smoothed by noise, wrong with a probability of alpha at most",
         "Cohen, Rosenfeld & Kolter (2019), Proposition 1 (PREDICT)", covers=("adv.smoothing",)),
-    Part("robust/crown", "certificate", ".linear_bounds:crown_margins",
-        "Lower bounds on every margin over a ball, by linear functions carried back to the input",
-        "Zhang, Weng, Chen, Hsieh & Daniel (2018), Theorem 3.2; Xu et al. (2020)"),
 )
 
 CLAIMS: tuple[Claim, ...] = (
@@ -40,7 +37,7 @@ CLAIMS: tuple[Claim, ...] = (
         figure="margin.robust.figures:radii", question="moves"),
     Claim("robust/smoothing.linear", f"{STATED}:linear_radius", f"{STATED}:demo",
         "On a linear classifier the smoothed radius is the distance to the boundary",
-        "Cohen, Rosenfeld & Kolter (2019), Theorem 1", needs=(LINEAR,), cost=Cost(10_000, limit=8),
+        "Cohen, Rosenfeld & Kolter (2019), Section 3.1 and Appendix B", needs=(LINEAR,), cost=Cost(10_000, limit=8),
         by_name=KNOWN, covers=("adv.smoothing",)),
     Claim("robust/smoothing.coverage", f"{STATED}:coverage", f"{STATED}:demo",
         "How often a certified radius is at most the distance to a linear classifier's boundary",
