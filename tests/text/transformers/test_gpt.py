@@ -135,7 +135,8 @@ def test_drawn_frequencies_are_the_models() -> None:
     [
         ({"heads": 3}, "heads must divide the width"),
         ({"depth": 0}, "must be at least 1"),
-        ({"places": 8}, "at least a block of 9"),
+        ({"places": 8}, "at least a block of 9 tokens: got 8; set --data.time 8"),
+        ({"places": -1}, "hidden and places at least 0"),
         ({"dropout": 1.0}, "dropout must be in"),
     ],
 )

@@ -74,10 +74,14 @@ class GPT(nn.Module):
         eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        if min(vocab_size, width, depth) < 1 or hidden < 0 or (places and places < time):
+        if min(vocab_size, width, depth) < 1 or min(hidden, places) < 0:
             raise ValueError(
-                "vocab_size, width and depth must be at least 1, hidden at least 0, places 0 or at least a "
-                f"block of {time}: got {vocab_size}, {width}, {depth}, {hidden}, {places}"
+                "vocab_size, width and depth must be at least 1, hidden and places at least 0: "
+                f"got {vocab_size}, {width}, {depth}, {hidden}, {places}"
+            )
+        if 0 < places < time:
+            raise ValueError(
+                f"places must be at least a block of {time} tokens: got {places}; set --data.time {places}"
             )
         self.vocab_size, self.width, self.heads = vocab_size, width, heads
         self.embedding = nn.Embedding(vocab_size, width)
