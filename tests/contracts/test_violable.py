@@ -488,6 +488,8 @@ BROKEN: dict[str, tuple[Callable[[], Subject], Verdict]] = {
     "theory/mean_field.lengths": (narrow, Verdict.MEASURED),
     "theory/mean_field.gradients": (narrow, Verdict.MEASURED),
     "robust/linf.sandwich": (lambda: on_grid(TwoFaced()), Verdict.FAILED),  # certified and broken
+    "robust/linf.certificate": (lambda: on_grid(TwoFaced()), Verdict.FAILED),
+    "robust/l2.certificate": (lambda: on_grid(TwoFaced()), Verdict.FAILED),
     "sequence/causality.replacement": (copying, Verdict.VIOLATED),
     "generative/density.mass": (heavy, Verdict.VIOLATED),
     "classic/linear_regression.minimum_norm": (twins, Verdict.VIOLATED),
