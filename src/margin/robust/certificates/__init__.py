@@ -36,7 +36,7 @@ CLAIMS: tuple[Claim, ...] = (
         figure="margin.robust.figures:radii", question="moves"),
     Claim("robust/smoothing.linear", ".smoothing_claims:linear_radius", ".smoothing_claims:demo",
         "On a linear classifier the smoothed radius is the distance to the boundary",
-        "Cohen, Rosenfeld & Kolter (2019), Appendix B", needs=(LINEAR,), cost=Cost(10_000, limit=8),
+        "Cohen, Rosenfeld & Kolter (2019), Section 3.1 and Appendix B", needs=(LINEAR,), cost=Cost(10_000, limit=8),
         by_name=KNOWN, covers=("adv.smoothing",)),
     Claim("robust/smoothing.coverage", ".smoothing_claims:coverage", ".smoothing_claims:demo",
         "How often a certified radius is at most the distance to a linear classifier's boundary",
