@@ -84,14 +84,14 @@ def main() -> None:
     for name in SETS:
         for model in MODELS:
             found = [row for key, row in done.items() if key[:2] == (name, model)]
-            if len(found) < 2:
+            if len(found) < given.splits:  # a set that was stopped in the middle is left out
                 continue
             for score, what in (("rmse", "RMSE"), ("ll", "log-likelihood")):
                 values = np.array([row[score] for row in found])
                 error = values.std(ddof=1) / len(values) ** 0.5
                 figures.append(
                     {
-                        "what": f"{name}, {model}: {what} over {len(values)} splits (-+ 2 standard errors)",
+                        "what": f"{name}, {model}: {what}, {len(values)} splits, -+ 2 standard errors",
                         "value": round(float(values.mean()), 4),
                         "unit": "target" if score == "rmse" else "nat",
                         "interval": [round(float(values.mean() + s * 2 * error), 4) for s in (-1, 1)],
@@ -100,7 +100,7 @@ def main() -> None:
                 )
     record(
         "bayes/uci",
-        title="UCI regression on given splits: RMSE and log-likelihood of models with a law of each value",
+        title="UCI regression on given splits: RMSE and log-likelihood of models that state a law",
         figures=figures,
         settings={name: {"model": m, "options": o, "training": t} for name, (m, o, t) in MODELS.items()},
     )

@@ -20,6 +20,7 @@ from torch import nn
 import margin
 from margin.cli import main
 from margin.core.catalog import resolve
+from margin.data.formats.text.tokenizers import Tokenizer
 
 QUICK = "theory/risk.accuracy,theory/calibration.brier"
 
@@ -733,3 +734,54 @@ def test_the_first_screen_says_where_the_rest_is_and_all_prints_it(
         whole = capsys.readouterr().out
         assert "confusion.macro_f1" in whole and "needs a domain" in whole
         assert "--all" not in whole
+
+
+LANGUAGE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(281, 6), nn.Linear(6, 281, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+def build():
+    return Model()
+"""
+
+
+def test_a_language_model_of_the_users_is_asked_on_a_text_by_its_tokenizer(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Perplexity per token and per byte by hand; a matrix of two names is written once."""
+    text = "the quick br\u00f6wn fox sees the lazy dog\n" * 40
+    tokenizer = Tokenizer.trained([text], level="bpe", vocab_size=280)
+    table = torch.randn(281, 6, generator=torch.Generator().manual_seed(0))
+    for name in ("tokens", "weights"):
+        (here / name).mkdir()
+    (here / "tokens" / "tokenizer.json").write_text(tokenizer.tokenizer)
+    save_file({"embedding.weight": table}, here / "weights" / "model.safetensors")
+    (here / "lm.py").write_text(LANGUAGE)
+    (here / "book.txt").write_text(text)
+    asked = ("audit", "lm:build", "book.txt", "--weights", "weights", "--tokenizer", "tokens")
+    assert main([*asked, "--claims", "text/language.perplexity", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["answers"][0]["finding"]
+    ids = torch.tensor(tokenizer.encode([text])[0])
+    log_p = (table[ids[:-1]] @ table.T).log_softmax(1).gather(1, ids[1:, None])
+    mean, sizes = -float(log_p.mean()), len(tokenizer.decode(ids[1:]).encode())
+    assert sizes > len(tokenizer.decode(ids[1:]))  # a letter of two bytes
+    assert found["value"] == pytest.approx(
+        [math.exp(mean), mean / math.log(2), mean * (len(ids) - 1) / sizes / math.log(2)], rel=1e-4
+    )
+    assert "leave out --task" in line(capsys, *asked, "--task", "classes")
+    (here / "lm.py").write_text(
+        LANGUAGE.replace("        self.head.w", "        self.config = Size\n        self.head.w")
+    )
+    with (here / "lm.py").open("a") as file:
+        file.write("\nclass Size:\n    vocab_size = 270\n")
+    sys.modules.pop("lm", None)
+    assert "has 280 tokens, the module 270" in line(capsys, *asked)

@@ -453,3 +453,10 @@ def test_a_record_older_than_an_option_says_what_it_is_taken_for(
         assert main(["train", *words]) == 0
         assert capsys.readouterr().err.splitlines()[0] == said
     assert Run("again").record["arguments"]["training"]["scale_targets"] == "none"
+
+
+def test_a_table_of_texts_that_is_wrong_gets_no_hint_of_other_files(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text("text,label\n" + "".join(f"a dog of {k} red houses in the sun,x\n" for k in range(60)))
+    assert main(["train", "text_cnn", str(path), "--target", "label"]) == 2
+    assert capsys.readouterr().err.strip().endswith("all 60 examples are of one class")

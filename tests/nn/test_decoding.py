@@ -341,15 +341,16 @@ def test_a_language_model_is_decoded_as_it_is() -> None:
         assert float(found.log_probability[row]) == pytest.approx(float(scores.max()), abs=1e-10)
 
 
-def test_of_equal_scores_the_sequence_that_ended_first_stays() -> None:
-    """p(end) is 1/2 at first and 1 after any other token: both sequences have log-probability log 1/2."""
+def test_of_equal_scores_the_sequence_that_ended_first_stays_whatever_the_rest_of_the_batch() -> None:
+    """p(end) is 1/2 at first and 1 after any other token; the second example ends at its third step alone."""
 
     def step(token: Tensor, state: State) -> tuple[Tensor, State]:
-        first = state[0] == 0
-        log_p = torch.where(first[:, None], torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0])).log()
-        return log_p, (state[0] + 1,)
+        row, time = state
+        end = torch.where(row == 0, torch.where(time == 0, 0.5, 1.0), (time == 2).double())
+        return torch.stack((end, 1 - end), 1).log(), (row, time + 1)
 
+    state = torch.arange(2), torch.zeros(2)
     for width in (1, 2, 5):
-        found = beam(step, (torch.zeros(1),), torch.tensor([FIRST]), end=END, longest=3, width=width)
-        assert found.lengths.tolist() == [1] and found.tokens.tolist() == [[END]]
-        assert float(found.log_probability) == pytest.approx(math.log(0.5))
+        found = beam(step, state, torch.full((2,), FIRST), end=END, longest=3, width=width)
+        assert found.lengths.tolist() == [1, 3] and found.tokens.tolist() == [[0, 0, 0], [1, 1, 0]]
+        assert found.log_probability.tolist() == pytest.approx([math.log(0.5), 0])

@@ -15,6 +15,7 @@ from margin.core.tasks import CLASSES, HALFSPACE
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
 from margin.robust import CLAIMS, accuracy_curves
+from margin.robust.certificates.certify import Certificates
 from margin.robust.certificates.intervals import margin_bounds
 from margin.robust.sandwich import contradiction, demo, l2_attack, linf_fgsm, linf_sandwich
 
@@ -131,11 +132,12 @@ def test_an_unknown_layer_is_named_and_the_attack_still_measured(trained):
 
 
 def test_an_example_that_is_certified_and_broken_is_a_failure(trained, monkeypatch):
-    def wrong(model, low, high, labels, classes):
-        return torch.ones(len(low), 2)
+    def wrong(model, x, labels, threats, classes, hopeful, units):
+        every = torch.zeros(len(threats), len(x), dtype=torch.long)
+        return Certificates(every >= 0, every)
 
     x, y = moons(40, 1)
-    monkeypatch.setattr(accuracy_curves, "margin_bounds", wrong)
+    monkeypatch.setattr(accuracy_curves, "certified", wrong)
     finding = linf_sandwich(subject(trained, x, y), shares=(0.0, 0.2))
     assert finding.verdict is Verdict.FAILED
     assert "are certified and broken" in finding.failure

@@ -61,6 +61,7 @@ def audit_model(
     | None = None,
     output: str = "",
     target: str = "",
+    tokenizer: str = "",
     train: str = "",
     class_names: str = "",
     domain: list[float] | None = None,
@@ -74,7 +75,8 @@ def audit_model(
         model: Model: a run's directory, or pkg.module:build, a function that returns a module; or, without
             a model, an .npz file of its arrays predictions and targets.
         data: Held-out data, a name or a file; a run has its own.
-        weights: Weights of the module: a .safetensors file, or a .pt file of tensors alone.
+        weights: Weights of the module: a .safetensors file, a .pt file of tensors alone, or a folder as
+            transformers writes it.
         reference: Reference model for claims that compare two: a second run of the same model, or a second
             file of weights.
         claims: Claims to check: names or patterns, separated by commas; may be repeated.
@@ -89,6 +91,8 @@ def audit_model(
         output: Output part of a module that returns several things: a key, an attribute or an index, as
             logits or 0; the obvious one if not given.
         target: Target column of a table.
+        tokenizer: Tokenizer of a language model, a folder or file as transformers writes it: DATA is a text
+            then, whose tokens the module predicts.
         train: Training data of the module, for the claims that need them.
         class_names: Class names in the order of the module's outputs, separated by commas.
         domain: Input domain: least and largest value of an input of the module, as [0,1].
@@ -109,13 +113,13 @@ def audit_model(
     there = (directory / "findings.json").is_file()
     earlier = earlier_of(directory, binding=bool(out)) if there and not force else None
     check_free(directory, force=force or not out or there)  # before anything is asked
-    if is_run and (weights or task or domain or train or class_names or output):
+    if is_run and (weights or task or domain or train or class_names or output or tokenizer):
         raise ValueError(
-            "a run knows its weights, task, domain, training data and classes: "
-            "leave out --weights, --task, --domain, --train, --class-names, --output"
+            "a run knows its weights, task, domain, training data, classes and tokenizer: leave out "
+            "--weights, --task, --domain, --train, --class-names, --output, --tokenizer"
         )
     named = tuple(name.strip() for name in class_names.split(",")) if class_names else ()
-    given = Given(data, train, target, named, task, domain, output or None)
+    given = Given(data, train, target, named, task, domain, output or None, tokenizer)
     if numbers:
         asked = numbers_of(Path(model), given, (weights, reference))
     else:
@@ -217,6 +221,7 @@ class Given(NamedTuple):
     task: str | None
     domain: list[float] | None
     output: str | None
+    tokenizer: str = ""
 
 
 def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
@@ -235,6 +240,9 @@ def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
     if weights[1]:
         second = load_builder(path)
         noted(load_weights(second, weights[1]))
+    if given.tokenizer:
+        subject = language_model(module, given)
+        return replace(subject, reference_model=None if second is None else alike(subject.model, second))
     examples, box, names = examples_of(given.data, given, "test")
     train = examples_of(given.train, given, "train", names)[0] if given.train else None
     box = tuple(given.domain) if given.domain else box
@@ -248,6 +256,51 @@ def stranger(path: str, given: Given, weights: tuple[str, str]) -> Any:
         output=given.output,
     )
     return replace(subject, reference_model=None if second is None else alike(subject.model, second))
+
+
+CONTEXT = 128
+"""Tokens of a block in which a language model of the user's reads a text, at most."""
+
+
+def language_model(module: Any, given: Given) -> Any:
+    """The subject of a module that predicts the next token of a text, read in blocks one behind another.
+
+    A block has :data:`CONTEXT` tokens, or as many as a configuration of transformers has positions.
+
+    Raises:
+        ValueError: It is said how a table is read, or the tokenizer has more tokens than the module.
+    """
+    import torch
+
+    from margin.auditing.subject.subjects import subject_of
+    from margin.core.tasks import TOKENS
+    from margin.data.formats.text.sources import encode_text
+    from margin.data.formats.text.tokenizers import Tokenizer
+    from margin.engine.loop import risk
+
+    if given.task or given.target or given.class_names or given.domain:
+        raise ValueError("a text has its next tokens: leave out --task, --target, --class-names, --domain")
+    tokenizer, config = Tokenizer.from_path(given.tokenizer), getattr(module, "config", None)
+    time = min(CONTEXT, getattr(config, "max_position_embeddings", None) or CONTEXT)
+    size = getattr(config, "vocab_size", None) or tokenizer.size
+    if tokenizer.size > size:
+        raise ValueError(
+            f"the tokenizer must be the module's: {given.tokenizer} has {tokenizer.size:,} tokens, the "
+            f"module {size:,}"
+        )
+    record = {**tokenizer.as_json(), "shape": [time]}
+    test = encode_text(given.data, record)
+    train = encode_text(given.train, record) if given.train else None
+    subject = subject_of(module, test, task="terms", train=train, output=given.output)
+    with torch.no_grad():
+        width = subject.model(*(x[:1] for x in subject.test[0].inputs)).shape[-1]
+    return replace(
+        subject,
+        task=TOKENS,
+        objective=risk(TOKENS),
+        vocabulary=(*tokenizer.vocabulary, *(f"<unused {k}>" for k in range(tokenizer.size, width))),
+        assumed=(*subject.assumed, f"the text is read in blocks of {time} tokens, one behind another"),
+    )
 
 
 def numbers_of(path: Path, given: Given, weights: tuple[str, str]) -> Any:

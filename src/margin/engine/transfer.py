@@ -224,7 +224,8 @@ def load_weights(model: nn.Module, path: str | Path) -> str:
     Args:
         model: The module, filled in place, on its device and in its type.
         path: ``.safetensors``, or ``.pt`` / ``.pth`` written by ``torch.save(model.state_dict(), path)``;
-            of a compiled or parallel module too; or a checkpoint with ``{"state_dict": ...}`` in it.
+            of a compiled or parallel module too; or a checkpoint with ``{"state_dict": ...}`` in it; or a
+            folder with ``model.safetensors`` or its shards. A parameter of two names may be written once.
 
     Returns:
         What of the names in the file was left out because a wrapper had put it there, or "".
@@ -234,9 +235,18 @@ def load_weights(model: nn.Module, path: str | Path) -> str:
         ValueError: The file is damaged or of another kind, or tensors are missing, unexpected or of
             another shape.
     """
-    tensors, told = unwrapped(read_weights(Path(path)), model.state_dict())
-    fill(model, tensors, str(path))
+    place = weights_file(Path(path)) or Path(path)
+    tensors, told = unwrapped(read_weights(place), model.state_dict())
+    fill(model, tied(model, tensors), str(path))
     return told
+
+
+def tied(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors with those that the model has under a second name, which transformers writes once."""
+    own = dict(model.named_parameters(remove_duplicate=False))
+    written = {id(own[name]): tensor for name, tensor in tensors.items() if name in own}
+    lacking = {name: id(p) for name, p in own.items() if name not in tensors and id(p) in written}
+    return {**tensors, **{name: written[place] for name, place in lacking.items()}}
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

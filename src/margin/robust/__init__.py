@@ -1,6 +1,6 @@
 """Robustness from both sides: threat models, projections, attacks, interval bounds, robust training."""
 
-from margin.core.catalog import DOMAIN, INDEPENDENT, MOVABLE, ONE_LABEL, Claim, Cost
+from margin.core.catalog import DOMAIN, INDEPENDENT, KNOWN, MOVABLE, ONE_LABEL, Claim, Cost
 
 FAMILIES = ("training", "attacks", "certificates")
 
@@ -8,9 +8,9 @@ FAMILIES = ("training", "attacks", "certificates")
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("robust/linf.sandwich", "margin.robust.sandwich:linf_sandwich", "margin.robust.sandwich:demo",
-        "Robust accuracy in an l-infinity ball of radius eps, between certificate (IBP) and attack (PGD)",
-        "Gowal et al. (2018), Equations 6-8; Madry et al. (2018), Equation 2.1",
-        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(400, limit=512, drawn=True),
+        "Robust accuracy in an l-infinity ball, between certificate (IBP, CROWN) and attack (PGD)",
+        "Gowal et al. (2018), Equations 6-8; Zhang et al. (2018); Madry et al. (2018), Equation 2.1",
+        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(450, limit=512, drawn=True),
         covers=("adv.ibp", "adv.pgd"), figure="margin.robust.figures:sandwich", question="moves"),
     Claim("robust/linf.fgsm", "margin.robust.sandwich:linf_fgsm", "margin.robust.sandwich:demo",
         "Accuracy under FGSM: one signed gradient step of length eps",
@@ -22,5 +22,23 @@ CLAIMS: tuple[Claim, ...] = (
         "Madry et al. (2018), Section 2.1", needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT),
         cost=Cost(350, limit=512, drawn=True), covers=("adv.pgd",), figure="margin.robust.figures:sandwich",
         question="moves"),
+    Claim("robust/linf.certificate", "margin.robust.certified_accuracy:linf_certificate",
+        "margin.robust.sandwich:demo",
+        "Certified accuracy in an l-infinity ball, by linear bounds with tightened layers (CROWN)",
+        "Zhang et al. (2018), Theorem 3.2; Madry et al. (2018), Equation 2.1",
+        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(3000, limit=32),
+        covers=("adv.ibp",), figure="margin.robust.figures:sandwich", question="moves"),
+    Claim("robust/l2.certificate", "margin.robust.certified_accuracy:l2_certificate",
+        "margin.robust.sandwich:demo",
+        "Certified accuracy in a Euclidean ball, by linear bounds with tightened layers (CROWN)",
+        "Zhang et al. (2018), Theorem 3.2; Madry et al. (2018), Section 2.1",
+        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(3000, limit=32),
+        covers=("adv.ibp",), figure="margin.robust.figures:sandwich", question="moves"),
+    Claim("robust/certificates.sound", "margin.robust.certified_accuracy:sound",
+        "margin.robust.sandwich:demo",
+        "No sampled point of a ball has a margin below its interval and linear bounds",
+        "Gowal et al. (2018), Equation 8; Zhang et al. (2018), Theorem 3.2",
+        needs=(ONE_LABEL, MOVABLE, DOMAIN), cost=Cost(550, limit=8), by_name=KNOWN,
+        covers=("adv.ibp",), question="moves"),
 )
 # fmt: on

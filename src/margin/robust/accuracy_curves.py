@@ -30,8 +30,9 @@ from margin.robust.attacks.gradient import (
     stepped,
 )
 from margin.robust.attacks.threat_models import Norm, Threat
+from margin.robust.certificates.certify import Certificates, certified
 from margin.robust.certificates.interval_arithmetic import NoIntervalRule
-from margin.robust.certificates.intervals import check_copy, margin_bounds
+from margin.robust.certificates.intervals import check_copy
 from margin.theory.prediction.held_out import independent_draws
 from margin.theory.prediction.risk import share_interval
 
@@ -58,7 +59,7 @@ class Curves:
         stepped: Still right after one gradient step.
         attacked: Still right after that and projected ascent; as ``stepped`` where it was not asked for
             and the gradients are not masked.
-        certified: Right everywhere in the ball by interval bounds; None where that was not asked for or
+        certified: Right everywhere in the ball by the best bound; None where that was not asked for or
             a layer has no rule.
         weight: Weight of each example in the means.
         premises: What was checked on the way.
@@ -160,6 +161,7 @@ def measure(
     *,
     search: Search | None = None,
     certify: bool = False,
+    units: int = 0,
 ) -> Curves:
     """Attack and certify the test examples over growing balls; leaves no trace in the model.
 
@@ -169,7 +171,8 @@ def measure(
         shares: Their radii as shares of the domain's size.
         limit: Examples at most.
         search: Projected ascent, beside the one step; None leaves it out.
-        certify: Whether interval bounds are asked for.
+        certify: Whether certificates are asked for.
+        units: Units of a layer at most that these tighten one by one, of examples that no attack broke.
 
     Raises:
         ValueError: The subject has no domain, the shares do not grow, or limit is not positive.
@@ -185,10 +188,13 @@ def measure(
         failure = str(error)
     if failure or not parts:
         return _failed(threats, failure or "no test example lies inside the domain", sample.note)
-    certified, refusal = None, ""
+    proved, refusal, words = None, "", None
     if certify:
         try:
-            certified = torch.cat([_certified(subject, chunk, threats) for chunk in sample.chunks], 1)
+            pairs = zip(sample.chunks, parts, strict=True)
+            found = [_certified(subject, chunk, threats, part.attacked, units) for chunk, part in pairs]
+            proved = torch.cat([part.proved for part in found], 1).cpu()
+            words = Certificates(proved, torch.cat([part.method for part in found], 1).cpu()).words()
         except NoIntervalRule as error:
             refusal = str(error)
     weight = torch.cat([chunk.weight for chunk in sample.chunks if chunk.weight is not None])
@@ -197,9 +203,9 @@ def measure(
         clean=torch.cat([part.clean for part in parts]),
         stepped=torch.cat([part.stepped for part in parts], 1),
         attacked=torch.cat([part.attacked for part in parts], 1),
-        certified=certified,
+        certified=proved,
         weight=weight.double().cpu(),
-        premises=_premises(subject, parts, certified is not None),
+        premises=_premises(subject, parts, words),
         note=sample.note,
         uncertified=refusal,
     )
@@ -311,8 +317,10 @@ def _wrong(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor:
     return missed(subject.task)(outputs, labels_of(batch))
 
 
-def _certified(subject: Subject, batch: Batch, threats: Sequence[Threat]) -> Tensor:
-    """Whether each example is right everywhere in each ball; bounds only widen with the ball."""
+def _certified(
+    subject: Subject, batch: Batch, threats: Sequence[Threat], attacked: Tensor, units: int
+) -> Certificates:
+    """Whether each example is right everywhere in each ball, and by which bound."""
     labels, classes = labels_of(batch), subject.task.classes
     if classes is None:
         raise NoIntervalRule(f"the task {subject.task.name!r} has no classes")
@@ -320,19 +328,10 @@ def _certified(subject: Subject, batch: Batch, threats: Sequence[Threat]) -> Ten
     corner = stepped(x, torch.ones_like(x), threats[-1])
     for points in (x, corner):
         check_copy(subject.model, points, classes)
-    alive, rows = torch.ones(len(labels), dtype=torch.bool, device=labels.device), []
-    for threat in threats:
-        index = alive.nonzero().flatten()
-        if len(index):
-            low, high = threat.hull(x[index])
-            below = margin_bounds(subject.model, low, high, labels[index], classes)
-            others = below.scatter(1, labels[index, None], torch.inf)
-            alive = alive.index_put((index,), others.amin(1) > 0)
-        rows.append(alive)
-    return torch.stack(rows).cpu()
+    return certified(subject.model, x, labels, threats, classes, hopeful=attacked, units=units)
 
 
-def _premises(subject: Subject, parts: Sequence[_Part], certified: bool) -> tuple[Premise, ...]:
+def _premises(subject: Subject, parts: Sequence[_Part], methods: str | None) -> tuple[Premise, ...]:
     steady = all(part.steady for part in parts)
     found = [
         Premise(
@@ -345,8 +344,9 @@ def _premises(subject: Subject, parts: Sequence[_Part], certified: bool) -> tupl
         _unmasked(parts),
         independent_draws(subject),
     ]
-    if certified:
+    if methods is not None:
         evidence = "every function called has one; bounds in float64, widened by the model's rounding"
+        evidence += f"; proofs, all balls together, by {methods}" if methods else ""
         found.append(Premise("every layer has a sound interval rule", "proved", evidence))
     return tuple(found)
 

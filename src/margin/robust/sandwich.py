@@ -1,8 +1,8 @@
 """The sandwich: certified accuracy <= accuracy in the ball <= attacked accuracy.
 
-Interval bounds prove a share of the examples right everywhere in the ball (Gowal et al., 2018); attacks
-prove a share wrong somewhere in it (Madry et al., 2018). The two are compared example by example: one
-that is both certified and broken is an error of ours.
+Certificates prove a share of the examples right everywhere in the ball (Gowal et al., 2018; Zhang et al.,
+2018); attacks prove a share wrong somewhere in it (Madry et al., 2018). The two are compared example by
+example: one that is both certified and broken is an error of ours.
 """
 
 import torch
@@ -31,6 +31,7 @@ def linf_sandwich(
     limit: int = LIMIT,
     steps: int = STEPS,
     restarts: int = 1,
+    units: int = 0,
 ) -> Finding:
     """The accuracy under l-infinity attacks, with the certified accuracy as its promised lower bound.
 
@@ -49,6 +50,7 @@ def linf_sandwich(
         limit: Examples at most, drawn at random from a fixed seed.
         steps: Steps of one ascent.
         restarts: Ascents of an example in a ball.
+        units: Units of a layer at most whose bounds the certificate tightens one by one; 0 for none.
 
     Returns:
         The share still right, one element for each radius.
@@ -56,14 +58,27 @@ def linf_sandwich(
     Raises:
         ValueError: An option is out of range, or the domain is unbounded.
 
-    Reference: Gowal et al. (2018), Equations 6-8; Madry et al. (2018), Equation 2.1.
+    Reference: Gowal et al. (2018), Equations 6-8; Zhang et al. (2018), Theorem 3.2; Madry et al. (2018),
+    Equation 2.1.
     """
-    search = Search(steps=steps, restarts=restarts)
-    curves = measure(subject, "linf", shares, limit, search=search, certify=True)
+    curves = measure(
+        subject,
+        "linf",
+        shares,
+        limit,
+        search=Search(steps=steps, restarts=restarts),
+        certify=True,
+        units=units,
+    )
     statement = (
         f"Of {curves.note}, the share still classified right when every coordinate may move by eps: "
-        "attacks show at most this share, interval bounds certify the promised one"
+        "attacks show at most this share, interval and linear bounds (IBP, CROWN) certify the promised one"
     )
+    return between(curves, shares, statement)
+
+
+def between(curves: Curves, shares: tuple[float, ...], statement: str) -> Finding:
+    """The finding that attacks and certificates of the same examples make, compared example by example."""
     failure = curves.failure or contradiction(curves)
     low = None if curves.certified is None else curves.share(curves.certified)
     return _finding(curves, curves.attacked, shares, statement, low=low, failure=failure)

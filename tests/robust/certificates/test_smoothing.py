@@ -10,7 +10,8 @@ from torch import Generator, nn
 
 from margin.core.findings import Verdict
 from margin.core.types import Batch, Domain
-from margin.robust.certificates import smoothing, smoothing_claims
+from margin.robust import smoothing_claims
+from margin.robust.certificates import smoothing
 from margin.robust.certificates.smoothing import (
     ABSTAINED,
     ceiling,
@@ -19,7 +20,7 @@ from margin.robust.certificates.smoothing import (
     draws_for,
     predict,
 )
-from margin.robust.certificates.smoothing_claims import coverage, demo, l2_smoothing, linear_radius
+from margin.robust.smoothing_claims import coverage, demo, l2_smoothing, linear_radius
 
 X = torch.tensor([[0.6, 0.8], [-0.3, -0.4], [0.0, 0.0], [6.0, 8.0]])
 """Points at distance 1, -1/2, 0 and 10 of the boundary 3 x_1 + 4 x_2 = 0."""

@@ -88,7 +88,7 @@ class Tape:
         found = [x]
         for call in self.calls[1 : last + 1]:
             assert call is not None
-            found.append(call.value(*(found[i] for i in call.inputs)))
+            found.append(call.value(*(found[i] for i in call.inputs)).to(x.dtype))  # conversions undone
         return found
 
     def separable(self) -> bool:

@@ -1,6 +1,6 @@
 """Transformers of texts."""
 
-from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need
+from margin.core.catalog import KNOWN, Claim, Cost, Entry, Need, Part
 
 NEXT_TOKEN = Need("predictions of the next token", "margin.sequence.convolution.claims:predicts_next")
 ALONE = Need("tokens as the only input", "margin.text.transformers.language_claims:reads_alone")
@@ -87,6 +87,12 @@ MODELS: tuple[Entry, ...] = (
         "An encoder of texts that learns from hidden tokens and from which sentence follows which",
         DEVLIN_2019, takes="corpus", objective=".masking:masked_loss", examples=".masking:masked_pairs",
         defaults=BERT_TRAINING, weights=".weights:masked_weights", covers=("lm.bert", "lm.mlm", "lm.nsp")),
+)
+
+PARTS: tuple[Part, ...] = (
+    Part("text/monolingual_pretraining", "algorithm", "margin.engine.transfer:transfer",
+        "A decoder that learns its language behind an empty source first, then from fewer pairs",
+        "Ramachandran, Liu and Le 2017, Section 2", covers=("lm.monolingual_pretraining",)),
 )
 
 CLAIMS: tuple[Claim, ...] = (

@@ -1,8 +1,10 @@
 """Kernels of wide networks: the tangent kernel, of any network and in the limit, and the Gaussian process."""
 
-from margin.core.catalog import Part
+from margin.core.catalog import INITIAL, KNOWN, LONG, MOVABLE, PARAMETERS, TARGETS, Claim, Cost, Part, drawn
 
 # fmt: off
+
+JACOT_2018 = "Jacot, Gabriel and Hongler 2018, Theorem 1"
 
 PARTS: tuple[Part, ...] = (
     Part("theory/empirical_ntk", "measure", ".empirical:empirical_ntk",
@@ -35,5 +37,42 @@ PARTS: tuple[Part, ...] = (
     Part("theory/wide_network", "layer", ".networks:WideNetwork",
         "A fully connected network in the parametrization whose tangent kernel has a limit.",
         "Jacot, Gabriel and Hongler 2018, Section 2", covers=("ntk.infinite_width",)),
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("theory/ntk.alignment", ".claims:alignment", ".claims:demo",
+        "Kernel alignment: how much does the tangent kernel agree with the targets, and did it at the start?",
+        "Cortes, Mohri and Rostamizadeh 2012, Section 2; Baratin et al. 2021, Section 3", by_name=LONG,
+        needs=(TARGETS, PARAMETERS), cost=drawn(60, 128), figure=".figures:matrices",
+        covers=("ntk.kernel",)),
+    Claim("theory/ntk.drift", ".claims:drift", ".claims:demo",
+        "Lazy training: how far did training move the tangent kernel, and is the change linear?",
+        "Chizat, Oyallon and Bach 2019, Section 2; Jacot, Gabriel and Hongler 2018, Theorem 2", by_name=LONG,
+        needs=(PARAMETERS, INITIAL), cost=drawn(60, 128), figure=".figures:spectra",
+        covers=("ntk.constancy", "ntk.linearised")),
+    Claim("theory/ntk.arc_cosine", ".wide_claims:arc_cosine", ".wide_claims:demo",
+        "Arc-cosine kernels: are they the mean products of random ReLU features?",
+        "Cho and Saul 2009, Section 2.1", needs=(MOVABLE,), cost=Cost(0), by_name=KNOWN,
+        covers=("ntk.infinite_width",)),
+    Claim("theory/ntk.rate", ".wide_claims:rate", ".wide_claims:demo",
+        "Infinite width: does the tangent kernel of random networks near its limit as 1 / sqrt(width)?",
+        JACOT_2018, needs=(MOVABLE,), cost=Cost(0), by_name=KNOWN, figure=".figures:over_width",
+        covers=("ntk.infinite_width",)),
+    Claim("theory/ntk.constancy", ".wide_claims:constancy", ".wide_claims:demo",
+        "Infinite width: does the tangent kernel change in training as 1 / sqrt(width), or less?",
+        "Jacot, Gabriel and Hongler 2018, Theorem 2; Lee et al. 2019, Theorem 2.1", needs=(MOVABLE,),
+        cost=Cost(0), by_name=KNOWN, figure=".figures:over_steps", covers=("ntk.constancy",)),
+    Claim("theory/ntk.dynamics", ".wide_claims:dynamics", ".wide_claims:demo",
+        "Wide networks train as linear models: how far are their outputs from those in closed form?",
+        "Lee et al. 2019, Theorem 2.1", needs=(MOVABLE,), cost=Cost(0), by_name=KNOWN,
+        figure=".figures:over_steps", covers=("ntk.dynamics",)),
+    Claim("theory/nngp.kurtosis", ".wide_claims:kurtosis", ".wide_claims:demo",
+        "Deep linear networks: is the excess kurtosis of an output of two layers 6 / width?",
+        "Lee et al. 2018, Section 2.2 (Gaussian in the limit alone)", needs=(MOVABLE,), cost=Cost(0),
+        by_name=KNOWN, covers=("gp.linear_network", "gp.nngp")),
+    Claim("theory/nngp.posterior_mean", ".wide_claims:posterior_mean", ".wide_claims:demo",
+        "Gaussian process of wide networks: is its posterior mean kernel ridge regression?",
+        "Rasmussen and Williams 2006, Equation 2.25", needs=(MOVABLE,), cost=Cost(0), by_name=KNOWN,
+        covers=("gp.nngp", "ntk.kernel_regression")),
 )
 # fmt: on

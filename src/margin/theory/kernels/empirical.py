@@ -180,7 +180,7 @@ def _plan(
         "jacobian": 2 * passes + pairs * total,
         "structured": passes * (2 if layers.rest else 1) + _contracted(features, n * m, pairs),
     }
-    if _can_push(model, few):
+    if method in ("cheapest", "products") and _can_push(model, few):
         costs["products"] = PRODUCT * n * m * c * forward
     best: Any = min(costs, key=costs.__getitem__) if method == "cheapest" else method
     if best not in costs:
@@ -253,7 +253,7 @@ def _bytes(count: float) -> str:
     return f"{count / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
 
 
-STEP = 64
+STEP = 16
 """Examples at most whose graph is held while features are made."""
 
 BLOCK = 128

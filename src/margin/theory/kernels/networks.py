@@ -58,7 +58,8 @@ class WideNetwork(nn.Module):
         sizes = (in_features, *[width] * depth, num_outputs)
         # the bias is the weight of an input that is sigma_b everywhere
         self.layers = nn.ModuleList(
-            nn.Linear(taken + (bias_std > 0), given, bias=False) for taken, given in pairwise(sizes)
+            nn.utils.skip_init(nn.Linear, taken + (bias_std > 0), given, bias=False)
+            for taken, given in pairwise(sizes)
         )
         with torch.no_grad():
             for weight in self.parameters():

@@ -129,6 +129,15 @@ def test_what_is_no_pair_is_refused(
         read_pairs(csv(text, "a.tsv"), **options)
 
 
+def test_the_remedy_of_commas_reads_them(csv: Callable, refused: Callable) -> None:
+    pandas = pytest.importorskip("pandas")
+    path = csv('source,target\n"a, b",c\n' + "".join(f'"a, b",c{k}\n' for k in range(20)), "a.csv")
+    with refused("line 1", "pandas.read_csv(FILE).to_csv(NEW, sep='\\t', index=False, header=False)"):
+        read_pairs(path)
+    pandas.read_csv(path).to_csv(path.with_name("b.tsv"), sep="\t", index=False, header=False)
+    assert sum(map(len, read_pairs(path.with_name("b.tsv"), min_count=1).splits.values())) == 21
+
+
 def test_sources_without_targets_are_refused(refused: Callable) -> None:
     with refused("equal in number: got 2 and 1"):
         from_pairs(["a", "b"], ["c"])

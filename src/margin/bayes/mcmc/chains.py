@@ -1,0 +1,203 @@
+"""Markov chains whose stationary law is given by an energy: Metropolis-Hastings, Hamiltonian, Langevin.
+
+States are (chains, dim): many chains advance at once. The energy is E = -log p up to a constant, one number a
+chain. Neal (2011); Welling and Teh (2011); Chen, Fox and Guestrin (2014).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+States = Float[Tensor, "chains dim"]
+Energy = Callable[[Tensor], Tensor]
+Transition = Float[Tensor, "states states"]
+
+
+def metropolis_hastings(law: Float[Tensor, " states"], proposal: Transition) -> Transition:
+    r"""The transition matrix that accepts a proposal with min(1, p(b) Q(a|b) / (p(a) Q(b|a))), else stays.
+
+    Args:
+        law: p, positive; it need not be normalized.
+        proposal: Q(b|a) in row a, column b; rows sum to 1.
+
+    Raises:
+        ValueError: A probability of the law is not positive.
+
+    Reference: Hastings 1970, Section 2; here with the mass of what is rejected on the diagonal.
+    """
+    if not bool((law > 0).all()):
+        raise ValueError("every state must have a positive probability: got one that has not")
+    flow = law[:, None] * proposal
+    accepted = torch.where(flow > 0, flow.T / flow.where(flow > 0, 1), 0).clamp(max=1)
+    P = proposal * accepted
+    P = P - torch.diag(P.diagonal())
+    return P + torch.diag(1 - P.sum(1))
+
+
+def imbalance(law: Float[Tensor, " states"], transition: Transition) -> Float[Tensor, ""]:
+    """The largest |q(a) P(b|a) - q(b) P(a|b)|: 0 makes q stationary, but not the only stationary law.
+
+    Args:
+        law: q, normalized.
+        transition: P(b|a) in row a, column b.
+
+    Reference: Levin and Peres 2017, Proposition 1.20.
+    """
+    flow = law[:, None] * transition
+    return (flow - flow.T).abs().max()
+
+
+def slope_of(energy: Energy, theta: States) -> States:
+    """The gradient of the energy of each chain."""
+    with torch.enable_grad():
+        at = theta.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(energy(at).sum(), at)
+    return slope
+
+
+def leapfrog(
+    energy: Energy, theta: States, momentum: States, mass: Float[Tensor, " dim"], step: float, steps: int
+) -> tuple[States, States]:
+    """Positions and momenta after so many steps of Stormer and Verlet: reversible, and volume is kept.
+
+    Args:
+        energy: E.
+        theta: Positions.
+        momentum: v.
+        mass: The diagonal of M.
+        step: Step size.
+        steps: Number of steps, at least 1.
+
+    Reference: Neal 2011, Equations 2.28 to 2.30.
+    """
+    momentum = momentum - step / 2 * slope_of(energy, theta)
+    for i in range(steps):
+        theta = theta + step * momentum / mass
+        momentum = momentum - (step if i < steps - 1 else step / 2) * slope_of(energy, theta)
+    return theta, momentum
+
+
+class Draws(NamedTuple):
+    """What chains gave.
+
+    Args:
+        states: (draws, chains, dim).
+        acceptance: Of each chain, the mean probability with which a proposal was accepted.
+        divergent: Of each chain, the proposals whose energy rose by more than 1000 or was no number.
+    """
+
+    states: Float[Tensor, "draws chains dim"]
+    acceptance: Float[Tensor, " chains"]
+    divergent: Float[Tensor, " chains"]
+
+
+def hamiltonian(  # more than 7 parameters: a law, where chains begin, and the three numbers of a trajectory
+    energy: Energy,
+    theta: States,
+    *,
+    draws: int,
+    step: float,
+    steps: int,
+    mass: Float[Tensor, " dim"] | None = None,
+    jitter: float = 0.2,
+    generator: Generator,
+) -> Draws:
+    """Draws of exp(-E) by Hamiltonian Monte Carlo: v ~ N(0, M), a leapfrog trajectory, accept or stay.
+
+    Args:
+        energy: E.
+        theta: Where the chains begin.
+        draws: Draws of each chain.
+        step: Step size.
+        steps: Leapfrog steps of a trajectory.
+        mass: The diagonal of M; 1 if not given.
+        jitter: A trajectory's step size is uniform within this share of ``step``: a fixed length resonates.
+        generator: Draws momenta, step sizes and acceptances.
+
+    Raises:
+        ValueError: The step size is not positive, or there are no leapfrog steps.
+
+    Reference: Neal 2011, Section 3 (the algorithm) and Section 4.2 (the jitter).
+    """
+    if not step > 0 or steps < 1:
+        raise ValueError(f"a trajectory needs a step size above 0 and a step: got {step} and {steps}")
+    mass = torch.ones_like(theta[0]) if mass is None else mass
+    accepted, divergent, kept = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta[:, 0]), []
+
+    def random(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator, dtype=theta.dtype)
+
+    for _ in range(draws):
+        v = torch.randn(theta.shape, generator=generator, dtype=theta.dtype) * mass.sqrt()
+        size = step * (1 + jitter * (2 * float(random(1)) - 1))
+        new, w = leapfrog(energy, theta, v, mass, size, steps)
+        kinetic = ((w.square() - v.square()) / mass).sum(1) / 2
+        rise = (energy(new) - energy(theta) + kinetic).detach().nan_to_num(torch.inf, torch.inf)
+        accept = (-rise).exp().clamp(max=1)
+        theta = torch.where((random(len(theta)) < accept)[:, None], new, theta).detach()
+        accepted, divergent = accepted + accept, divergent + (rise > 1000)
+        kept.append(theta)
+    return Draws(torch.stack(kept), accepted / draws, divergent)
+
+
+def underdamped_langevin(
+    slope: Energy, theta: States, *, draws: int, step: float, friction: float, generator: Generator
+) -> Float[Tensor, "draws chains dim"]:
+    r"""Positions under v <- (1 - eta g) v - eta grad E + sqrt(2 g eta) xi, theta <- theta + eta v.
+
+    No step is rejected: the stationary law is that of exp(-E) but for O(eta).
+
+    Args:
+        slope: The gradient of E, or an unbiased estimate of it.
+        theta: Where the chains begin.
+        draws: Steps.
+        step: eta > 0.
+        friction: g, with 0 < eta g < 1.
+        generator: Draws the noise.
+
+    Raises:
+        ValueError: eta g is not in (0, 1).
+
+    Reference: Chen, Fox and Guestrin 2014, Equation 15.
+    """
+    if not 0 < step * friction < 1:
+        raise ValueError(f"step times friction must be in (0, 1): got {step * friction}")
+    v, kept = torch.zeros_like(theta), []
+    for _ in range(draws):
+        noise = torch.randn(theta.shape, generator=generator, dtype=theta.dtype)
+        v = (1 - step * friction) * v - step * slope(theta) + (2 * friction * step) ** 0.5 * noise
+        theta = theta + step * v
+        kept.append(theta)
+    return torch.stack(kept)
+
+
+def overdamped_langevin(
+    slope: Energy, theta: States, *, draws: int, step: float, generator: Generator
+) -> Float[Tensor, "draws chains dim"]:
+    """Positions under theta <- theta - (eps / 2) grad E + sqrt(eps) xi.
+
+    Of E = lam theta^2 / 2 the stationary variance is 1 / (lam (1 - eps lam / 4)), for eps lam < 4.
+
+    Args:
+        slope: The gradient of E, or an unbiased estimate of it.
+        theta: Where the chains begin.
+        draws: Steps.
+        step: eps > 0.
+        generator: Draws the noise.
+
+    Raises:
+        ValueError: eps is not positive.
+
+    Reference: Welling and Teh 2011, Equation 4.
+    """
+    if not step > 0:
+        raise ValueError(f"step must be positive: got {step}")
+    kept = []
+    for _ in range(draws):
+        noise = torch.randn(theta.shape, generator=generator, dtype=theta.dtype)
+        theta = theta - step / 2 * slope(theta) + step**0.5 * noise
+        kept.append(theta)
+    return torch.stack(kept)
