@@ -87,12 +87,12 @@ def test_predictions_are_those_of_the_linear_classifier_or_abstentions():
 
 
 def test_every_draw_counts_once_whatever_the_chunks(monkeypatch):
-    counts = class_counts(demo().model, X[0], 1.0, 2345, seeded())
+    counts = class_counts(demo().model, X[0], 2.0, 2345, seeded())
     assert counts.sum() == 2345
     monkeypatch.setattr(smoothing, "CHUNK", 100)
-    other = class_counts(demo().model, X[0], 1.0, 2345, seeded(1))
-    # two samples of Phi(1): 4 standard errors of their difference
-    p = norm.cdf(1.0)
+    other = class_counts(demo().model, X[0], 2.0, 2345, seeded(1))
+    # two samples of Phi(1 / 2): 4 standard errors of their difference
+    p = norm.cdf(0.5)
     assert abs(int(counts[1] - other[1])) < 4 * math.sqrt(2 * 2345 * p * (1 - p))
     assert abs(int(counts[1]) - 2345 * p) < 4 * math.sqrt(2345 * p * (1 - p))
 
