@@ -65,13 +65,14 @@ def relu_dual(a: Numbers, b: Numbers, c: Numbers) -> Dual:
     Reference: Cho and Saul 2009, Section 2.1 (n = 0 and 1), with E over a standard Gaussian, which is
     half of theirs.
     """
-    size = (a * b).sqrt()
-    cos = torch.where(size > 0, c / size, 0.0).clamp_(-1, 1)
-    cos = torch.where(1 - cos <= NEAREST, 1.0, cos)
+    # roots and inverses are of the variances, a row and a column, and not of their product
+    left, right = (torch.where(q > 0, q.rsqrt(), 0.0) for q in (a, b))
+    cos = (c * left).mul_(right).clamp_(-1, 1)
+    cos.masked_fill_(cos >= 1 - NEAREST, 1.0)
     rest = math.pi - cos.arccos()
     slope = rest / (2 * math.pi)
     sin = (1 - cos.square()).sqrt_()
-    return Dual(size * rest.mul_(cos).add_(sin).div_(2 * math.pi), slope)
+    return Dual(rest.mul_(cos).add_(sin).mul_(a.sqrt() / (2 * math.pi)).mul_(b.sqrt()), slope)
 
 
 def erf_dual(a: Numbers, b: Numbers, c: Numbers) -> Dual:
