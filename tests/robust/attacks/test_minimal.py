@@ -70,6 +70,17 @@ def test_an_input_is_projected_onto_the_plane_of_another_point(norm: Norm) -> No
         assert (gaps.amin(1) < 1e-9).all()
 
 
+def test_the_nearest_point_met_is_kept() -> None:
+    model, batch = linear()
+    walk = _Walk(model, batch, CLASSES, Threat(WIDE, 100.0, "l2"), 1, 4)
+    rows, x = walk.live(), batch.inputs[0]
+    step = walk.nearest(rows, x)
+    for length in (1.5, 1.1, 1.3):
+        assert walk.move(rows, x + length * step, x + length * step).all()
+    torch.testing.assert_close(walk.found().distance, 1.1 * distances(model, batch, "l2"))
+    torch.testing.assert_close(walk.found().inputs, x + 1.1 * step)
+
+
 def test_more_steps_come_nearer() -> None:
     model, batch = curved()
     few, many = (
