@@ -9,7 +9,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
 from margin.robust.attacks.gradient import fgsm
-from margin.robust.attacks.minimal import boundary_attack, deepfool
+from margin.robust.attacks.minimal import _Walk, boundary_attack, deepfool
 from margin.robust.attacks.threat_models import Norm, Threat
 
 NORMS: tuple[Norm, ...] = ("linf", "l2", "l1")
@@ -49,10 +49,46 @@ def test_of_a_linear_model_one_step_of_deepfool_is_the_least_displacement(norm: 
 @pytest.mark.parametrize("norm", NORMS)
 def test_of_a_linear_model_the_boundary_attack_comes_near_the_least_displacement(norm: Norm) -> None:
     model, batch = linear()
-    found = boundary_attack(model, batch, CLASSES, Threat(WIDE, 100.0, norm), steps=5)
     least = distances(model, batch, norm)
-    assert (found.distance >= least).all()
-    assert (found.distance <= 1.02 * least).all()  # the last halving leaves 1.05 / 2^6
+    for steps in (1, 5):
+        found = boundary_attack(model, batch, CLASSES, Threat(WIDE, 100.0, norm), steps=steps)
+        assert (found.distance >= least).all()
+        assert (found.distance <= 1.02 * least).all()  # the last halving leaves 1.05 / 2^6
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_an_input_is_projected_onto_the_plane_of_another_point(norm: Norm) -> None:
+    model, batch = linear()
+    walk = _Walk(model, batch, CLASSES, Threat(WIDE, 100.0, norm, torch.tensor(3.0)), 1, 4)
+    rows, elsewhere = walk.live(), batch.inputs[0] + 0.7
+    y = elsewhere + walk.nearest(rows, elsewhere)
+    x = batch.inputs[0] + walk.projected(rows, batch.inputs[0])
+    for point in (y, x):  # two classes are equal there, the same two
+        scores = model(point)
+        own = scores.gather(1, batch.targets[:, None])
+        gaps = (scores - own).abs().scatter(1, batch.targets[:, None], torch.inf)
+        assert (gaps.amin(1) < 1e-9).all()
+
+
+def test_the_nearest_point_met_is_kept() -> None:
+    model, batch = linear()
+    walk = _Walk(model, batch, CLASSES, Threat(WIDE, 100.0, "l2"), 1, 4)
+    rows, x = walk.live(), batch.inputs[0]
+    step = walk.nearest(rows, x)
+    for length in (1.5, 1.1, 1.3):
+        assert walk.move(rows, x + length * step, x + length * step).all()
+    torch.testing.assert_close(walk.found().distance, 1.1 * distances(model, batch, "l2"))
+    torch.testing.assert_close(walk.found().inputs, x + 1.1 * step)
+
+
+def test_more_steps_come_nearer() -> None:
+    model, batch = curved()
+    few, many = (
+        boundary_attack(model, batch, CLASSES, Threat(WIDE, 100.0, "l2"), steps=steps).distance
+        for steps in (5, 20)
+    )
+    assert (many <= few * 1.001).double().mean() > 0.97
+    assert many.mean() < few.mean()
 
 
 @pytest.mark.parametrize("norm", NORMS)
