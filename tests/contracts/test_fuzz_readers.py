@@ -167,6 +167,10 @@ def lines(path: str, texts: list[str]) -> str:
 
 
 TAGGED = ["the DET", "dog NOUN", "", "a DET", "cat NOUN", ""] * 12
+JSON_ROWS = [
+    json.dumps({"a": row[0], "b": row[1], "target": ["no", "yes"][k]})
+    for row, k in zip(X.tolist(), Y.tolist(), strict=True)
+]
 UNIVERSAL = ["# a", "1\tthe\tthe\tDET\t_", "2\tdog\tdog\tNOUN\t_", ""] * 12
 ASKED = {"question": "What barks?", "answers": [{"text": "dog", "answer_start": 4}]}
 SQUAD = json.dumps({"data": [{"paragraphs": [{"context": "The dog barks.", "qas": [ASKED]}]}] * 12})
@@ -288,6 +292,7 @@ TABLES: dict[str, Callable[[], Sample]] = {
     **{ending: (lambda e=ending: table(f"a{e}", "\t")) for ending in (".tsv", ".tab")},
     **{ending: (lambda e=ending: parquet(f"a{e}")) for ending in (".parquet", ".pq")},
     ".csv.gz": lambda: (packed("b.csv.gz", Path(table("b.csv")[0]).read_bytes()), ["b.csv.gz"]),
+    **dict.fromkeys((".jsonl", ".ndjson"), lambda: (lines("a.jsonl", JSON_ROWS), ["a.jsonl"])),
     ".npz": lambda: archive("a.npz"),
     ".npy": lambda: array("a.npy"),
     ".idx": lambda: idx("images.idx", "labels.idx"),

@@ -12,6 +12,7 @@ from margin import Training
 from margin.core.catalog import models, resolve, rules, user_options
 from margin.core.hints import flag
 from margin.core.options import HOUSE
+from margin.core.types import Domain
 from margin.engine.check_options import OF_DESCENT, OF_GRADIENTS, OF_OBJECTIVE, OF_OTHERS, refuse_unused
 from margin.engine.plan import factory_of
 
@@ -144,6 +145,7 @@ def test_what_a_rule_leaves_unused_has_no_effect(
 ) -> None:
     monkeypatch.setattr("margin.runs.training.refuse_unused", lambda *_: None)
     row, data = rules()[rule], resolve(models()["feedforward/mlp"].tiny)()
+    data = replace(data, domain=Domain(torch.tensor(-9.0), torch.tensor(9.0)))  # which robust rules need
     step: dict[str, Any] = dict.fromkeys(row.replaced, 0.1)
     names = {*row.unused, *(name for names in row.replaced.values() for name in names)} - {"schedule_options"}
 

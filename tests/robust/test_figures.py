@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from margin.figures.svg import drawing
-from margin.robust.certificates.smoothing_claims import demo, l2_smoothing
 from margin.robust.figures import radii
+from margin.robust.smoothing_claims import demo, l2_smoothing
 
 
 def test_the_histogram_of_radii_counts_every_example_once():

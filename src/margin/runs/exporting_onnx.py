@@ -82,6 +82,9 @@ def _no_onnx(error: BaseException, description: Mapping[str, Any]) -> str:
     found = re.search(r"torch\.ops\.aten\.(\w+)", str(error))
     what = f"aten::{found[1]}, for which there is none" if found else " ".join(str(error).split())
     name = description["recipe"]["model"]
+    if "Failed to export the model with torch.export" in str(error):
+        rule = "a program must not depend on the values it is given"
+        return f"{rule}: {name} cannot be traced; set --format state"
     return f"a model must use what ONNX has an operator for: {name} uses {what}; use --format torch"
 
 

@@ -83,7 +83,7 @@ def masked(net: nn.Module, x: Tensor, samples: int) -> Tensor:
     if len(x) and bool((found == found[0]).all()):
         raise ValueError(
             f"Monte-Carlo dropout found no dropout: {samples} passes in training mode agree; give the base a "
-            "share to drop, as --model.base_options '{dropout: 0.1}'"
+            "share to drop, as --model.base-options '{dropout: 0.1}'"
         )
     return found
 

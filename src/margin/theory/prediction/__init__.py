@@ -140,7 +140,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Coverage: do prediction intervals hold the value as often as they say?",
         f"{GNEITING_2007}; {WILSON}", needs=(LAWS, TWO_EXAMPLES), figure=".figures:bands",
         cost=Cost(20), question="probabilities"),
-    Claim("theory/predictive.calibration", ".intervals:calibration", ".intervals:demo",
+    Claim("theory/predictive.quantiles", ".intervals:calibration", ".intervals:demo",
         "Calibration of quantiles: do values lie below a quantile as often as its level says?",
         f"{GNEITING_2007}; Massart 1990, Corollary 1", needs=(LAWS, TWO_EXAMPLES),
         figure=".figures:quantiles", cost=Cost(20), question="probabilities"),

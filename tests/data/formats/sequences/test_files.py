@@ -109,11 +109,12 @@ def test_the_test_part_lies_beside_and_may_be_packed(tmp_path: Path) -> None:
         ("hello\n", "a.txt", ("a.txt, line 1", "a class and numbers: got 'hello'")),
         ("@data\n1,2:3:up\n", "a.ts", ("a.ts, line 2", "one length: got [1, 2]")),
         ("1 2 3\n", "a.doc", (".npz, .tsv", "got .doc ending")),
-        (b"\xff\xfe1", "a.txt", ("UTF-8", "0xff")),
+        (b"\xff1 2", "a.txt", ("UTF-8", "0xff")),
+        (b"\xff\xfe1", "a.txt", ("UTF-16 to its end", "0x31")),
         (b"no gzip", "a.txt.gz", ("gzip",)),
         (b"no archive", "a.npz", ("not a file of plain arrays",)),
     ],
-    ids=["word", "empty", "no numbers", "channels", "ending", "bytes", "gzip", "npz"],
+    ids=["word", "empty", "no numbers", "channels", "ending", "bytes", "half a character", "gzip", "npz"],
 )
 def test_what_cannot_be_read_is_refused(
     csv: Callable, text: str, name: str, texts: tuple, refused: Callable
