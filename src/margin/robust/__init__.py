@@ -1,6 +1,6 @@
 """Robustness from both sides: threat models, projections, attacks, interval bounds, robust training."""
 
-from margin.core.catalog import DOMAIN, INDEPENDENT, KNOWN, MOVABLE, ONE_LABEL, Claim, Cost
+from margin.core.catalog import DOMAIN, INDEPENDENT, KNOWN, LONG, MOVABLE, ONE_LABEL, Claim, Cost
 
 FAMILIES = ("training", "attacks", "certificates")
 
@@ -26,13 +26,13 @@ CLAIMS: tuple[Claim, ...] = (
         "margin.robust.sandwich:demo",
         "Certified accuracy in an l-infinity ball, by linear bounds with tightened layers (CROWN)",
         "Zhang et al. (2018), Theorem 3.2; Madry et al. (2018), Equation 2.1",
-        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(3000, limit=32),
+        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(3000, limit=32), by_name=LONG,
         covers=("adv.ibp",), figure="margin.robust.figures:sandwich", question="moves"),
     Claim("robust/l2.certificate", "margin.robust.certified_accuracy:l2_certificate",
         "margin.robust.sandwich:demo",
         "Certified accuracy in a Euclidean ball, by linear bounds with tightened layers (CROWN)",
         "Zhang et al. (2018), Theorem 3.2; Madry et al. (2018), Section 2.1",
-        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(3000, limit=32),
+        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(3000, limit=32), by_name=LONG,
         covers=("adv.ibp",), figure="margin.robust.figures:sandwich", question="moves"),
     Claim("robust/certificates.sound", "margin.robust.certified_accuracy:sound",
         "margin.robust.sandwich:demo",

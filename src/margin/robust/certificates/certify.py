@@ -116,9 +116,11 @@ def _by_crown(
     if len(at) == 0:
         return at
     tape = Tape()
-    one = ball.rows(at[:1])
-    bounds(model, one.low, one.high, classes, tape)
-    many = max(1, HELD // sum(box.low.numel() for box in tape.boxes))
+    few = ball.rows(at[:2])
+    bounds(model, few.low, few.high, classes, tape)
+    if len(at) > 1 and not tape.separable():
+        return at[:0]  # its examples are bounded one by one, which takes as many passes as there are
+    many = max(1, len(few.x) * HELD // sum(box.low.numel() for box in tape.boxes))
     found = []
     for part in at.split(many):
         own = ball.rows(part)
