@@ -33,6 +33,7 @@ from margin.geometric.graphs.gcn import GCNLayer
 from margin.geometric.spectral.chebnet import ChebConv
 from margin.nn.preprocessed import Preprocessed, core_of
 from margin.nn.recurrence import State
+from margin.robust.certified_accuracy import l2_certificate, linf_certificate
 from margin.sequence.convolution.tcn import TCN
 from margin.sequence.linear.lru import LRU
 from margin.sequence.recurrent.layers import TorchRecurrence
@@ -488,8 +489,6 @@ BROKEN: dict[str, tuple[Callable[[], Subject], Verdict]] = {
     "theory/mean_field.lengths": (narrow, Verdict.MEASURED),
     "theory/mean_field.gradients": (narrow, Verdict.MEASURED),
     "robust/linf.sandwich": (lambda: on_grid(TwoFaced()), Verdict.FAILED),  # certified and broken
-    "robust/linf.certificate": (lambda: on_grid(TwoFaced()), Verdict.FAILED),
-    "robust/l2.certificate": (lambda: on_grid(TwoFaced()), Verdict.FAILED),
     "sequence/causality.replacement": (copying, Verdict.VIOLATED),
     "generative/density.mass": (heavy, Verdict.VIOLATED),
     "classic/linear_regression.minimum_norm": (twins, Verdict.VIOLATED),
@@ -577,3 +576,8 @@ def test_a_bound_that_is_not_of_the_model_is_not_given() -> None:
 
 def test_the_table_names_default_claims() -> None:
     assert set(BROKEN) <= {claim.name for claim in DEFAULT}
+
+
+@pytest.mark.parametrize("ask", [linf_certificate, l2_certificate])
+def test_a_certificate_that_is_asked_by_name_fails_where_an_attack_contradicts_it(ask) -> None:
+    assert ask(on_grid(TwoFaced())).verdict is Verdict.FAILED
