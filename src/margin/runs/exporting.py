@@ -28,7 +28,7 @@ from margin.engine.plan import cut_of
 from margin.engine.runs import Run, load, run_of
 from margin.figures.rows import html_text
 from margin.nn.preprocessed import Preprocessed, core_of, dtype_of
-from margin.runs.exporting_onnx import check_onnx, onnx_bytes, quiet, tensors_of, texts
+from margin.runs.exporting_onnx import TRACED, check_onnx, onnx_bytes, quiet, tensors_of, texts
 from margin.runs.run_data import reopen_data
 
 ENDINGS = {"state": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
@@ -229,7 +229,7 @@ def _no_program(error: BaseException, description: Mapping[str, Any]) -> str:
     """Why a model cannot be written as a program: the first line of what torch says."""
     name = description["recipe"]["model"]
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return f"a program must not depend on the values it is given: {name} cannot be traced ({first.strip()})"
+    return f"{TRACED}: {name} cannot be traced ({first.strip()})"
 
 
 def check_one_shape(record: Mapping[str, Any], format: str) -> None:

@@ -77,14 +77,17 @@ def onnx_bytes(module: nn.Module, inputs: tuple[Tensor, ...], description: Mappi
     return model.SerializeToString()
 
 
+TRACED = "a program must not depend on the values it is given"
+"""What a model has to keep to be written as a program, of whatever format."""
+
+
 def _no_onnx(error: BaseException, description: Mapping[str, Any]) -> str:
     """Why a model cannot be written as ONNX: the operator that ONNX does not have."""
     found = re.search(r"torch\.ops\.aten\.(\w+)", str(error))
     what = f"aten::{found[1]}, for which there is none" if found else " ".join(str(error).split())
     name = description["recipe"]["model"]
     if "Failed to export the model with torch.export" in str(error):
-        rule = "a program must not depend on the values it is given"
-        return f"{rule}: {name} cannot be traced; set --format state"
+        return f"{TRACED}: {name} cannot be traced; set --format state"
     return f"a model must use what ONNX has an operator for: {name} uses {what}; use --format torch"
 
 

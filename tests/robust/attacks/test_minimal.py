@@ -62,7 +62,7 @@ def test_an_input_is_projected_onto_the_plane_of_another_point(norm: Norm) -> No
     walk = _Walk(model, batch, CLASSES, Threat(WIDE, 100.0, norm, torch.tensor(3.0)), 1, 4)
     rows, elsewhere = walk.live(), batch.inputs[0] + 0.7
     y = elsewhere + walk.nearest(rows, elsewhere)
-    x = batch.inputs[0] + walk.projected(rows, batch.inputs[0])
+    x = batch.inputs[0] + walk.projected(batch.inputs[0])
     for point in (y, x):  # two classes are equal there, the same two
         scores = model(point)
         own = scores.gather(1, batch.targets[:, None])

@@ -26,6 +26,7 @@ from margin.robust.attacks.gradient import (
     loss_of_input,
     moved_input,
     reached,
+    unmoved,
 )
 from margin.robust.attacks.threat_models import Threat, wide
 
@@ -91,9 +92,7 @@ def apgd(
     x = moved_input(batch)
     threat.check_inputs(x)
     with eval_mode(model):
-        first = loss_of_input(model, batch, objective, generator)
-        best = Attack(x.clone(), first.loss, reached(model, batch, goal, first.outputs))
-        best = best._replace(loss=first.loss.masked_fill(~best.broken & (threat.eps > 0), -torch.inf))
+        best = unmoved(model, batch, objective, threat, generator, goal)
         for _ in range(restarts if threat.eps > 0 else 0):
             live = (~best.broken).nonzero().flatten()
             if len(live) == 0:

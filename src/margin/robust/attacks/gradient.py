@@ -305,16 +305,13 @@ def pgd(
     x = moved_input(batch)
     threat.check_inputs(x)
     with eval_mode(model):
-        best = _clean(model, batch, objective, generator, goal)
-        if threat.eps > 0:
-            # Any iterate beats an unmoved input that has not reached the goal.
-            best = best._replace(loss=best.loss.masked_fill(~best.broken, -torch.inf))
-            for _ in range(search.restarts):
-                if best.broken.all():
-                    break
-                begin = threat.random_point(x, generator) if search.start == "random" else x
-                hunt = _Ascent(model, batch, objective, threat, generator, goal)
-                best = hunt.run(begin, search, best)
+        best = unmoved(model, batch, objective, threat, generator, goal)
+        for _ in range(search.restarts if threat.eps > 0 else 0):
+            if best.broken.all():
+                break
+            begin = threat.random_point(x, generator) if search.start == "random" else x
+            hunt = _Ascent(model, batch, objective, threat, generator, goal)
+            best = hunt.run(begin, search, best)
     threat.check(best.inputs, x)
     return best
 
@@ -442,11 +439,23 @@ def reached(
     return goal(model(x) if outputs is None else outputs, batch.targets)
 
 
-def _clean(
-    model: nn.Module, batch: Batch, objective: Objective, generator: Generator, goal: Goal | None
+@torch.no_grad()
+def unmoved(
+    model: nn.Module,
+    batch: Batch,
+    objective: Objective,
+    threat: Threat,
+    generator: Generator,
+    goal: Goal | None,
 ) -> Attack:
+    """Where an attack begins: the inputs as they are, which any iterate beats unless they reach the goal.
+
+    In a ball of radius 0 they keep their loss.
+    """
     slope = loss_of_input(model, batch, objective, generator)
-    return Attack(moved_input(batch).clone(), slope.loss, reached(model, batch, goal, slope.outputs))
+    broken = reached(model, batch, goal, slope.outputs)
+    loss = slope.loss.masked_fill(~broken & (threat.eps > 0), -torch.inf)
+    return Attack(moved_input(batch).clone(), loss, broken)
 
 
 def _terms(terms: Tensor, count: int) -> PerExample:

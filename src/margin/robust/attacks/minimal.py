@@ -136,7 +136,7 @@ def boundary_attack(
         for _ in range(steps if len(rows) else 0):
             x, y = walk.x[rows], walk.at[rows]
             here = walk.nearest(rows, y)
-            there = walk.projected(rows, x)
+            there = walk.projected(x)
             near, far = threat.size(y + here, y), threat.size(x + there, x)
             share = wide((near / (near + far)).nan_to_num(0.0).clamp(max=TOWARDS), y).to(y)
             mixed = walk.inside(torch.lerp(y + BEYOND * here, x + BEYOND * there, share), x)
@@ -195,7 +195,7 @@ class _Walk:
         self.plane = slope, (slope * (y / self.unit).flatten(1)).sum(1) - gaps[row, chosen]
         return (near.delta.reshape(y.shape) * self.unit).to(y)
 
-    def projected(self, rows: Tensor, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+    def projected(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
         """The least displacement of x onto the plane that was remembered."""
         slope, level = self.plane
         shift = level - (slope * (x / self.unit).flatten(1)).sum(1)

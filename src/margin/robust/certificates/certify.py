@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from margin.core.types import Labels
 from margin.robust.attacks.threat_models import Threat
-from margin.robust.certificates.intervals import bounds, margin_bounds
+from margin.robust.certificates.intervals import all_beaten, bounds, margin_bounds
 from margin.robust.certificates.linear_bounds import Ball, crown_margins
 from margin.robust.certificates.tape import Tape
 
@@ -82,7 +82,7 @@ def certified(
         at = alive.nonzero().flatten()
         if len(at):
             below = margin_bounds(model, ball.low[at], ball.high[at], labels[at], classes)
-            method[at[_beaten(below, labels[at])]] = 0
+            method[at[all_beaten(below, labels[at])]] = 0
             left = at[method[at] < 0]
             method[_by_crown(model, ball, labels, classes, left, 0)] = 1
             left = at[method[at] < 0]
@@ -102,11 +102,6 @@ def ball_of(x: Float[Tensor, "n ..."], threat: Threat) -> Ball:
     return Ball(
         x.double(), low, high, threat.eps, threat.norm, one if threat.unit is None else threat.unit.to(one)
     )
-
-
-def _beaten(below: Float[Tensor, "n classes"], labels: Labels) -> Bool[Tensor, " n"]:
-    """Whether every rival's margin is above 0."""
-    return below.scatter(1, labels[:, None], torch.inf).amin(1) > 0
 
 
 def _by_crown(
@@ -130,7 +125,7 @@ def _by_crown(
         part = part[first.gather(1, rival)[:, 0] > 0]
         if len(part) and scores.shape[1] > 2:
             every = crown_margins(model, ball.rows(part), labels[part], classes, units=units)
-            part = part[_beaten(every, labels[part])]
+            part = part[all_beaten(every, labels[part])]
         found.append(part)
     return torch.cat(found)
 

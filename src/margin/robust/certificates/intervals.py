@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from margin.core.types import Labels
@@ -323,6 +323,11 @@ def margin_bounds(
     Reference: Gowal et al. (2018), Section 3 and Equation 8 (elision of the last layer).
     """
     return margins_of(bounds(model, low, high, classes), labels)
+
+
+def all_beaten(below: Float[Tensor, "batch classes"], labels: Labels) -> Bool[Tensor, " batch"]:
+    """Whether the bound of every rival's margin is above 0: the example is right in the whole box."""
+    return below.scatter(1, labels[:, None], torch.inf).amin(1) > 0
 
 
 def margins_of(

@@ -24,7 +24,7 @@ from margin.engine.plan import Measure
 from margin.robust.attacks.gradient import labels_of
 from margin.robust.attacks.threat_models import Threat
 from margin.robust.certificates.interval_arithmetic import Box
-from margin.robust.certificates.intervals import margin_bounds, margins_of, propagate
+from margin.robust.certificates.intervals import all_beaten, margin_bounds, margins_of, propagate
 from margin.robust.training.adversarial import MEASURED, pgd_accuracy, radius_of
 
 
@@ -169,7 +169,7 @@ def certified_accuracy(domain: Domain, task: Task, *, eps: float | None = None) 
         low, high = threat.hull(x)
         labels = labels_of(batch)
         below = margin_bounds(Beside(model, rest) if rest else model, low, high, labels, classes)
-        return below.scatter(1, labels[:, None], torch.inf).amin(1) > 0
+        return all_beaten(below, labels)
 
     def measure(model: nn.Module, batches: Sequence[Batch]) -> dict[str, float]:
         drawn = sample_examples(batches, MEASURED).batches
@@ -193,13 +193,18 @@ def noisy(objective: Objective, sigma: float) -> Objective:
         raise ValueError(f"sigma must be at least 0 and finite: got {sigma}")
 
     def at_noise(model: nn.Module, batch: Batch, generator: Generator) -> Tensor:
-        x, *rest = batch.inputs
-        if not x.is_floating_point():
-            raise ValueError(f"noise needs an input of real numbers: got {x.dtype}")
-        noise = torch.randn(x.shape, generator=generator, dtype=x.dtype, device=generator.device)
-        return objective(model, batch._replace(inputs=(x + sigma * noise.to(x.device), *rest)), generator)
+        return objective(model, _moved(batch, sigma, generator), generator)
 
     return at_noise
+
+
+def _moved(batch: Batch, sigma: float, generator: Generator) -> Batch:
+    """The batch with noise of deviation sigma in its first input."""
+    x, *rest = batch.inputs
+    if not x.is_floating_point():
+        raise ValueError(f"noise needs an input of real numbers: got {x.dtype}")
+    noise = torch.randn(x.shape, generator=generator, dtype=x.dtype, device=generator.device)
+    return batch._replace(inputs=(x + sigma * noise.to(x.device), *rest))
 
 
 def smoothing(objective: Objective, descend: GradientUpdate, *, sigma: float = 0.25) -> Step:
@@ -231,13 +236,8 @@ def noisy_accuracy(task: Task, *, sigma: float = 0.25) -> Measure:
 
     def measure(model: nn.Module, batches: Sequence[Batch]) -> dict[str, float]:
         drawn, generator = sample_examples(batches, MEASURED).batches, Generator().manual_seed(0)
-
-        def moved(batch: Batch) -> Batch:
-            x, *rest = batch.inputs
-            noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
-            return batch._replace(inputs=(x + sigma * noise.to(x.device), *rest))
-
-        found = evaluate(model, (moved(batch) for batch in drawn), task, risk(task))
+        moved = (_moved(batch, sigma, generator) for batch in drawn)
+        found = evaluate(model, moved, task, risk(task))
         return {"noisy_accuracy": found["accuracy"]} if "accuracy" in found else {}
 
     return measure

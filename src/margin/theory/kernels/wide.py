@@ -118,7 +118,6 @@ def conv_nngp(
 
     Reference: Novak et al. 2019, Section 2.2; readouts: Sections 3.1 and 3.2.
     """
-    _check_conv(depth, kernel_size, readout)
     shape = (depth, kernel_size, readout)
     return _convolved(x1, x2, shape, weight_std, bias_std, activation, tangent=False)
 
@@ -139,7 +138,6 @@ def conv_ntk(
 
     Reference: Arora, Du, Hu, Li, Salakhutdinov and Wang 2019, Section 4.
     """
-    _check_conv(depth, kernel_size, readout)
     shape = (depth, kernel_size, readout)
     return _convolved(x1, x2, shape, weight_std, bias_std, activation, tangent=True)
 
@@ -234,11 +232,12 @@ def _convolved(
     activation: Activation,
     tangent: bool,
 ) -> Kernel:
-    _check(x1, x2, shape[0], weight_std, bias_std)
+    depth, size, readout = shape
+    _check_conv(depth, size, readout)
+    _check(x1, x2, depth, weight_std, bias_std)
     left = x1.detach().cpu().double()
     right = left if x2 is None else x2.detach().cpu().double()
     w, s = weight_std**2, bias_std**2
-    depth, size, readout = shape
     places = left.shape[2] * left.shape[3]
     sides = [_place_variances(x, depth, size, (w, s), activation) for x in (left, right)]
 
