@@ -257,3 +257,21 @@ def test_the_weights_of_a_causal_layer_are_those_that_it_reads_with() -> None:
     weights, values = layer.weights(x), in_heads(layer.queries_keys_values(x).chunk(3, 2)[2], 2)
     torch.testing.assert_close(layer.output((weights @ values).transpose(1, 2).flatten(2)), layer(x))
     assert bool((weights.triu(1) == 0).all())
+
+
+@pytest.mark.parametrize("norm", ["before", "after"])
+@pytest.mark.parametrize("positions", ["none", "rotary"])
+@pytest.mark.parametrize("masked", ["no", "sources", "pairs"])
+def test_the_first_places_alone_are_those_of_all(norm: str, positions: str, masked: str) -> None:
+    x, pairs = draw(2, 6, 8), draw(2, 1, 6, 6, seed=3) > 0
+    mask = {"no": None, "sources": pairs[:, :, :1], "pairs": pairs}[masked]
+    block = EncoderBlock(8, 2, norm=norm, positions=positions).double()
+    sizes = []
+    block.mlp.register_forward_hook(lambda _, args, out: sizes.append(args[0].shape[1]))
+    torch.testing.assert_close(block(x, mask, first=2), block(x, mask)[:, :2])
+    assert sizes == [2, 6]  # the others are not computed
+
+
+def test_the_first_places_of_a_causal_layer_are_refused() -> None:
+    with pytest.raises(ValueError, match="first must be None where attention is causal: got 1"):
+        EncoderBlock(8, 2, causal=True).double()(draw(2, 6, 8), first=1)

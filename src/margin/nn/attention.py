@@ -210,15 +210,25 @@ class SelfAttention(nn.Module):
         self.queries_keys_values = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
 
-    def forward(self, x: Sequences, mask: Mask | None = None, past: KeysValues | None = None) -> Sequences:
+    def forward(
+        self, x: Sequences, mask: Mask | None = None, past: KeysValues | None = None, first: int | None = None
+    ) -> Float[Tensor, "batch wanted width"]:
         """What each place reads of the others, mixed.
 
         Args:
             x: The vectors.
             mask: Which places a place may read.
             past: Keys and values of the places before these; those of these are added.
+            first: How many places, from the first on, are wanted; None is all. The others are only read.
+
+        Raises:
+            ValueError: The first places alone are asked of a causal layer.
         """
         q, k, v = self._in_heads(x, past.count if past else 0)
+        if first is not None:
+            if self.causal:
+                raise ValueError(f"first must be None where attention is causal: got {first}")
+            q, mask = q[:, :, :first], mask if mask is None else mask[:, :, :first]
         if past:
             k, v = past.added(k, v)
         dropout = self.dropout if self.training else 0.0
@@ -337,12 +347,15 @@ class EncoderBlock(nn.Module):
         self.mlp = feed_forward(width, hidden or 4 * width, activation, dropout)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Sequences, mask: Mask | None = None, past: KeysValues | None = None) -> Sequences:
+    def forward(
+        self, x: Sequences, mask: Mask | None = None, past: KeysValues | None = None, first: int | None = None
+    ) -> Float[Tensor, "batch wanted width"]:
         """The vectors after the block; the arguments are those of :class:`SelfAttention`."""
+        kept = x if first is None else x[:, :first]
         if self.norm == "after":
-            h = self.norm1(x + self.dropout(self.attention(x, mask, past)))
+            h = self.norm1(kept + self.dropout(self.attention(x, mask, past, first)))
             return self.norm2(h + self.dropout(self.mlp(h)))
-        h = x + self.dropout(self.attention(self.norm1(x), mask, past))
+        h = kept + self.dropout(self.attention(self.norm1(x), mask, past, first))
         return h + self.dropout(self.mlp(self.norm2(h)))
 
 

@@ -222,11 +222,12 @@ class ViT(nn.Module):
         return self.dropout(tokens)
 
     def read(self, tokens: Tokens) -> ClassScores:
-        """The logits of what :meth:`embed` gives."""
-        for block in self.blocks:
+        """The logits of what :meth:`embed` gives; the last block computes what they read, and no more."""
+        *before, last = self.blocks
+        for block in before:
             tokens = block(tokens)
-        tokens = self.norm(tokens)
-        return self.head(tokens[:, 0] if self.pool == "class" else tokens.mean(1))
+        tokens = last(tokens, first=1 if self.pool == "class" else None)
+        return self.head(self.norm(tokens).mean(1))
 
     def forward(self, x: Images) -> ClassScores:
         """The logits of each image."""
