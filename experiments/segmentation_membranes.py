@@ -26,7 +26,7 @@ NAMES = {"0": "membrane", "255": "cell"}
 
 HOW = Training(
     epochs=60, batch_size=2, lr=3e-3, schedule="cosine", warmup=20, patience=0, threads=1,
-    augment=["flip", "rotate:180"], evaluate_every=60,
+    augment=["flip", "rotate:180", "elastic:10"], evaluate_every=60,
 )  # fmt: skip
 
 

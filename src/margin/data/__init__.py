@@ -139,7 +139,7 @@ PARTS = (
     ),
     Part(
         name="data/augmentation.words",
-        summary="The transforms that words ask for, as shift:2, flip, rotate:15, noise:.1, cutout:8",
+        summary="The transforms that words ask for, as shift:2, flip, rotate:15, elastic:2, cutout:8",
         kind="table",
         target="margin.data.transforms.augmentation:transforms_of",
         reference="Simard, Steinkraus & Platt 2003, section 2; DeVries & Taylor 2017, section 3.2; "

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from margin.core.catalog import nearest
 from margin.core.types import Batch, Examples
-from margin.data.transforms.images import Cutout, Flip, Moving, Resample, Translate
+from margin.data.transforms.images import Cutout, Elastic, Flip, Moving, Resample, Translate
 from margin.data.transforms.noise import Gain, Noise
 from margin.data.transforms.points import Move, Thin, Turn
 from margin.data.transforms.sequences import TimeMask, TimeShift
@@ -88,6 +88,11 @@ WORDS: Mapping[Kind, Mapping[str, Word]] = {
         "scale": Word(
             lambda zoom, spec: Resample(zoom=zoom, background=_background(spec)), lambda spec: MOST_SHARE
         ),
+        "elastic": Word(
+            lambda pixels, spec: Elastic(pixels, _background(spec)),
+            lambda spec: min(spec["image_size"]),
+            example="2",
+        ),
         "cutout": Word(
             lambda side, spec: Cutout(int(side), _background(spec)),
             lambda spec: min(spec["image_size"]),
@@ -116,8 +121,9 @@ WORDS: Mapping[Kind, Mapping[str, Word]] = {
 
 Images (batch, channels, height, width): ``shift:2`` moves by up to 2 pixels, edge pixels repeated; ``crop:2``
 pads by 2 pixels of background and crops; ``roll:2`` moves around the border; ``flip`` exchanges left and
-right; ``rotate:15`` turns by up to 15 degrees; ``scale:.1`` magnifies by 0.9 to 1.1; ``cutout:8`` covers a
-square of side 8 in every second image; ``noise:.1`` adds Gaussian noise.
+right; ``rotate:15`` turns by up to 15 degrees; ``scale:.1`` magnifies by 0.9 to 1.1; ``elastic:2`` bends
+it smoothly by displacements of 2 pixels (standard deviation); ``cutout:8`` covers a square of side 8 in every
+second image; ``noise:.1`` adds Gaussian noise.
 Sequences (batch, time, ...): ``shift:2`` and ``roll:2`` in time, ``drop:.1`` covers up to a tenth of the
 time, ``scale:.1`` multiplies by 0.9 to 1.1, ``noise:.1``.
 Point clouds (batch, points, axes): ``rotate:180`` in the plane of the first two axes, ``shift:.1``,

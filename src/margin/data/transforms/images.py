@@ -11,7 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 
 from margin.data.transforms.noise import like, real_of, uniform
@@ -169,6 +169,64 @@ def resampled(
         torch.stack((sin * width / height, cos, zero), 1),
     )
     grid = F.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
+    moved = F.grid_sample(real_of(x) - background, grid, mode=mode, align_corners=False)
+    return like(x, moved + background)
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """Elastic deformation: a smooth field of displacements, bicubic between Gaussian vectors at 3 x 3 places.
+
+    The places are the corners, the middles of the edges and the center.
+
+    Args:
+        spread: Standard deviation of a displacement along each axis, in pixels.
+        background: The value of what comes in from outside.
+        mode: How a value between pixels is found.
+
+    Reference: Ronneberger, Fischer and Brox 2015, Section 3.1 (spread 10 on 512 x 512).
+    """
+
+    spread: float
+    background: float = 0.0
+    mode: Literal["bilinear", "nearest"] = "bilinear"
+
+    def of_maps(self) -> "Elastic":
+        """See :class:`Moving`."""
+        return replace(self, background=0.0, mode="nearest")
+
+    def __call__(self, x: Images, generator: Generator) -> Images:
+        """Each image with a draw of its own."""
+        drawn = torch.randn(len(x), 2, 3, 3, generator=generator, device=generator.device)
+        coarse = self.spread * drawn.to(real_of(x))
+        return deformed(
+            x,
+            F.interpolate(coarse, x.shape[2:], mode="bicubic", align_corners=True),
+            self.background,
+            self.mode,
+        )
+
+
+def deformed(
+    x: Images,
+    field: Float[Tensor, "batch 2 height width"],
+    background: float = 0.0,
+    mode: Literal["bilinear", "nearest"] = "bilinear",
+) -> Images:
+    """Each image with every pixel taken from where a field of displacements points.
+
+    Args:
+        x: Images.
+        field: From a pixel to where it is taken, in pixels: right, then down.
+        background: The value of what comes in from outside.
+        mode: How a value between pixels is found.
+    """
+    height, width = x.shape[2:]
+    columns, rows = torch.arange(width).to(field), torch.arange(height).to(field)
+    # the coordinates of grid_sample run from -1 to 1, from the outer edge of the first pixel to the last's
+    across = (2 * (columns + field[:, 0]) + 1) / width - 1
+    down = (2 * (rows[:, None] + field[:, 1]) + 1) / height - 1
+    grid = torch.stack((across, down), 3)
     moved = F.grid_sample(real_of(x) - background, grid, mode=mode, align_corners=False)
     return like(x, moved + background)
 
