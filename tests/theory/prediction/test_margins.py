@@ -5,12 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy.stats import binom
 from torch import Generator
 
 from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES, HALFSPACE
+from margin.theory.prediction.figures import margins as draw_margins
 from margin.theory.prediction.held_out import stated
 from margin.theory.prediction.margins import demo, distribution, output_margins, quantile_interval
 from margin.theory.prediction.risk import accuracy
@@ -121,3 +123,19 @@ def test_terms_of_an_example_widen_the_interval_of_a_quantile():
 
     assert width(own, 200) == pytest.approx(width(own[:, :1], 200))
     assert width(apart, 200) == pytest.approx(width(apart, 4000), rel=0.15)
+
+
+def test_of_many_margins_those_of_20000_ranks_are_drawn_and_stand_for_all() -> None:
+    """Margins 1, 2, ..., 50,000 and 30,000 of -1: each kept one stands for four."""
+    margins = torch.cat((torch.arange(1, 50_001), -torch.ones(30_000))).double()
+    found = distribution(stated(torch.stack((margins, 0 * margins), -1), torch.zeros(80_000).long()))
+    kept, each = found.curves["margins"], float(found.curves["each"])
+    assert (len(kept), each) == (20_000, 4.0)
+    assert torch.equal(kept[:7500], -torch.ones(7500).double())
+    assert torch.equal(kept[7500:], torch.arange(3, 50_001, 4).double())
+    whole = distribution(stated(torch.stack((margins[:99], 0 * margins[:99]), -1), torch.zeros(99).long()))
+    assert torch.equal(whole.curves["margins"], margins[:99].sort().values)
+    axes = Figure().subplots()
+    assert draw_margins(axes, found) == "histogram of the margins: 50000 above 0, 30000 at or below"
+    heights = sum(patch.get_height() for patch in axes.patches)
+    assert heights == pytest.approx(80_000)

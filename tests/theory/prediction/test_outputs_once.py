@@ -8,6 +8,7 @@ from torch import nn
 
 from margin.auditing.asking.answers import ask
 from margin.auditing.asking.named import claims_named
+from margin.auditing.asking.outcomes import outcomes
 from margin.auditing.asking.worst_examples import worst_examples
 from margin.core.findings import NotAsked, Subject
 from margin.core.tasks import CLASSES, MULTILABEL, PIXEL_CLASSES, VALUES
@@ -128,6 +129,21 @@ def test_losses_of_terms_come_of_the_outputs_without_another_pass(task, weighted
     torch.testing.assert_close(found.values, own.values, rtol=1e-6, atol=1e-7)
     assert torch.equal(found.weight, own.weight)
     assert torch.equal(found.example, own.example)
+
+
+def test_what_an_example_of_several_targets_came_to_is_its_mean_loss():
+    """Weights 1, 0, 3 of the losses of three pixels: (l_1 + 3 l_3) / 4, which weighs 4."""
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 3, 4), torch.randint(3, (6, 3))
+    weight = torch.tensor([1.0, 0.0, 3.0]).expand(6, 3)
+    subject = Subject(
+        model=nn.Linear(4, 3).eval(), test=[Batch((x,), y, weight)], task=PIXEL_CLASSES,
+        objective=risk(PIXEL_CLASSES),
+    )  # fmt: skip
+    losses = nn.functional.cross_entropy(subject.model(x).movedim(-1, 1), y, reduction="none").detach()
+    found = outcomes(subject)["loss"]
+    torch.testing.assert_close(found.values, ((losses[:, 0] + 3 * losses[:, 2]) / 4).double())
+    assert found.weight.tolist() == [4.0] * 6 and found.example.tolist() == list(range(6))
 
 
 def test_a_pass_that_was_stopped_goes_on_where_it_was():

@@ -173,6 +173,7 @@ class Budget:
         self._timed, self._counted, self._held = cost.timed, cost.counted.times(cost.slower), cost.held
         self._rows = cost.rows_within(ONE_PASS * total)
         self._first, self._places = min(self._rows, _rows(subject)), _places(subject)
+        self.has_many_places = self._places >= PLACES  # as an image has pixels
         self.assumed = (SLOW.format(cost.slower),) if cost.slower > 1 else ()
 
     def within(self, subject: Subject) -> Subject:
@@ -320,11 +321,6 @@ class Budget:
     def until_its_end(self) -> AbstractContextManager[None]:
         """Within the block no pass of the model begins when the audit's time is over: it raises OutOfTime."""
         return self._clock.passes_of(self._subject.model) if self._limited else nullcontext()
-
-    @property
-    def has_many_places(self) -> bool:
-        """Whether an example has many targets, as an image has pixels."""
-        return self._places >= PLACES
 
     @property
     def can_name_the_worst(self) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from margin.core.findings import Subject, has_loss, has_probabilities, has_targets
 from margin.data.files.writing import write_whole
 from margin.theory.prediction.calibration import brier_score, forecasts
-from margin.theory.prediction.held_out import Terms, held_out_answers, held_out_losses
+from margin.theory.prediction.held_out import Terms, held_out_answers, held_out_losses, per_example
 
 FILE = "examples.safetensors"
 """The name of the file in an audit's directory."""
@@ -21,14 +21,15 @@ COLUMNS = ("weight", "example")
 def outcomes(subject: Subject) -> dict[str, Terms]:
     """Loss, and where each example has one target scores of the task and Brier score, term by term, by name.
 
-    They come of what the claims have computed; {} where there are no targets.
+    They come of what the claims have computed; {} where there are no targets. Where an example has several
+    the loss is its mean over them.
     """
     if not has_targets(subject):
         return {}
     found = {"loss": held_out_losses(subject)} if has_loss(subject) else {}
     targets = subject.test[0].targets
     if targets is None or targets.ndim != 1:
-        return found
+        return {name: of_examples(terms) for name, terms in found.items()}
     answered = held_out_answers(subject)
     for name, score in subject.task.scores.items():
         values = score(answered.outputs, answered.targets)
@@ -38,6 +39,12 @@ def outcomes(subject: Subject) -> dict[str, Terms]:
         stated = forecasts(subject)
         found["Brier score"] = answered.terms(brier_score(stated.probabilities, stated.labels))
     return found
+
+
+def of_examples(terms: Terms) -> Terms:
+    """The weighted mean of each example's terms, which weighs what they do."""
+    total, weight = per_example(terms)
+    return Terms(total / weight, weight, terms.example.unique())
 
 
 def write_outcomes(path: Path, found: Mapping[str, Terms]) -> None:

@@ -346,7 +346,7 @@ def overwrites(subject: Subject) -> Finding:
 
 
 @torch.no_grad()
-def _in_both_modes(subject: Subject, look: Look) -> list[list[Seen]]:
+def _in_both_modes(subject: Subject, look: Look) -> tuple[list[Seen], list[Seen]]:
     """The calls in evaluation mode, and in the mode that each module came in, on the same inputs."""
     model, inputs = asked(subject)
     flags = [(module, module.training) for module in model.modules()]
@@ -361,7 +361,7 @@ def _in_both_modes(subject: Subject, look: Look) -> list[list[Seen]]:
             except (ValueError, RuntimeError) as error:  # batch normalization of a single example
                 raise NotAsked(f"in training mode the model raises: {str(error).splitlines()[0]}") from error
             kept.restore()
-    return calls
+    return calls[0], calls[1]
 
 
 def mode(subject: Subject) -> Finding:

@@ -51,14 +51,20 @@ def margins(axes: "Axes", finding: Finding) -> str:
     # A bin begins at 0, so that no bar mixes right and wrong.
     first, last = math.floor(low / width), math.ceil(high / width)
     edges = [width * i for i in range(first - 1, last + 2)]  # rounding may put an end just outside
-    wrong, right = values[values <= 0].tolist(), values[values > 0].tolist()
-    axes.hist(right, edges, color=SERIES[0], label=f"right: {len(right):,}")
-    if wrong:
-        axes.hist(wrong, edges, color=SERIES[2], label=f"wrong or tied: {len(wrong):,}")
+    each = finding.curves.get("each", torch.ones(1)).double()
+    counts = []
+    for part, color, called in (
+        (values[values > 0], SERIES[0], "right"),
+        (values[values <= 0], SERIES[2], "wrong or tied"),
+    ):
+        counts.append(round(len(part) * float(each)))
+        if len(part) or called == "right":
+            weights = each.expand(len(part)).numpy()
+            axes.hist(part.numpy(), edges, weights=weights, color=color, label=f"{called}: {counts[-1]:,}")
     axes.axvline(0, color=INK, linewidth=0.9)
     axes.set(xlabel=f"margin ({finding.unit})", ylabel="examples")
     axes.legend()
-    return f"histogram of the margins: {len(right)} above 0, {len(wrong)} at or below"
+    return f"histogram of the margins: {counts[0]} above 0, {counts[1]} at or below"
 
 
 def roc(axes: "Axes", finding: Finding) -> str:

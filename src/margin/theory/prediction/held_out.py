@@ -134,8 +134,7 @@ def kept(subject: Subject, name: str, compute: Callable[[], T], size: Callable[[
         compute: A function of the subject alone.
         size: The bytes that a result takes.
     """
-    # The tensors' version counters tell every change in place.
-    tensors = (*subject.model.parameters(), *subject.model.buffers())
+    tensors = (*subject.model.parameters(), *subject.model.buffers())  # a version counts changes in place
     state = tuple((x.data_ptr(), x._version) for x in tensors if not x.is_inference())
     if name in subject.kept and subject.kept[name][0] == state:
         found: T = subject.kept[name][1]
@@ -224,9 +223,8 @@ def losses_of(subject: Subject, part: Part) -> Terms:
 def _is_of_outputs(subject: Subject, batches: Sequence[Batch]) -> bool:
     """Whether the objective is a loss of the outputs, one for each example or of each term by its own."""
     targets = batches[0].targets if len(batches) else None
-    if not isinstance(subject.objective, Risk) or targets is None:
-        return False
-    return targets.ndim == 1 or subject.objective.task.by_term
+    of_outputs = isinstance(subject.objective, Risk) and targets is not None
+    return of_outputs and (targets.ndim == 1 or subject.objective.task.by_term)
 
 
 def held_out_losses(subject: Subject) -> Terms:

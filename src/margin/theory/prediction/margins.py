@@ -92,6 +92,10 @@ def quantiles(
     return [float(values[order[min(position, len(values) - 1)]]) for position in positions]
 
 
+DRAWN = 20_000
+"""Margins that are drawn, and kept for that, at most: an image has as many as pixels."""
+
+
 def _named(p: float) -> str:
     return f"{p:.0%} quantile" if p != 0.5 else "median"
 
@@ -146,8 +150,21 @@ def distribution(subject: Subject, *, level: float = 0.95) -> Finding:
         interval=(ends[:, 1], ends[:, 2]),
         failure=failure,
         labels=tuple(_named(p) for p, is_told in zip(QUANTILES, told.tolist(), strict=True) if is_told),
-        curves={"margins": margins.sort().values},
+        curves=_drawn(margins.sort().values),
     )
+
+
+def _drawn(ranked: Float[Tensor, " n"]) -> dict[str, Tensor]:
+    """What is drawn of the margins: all, or of more than :data:`DRAWN` so many, evenly spaced by their ranks.
+
+    Beside them stands for how many each of them is there.
+    """
+    some = min(len(ranked), DRAWN)
+    if not some:
+        return {"margins": ranked}
+    each = len(ranked) / some
+    at = ((torch.arange(some, dtype=torch.float64) + 0.5) * each).long()
+    return {"margins": ranked[at], "each": torch.tensor([each], dtype=torch.float64)}
 
 
 def demo() -> Subject:
